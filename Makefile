@@ -1,0 +1,47 @@
+# The commands of the house; `make test` is what CI runs.
+SHELL := /bin/sh
+PYTHON_ENV = $(shell sh tools/deps.sh path venv)
+TOOLS = $(shell sh tools/deps.sh path tools)
+FUZZTIME ?= 30s
+
+.PHONY: help deps build wheel test check format gen fuzz soak bench demo clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+deps: ## install what the tests need (Debian packages as root, Go tools, a Python environment)
+	@sh tools/deps.sh
+
+build: ## the hora program in bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o bin/hora ./cmd/hora
+
+wheel: deps ## the Python wheels in dist/
+	$(PYTHON_ENV)/bin/python tools/wheel/build.py
+
+test: deps ## everything that must hold before a commit
+	@cd tools && go run ./suite
+
+check: deps ## the quick part: formatting, vet, staticcheck
+	@cd tools && go run ./suite -only machine,format,vet,platforms
+
+format: deps ## rewrite sources in the house's format
+	$(TOOLS)/gofumpt -w .
+	$(PYTHON_ENV)/bin/ruff check --quiet --fix python examples
+	$(PYTHON_ENV)/bin/ruff format --quiet python examples
+
+fuzz: ## every decoder for FUZZTIME each
+	@for p in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
+		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
+			echo "== ./$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$p || exit 1; done; done
+
+soak: deps ## the long counts: kills, cycles, seeds (prints seeds; results go to bench/results/)
+	HORA_SOAK=1 go test -count=1 -timeout 120m ./...
+
+bench: build ## the benchmark against gloo and Open MPI
+	bin/hora bench collectives
+
+demo: ## train a small network on two local processes
+	go run ./cmd/hora demo
+
+clean: ## what make has built
+	rm -rf bin dist

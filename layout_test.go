@@ -1,0 +1,363 @@
+package hora_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The house rules that a machine can hold. ARCHITECTURE.md tells the reasons; a new
+// package or edge is one commit that changes this table and says why.
+
+// packages maps each package (its folder, "." for the root) to the packages of ours
+// that it may import. "any" lifts the restriction, "std" in the third column keeps
+// everything but the standard library and golang.org/x/sys out.
+var packages = map[string]struct {
+	mayImport  string
+	thirdParty string // space-separated module prefixes, "std" for none
+}{
+	"tensor":             {"", "std"},
+	"event":              {"", "std"},
+	"internal/kernel":    {"tensor", "std"},
+	"internal/wire":      {"tensor", "std"},
+	"internal/secret":    {"internal/wire", "std"},
+	"transport":          {"", "std"},
+	"transport/mem":      {"transport internal/wire internal/secret", "std"},
+	"transport/shm":      {"transport internal/wire internal/secret", "std"},
+	"transport/tcp":      {"transport internal/wire internal/secret", "std"},
+	"collective":         {"tensor internal/kernel transport", "std"},
+	"engine":             {"tensor internal/kernel collective transport internal/wire event", "std"},
+	"elastic":            {"", "std"},
+	"elastic/rendezvous": {"elastic internal/wire internal/secret event", "std"},
+	".":                  {"tensor engine collective transport transport/mem transport/shm transport/tcp elastic elastic/rendezvous internal/wire internal/secret event", "std"},
+	"device":             {"tensor", "std"},
+	"timeline":           {"event", "std"},
+	"launch":             {"elastic elastic/rendezvous internal/wire internal/secret event", ""},
+	"demo":               {". launch elastic event tensor demo/digits", "gonum.org/v1/gonum"},
+	"demo/digits":        {"", "std"},
+	"doctor":             {". launch event tensor bench", ""},
+	"bench":              {". launch event tensor", ""},
+	"cmd/hora":           {"any", ""},
+	"cmd/libhora":        {". tensor device timeline event checkpoint dataset", "std"},
+	"internal/simtest":   {"any", "std"},
+}
+
+// pure packages are state machines: no network, files, clock, locks or goroutines.
+var pure = []string{"elastic", "job", "sweep", "pipeline", "server/schedule"}
+
+var drawers = []string{"util", "utils", "common", "helper", "helpers", "misc", "pkg", "base"}
+
+const (
+	maxFileLines     = 800
+	maxFunctionLines = 80
+	maxTopLevel      = 28
+)
+
+type goFile struct {
+	path string // relative to the root, with slashes
+	dir  string // "." for the root
+	test bool
+	src  []byte
+	tree *ast.File
+	fset *token.FileSet
+}
+
+// nestedModule reports a folder with its own go.mod: its rules are its own.
+func nestedModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil && dir != "."
+}
+
+func goFiles(t *testing.T) []goFile {
+	t.Helper()
+	var files []goFile
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "dist" || nestedModule(p)) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		src, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		f := goFile{path: filepath.ToSlash(p), test: strings.HasSuffix(p, "_test.go"), src: src, fset: token.NewFileSet()}
+		f.dir = path.Dir(f.path)
+		f.tree, err = parser.ParseFile(f.fset, p, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 5 {
+		t.Fatalf("found %d Go files: the walk is broken", len(files))
+	}
+	return files
+}
+
+func imports(f goFile) []string {
+	var all []string
+	for _, spec := range f.tree.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value)
+		all = append(all, p)
+	}
+	return all
+}
+
+// ours turns "hora/engine" into "engine" and "hora" into ".".
+func ours(importPath string) (string, bool) {
+	if importPath == "hora" {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, "hora/")
+}
+
+func TestImportTable(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if strings.HasPrefix(f.dir, "examples/") {
+			for _, imp := range imports(f) {
+				if p, is := ours(imp); is && p != "." && p != "demo/digits" && !f.test {
+					t.Errorf("%s imports %s: an example shows the public package hora (and demo/digits) only", f.path, imp)
+				}
+			}
+			continue
+		}
+		row, known := packages[f.dir]
+		if !known {
+			if f.dir == "tools" || strings.HasPrefix(f.dir, "tools/") {
+				continue
+			}
+			t.Errorf("%s: package %s is not in the import table of layout_test.go; add its row and say why in the commit", f.path, f.dir)
+			continue
+		}
+		for _, imp := range imports(f) {
+			checkImport(t, f, row.mayImport, row.thirdParty, imp)
+		}
+	}
+}
+
+func checkImport(t *testing.T, f goFile, mayImport, thirdParty, imp string) {
+	t.Helper()
+	if p, is := ours(imp); is {
+		// A test in package x_test may look at its own package and at the simulator.
+		if mayImport == "any" || p == f.dir || f.test || slices.Contains(strings.Fields(mayImport), p) {
+			return
+		}
+		t.Errorf("%s imports %s, but the table lets %s import only: %s", f.path, imp, f.dir, mayImport)
+		return
+	}
+	if thirdParty == "" || imp == "C" || f.test {
+		return
+	}
+	if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") || strings.HasPrefix(imp, "golang.org/x/sys") {
+		return
+	}
+	for _, allowed := range strings.Fields(thirdParty) {
+		if strings.HasPrefix(imp, allowed) {
+			return
+		}
+	}
+	t.Errorf("%s imports %s: package %s keeps to the standard library and golang.org/x/sys", f.path, imp, f.dir)
+}
+
+func TestPackageComments(t *testing.T) {
+	documented := map[string]int{}
+	for _, f := range goFiles(t) {
+		if f.test {
+			continue
+		}
+		if _, seen := documented[f.dir]; !seen {
+			documented[f.dir] = 0
+		}
+		if f.tree.Doc != nil {
+			documented[f.dir]++
+		}
+	}
+	for dir, n := range documented {
+		if n != 1 {
+			t.Errorf("package %s has %d package comments, want one that says what it owns, never does, and which goroutines it runs", dir, n)
+		}
+	}
+}
+
+func TestPurePackages(t *testing.T) {
+	banned := []string{"net", "os", "sync", "io/fs", "os/exec", "sync/atomic", "net/http"}
+	for _, f := range goFiles(t) {
+		if f.test || !slices.Contains(pure, f.dir) {
+			continue
+		}
+		for _, imp := range imports(f) {
+			if slices.Contains(banned, imp) {
+				t.Errorf("%s imports %s: %s is a pure machine, events in and actions out", f.path, imp, f.dir)
+			}
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s: a pure package starts no goroutine", f.fset.Position(n.Pos()))
+			case *ast.SelectorExpr:
+				if selects(n, "time", "Now") || selects(n, "time", "Sleep") {
+					t.Errorf("%s: a pure package has no clock; time comes in with the event", f.fset.Position(n.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+func selects(sel *ast.SelectorExpr, pkg, name string) bool {
+	id, ok := sel.X.(*ast.Ident)
+	return ok && id.Name == pkg && sel.Sel.Name == name
+}
+
+// TestOutsideWorld keeps environment, exit and flags under cmd/ and examples/.
+func TestOutsideWorld(t *testing.T) {
+	for _, f := range goFiles(t) {
+		edge := strings.HasPrefix(f.dir, "cmd/") || strings.HasPrefix(f.dir, "examples/") || strings.HasPrefix(f.dir, "tools")
+		if f.test || edge {
+			continue
+		}
+		for _, imp := range imports(f) {
+			if imp == "flag" || imp == "github.com/spf13/pflag" || imp == "github.com/spf13/cobra" {
+				t.Errorf("%s imports %s: flags live under cmd/ only", f.path, imp)
+			}
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			for _, name := range []string{"Getenv", "LookupEnv", "Environ", "Setenv", "Exit"} {
+				if selects(sel, "os", name) {
+					t.Errorf("%s: os.%s outside cmd/: take a lookup function or return an error", f.fset.Position(n.Pos()), name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestNoSleepInTests(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if !f.test {
+			continue
+		}
+		// In a synctest bubble sleeping is exact: it moves the fake clock, waits for nobody.
+		if bytes.Contains(f.src, []byte(`"testing/synctest"`)) || f.dir == "internal/simtest" {
+			continue
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && selects(sel, "time", "Sleep") {
+				t.Errorf("%s: a test that sleeps hopes; wait for the event itself", f.fset.Position(n.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+func TestCgoInOnePlace(t *testing.T) {
+	found := false
+	for _, f := range goFiles(t) {
+		if slices.Contains(imports(f), "C") {
+			found = true
+			if f.dir != "cmd/libhora" {
+				t.Errorf(`%s: import "C" belongs to cmd/libhora alone`, f.path)
+			}
+		}
+	}
+	if !found {
+		t.Log(`no file imports "C" yet`)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if n := bytes.Count(f.src, []byte("\n")); n > maxFileLines {
+			t.Errorf("%s has %d lines, more than %d: split it by idea", f.path, n, maxFileLines)
+		}
+		for _, decl := range f.tree.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			n := f.fset.Position(fn.End()).Line - f.fset.Position(fn.Pos()).Line + 1
+			if n > maxFunctionLines {
+				t.Errorf("%s: %s has %d lines, more than %d", f.fset.Position(fn.Pos()), fn.Name.Name, n, maxFunctionLines)
+			}
+		}
+	}
+}
+
+func TestNamesAndTopLevel(t *testing.T) {
+	top := map[string]bool{}
+	for _, f := range goFiles(t) {
+		first := strings.SplitN(f.dir, "/", 2)[0]
+		if first != "." && first != "examples" && first != "tools" {
+			top[first] = true
+		}
+		if slices.Contains(drawers, f.tree.Name.Name) || slices.Contains(drawers, path.Base(f.dir)) {
+			t.Errorf("%s: a package called %s is a drawer; name it after what it owns", f.path, f.tree.Name.Name)
+		}
+	}
+	if len(top) > maxTopLevel {
+		t.Errorf("%d Go packages at the top level, at most %d", len(top), maxTopLevel)
+	}
+}
+
+func TestModuleFile(t *testing.T) {
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps, err := os.ReadFile("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(mod))
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(line, "replace") {
+			t.Errorf("go.mod: %q: no replace; nested modules use a go.work of their own", line)
+		}
+		fields := strings.Fields(strings.TrimPrefix(line, "require "))
+		direct := len(fields) >= 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "// indirect")
+		if direct && !bytes.Contains(deps, []byte("`"+fields[0]+"`")) {
+			t.Errorf("go.mod requires %s, which docs/dependencies.md does not explain", fields[0])
+		}
+	}
+}
+
+// TestWords keeps the repository free of what only its first machine knew.
+func TestWords(t *testing.T) {
+	bad := []string{"/root" + "/", "TO" + "DO", "FIX" + "ME"}
+	for _, f := range goFiles(t) {
+		for _, word := range bad {
+			if i := bytes.Index(f.src, []byte(word)); i >= 0 {
+				line := 1 + bytes.Count(f.src[:i], []byte("\n"))
+				t.Error(fmt.Sprintf("%s:%d: %q has no place in what we ship", f.path, line, word))
+			}
+		}
+	}
+}

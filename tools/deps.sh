@@ -1,0 +1,77 @@
+#!/bin/sh
+# Installs what `make test` needs: Debian packages (as root; else prints the line to
+# run), the pinned Go tools and a Python environment for the tests. What it downloads
+# goes to ${HORA_CACHE:-~/.cache/hora}, keyed by the lock files, so that a second
+# clone finds it.
+#
+#   sh tools/deps.sh            install
+#   sh tools/deps.sh path venv  print the Python environment's folder
+#   sh tools/deps.sh path tools print the tools' folder
+set -eu
+cd "$(dirname "$0")/.."
+cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
+requirements=python/requirements-test.txt
+
+packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
+
+find_python() {
+    for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10; do
+        if command -v "$candidate" >/dev/null 2>&1 &&
+            "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    echo "deps: no Python 3.10 or newer was found; install python3 and python3-venv, or set PYTHON" >&2
+    exit 1
+}
+
+hash_of() { cat "$@" | sha256sum | cut -c1-12; }
+
+python=$(find_python)
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+venv=$cache/venv-$version-$(hash_of "$requirements")
+tools=$cache/tools-$(hash_of tools/go.mod tools/go.sum)
+
+if [ "${1:-}" = path ]; then
+    case ${2:-} in
+    venv) echo "$venv" ;;
+    tools) echo "$tools" ;;
+    *) echo "deps: path of what? venv or tools" >&2; exit 2 ;;
+    esac
+    exit
+fi
+
+missing=
+if command -v dpkg-query >/dev/null 2>&1; then
+    for p in $packages; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing="$missing $p"
+    done
+else
+    echo "deps: this is no Debian-like system: see that these are there: $packages" >&2
+fi
+if [ -n "$missing" ]; then
+    if [ "$(id -u)" = 0 ]; then
+        echo "deps: installing$missing"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    else
+        echo "deps: some tests need packages; run: sudo apt-get install$missing" >&2
+    fi
+fi
+
+if [ ! -x "$tools/staticcheck" ] || [ ! -x "$tools/gofumpt" ]; then
+    echo "deps: building staticcheck and gofumpt"
+    mkdir -p "$tools"
+    (cd tools && GOBIN=$tools go install tool)
+fi
+
+if [ ! -f "$venv/.complete" ]; then
+    echo "deps: making the Python environment of the tests (a download of some GB the first time)"
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+    touch "$venv/.complete"
+fi
+go mod download
+echo "deps: ready"

@@ -1,0 +1,155 @@
+// Command suite is the test run that `make test` and CI share: it checks the
+// machine, the formatting and the static rules, runs the Go tests (again under the
+// race detector where there are goroutines), builds and tests the Python wheels,
+// holds every skip to docs/skips.md and ends in one line "N passed, N failed".
+//
+// It runs its steps one after another in one goroutine.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type step struct {
+	name  string
+	share time.Duration // what the step may take on two cores with a warm cache
+	run   func(*suite) error
+}
+
+type suite struct {
+	ctx      context.Context
+	root     string
+	tools    string // folder with staticcheck and gofumpt
+	venv     string // Python environment of the tests
+	ci       bool
+	listed   []skipRow
+	passed   int
+	failed   int
+	skipped  int
+	failures []string
+}
+
+var steps = []step{
+	{"machine", time.Minute, (*suite).machine},
+	{"format", time.Minute, (*suite).format},
+	{"vet", 2 * time.Minute, (*suite).vet},
+	{"platforms", 2 * time.Minute, (*suite).platforms},
+	{"go", 6 * time.Minute, (*suite).goTests},
+	{"race", 4 * time.Minute, (*suite).raceTests},
+	{"wheel", 2 * time.Minute, (*suite).wheel},
+	{"python", 12 * time.Minute, (*suite).pythonTests},
+}
+
+func main() {
+	only := flag.String("only", "", "comma-separated steps to run (default: all)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s, err := open(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(2)
+	}
+	os.Exit(s.runAll(*only))
+}
+
+func open(ctx context.Context) (*suite, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	root := filepath.Dir(here)
+	if _, err := os.Stat(filepath.Join(root, "layout_test.go")); err != nil {
+		return nil, fmt.Errorf("find the repository: run this from tools/ (make test does): %w", err)
+	}
+	s := &suite{ctx: ctx, root: root, ci: os.Getenv("CI") == "true"}
+	if s.listed, err = readSkips(filepath.Join(root, "docs", "skips.md")); err != nil {
+		return nil, err
+	}
+	for what, into := range map[string]*string{"venv": &s.venv, "tools": &s.tools} {
+		cmd := exec.CommandContext(ctx, "sh", "tools/deps.sh", "path", what)
+		cmd.Dir, cmd.Stderr = root, os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("ask tools/deps.sh for the %s folder: %w; run make deps", what, err)
+		}
+		*into = strings.TrimSpace(string(out))
+	}
+	return s, nil
+}
+
+func (s *suite) runAll(only string) int {
+	began := time.Now()
+	type timing struct {
+		name        string
+		took, share time.Duration
+	}
+	var timings []timing
+	for _, st := range steps {
+		if only != "" && !strings.Contains(","+only+",", ","+st.name+",") {
+			continue
+		}
+		fmt.Printf("\n== %s\n", st.name)
+		start := time.Now()
+		err := st.run(s)
+		timings = append(timings, timing{st.name, time.Since(start), st.share})
+		if err != nil {
+			s.fail(st.name + ": " + err.Error())
+		}
+		if s.ctx.Err() != nil {
+			fmt.Println("interrupted")
+			return 130
+		}
+	}
+	fmt.Printf("\n== time (what a step may take on 2 cores, caches warm, in brackets)\n")
+	for _, t := range timings {
+		fmt.Printf("%-10s %6.1f s (%.0f)\n", t.name, t.took.Seconds(), t.share.Seconds())
+	}
+	fmt.Printf("all        %6.1f s\n", time.Since(began).Seconds())
+	if len(s.failures) > 0 {
+		fmt.Printf("\n== failures\n")
+		for _, f := range s.failures {
+			fmt.Println(f)
+		}
+	}
+	fmt.Printf("\n%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
+	if s.failed > 0 || s.passed == 0 {
+		return 1
+	}
+	return 0
+}
+
+func (s *suite) fail(what string) {
+	s.failed++
+	s.failures = append(s.failures, what)
+	fmt.Println("FAIL", what)
+}
+
+// command prepares a program run from the repository root whose output is shown.
+func (s *suite) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(s.ctx, name, args...)
+	cmd.Dir = s.root
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// check runs a program and counts it as one passed test if it exits 0.
+func (s *suite) check(what string, cmd *exec.Cmd) error {
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %s: %w", what, strings.Join(cmd.Args, " "), err)
+	}
+	s.passed++
+	fmt.Println("ok  ", what)
+	return nil
+}
