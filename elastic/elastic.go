@@ -1,0 +1,418 @@
+// Package elastic is the membership machine of a job: who takes part, under which epoch, at which rank, and what a
+// join, a leave or a loss means under the job's policy.
+//
+// It is pure: events go in, actions come out. It never opens a connection, reads a clock, starts a process or runs a
+// goroutine; package rendezvous serves it to workers and package launch carries out what it decides about processes.
+package elastic
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+)
+
+// Policy says what becomes of the job when a worker is lost.
+type Policy uint8
+
+// The policies.
+const (
+	Stop     Policy = iota // the first loss ends the job
+	Replace                // a replacement takes the lost worker's rank; the epoch waits for it
+	Continue               // survivors go on as a smaller world; newcomers join the next epoch
+)
+
+// String names the policy as --on-loss does.
+func (p Policy) String() string {
+	switch p {
+	case Stop:
+		return "stop"
+	case Replace:
+		return "replace"
+	case Continue:
+		return "continue"
+	}
+	return fmt.Sprintf("policy %d", uint8(p))
+}
+
+// Config is fixed for a job's life.
+type Config struct {
+	Size   int // members of the first epoch, and of every epoch under Stop and Replace
+	Min    int // the smallest world Continue opens; 0 means 1
+	Max    int // the largest world Continue opens; 0 means Size
+	OnLoss Policy
+}
+
+// Worker identifies one process that joins; the caller counts upwards, so that a smaller Worker is an older one.
+type Worker uint64
+
+// Place is a member's position in an epoch.
+type Place struct {
+	Worker                     Worker
+	Rank, LocalRank, LocalSize int
+	CrossRank, CrossSize       int
+	Host                       string
+}
+
+// Machine is a job's membership. The zero value is not usable; New makes one. It is not safe for concurrent use.
+type Machine struct {
+	cfg     Config
+	epoch   uint64
+	open    bool // the epoch's members are at work; false while gathering
+	over    string
+	members []Place               // of the present epoch, by rank; kept after it ends, until the next opens
+	known   map[Worker]*candidate // workers that joined and neither left nor were lost
+	taken   map[int]Worker        // rank asked for -> who asked, among candidates
+	waiting int                   // candidates that wait for the next epoch to open
+	behind  int                   // members of the present epoch that are alive and have not joined again
+	gone    map[int]bool          // ranks of the open epoch whose worker left on purpose; it may come back for the next
+	ended   map[int]bool          // ranks whose process has finished: they do not come back
+}
+
+type candidate struct {
+	worker  Worker
+	host    string
+	rank    int  // asked for; -1 leaves the choice to the machine
+	place   int  // index into members, -1 for a newcomer
+	waiting bool // has joined and waits for an epoch
+}
+
+// New returns a machine that gathers its first epoch.
+func New(cfg Config) *Machine {
+	cfg.Size = max(cfg.Size, 1)
+	cfg.Min = max(cfg.Min, 1)
+	if cfg.Max == 0 {
+		cfg.Max = cfg.Size
+	}
+	return &Machine{cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{}, ended: map[int]bool{}}
+}
+
+// Epoch is the number of the last epoch opened; 0 before the first.
+func (m *Machine) Epoch() uint64 { return m.epoch }
+
+// Members are the places of the last epoch opened, by rank. The caller must not change them.
+func (m *Machine) Members() []Place { return m.members }
+
+// Over is the reason why no further epoch opens, or "".
+func (m *Machine) Over() string { return m.over }
+
+// Waiting counts the workers that wait for an epoch to open.
+func (m *Machine) Waiting() int { return m.waiting }
+
+// Missing lists up to limit ranks that the gathering epoch still waits for, and how many there are in all. Under
+// Continue nobody in particular is missing, and ranks is empty.
+func (m *Machine) Missing(limit int) (ranks []int, n int) {
+	n = m.need() - m.waiting
+	if m.open || n <= 0 || m.cfg.OnLoss == Continue && m.epoch > 0 {
+		return nil, max(n, 0)
+	}
+	for r := 0; r < m.cfg.Size && len(ranks) < min(limit, n); r++ {
+		if w, ok := m.taken[r]; !ok || !m.known[w].waiting {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks, n
+}
+
+// need is how many waiting workers open the next epoch.
+func (m *Machine) need() int {
+	switch {
+	case m.cfg.OnLoss == Stop:
+		return m.cfg.Size
+	case m.epoch == 0 || m.cfg.OnLoss == Replace:
+		return m.cfg.Size - len(m.ended)
+	}
+	return m.cfg.Min
+}
+
+// Step takes one event and returns what follows from it, in order.
+func (m *Machine) Step(e Event) []Action {
+	switch e := e.(type) {
+	case Join:
+		return m.join(e)
+	case Leave:
+		return m.leave(e)
+	case Lost:
+		return m.lost(e)
+	case Finished:
+		return m.finished(e)
+	}
+	return nil
+}
+
+func (m *Machine) join(e Join) []Action {
+	if m.over != "" {
+		return []Action{Refuse{Worker: e.Worker, Reason: m.over, Final: true}}
+	}
+	c := m.known[e.Worker]
+	if c == nil {
+		if r := m.refusal(e); r != nil {
+			return []Action{r}
+		}
+		c = &candidate{worker: e.Worker, host: e.Host, rank: e.Rank, place: -1}
+		m.known[e.Worker] = c
+		if e.Rank >= 0 {
+			m.taken[e.Rank] = e.Worker
+			delete(m.ended, e.Rank)
+		}
+	}
+	if c.waiting {
+		return nil
+	}
+	c.waiting = true
+	m.waiting++
+	var acts []Action
+	if m.open {
+		if c.place >= 0 { // a member that joins again has left the epoch: it is over for all
+			acts = append(acts, m.end(-1, "", fmt.Sprintf("rank %d asked for a new epoch", c.place))...)
+		} else if !m.gone[c.rank] {
+			acts = append(acts, Changed{Epoch: m.epoch, Host: e.Host})
+		}
+	}
+	if c.place >= 0 && m.behind > 0 {
+		m.behind--
+	}
+	if m.cfg.OnLoss == Stop && len(m.ended) > 0 {
+		return append(acts, m.unequal()...)
+	}
+	return append(acts, m.tryOpen()...)
+}
+
+// unequal ends a job under Stop in which some ranks have finished while others wait for an epoch that cannot come.
+func (m *Machine) unequal() []Action {
+	first := m.cfg.Size
+	for r := range m.ended {
+		first = min(first, r)
+	}
+	m.over = fmt.Sprintf("rank %d has finished without joining: let every rank join as often as the others", first)
+	if m.epoch > 0 {
+		m.over = fmt.Sprintf("rank %d has finished while others wait for a new epoch: let every rank join as often as the others", first)
+	}
+	return m.refuseWaiting()
+}
+
+// refusal says why a worker that was never seen before may not take part, or is nil.
+func (m *Machine) refusal(e Join) Action {
+	no := func(format string, a ...any) Action {
+		return Refuse{Worker: e.Worker, Reason: fmt.Sprintf(format, a...), Final: true}
+	}
+	limit := max(m.cfg.Size, m.cfg.Max)
+	switch {
+	case e.Rank >= limit:
+		return no("rank %d does not exist in a job of %d ranks: start it with a rank from 0 to %d", e.Rank, m.cfg.Size, m.cfg.Size-1)
+	case e.Size > 0 && e.Size != m.cfg.Size && m.cfg.OnLoss != Continue:
+		return no("this worker was started for %d ranks and the job has %d: start all workers with the same size", e.Size, m.cfg.Size)
+	case e.Rank >= 0:
+		if w, ok := m.taken[e.Rank]; ok {
+			return no("rank %d is already taken by a worker on %s: give every worker a rank of its own", e.Rank, m.known[w].host)
+		}
+	}
+	if m.open && m.cfg.OnLoss != Continue && !m.gone[e.Rank] {
+		return no("the job already runs with its %d ranks: a further worker has no place in it", m.cfg.Size)
+	}
+	return nil
+}
+
+func (m *Machine) leave(e Leave) []Action {
+	c := m.known[e.Worker]
+	if c == nil {
+		return nil
+	}
+	m.forget(c)
+	if c.place < 0 || !m.open {
+		return m.tryOpen()
+	}
+	m.gone[c.place] = true
+	acts := []Action{Left{Epoch: m.epoch, Rank: c.place, Host: c.host}}
+	for _, o := range m.known {
+		if o.place >= 0 {
+			return acts
+		}
+	}
+	m.open = false // everybody has left: the next Join begins a new epoch
+	return append(acts, m.tryOpen()...)
+}
+
+func (m *Machine) finished(e Finished) []Action {
+	if e.Rank < 0 || m.over != "" {
+		return nil
+	}
+	m.ended[e.Rank] = true
+	if m.cfg.OnLoss == Stop && m.waiting > 0 {
+		return m.unequal()
+	}
+	return m.tryOpen()
+}
+
+func (m *Machine) lost(e Lost) []Action {
+	c := m.known[e.Worker]
+	if c == nil {
+		if e.Worker == 0 && m.over == "" && m.cfg.OnLoss == Stop {
+			return m.stop(e.Rank, e.Host, e.Reason)
+		}
+		return nil
+	}
+	m.forget(c)
+	rank := c.place
+	if rank < 0 {
+		rank = c.rank
+	}
+	if m.cfg.OnLoss == Stop {
+		return m.stop(rank, c.host, e.Reason)
+	}
+	if m.open && c.place >= 0 {
+		return m.end(rank, c.host, e.Reason)
+	}
+	return m.tryOpen()
+}
+
+// stop ends a job under Stop.
+func (m *Machine) stop(rank int, host, reason string) []Action {
+	if m.over != "" {
+		return nil
+	}
+	who := "a worker"
+	if rank >= 0 {
+		who = fmt.Sprintf("rank %d", rank)
+	}
+	m.over = fmt.Sprintf("%s on %s was lost: %s", who, host, reason)
+	m.open = false
+	return append([]Action{Ended{Epoch: m.epoch, Rank: rank, Host: host, Reason: reason}}, m.refuseWaiting()...)
+}
+
+// end closes the open epoch; every member is expected to join again.
+func (m *Machine) end(rank int, host, reason string) []Action {
+	m.open = false
+	m.behind = 0
+	for _, c := range m.known {
+		if c.place >= 0 && !c.waiting {
+			m.behind++
+		}
+	}
+	return append([]Action{Ended{Epoch: m.epoch, Rank: rank, Host: host, Reason: reason}}, m.tryOpen()...)
+}
+
+func (m *Machine) refuseWaiting() []Action {
+	var ws []Worker
+	for w, c := range m.known {
+		if c.waiting {
+			ws = append(ws, w)
+			c.waiting = false
+		}
+	}
+	m.waiting = 0
+	slices.Sort(ws)
+	acts := make([]Action, 0, len(ws))
+	for _, w := range ws {
+		acts = append(acts, Refuse{Worker: w, Reason: m.over, Final: true})
+	}
+	return acts
+}
+
+func (m *Machine) forget(c *candidate) {
+	delete(m.known, c.worker)
+	if c.rank >= 0 && m.taken[c.rank] == c.worker {
+		delete(m.taken, c.rank)
+	}
+	switch {
+	case c.waiting:
+		m.waiting--
+	case c.place >= 0 && !m.open && m.behind > 0:
+		m.behind--
+	}
+}
+
+// tryOpen opens the next epoch when everybody it needs waits for it.
+func (m *Machine) tryOpen() []Action {
+	if m.open || m.over != "" || m.behind > 0 || m.waiting == 0 || m.waiting < m.need() {
+		return nil
+	}
+	cs := make([]*candidate, 0, m.waiting)
+	for _, c := range m.known {
+		if c.waiting {
+			cs = append(cs, c)
+		}
+	}
+	if m.epoch > 0 && m.cfg.OnLoss == Continue {
+		m.byAge(cs)
+		cs = cs[:min(len(cs), m.cfg.Max)] // the youngest wait for a place
+	} else {
+		m.byRank(cs)
+	}
+	m.members = places(cs)
+	m.epoch++
+	m.open = true
+	m.waiting -= len(cs)
+	clear(m.taken)
+	clear(m.gone)
+	for i, c := range cs {
+		c.waiting, c.place, c.rank = false, i, i
+		m.taken[i] = c.worker
+	}
+	return []Action{Open{Epoch: m.epoch, Members: m.members}}
+}
+
+// byAge orders survivors by their former rank, then newcomers by age.
+func (m *Machine) byAge(cs []*candidate) {
+	sort.Slice(cs, func(i, j int) bool {
+		a, b := cs[i], cs[j]
+		if (a.place >= 0) != (b.place >= 0) {
+			return a.place >= 0
+		}
+		if a.place != b.place {
+			return a.place < b.place
+		}
+		return a.worker < b.worker
+	})
+}
+
+// byRank puts every worker at the rank it asked for and fills the gaps with those that did not ask, host by host in
+// order of first appearance.
+func (m *Machine) byRank(cs []*candidate) {
+	sort.Slice(cs, func(i, j int) bool { return cs[i].worker < cs[j].worker })
+	first := map[string]int{}
+	for i, c := range cs {
+		if _, ok := first[c.host]; !ok {
+			first[c.host] = i
+		}
+	}
+	var free []*candidate
+	at := make(map[int]*candidate, len(cs))
+	for _, c := range cs {
+		if c.rank >= 0 {
+			at[c.rank] = c
+		} else {
+			free = append(free, c)
+		}
+	}
+	sort.SliceStable(free, func(i, j int) bool { return first[free[i].host] < first[free[j].host] })
+	ranked := cs[:0:0]
+	for r := 0; len(ranked) < len(cs); r++ {
+		switch {
+		case at[r] != nil:
+			ranked = append(ranked, at[r])
+		case len(free) > 0:
+			ranked = append(ranked, free[0])
+			free = free[1:]
+		}
+	}
+	copy(cs, ranked)
+}
+
+// places derives local and cross ranks: ranks of one host count locally in rank order, and a cross rank is the place
+// of the host among those that have that local rank.
+func places(cs []*candidate) []Place {
+	out := make([]Place, len(cs))
+	local := map[string]int{}
+	cross := map[int]int{}
+	for i, c := range cs {
+		l := local[c.host]
+		local[c.host]++
+		out[i] = Place{Worker: c.worker, Rank: i, LocalRank: l, CrossRank: cross[l], Host: c.host}
+		cross[l]++
+	}
+	for i := range out {
+		out[i].LocalSize = local[out[i].Host]
+		out[i].CrossSize = cross[out[i].LocalRank]
+	}
+	return out
+}

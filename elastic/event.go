@@ -1,0 +1,75 @@
+package elastic
+
+// Event is something that happened to a worker: Join, Leave, Lost or Finished.
+type Event interface{ event() }
+
+// Join is a worker's offer to take part in the next epoch. A member sends it again after an epoch has ended.
+type Join struct {
+	Worker Worker
+	Rank   int // asked for; -1 leaves the choice to the machine. Only the first Join of a worker counts
+	Size   int // the size it was started for; 0 when it does not know
+	Host   string
+}
+
+// Leave is a worker's farewell to the epoch: nobody was lost. It may join again when all others have left too.
+type Leave struct{ Worker Worker }
+
+// Lost is a worker's end without farewell. A process that ended before it ever joined has Worker 0 and is named by
+// Rank and Host.
+type Lost struct {
+	Worker Worker
+	Reason string // "killed by signal 9", "silent for 10s"
+	Rank   int
+	Host   string
+}
+
+// Finished says that the process of a rank has ended with success and will not join again.
+type Finished struct{ Rank int }
+
+func (Join) event()     {}
+func (Leave) event()    {}
+func (Lost) event()     {}
+func (Finished) event() {}
+
+// Action is what the caller has to do: Open, Ended, Left, Changed or Refuse.
+type Action interface{ action() }
+
+// Open says that an epoch begins with these members, by rank. The slice is the machine's; it is never changed.
+type Open struct {
+	Epoch   uint64
+	Members []Place
+}
+
+// Ended says that an epoch is over because of a rank (-1 for none in particular): tell every member.
+type Ended struct {
+	Epoch  uint64
+	Rank   int
+	Host   string
+	Reason string
+}
+
+// Left says that a member has finished and the epoch's others may go on.
+type Left struct {
+	Epoch uint64
+	Rank  int
+	Host  string
+}
+
+// Changed says that a newcomer waits: members are to join again at their next commit.
+type Changed struct {
+	Epoch uint64
+	Host  string
+}
+
+// Refuse says that a worker may not take part.
+type Refuse struct {
+	Worker Worker
+	Reason string
+	Final  bool // asking again is useless
+}
+
+func (Open) action()    {}
+func (Ended) action()   {}
+func (Left) action()    {}
+func (Changed) action() {}
+func (Refuse) action()  {}
