@@ -1,0 +1,41 @@
+package engine
+
+import "errors"
+
+// MismatchError says that ranks asked for different things in one operation. All ranks
+// get the same text; later operations are not affected.
+type MismatchError struct {
+	Name string // of the tensor
+	Text string // begins with what differs, as in "Mismatched data types: …"
+}
+
+func (e *MismatchError) Error() string { return e.Text }
+
+// InvalidError says that a request can not be right whatever other ranks do. Nothing
+// was sent.
+type InvalidError struct{ Text string }
+
+func (e *InvalidError) Error() string { return e.Text }
+
+// OperationError says which operation a failure of the group met.
+type OperationError struct {
+	Name string // of the tensor; empty when it had none
+	Kind string
+	Err  error // *transport.PeerLostError, *transport.DeadlineError, …
+}
+
+func (e *OperationError) Error() string {
+	if e.Name == "" {
+		return e.Kind + ": " + e.Err.Error()
+	}
+	return e.Kind + " " + e.Name + ": " + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *OperationError) Unwrap() error { return e.Err }
+
+// ErrClosed is what operations of a closed group end with.
+var ErrClosed = errors.New("the group was closed on this rank")
+
+// ErrCancelled is what a cancelled operation ends with.
+var ErrCancelled = errors.New("the operation was cancelled before it began")
