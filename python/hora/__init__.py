@@ -1,0 +1,139 @@
+"""hora: collectives for training on many processes, for NumPy, PyTorch, JAX and anything with a buffer.
+
+>>> import hora, numpy as np
+>>> hora.init()
+>>> hora.allreduce(np.ones(3))          # every rank gets the sum
+"""
+
+from __future__ import annotations
+
+from ._version import __version__
+from .buffer import Buffer, buffer
+from .comm import (
+    Group,
+    Op,
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    broadcast,
+    counters,
+    cross_rank,
+    cross_size,
+    gather,
+    host,
+    init,
+    is_initialized,
+    join,
+    local_rank,
+    local_size,
+    rank,
+    recv,
+    reduce,
+    reduce_scatter,
+    scatter,
+    send,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+    world,
+)
+from .errors import (
+    ArgumentError,
+    ClosedError,
+    DeadlineError,
+    ForkedError,
+    HoraError,
+    InternalError,
+    MismatchError,
+    NotInitializedError,
+    PeerLostError,
+    SettingsError,
+    VersionError,
+)
+from .handle import Handle, wait_all
+from .objects import allgather_object, broadcast_object, gather_object
+
+SUM = Op.SUM
+AVERAGE = Op.AVERAGE
+PRODUCT = Op.PRODUCT
+MIN = Op.MIN
+MAX = Op.MAX
+AND = Op.AND
+OR = Op.OR
+XOR = Op.XOR
+ADASUM = Op.ADASUM
+
+__all__ = [
+    "ADASUM",
+    "AND",
+    "AVERAGE",
+    "MAX",
+    "MIN",
+    "OR",
+    "PRODUCT",
+    "SUM",
+    "XOR",
+    "ArgumentError",
+    "Buffer",
+    "ClosedError",
+    "DeadlineError",
+    "ForkedError",
+    "Group",
+    "Handle",
+    "HoraError",
+    "InternalError",
+    "MismatchError",
+    "NotInitializedError",
+    "Op",
+    "PeerLostError",
+    "SettingsError",
+    "VersionError",
+    "__version__",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "buffer",
+    "counters",
+    "cross_rank",
+    "cross_size",
+    "gather",
+    "gather_object",
+    "host",
+    "init",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "rank",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "run",
+    "scatter",
+    "send",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+    "wait_all",
+    "world",
+]
+
+
+def __getattr__(name: str):
+    # Loaded when first asked for: they need more of the standard library than a first step should wait for.
+    if name == "run":
+        from .run import run
+
+        return run
+    if name in ("elastic", "raw", "checkpoint", "dataset"):
+        import importlib
+
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'hora' has no attribute {name!r}")

@@ -1,0 +1,483 @@
+"""The shared library: find it, check its version, declare it, call it, turn its failures into exceptions.
+
+This is the only module that uses ctypes. The library is loaded by `init()`, not by `import hora`: a process that
+forks before has nothing to lose.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ._version import __version__
+from .errors import BY_KIND, ForkedError, HoraError, InternalError, NotInitializedError, SettingsError, VersionError
+
+ABI = 1
+SLICE_MS = 50  # the longest that a call stays away from Python's signal handlers
+
+c_int32, c_int64, c_uint32, c_uint64 = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
+c_char_p, c_void_p = ctypes.c_char_p, ctypes.c_void_p
+
+# Every function of hora.h: what it answers, what it takes. tests/test_abi.py compares this with the header.
+DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "hora_abi": (c_int32, ()),
+    "hora_build": (c_char_p, ()),
+    "hora_last_error": (c_char_p, ()),
+    "hora_last_kind": (c_int32, ()),
+    "hora_last_rank": (c_int32, ()),
+    "hora_init": (c_int64, (c_char_p,)),
+    "hora_shutdown": (c_int64, ()),
+    "hora_info": (c_char_p, (c_uint64,)),
+    "hora_group": (c_int64, (c_char_p,)),
+    "hora_group_close": (c_int32, (c_uint64,)),
+    "hora_abort": (c_int32, (c_uint64, c_char_p)),
+    "hora_run": (c_int64, (c_uint64, c_char_p)),
+    "hora_submit": (c_int32, (c_uint64, c_char_p, c_uint64, c_void_p)),
+    "hora_plan": (c_int64, (c_uint64, c_char_p)),
+    "hora_start": (c_int64, (c_uint64,)),
+    "hora_start_async": (c_int64, (c_uint64,)),
+    "hora_plan_close": (c_int32, (c_uint64,)),
+    "hora_join": (c_int64, (c_uint64,)),
+    "hora_wait": (c_int32, (c_uint64, c_uint32)),
+    "hora_result": (c_int32, (c_uint64, c_void_p)),
+    "hora_release": (c_int32, (c_uint64,)),
+    "hora_buffer": (c_int64, (c_uint64, c_uint64)),
+    "hora_buffer_close": (c_int32, (c_uint64,)),
+    "hora_timeline": (c_int32, (c_char_p,)),
+}
+
+
+class Outcome(ctypes.Structure):
+    """struct hora_outcome."""
+
+    _fields_ = (
+        ("size", c_uint32),
+        ("ncount", c_uint32),
+        ("value", c_int64),
+        ("memory", c_void_p),
+        ("bytes", c_uint64),
+        ("buffer", c_uint64),
+        ("counts", c_void_p),
+    )
+
+
+class OperationFailed(Exception):
+    """A ticket's operation has failed with `error`; the ticket is still to be released."""
+
+    def __init__(self, error: HoraError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Memory:
+    """Memory of the library's, given back when nothing refers to it any more."""
+
+    __slots__ = ("__weakref__", "address", "handle", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, handle: int) -> None:
+        self.address, self.nbytes, self.handle = address, nbytes, handle
+
+    def view(self) -> memoryview:
+        """The bytes; the view keeps this object alive."""
+        raw = (ctypes.c_char * self.nbytes).from_address(self.address)
+        raw._hora_memory = self  # type: ignore[attr-defined]
+        return memoryview(raw).cast("B")
+
+    def __del__(self) -> None:
+        if self.handle and _lib is not None and _forked_after_load is False:
+            _lib.hora_buffer_close(self.handle)
+
+
+class Result:
+    """What an ended operation left: `memory` (bytes or None), `counts` (elements from each rank), `value`."""
+
+    __slots__ = ("counts", "memory", "value")
+
+    def __init__(self, memory: Memory | None, counts: list[int], value: int) -> None:
+        self.memory, self.counts, self.value = memory, counts, value
+
+
+_lib: Any = None
+_load_lock = threading.Lock()
+_forked_after_load = False
+_info: dict[str, Any] | None = None  # the world's; None while there is none
+in_flight: dict[int, Any] = {}  # ticket → what its operation reads and writes
+orphans: list[int] = []  # tickets whose handle was dropped before they ended
+
+
+def library_path() -> str:
+    """Where the shared library lies: beside this file, or where HORA_LIBRARY says."""
+    return os.environ.get("HORA_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libhora.so")
+
+
+def load() -> Any:
+    """Load the library once; refuse another version, a musl system and a forked child with a sentence."""
+    global _lib
+    if _lib is not None:
+        return _lib
+    with _load_lock:
+        if _lib is None:
+            _lib = _open(library_path())
+    return _lib
+
+
+def _open(path: str) -> Any:
+    try:
+        lib = ctypes.CDLL(path)
+    except OSError as e:
+        raise VersionError(_why_not(path, e)) from None
+    try:
+        abi = lib.hora_abi()
+    except AttributeError:
+        raise VersionError(f"load {path}: it is not hora's library; reinstall hora: pip install --force-reinstall hora") from None
+    if abi != ABI:
+        raise VersionError(
+            f"load {path}: the library has interface {abi}, this package ({__version__}) needs {ABI}; "
+            "reinstall hora: pip install --force-reinstall hora"
+        )
+    for name, (answer, arguments) in DECLARATIONS.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = answer, arguments
+    return lib
+
+
+def _why_not(path: str, e: OSError) -> str:
+    if not os.path.exists(path):
+        return f"load {path}: there is no such file; install the wheel of hora, or in a source tree run `make python`"
+    libc = ""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        pass
+    if not libc.startswith("glibc"):
+        return f"load {path}: hora's wheels need glibc 2.17 or newer and this system has another C library (musl?); use an image with glibc ({e})"
+    return f"load {path}: {e}"
+
+
+def _after_fork_in_child() -> None:
+    global _forked_after_load, _info, _load_lock
+    _load_lock = threading.Lock()
+    if _lib is not None:
+        _forked_after_load = True
+        _info = None
+        in_flight.clear()
+        orphans.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _no_world() -> HoraError:
+    if _forked_after_load:
+        return ForkedError(
+            f"use hora in process {os.getpid()}: it is a forked child, and hora's threads live in its parent only; "
+            "start it with multiprocessing's spawn or forkserver method (or call hora in the parent)"
+        )
+    return NotInitializedError("use hora: it is not initialized; call hora.init() first")
+
+
+def failure(doing: str = "") -> HoraError:
+    """The exception for this thread's last failed call."""
+    text = _lib.hora_last_error().decode("utf-8", "replace")
+    error = BY_KIND.get(_lib.hora_last_kind(), InternalError)(text or doing or "hora failed without a reason")
+    if hasattr(error, "rank"):
+        error.rank = _lib.hora_last_rank()  # type: ignore[attr-defined]
+    return error
+
+
+# -- tickets
+
+
+def wait(ticket: int, timeout: float | None = None) -> bool:
+    """True once the ticket's operation has ended well, False after `timeout` seconds, OperationFailed when it failed.
+
+    Python's signal handlers run between slices of 50 ms.
+    """
+    if _info is None and _forked_after_load:
+        raise _no_world()
+    hora_wait = _lib.hora_wait
+    if timeout is None:
+        while True:
+            r = hora_wait(ticket, SLICE_MS)
+            if r <= 0:
+                break
+    else:
+        end = time.monotonic() + timeout
+        while True:
+            left = end - time.monotonic()
+            r = hora_wait(ticket, min(SLICE_MS, max(0, int(left * 1000 + 0.999))))
+            if r <= 0 or left <= 0:
+                break
+    if r == 0:
+        return True
+    if r < 0:
+        raise OperationFailed(failure())
+    return False
+
+
+def poll(ticket: int) -> bool:
+    """Whether the ticket's operation has ended, well or not."""
+    if _forked_after_load:
+        raise _no_world()
+    return _lib.hora_wait(ticket, 0) <= 0
+
+
+def release(ticket: int) -> None:
+    """Forget a ticket."""
+    if not _forked_after_load:
+        _lib.hora_release(ticket)
+
+
+def finish(ticket: int, keep: Any = None) -> None:
+    """Wait for a ticket and release it, keeping `keep` alive if an exception (Ctrl-C) cuts the wait short."""
+    try:
+        wait(ticket)
+    except OperationFailed as failed:
+        _lib.hora_release(ticket)
+        raise failed.error from None
+    except BaseException:
+        in_flight[ticket] = keep
+        orphans.append(ticket)
+        raise
+    _lib.hora_release(ticket)
+
+
+def result(ticket: int) -> Result:
+    """What the ended operation of a ticket left behind."""
+    out = Outcome(size=ctypes.sizeof(Outcome))
+    if _lib.hora_result(ticket, ctypes.byref(out)) < 0:
+        raise failure()
+    counts = list((c_int64 * out.ncount).from_address(out.counts)) if out.ncount else []
+    memory = Memory(out.memory or 0, out.bytes, out.buffer) if out.buffer else None
+    return Result(memory, counts, out.value)
+
+
+def reap() -> None:
+    """Release tickets whose handles were dropped, once they have ended."""
+    for ticket in orphans[:]:
+        if _lib.hora_wait(ticket, 0) <= 0:
+            _lib.hora_release(ticket)
+            in_flight.pop(ticket, None)
+            orphans.remove(ticket)
+
+
+# -- operations
+
+
+def run(group: int, op: bytes, keep: Any) -> None:
+    """Run a packed hora_op; waits when it could not end inline."""
+    if _info is None:
+        raise _no_world()
+    ticket = _lib.hora_run(group, op)
+    if ticket:
+        if ticket < 0:
+            raise failure()
+        finish(ticket, keep)
+
+
+def submit(group: int, ops: bytes, n: int, keep: Any) -> list[int]:
+    """Submit n packed hora_op and return their tickets."""
+    if _info is None:
+        raise _no_world()
+    if orphans:
+        reap()
+    tickets = (c_uint64 * n)()
+    if _lib.hora_submit(group, ops, n, tickets) < 0:
+        raise failure()
+    return list(tickets)
+
+
+def plan(group: int, op: bytes) -> int:
+    if _info is None:
+        raise _no_world()
+    handle = _lib.hora_plan(group, op)
+    if handle < 0:
+        raise failure()
+    return handle
+
+
+def start(handle: int, keep: Any = None) -> None:
+    """Run a plan; waits when it could not end inline."""
+    if _info is None:
+        raise _no_world()
+    ticket = _lib.hora_start(handle)
+    if ticket:
+        if ticket < 0:
+            raise failure()
+        finish(ticket, keep)
+
+
+def start_async(handle: int) -> int:
+    if _info is None:
+        raise _no_world()
+    ticket = _lib.hora_start_async(handle)
+    if ticket < 0:
+        raise failure()
+    return ticket
+
+
+def plan_close(handle: int) -> None:
+    if _lib is not None and not _forked_after_load:
+        _lib.hora_plan_close(handle)
+
+
+def join(group: int) -> int:
+    if _info is None:
+        raise _no_world()
+    ticket = _lib.hora_join(group)
+    if ticket < 0:
+        raise failure()
+    return ticket
+
+
+# -- the job, groups, memory
+
+
+def init(settings: dict[str, Any]) -> None:
+    """Join the job; see hora.init."""
+    global _info
+    if _forked_after_load:
+        raise _no_world()
+    if _info is not None:
+        return
+    lib = load()
+    given = {}
+    for key, value in settings.items():
+        if isinstance(value, bool):
+            value = int(value)
+        elif not isinstance(value, (str, int, float, os.PathLike)):
+            raise SettingsError(f"init: setting {key}={value!r} must be text or a number")
+        given[key] = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    ticket = lib.hora_init(json.dumps({"env": dict(os.environ), "settings": given}).encode())
+    if ticket < 0:
+        raise failure("init")
+    if ticket:
+        try:
+            finish(ticket)
+        except KeyboardInterrupt:
+            lib.hora_shutdown()
+            raise
+    _info = info(0)
+
+
+def shutdown() -> None:
+    """Leave the job; see hora.shutdown."""
+    global _info
+    if _forked_after_load or _lib is None:
+        return
+    _info = None
+    ticket = _lib.hora_shutdown()
+    if ticket < 0:
+        raise failure("shutdown")
+    if ticket:
+        finish(ticket)
+    in_flight.clear()
+    orphans.clear()
+
+
+def is_initialized() -> bool:
+    return _info is not None
+
+
+def world_info() -> dict[str, Any]:
+    """rank, size, local_rank, … of the world; raises when there is none."""
+    if _info is None:
+        raise _no_world()
+    return _info
+
+
+def info(group: int) -> dict[str, Any]:
+    if _forked_after_load or _lib is None:
+        raise _no_world()
+    text = _lib.hora_info(group)
+    if not text:
+        raise failure()
+    return json.loads(text)
+
+
+def group_open(settings: str) -> int:
+    if _info is None:
+        raise _no_world()
+    ticket = _lib.hora_group(settings.encode())
+    if ticket < 0:
+        raise failure()
+    return _outcome_of(ticket).value
+
+
+def group_close(handle: int) -> None:
+    if _info is not None:
+        _lib.hora_group_close(handle)
+
+
+def abort(group: int, reason: str) -> None:
+    if _info is None:
+        raise _no_world()
+    if _lib.hora_abort(group, reason.encode()) < 0:
+        raise failure()
+
+
+def allocate(group: int, nbytes: int) -> Memory:
+    """Memory that every rank of this host maps; every rank of the group asks for it together."""
+    if _info is None:
+        raise _no_world()
+    ticket = _lib.hora_buffer(group, nbytes)
+    if ticket < 0:
+        raise failure()
+    memory = _outcome_of(ticket).memory
+    if memory is None:
+        raise InternalError("allocate buffer: the library gave no memory")
+    return memory
+
+
+def _outcome_of(ticket: int) -> Result:
+    try:
+        wait(ticket)
+        return result(ticket)
+    except OperationFailed as failed:
+        raise failed.error from None
+    finally:
+        _lib.hora_release(ticket)
+
+
+def timeline(settings: dict[str, Any]) -> None:
+    if _info is None:
+        raise _no_world()
+    if _lib.hora_timeline(json.dumps(settings).encode()) < 0:
+        raise failure()
+
+
+def build() -> str:
+    """Version and build of the library, one line."""
+    return load().hora_build().decode()
+
+
+# -- arguments
+
+
+def int64s(values: Sequence[int] | None) -> tuple[int, Any]:
+    """The address of values as int64, and what keeps it valid."""
+    if values is None:
+        return 0, None
+    a = array.array("q", values)
+    return a.buffer_info()[0], a
+
+
+def text(value: str | bytes | None) -> tuple[int, Any]:
+    """The address of a NUL-terminated text, and what keeps it valid."""
+    if value is None:
+        return 0, None
+    b = ctypes.create_string_buffer(value.encode() if isinstance(value, str) else value)
+    return ctypes.addressof(b), b
+
+
+def address(view: memoryview) -> int:
+    """Where the memory behind a writable, contiguous view begins."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0
+
+

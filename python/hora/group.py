@@ -1,0 +1,316 @@
+"""Groups of ranks, and the raw calls on them: pointers as integers, no checks, no allocation.
+
+`hora.comm` and the framework packages sit on this page. Whoever calls it keeps the memory alive until the
+operation has ended.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from . import _lib
+from .errors import ArgumentError
+
+__all__ = ["DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "Group", "Kind", "Op", "Plan"]
+
+
+class Op(enum.IntEnum):
+    """How the ranks' elements become one (the numbers are those of the C ABI)."""
+
+    SUM = 0
+    AVERAGE = 1
+    PRODUCT = 2
+    MIN = 3
+    MAX = 4
+    AND = 5
+    OR = 6
+    XOR = 7
+    ADASUM = 8
+
+
+class Kind(enum.IntEnum):
+    """Which operation (the numbers are those of the C ABI)."""
+
+    ALLREDUCE = 1
+    REDUCE = 2
+    BROADCAST = 3
+    ALLGATHER = 4
+    REDUCE_SCATTER = 5
+    ALLTOALL = 6
+    GATHER = 7
+    SCATTER = 8
+    BARRIER = 9
+    SEND = 10
+    RECV = 11
+
+
+DTYPE_NAMES: tuple[str, ...] = (
+    "invalid", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
+    "bfloat16", "float32", "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2",
+)  # fmt: skip
+DTYPE_SIZES: tuple[int, ...] = (0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16, 1, 1)
+DTYPES: dict[str, int] = {name: number for number, name in enumerate(DTYPE_NAMES) if number}
+
+# struct hora_op of hora.h: size, kind, op, dtype, flags, root, tag, prescale, postscale, timeout_ms, row,
+# send, recv, send_count, recv_count, send_counts, recv_counts, name.
+_OP = struct.Struct("=I4BiIddQQQQQQQQQ")
+OP_SIZE = _OP.size
+
+FLAG_NAMED = 1  # matched by name, in any order
+FLAG_SIZES = 2  # the other ranks' counts are not known here: exchange them, and allocate the result
+ANY_SOURCE = -1
+
+_NO_COUNTS: tuple[int, int, Any, Any] = (0, 0, None, None)
+
+
+def _pack(
+    kind: int,
+    op: int,
+    dtype: int,
+    root: int,
+    send: int,
+    recv: int,
+    count: int,
+    recv_count: int | None,
+    prescale: float,
+    postscale: float,
+    name: bytes | str | None,
+    send_counts: Sequence[int] | None,
+    recv_counts: Sequence[int] | None,
+    timeout: float | None,
+    flags: int,
+    row: int,
+    tag: int,
+) -> tuple[bytes, Any]:
+    """The bytes of a hora_op, and what must stay alive while it is read."""
+    keep = None
+    sc = rc = nm = 0
+    if name is not None or send_counts is not None or recv_counts is not None:
+        sc, keep_s = _lib.int64s(send_counts)
+        rc, keep_r = _lib.int64s(recv_counts)
+        nm, keep_n = _lib.text(name)
+        keep = (keep_s, keep_r, keep_n)
+    return (
+        _OP.pack(
+            OP_SIZE, kind, op, dtype, flags, root, tag, prescale, postscale,
+            0 if timeout is None else max(1, int(timeout * 1000)),
+            row, send, recv, count, count if recv_count is None else recv_count, sc, rc, nm,
+        ),
+        keep,
+    )  # fmt: skip
+
+
+class Plan:
+    """A registered operation: its arguments were read once, each start costs one handle.
+
+    Starting is what every rank must do in the same order, as with any ordered call. The plan keeps `keep`
+    alive until `close()` (or until it is collected).
+    """
+
+    __slots__ = ("_keep", "handle")
+
+    def __init__(self, handle: int, keep: Any) -> None:
+        self.handle = handle
+        self._keep = keep
+
+    def run(self) -> None:
+        """Start and wait: inline on this thread when nothing is queued."""
+        _lib.start(self.handle)
+
+    def submit(self) -> int:
+        """Start in the background and return the ticket."""
+        return _lib.start_async(self.handle)
+
+    def close(self) -> None:
+        """Give the plan back; not while it is running."""
+        handle, self.handle, self._keep = self.handle, 0, None
+        if handle:
+            _lib.plan_close(handle)
+
+    def __del__(self) -> None:
+        if self.handle:
+            try:
+                self.close()
+            except Exception:  # the library is gone or the process is a forked child: nothing to give back
+                pass
+
+
+class Group:
+    """Ranks that communicate: the world, or some of its ranks.
+
+    `Group([0, 2])` is called by its members only (a rank that is not in the list gets a group with
+    `included` False and no communication); `tag` tells apart groups of the same ranks made by different
+    parts of a program. Ranks inside a group are numbered by their place in `ranks`.
+
+    >>> evens = hora.Group(range(0, hora.size(), 2))
+    >>> if evens.included: hora.allreduce(x, out=x, group=evens)
+    """
+
+    __slots__ = ("_handle", "_rank", "_ranks", "tag")
+
+    def __init__(self, ranks: Sequence[int] | None = None, tag: str = "", *, timeout: float | None = None) -> None:
+        self.tag = tag
+        if ranks is None:  # the world
+            self._handle = 0
+            self._rank, self._ranks = -1, ()
+            return
+        world = _lib.world_info()
+        members = [int(r) for r in ranks]
+        if len(set(members)) != len(members) or not members:
+            raise ArgumentError(f"make group: ranks {members} must be different and at least one")
+        bad = [r for r in members if not 0 <= r < world["size"]]
+        if bad:
+            raise ArgumentError(f"make group: rank {bad[0]} is not in the world of {world['size']}")
+        self._ranks = tuple(members)
+        self._rank = members.index(world["rank"]) if world["rank"] in members else -1
+        self._handle = 0
+        if self._rank >= 0:
+            settings = {"ranks": members, "tag": tag}
+            if timeout is not None:
+                settings["timeout"] = timeout
+            self._handle = _lib.group_open(json.dumps(settings))
+
+    # -- who
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in the group, -1 when it is not a member."""
+        return self._rank if self._ranks else _lib.world_info()["rank"]
+
+    @property
+    def size(self) -> int:
+        """How many ranks the group has."""
+        return len(self._ranks) or _lib.world_info()["size"]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The members' ranks in the world, in the group's order."""
+        return self._ranks or tuple(range(_lib.world_info()["size"]))
+
+    @property
+    def included(self) -> bool:
+        """Whether this process is a member."""
+        return self._rank >= 0 or not self._ranks
+
+    @property
+    def handle(self) -> int:
+        """The library's handle; raises `ArgumentError` when this process is not a member."""
+        if self._ranks and not self._handle:
+            if self._rank >= 0:
+                raise ArgumentError(f"use group of ranks {list(self._ranks)}: it is closed")
+            raise ArgumentError(f"use group of ranks {list(self._ranks)}: rank {_lib.world_info()['rank']} is not in it")
+        return self._handle
+
+    # -- raw calls; see hora.h for what each kind reads
+
+    def run(
+        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
+        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
+        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
+        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
+    ) -> None:  # fmt: skip
+        """Run one operation and return when it has ended; inline on this thread when nothing is queued.
+
+        `count` elements are read at `send` and `recv_count` (default: what the kind and `count` imply) are
+        written at `recv`; `send_counts` and `recv_counts` hold one count per rank for the kinds that end in v.
+        `root` is the root, the destination or the source.
+        """
+        packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+                             send_counts, recv_counts, timeout, flags, row, tag)  # fmt: skip
+        _lib.run(self.handle, packed, keep)
+
+    def submit(
+        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
+        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
+        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
+        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
+    ) -> int:  # fmt: skip
+        """Start one operation, ordered as called, and return its ticket. Arguments as for `run`."""
+        packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+                             send_counts, recv_counts, timeout, flags, row, tag)  # fmt: skip
+        return _lib.submit(self.handle, packed, 1, keep)[0]
+
+    def submit_many(self, calls: Sequence[dict[str, Any]], *, named: bool = False) -> list[int]:
+        """Start several operations as one: all or none, one ticket each.
+
+        Every call is a dict of the arguments of `run` by name. With `named` they need names, match by name
+        whatever the order on the other ranks, and become ready as a unit.
+        """
+        parts, keeps = [], []
+        for call in calls:
+            packed, keep = _pack(
+                call["kind"], call.get("op", 0), call.get("dtype", 2), call.get("root", 0), call.get("send", 0),
+                call.get("recv", 0), call.get("count", 0), call.get("recv_count"), call.get("prescale", 1.0),
+                call.get("postscale", 1.0), call.get("name"), call.get("send_counts"), call.get("recv_counts"),
+                call.get("timeout"), call.get("flags", 0) | (FLAG_NAMED if named else 0), call.get("row", 0),
+                call.get("tag", 0),
+            )  # fmt: skip
+            parts.append(packed)
+            keeps.append(keep)
+        return _lib.submit(self.handle, b"".join(parts), len(parts), keeps)
+
+    def plan(
+        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
+        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
+        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
+        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0, keep: Any = None,
+    ) -> Plan:  # fmt: skip
+        """Register an operation that will be started often; see `Plan`. Local: no other rank is told."""
+        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+                             send_counts, recv_counts, timeout, flags, row, tag)  # fmt: skip
+        return Plan(_lib.plan(self.handle, packed), (keep, held))
+
+    def wait(self, ticket: int, timeout: float | None = None) -> bool:
+        """Wait for a ticket: True when it has ended well, False when `timeout` seconds have passed; raises its error.
+
+        Signals are served every 50 ms. The ticket stays valid until `release`.
+        """
+        try:
+            return _lib.wait(ticket, timeout)
+        except _lib.OperationFailed as failed:
+            raise failed.error from None
+
+    def poll(self, ticket: int) -> bool:
+        """Whether the ticket's operation has ended, well or not; never blocks and never raises its error."""
+        return _lib.poll(ticket)
+
+    def result(self, ticket: int) -> _lib.Result:
+        """What an ended operation left: memory of the library's (`FLAG_SIZES`), counts, or a number."""
+        return _lib.result(ticket)
+
+    def release(self, ticket: int) -> None:
+        """Forget a ticket; its result memory lives on as long as something refers to it."""
+        _lib.release(ticket)
+
+    def join(self, timeout: float | None = None) -> int:
+        """Contribute zeros to the others' named reductions until all have joined; returns the last rank that did."""
+        ticket = _lib.join(self.handle)
+        try:
+            if not self.wait(ticket, timeout):
+                from .errors import DeadlineError
+
+                raise DeadlineError(f"join: not all ranks joined within {timeout:g} s")
+            return _lib.result(ticket).value
+        finally:
+            _lib.release(ticket)
+
+    def counters(self) -> dict[str, int]:
+        """Bytes and messages by link, and operations, since the group was made."""
+        return _lib.info(self.handle).get("counters", {})
+
+    def abort(self, reason: str) -> None:
+        """End every pending and later operation of the group with `ClosedError`, on this rank at once."""
+        _lib.abort(self.handle, reason)
+
+    def close(self) -> None:
+        """Give the group back (the world is closed by `hora.shutdown`)."""
+        handle, self._handle = self._handle, 0
+        if handle:
+            _lib.group_close(handle)
+
+    def __repr__(self) -> str:
+        return f"hora.Group(rank={self.rank}, ranks={list(self.ranks)})" if self._ranks else "hora.world()"

@@ -1,0 +1,144 @@
+"""Handles of operations in flight: wait, poll, await, callbacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from . import _lib
+from .errors import DeadlineError
+
+__all__ = ["Handle", "wait_all"]
+
+
+class Handle:
+    """An operation in flight.
+
+    It keeps the arrays of the operation alive until the operation has ended, so dropping a handle is
+    harmless: the operation still completes. `await handle` works inside asyncio.
+
+    >>> h = hora.allreduce(x, out=x, async_=True)
+    >>> h.wait()
+    """
+
+    __slots__ = ("_callbacks", "_error", "_finish", "_keep", "_lock", "_result", "_ticket")
+
+    def __init__(self, ticket: int, finish: Callable[[int], Any] | None = None, keep: Any = None) -> None:
+        self._ticket = ticket  # 0 once it has ended
+        self._finish = finish  # makes the result out of the ticket; called once, before the release
+        self._keep = keep
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Handle], Any]] | None = None
+        self._lock = threading.Lock()
+        if ticket:
+            _lib.in_flight[ticket] = keep
+        elif finish is not None:
+            self._result = finish(0)
+            self._finish = None
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Block until the operation has ended and return its result.
+
+        Raises what the operation raised, or `DeadlineError` when `timeout` seconds have passed; the operation
+        itself then goes on and can be waited for again.
+        """
+        ticket = self._ticket
+        if ticket and not self._settle(timeout):
+            raise DeadlineError(f"wait for operation: not finished within {timeout:g} s; it goes on, wait again or end the job")
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def done(self) -> bool:
+        """Whether the operation has ended (well or not); never blocks."""
+        return not self._ticket or self._settle(0.0)
+
+    @property
+    def result(self) -> Any:
+        """The operation's result; blocks like `wait()`."""
+        return self.wait()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait, and return what the operation raised, or None."""
+        if self._ticket and not self._settle(timeout):
+            raise DeadlineError(f"wait for operation: not finished within {timeout:g} s; it goes on, wait again or end the job")
+        return self._error
+
+    def add_done_callback(self, fn: Callable[[Handle], Any]) -> None:
+        """Call `fn(handle)` once the operation has ended, on a thread of hora's own that may block."""
+        with self._lock:
+            if self._ticket:
+                if self._callbacks is None:
+                    self._callbacks = []
+                    from . import _notify
+
+                    _notify.watch(self)
+                self._callbacks.append(fn)
+                return
+        fn(self)
+
+    def _settle(self, timeout: float | None) -> bool:
+        """Wait for the ticket and take its outcome; False when it is still pending."""
+        ticket = self._ticket
+        try:
+            if not _lib.wait(ticket, timeout):
+                return False
+            error = None
+        except _lib.OperationFailed as failed:
+            error = failed.error
+        callbacks = None
+        with self._lock:
+            if self._ticket:
+                if error is None and self._finish is not None:
+                    try:
+                        self._result = self._finish(ticket)
+                    except BaseException as e:  # the result cannot be made: that is the outcome
+                        error = e
+                self._error = error
+                self._finish = self._keep = None
+                self._ticket = 0
+                _lib.in_flight.pop(ticket, None)
+                _lib.release(ticket)
+                callbacks, self._callbacks = self._callbacks, None
+        for fn in callbacks or ():
+            fn(self)
+        return True
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self.done():
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+
+            def wake(_: Handle) -> None:
+                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+
+            self.add_done_callback(wake)
+            yield from future.__await__()
+        return self.wait()
+
+    def __repr__(self) -> str:
+        state = "pending" if self._ticket else "failed" if self._error is not None else "done"
+        return f"<hora.Handle {state}>"
+
+
+def wait_all(handles: Iterable[Handle], timeout: float | None = None) -> list[Any]:
+    """Wait for every handle and return the results in order; the first error is raised after all have ended.
+
+    >>> hora.wait_all([hora.allreduce(g, out=g, async_=True) for g in gradients])
+    """
+    handles = list(handles)
+    if timeout is not None:
+        import time
+
+        end = time.monotonic() + timeout
+    first: BaseException | None = None
+    for h in handles:
+        error = h.exception(None if timeout is None else max(0.0, end - time.monotonic()))
+        first = first or error
+    if first is not None:
+        raise first
+    return [h.wait() for h in handles]
