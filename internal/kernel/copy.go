@@ -1,0 +1,55 @@
+package kernel
+
+import "unsafe"
+
+// Copy copies bytes with plain stores. The ranges may be equal or disjoint, no other overlap.
+func Copy(dst, src unsafe.Pointer, bytes int) {
+	// The runtime's own copy turns to streaming stores from 1 MiB on; what a peer reads next must
+	// stay in cache, and a piece ends soon enough for the garbage collector.
+	for bytes > pieceBytes {
+		copy(view[byte](dst, pieceBytes), view[byte](src, pieceBytes))
+		dst, src, bytes = unsafe.Add(dst, pieceBytes), unsafe.Add(src, pieceBytes), bytes-pieceBytes
+	}
+	if bytes > 0 {
+		copy(view[byte](dst, bytes), view[byte](src, bytes))
+	}
+}
+
+// CopyStream copies disjoint ranges with stores that bypass the cache: for results larger than it that nobody on
+// this host reads soon. It has finished for other threads when it returns.
+func CopyStream(dst, src unsafe.Pointer, bytes int) { Best().CopyStream(dst, src, bytes) }
+
+// CopyAhead copies disjoint ranges into memory that another core has just read, a slot: it
+// asks for the lines some way before it writes them.
+func CopyAhead(dst, src unsafe.Pointer, bytes int) { Best().CopyAhead(dst, src, bytes) }
+
+// CopyStream is the package's CopyStream with the instructions of l.
+func (l Level) CopyStream(dst, src unsafe.Pointer, bytes int) { l.copyBy(dst, src, bytes, true) }
+
+// CopyAhead is the package's CopyAhead with the instructions of l.
+func (l Level) CopyAhead(dst, src unsafe.Pointer, bytes int) { l.copyBy(dst, src, bytes, false) }
+
+func (l Level) copyBy(dst, src unsafe.Pointer, bytes int, stream bool) {
+	if l == Pure || bytes <= 0 {
+		Copy(dst, src, bytes)
+		return
+	}
+	raceRead(src, bytes)
+	raceWrite(dst, bytes)
+	for {
+		m := min(bytes, pieceBytes/2)
+		done := 0
+		if stream {
+			done = copyStreamVector(dst, src, m)
+		} else {
+			done = copyAheadVector(dst, src, m)
+		}
+		if done < m {
+			Copy(unsafe.Add(dst, done), unsafe.Add(src, done), m-done)
+		}
+		if bytes -= m; bytes == 0 {
+			return
+		}
+		dst, src = unsafe.Add(dst, m), unsafe.Add(src, m)
+	}
+}

@@ -1,0 +1,37 @@
+package kernel
+
+import (
+	"unsafe"
+
+	"hora/tensor"
+)
+
+// Without vector code every hook does none of its elements, and the twin does them all.
+
+func detect() Level { return Pure }
+
+func reducePair(Level, unsafe.Pointer, unsafe.Pointer, unsafe.Pointer, int, tensor.DType, tensor.Op) int {
+	return 0
+}
+
+func reduceMany(Level, unsafe.Pointer, []unsafe.Pointer, int, int, tensor.DType, tensor.Op) int {
+	return 0
+}
+
+func scaleVector(Level, unsafe.Pointer, unsafe.Pointer, int, tensor.DType, float64, bool) int {
+	return 0
+}
+
+func toFloat32Vector(Level, *float32, unsafe.Pointer, int, tensor.DType) int   { return 0 }
+func fromFloat32Vector(Level, unsafe.Pointer, *float32, int, tensor.DType) int { return 0 }
+
+func dotVector(Level, unsafe.Pointer, unsafe.Pointer, int, tensor.DType, *[3 * dotLanes]float64) int {
+	return 0
+}
+
+func combineVector(Level, unsafe.Pointer, unsafe.Pointer, unsafe.Pointer, int, tensor.DType, float64, float64) int {
+	return 0
+}
+
+func copyStreamVector(_, _ unsafe.Pointer, _ int) int { return 0 }
+func copyAheadVector(_, _ unsafe.Pointer, _ int) int  { return 0 }
