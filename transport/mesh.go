@@ -60,6 +60,15 @@ type Mesh interface {
 	// operation after it works normally.
 	Explain(mine []byte) ([][]byte, error)
 
+	// Tell hands a rank a control message of at most MaxTell bytes, outside of any
+	// operation: from any goroutine, without waiting for the peer, best effort (an
+	// error says that it was not sent). OnTell installs who hears them, before the
+	// first operation; nil drops them. f is called on a goroutine of the link, even
+	// while the driver is blocked or idle; it does not block, and msg is valid only
+	// during the call.
+	Tell(to int, msg []byte) error
+	OnTell(f func(from int, msg []byte))
+
 	// Fail ends every present and later wait with err, here and, as far as the
 	// link can tell them, on the other ranks.
 	Fail(err error)
@@ -80,6 +89,9 @@ type FailureNotifier interface {
 // MaxDescription is the greatest length of one rank's description in Explain.
 // Longer ones are cut.
 const MaxDescription = 4096 - 64
+
+// MaxTell is the greatest length of one control message.
+const MaxTell = 16 << 10
 
 // Traffic is what went over one kind of link. Bytes are payload; a message is one
 // Send or Recv, or one posted part of a board operation.

@@ -33,6 +33,8 @@ func (r *Routed) Exchange(to int, out []byte, from int, in []byte) error {
 	return nil
 }
 func (r *Routed) Explain(mine []byte) ([][]byte, error) { return nil, nil }
+func (r *Routed) Tell(to int, msg []byte) error         { return nil }
+func (r *Routed) OnTell(f func(from int, msg []byte))   {}
 func (r *Routed) Fail(err error)                        {}
 func (r *Routed) Counters() Counters                    { return Counters{} }
 func (r *Routed) Close() error                          { return nil }
