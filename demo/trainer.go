@@ -1,0 +1,144 @@
+package demo
+
+import (
+	"fmt"
+	"time"
+
+	"hora/demo/digits"
+)
+
+// Training says what is trained and how. The zero value of a field means its default.
+type Training struct {
+	Widths []int   // layer widths, input first
+	Batch  int     // images per step on all ranks together
+	Epochs int     //
+	Rate   float32 // learning rate of Adam
+	Seed   uint64  // of the weights and of the sample order
+}
+
+// WithDefaults fills in what the caller left at zero.
+func (c Training) WithDefaults() Training {
+	if len(c.Widths) == 0 {
+		c.Widths = []int{digits.Pixels, 128, 64, digits.Classes}
+	}
+	if c.Batch == 0 {
+		c.Batch = 64
+	}
+	if c.Epochs == 0 {
+		c.Epochs = 20
+	}
+	if c.Rate == 0 {
+		c.Rate = 5e-3
+	}
+	if c.Seed == 0 {
+		c.Seed = 1
+	}
+	return c
+}
+
+// Sum adds up x over all ranks in place; with one rank it does nothing. It is all
+// that the trainer asks of the library.
+type Sum func(x []float32) error
+
+// Trainer is one rank's replica: network, optimizer and its part of every batch.
+// It is used by one goroutine.
+type Trainer struct {
+	Training
+	Net       *Net
+	Optimizer Optimizer
+	Rank      int
+	Size      int
+
+	train    digits.Set
+	order    []int // of the current epoch
+	epoch    int   // that order belongs to; -1 before the first
+	images   []float32
+	labels   []uint8
+	byLogits []float32
+
+	// Loss is the mean loss of the last step's images of this rank; Compute and Reduce
+	// are how long the last step computed and stood in the allreduce.
+	Loss            float64
+	Compute, Reduce time.Duration
+}
+
+// NewTrainer builds the replica of one rank over grads, which must have room for
+// ParamCount(c.Widths) values.
+func NewTrainer(c Training, rank, size int, train digits.Set, grads []float32) (*Trainer, error) {
+	c = c.WithDefaults()
+	if c.Batch < size {
+		return nil, fmt.Errorf("train: a batch of %d images cannot be shared by %d ranks; use a larger batch", c.Batch, size)
+	}
+	rows := (c.Batch + size - 1) / size
+	net, err := NewNet(c.Widths, grads, rows, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	return &Trainer{
+		Training: c, Net: net, Optimizer: NewAdam(len(net.Params), c.Rate), Rank: rank, Size: size,
+		train: train, epoch: -1,
+		images:   make([]float32, rows*digits.Pixels),
+		labels:   make([]uint8, rows),
+		byLogits: make([]float32, rows*digits.Classes),
+	}, nil
+}
+
+// StepsPerEpoch counts the batches of an epoch, the last of which may be smaller.
+func (t *Trainer) StepsPerEpoch() int { return (t.train.Len() + t.Batch - 1) / t.Batch }
+
+// Steps is the number of steps of the whole training.
+func (t *Trainer) Steps() int { return t.Epochs * t.StepsPerEpoch() }
+
+// Step does the training's step number n, counted from 0 over all epochs: this rank's
+// share of the batch forward and backward, the gradients added up over all ranks, the
+// same update everywhere. A step depends only on n and the state before it, so that a
+// replacement can go on from a commit.
+func (t *Trainer) Step(n int, sum Sum) error {
+	began := time.Now()
+	rows, batch := t.load(n)
+	logits := t.Net.Forward(t.images[:rows*digits.Pixels], rows)
+	byLogits := t.byLogits[:len(logits)]
+	t.Loss = SoftmaxLoss(byLogits, logits, t.labels[:rows], batch)
+	if rows > 0 {
+		t.Loss /= float64(rows)
+	}
+	t.Net.Backward(byLogits)
+	computed := time.Now()
+	if err := sum(t.Net.Grads); err != nil {
+		return err
+	}
+	reduced := time.Now()
+	t.Optimizer.Step(t.Net.Params, t.Net.Grads)
+	t.Reduce = reduced.Sub(computed)
+	t.Compute = time.Since(began) - t.Reduce
+	return nil
+}
+
+// load copies this rank's images of step n together and returns how many they are,
+// and how many the step has on all ranks.
+func (t *Trainer) load(n int) (rows, batch int) {
+	epoch, step := n/t.StepsPerEpoch(), n%t.StepsPerEpoch()
+	if epoch != t.epoch {
+		t.order, t.epoch = Order(t.Seed, epoch, t.train.Len()), epoch
+	}
+	first := step * t.Batch
+	batch = min(t.Batch, t.train.Len()-first)
+	from, to := Share(batch, t.Rank, t.Size)
+	for row, i := range t.order[first+from : first+to] {
+		copy(t.images[row*digits.Pixels:], t.train.Pixels[i*digits.Pixels:(i+1)*digits.Pixels])
+		t.labels[row] = t.train.Labels[i]
+	}
+	return to - from, batch
+}
+
+// Accuracy is the share of a set's images that the network reads right.
+func (t *Trainer) Accuracy(set digits.Set) float64 {
+	correct := 0
+	for first := 0; first < set.Len(); {
+		rows := min(t.Net.rows, set.Len()-first)
+		logits := t.Net.Forward(set.Pixels[first*digits.Pixels:(first+rows)*digits.Pixels], rows)
+		correct += Correct(logits, set.Labels[first:first+rows])
+		first += rows
+	}
+	return float64(correct) / float64(max(set.Len(), 1))
+}
