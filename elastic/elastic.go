@@ -158,17 +158,16 @@ func (m *Machine) join(e Join) []Action {
 	if c.waiting {
 		return nil
 	}
+	var acts []Action
+	switch {
+	case m.open && c.place >= 0: // a member that joins again has left the epoch: it is over for all
+		acts = m.end(-1, "", fmt.Sprintf("rank %d asked for a new epoch", c.place))
+	case m.open && !m.gone[c.rank]:
+		acts = []Action{Changed{Epoch: m.epoch, Host: e.Host}}
+	}
 	c.waiting = true
 	m.waiting++
-	var acts []Action
-	if m.open {
-		if c.place >= 0 { // a member that joins again has left the epoch: it is over for all
-			acts = append(acts, m.end(-1, "", fmt.Sprintf("rank %d asked for a new epoch", c.place))...)
-		} else if !m.gone[c.rank] {
-			acts = append(acts, Changed{Epoch: m.epoch, Host: e.Host})
-		}
-	}
-	if c.place >= 0 && m.behind > 0 {
+	if c.place >= 0 {
 		m.behind--
 	}
 	if m.cfg.OnLoss == Stop && len(m.ended) > 0 {
@@ -316,7 +315,7 @@ func (m *Machine) forget(c *candidate) {
 	switch {
 	case c.waiting:
 		m.waiting--
-	case c.place >= 0 && !m.open && m.behind > 0:
+	case c.place >= 0 && !m.open:
 		m.behind--
 	}
 }

@@ -1,59 +1,306 @@
 package rendezvous
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
 
 	"hora/internal/secret"
+	"hora/internal/wire"
 )
 
+const (
+	beatEvery  = time.Second
+	cancelWait = 500 * time.Millisecond // how long a withdrawn request waits to hear what it waited for
+)
+
+// ErrClosed says that this side closed the client.
+var ErrClosed = errors.New("rendezvous client is closed")
+
 // Client is a worker's connection to the coordinator. All methods may be called from any goroutine.
-type Client struct{}
+type Client struct {
+	conn net.Conn
+	out  *outbox
+	me   Hello
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows; held for map and field access only
+	last    uint64
+	pending map[uint64]chan answer // capacity 1 each
+	err     error                  // why no further request can be answered
+	ended   chan struct{}          // closed when err is set
+}
 
 // Dial connects to the coordinator at addr ("host:port"), proves the secret and says hello. It retries refused
 // connections until ctx ends, since workers may start before their coordinator listens.
 func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client, error) {
-	return nil, errors.ErrUnsupported
+	var d net.Dialer
+	pause := 5 * time.Millisecond
+	for {
+		conn, err := d.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			var c *Client
+			if c, err = DialConn(ctx, conn, s, me); err == nil {
+				return c, nil
+			}
+			err = fmt.Errorf("join coordinator at %s: %w", addr, err)
+		} else {
+			err = fmt.Errorf("reach coordinator at %s: %w; check that the launcher runs and that no firewall is between", addr, err)
+		}
+		if !again(err) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+			pause = min(2*pause, 250*time.Millisecond)
+		}
+	}
 }
 
-// Join offers m as a member and blocks until the next epoch is complete. Rank, LocalRank… of m are filled in by the
-// coordinator where m.Rank is -1. After a loss, survivors call Join again on the same Client.
+// again says whether a later attempt to dial may fare better. A wrong proof may: the port can be another job's for a
+// while. A coordinator that names a reason to refuse, or another version, does not change its mind.
+func again(err error) bool {
+	var refused *secret.RefusedError
+	var version *secret.VersionError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &refused), errors.As(err, &version), errors.Is(err, context.Canceled):
+		return false
+	case errors.As(err, &dns):
+		return dns.Temporary()
+	}
+	return true
+}
+
+// DialConn makes a client of a connection that is already there; it owns conn, also when it fails.
+func DialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello) (*Client, error) {
+	deadline, ok := ctx.Deadline()
+	if limit := time.Now().Add(proofTimeout); !ok || deadline.After(limit) {
+		deadline = limit
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	id := secret.Identity{Purpose: Purpose, Job: me.Job, Rank: me.Rank, Peer: secret.Anyone, Host: me.Host}
+	if _, err := secret.Client(conn, s, id, deadline); err != nil {
+		return nil, err
+	}
+	c := &Client{conn: conn, out: newOutbox(), me: me, pending: map[uint64]chan answer{}, ended: make(chan struct{})}
+	c.out.put(message(kindHello, 64, func(b []byte) []byte {
+		b = wire.AppendString(b, me.Job)
+		b = wire.AppendI64(b, int64(me.Rank))
+		b = wire.AppendI64(b, int64(me.Size))
+		return wire.AppendString(b, me.Host)
+	}))
+	c.wg.Add(2)
+	beat := me.Beat
+	if beat <= 0 {
+		beat = beatEvery
+	}
+	go func() {
+		defer c.wg.Done()
+		if c.out.run(conn, beat) != nil {
+			conn.Close() // the reader then ends and says why
+		}
+	}()
+	go c.read()
+	return c, nil
+}
+
+// read is the client's reading goroutine.
+func (c *Client) read() {
+	defer c.wg.Done()
+	rd := bufio.NewReaderSize(c.conn, 4096)
+	for {
+		kind, body, err := wire.ReadMessage(rd, nil, maxMessage)
+		if err == nil && kind == kindNotice {
+			var n Notice
+			if n, err = decodeNotice(body); err == nil && c.me.OnNotice != nil {
+				c.me.OnNotice(n)
+			}
+		} else if err == nil {
+			var id uint64
+			var a answer
+			if id, a, err = decodeAnswer(kind, body); err == nil {
+				c.deliver(id, a)
+			}
+		}
+		if err != nil {
+			c.fail(fmt.Errorf("the coordinator %s; the launcher has ended or cannot be reached", broken(err)))
+			return
+		}
+	}
+}
+
+func (c *Client) deliver(id uint64, a answer) {
+	c.mu.Lock()
+	ch := c.pending[id]
+	delete(c.pending, id)
+	c.mu.Unlock()
+	if ch != nil {
+		ch <- a
+	}
+}
+
+// fail ends every request, once.
+func (c *Client) fail(err error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = err
+		close(c.ended)
+	}
+	c.mu.Unlock()
+	c.conn.Close()
+	c.out.close()
+	if first && !errors.Is(err, ErrClosed) && c.me.OnNotice != nil {
+		c.me.OnNotice(Notice{Kind: NoticeCut, Rank: -1, Reason: err.Error()})
+	}
+}
+
+// ask sends a request and waits for its answer; fill appends what follows the id.
+func (c *Client) ask(ctx context.Context, kind uint8, hint int, fill func(b []byte) []byte) (answer, error) {
+	ch := make(chan answer, 1)
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return answer{}, c.err
+	}
+	c.last++
+	id := c.last
+	c.pending[id] = ch
+	c.mu.Unlock()
+	ok := c.out.put(message(kind, 16+hint, func(b []byte) []byte {
+		b = wire.AppendU64(b, id)
+		if fill != nil {
+			b = fill(b)
+		}
+		return b
+	}))
+	if !ok {
+		c.deliver(id, answer{kind: kindFail, reason: "too much waits to be sent to the coordinator"})
+	}
+	select {
+	case a := <-ch:
+		return a, a.failure()
+	case <-c.ended:
+		return answer{}, c.err
+	case <-ctx.Done():
+	}
+	// Withdraw the request; its last answer says what it waited for.
+	c.out.put(message(kindCancel, 16, func(b []byte) []byte { return wire.AppendU64(b, id) }))
+	t := time.NewTimer(cancelWait)
+	defer t.Stop()
+	select {
+	case a := <-ch:
+		if a.kind != kindFail {
+			return a, nil // it came in the same instant
+		}
+		return answer{}, fmt.Errorf("%w: %s", ctx.Err(), a.reason)
+	case <-c.ended:
+	case <-t.C:
+	}
+	c.mu.Lock()
+	delete(c.pending, id)
+	c.mu.Unlock()
+	return answer{}, ctx.Err()
+}
+
+func (a *answer) failure() error {
+	if a.kind == kindFail {
+		return &JoinError{Reason: a.reason, Final: a.final}
+	}
+	return nil
+}
+
+// Join offers m as a member and blocks until the next epoch is complete. m.Rank -1 stands for the rank said in the
+// Hello. After a loss, survivors call Join again on the same Client.
 func (c *Client) Join(ctx context.Context, m Member) (Epoch, error) {
-	return Epoch{}, errors.ErrUnsupported
+	if m.Host == "" {
+		m.Host = c.me.Host
+	}
+	a, err := c.ask(ctx, kindJoin, 256, func(b []byte) []byte { return appendMember(b, &m) })
+	if err != nil {
+		return Epoch{}, wrap("join job", err)
+	}
+	return a.epoch, nil
 }
 
 // Members fetches members of the present epoch that Epoch.Members does not have.
 func (c *Client) Members(ctx context.Context, ranks ...int) ([]Member, error) {
-	return nil, errors.ErrUnsupported
+	a, err := c.ask(ctx, kindMembers, 8*len(ranks), func(b []byte) []byte { return wire.AppendInts(b, ranks) })
+	return a.members, wrap("list members", err)
 }
 
 // Put stores a value; it wakes every Get that waits for key. Values stay until Delete or the end of the job.
 func (c *Client) Put(ctx context.Context, key string, value []byte) error {
-	return errors.ErrUnsupported
+	if err := checkKey(key, len(value)); err != nil {
+		return err
+	}
+	_, err := c.ask(ctx, kindPut, len(key)+len(value), func(b []byte) []byte {
+		return wire.AppendBytes(wire.AppendString(b, key), value)
+	})
+	return wrap("put "+key, err)
+}
+
+func checkKey(key string, n int) error {
+	if len(key) > maxKey || n > maxValue {
+		return fmt.Errorf("put key of %d bytes with %d bytes of value: at most %d and %d are kept; put a large object in parts or in a file", len(key), n, maxKey, maxValue)
+	}
+	return nil
 }
 
 // Get returns the value of key and waits for it until ctx ends.
 func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
-	return nil, errors.ErrUnsupported
+	a, err := c.ask(ctx, kindGet, len(key), func(b []byte) []byte { return wire.AppendString(b, key) })
+	return a.value, wrap("get "+key, err)
 }
 
 // Lookup returns the value of key if there is one.
 func (c *Client) Lookup(ctx context.Context, key string) ([]byte, bool, error) {
-	return nil, false, errors.ErrUnsupported
+	a, err := c.ask(ctx, kindLookup, len(key), func(b []byte) []byte { return wire.AppendString(b, key) })
+	return a.value, a.found, wrap("look up "+key, err)
 }
 
 // Add adds delta to the decimal integer stored at key (0 when absent) and returns the sum.
 func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
-	return 0, errors.ErrUnsupported
+	a, err := c.ask(ctx, kindAdd, len(key), func(b []byte) []byte {
+		return wire.AppendI64(wire.AppendString(b, key), delta)
+	})
+	return a.number, wrap("add to "+key, err)
 }
 
 // Delete removes key and says whether it was there.
 func (c *Client) Delete(ctx context.Context, key string) (bool, error) {
-	return false, errors.ErrUnsupported
+	a, err := c.ask(ctx, kindDelete, len(key), func(b []byte) []byte { return wire.AppendString(b, key) })
+	return a.number == 1, wrap("delete "+key, err)
 }
 
-// Leave takes the worker out of the job on purpose: nobody will report it as lost.
-func (c *Client) Leave(ctx context.Context) error { return errors.ErrUnsupported }
+// Leave takes the worker out of its epoch on purpose: nobody will report it as lost. It may Join again.
+func (c *Client) Leave(ctx context.Context) error {
+	_, err := c.ask(ctx, kindLeave, 0, nil)
+	return wrap("leave job", err)
+}
 
 // Close ends the connection and joins the client's goroutines. Without Leave before, the worker counts as lost.
-func (c *Client) Close() error { return nil }
+func (c *Client) Close() error {
+	c.fail(ErrClosed)
+	c.wg.Wait()
+	return nil
+}
+
+func wrap(what string, err error) error {
+	var j *JoinError
+	if err == nil || errors.As(err, &j) && what == "join job" {
+		return err
+	}
+	if errors.As(err, &j) {
+		return fmt.Errorf("%s: %s", what, j.Reason)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

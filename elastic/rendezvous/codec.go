@@ -1,25 +1,25 @@
 package rendezvous
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
+
+	"hora/internal/wire"
 )
 
-// A frame is a length (4 bytes, little endian, of all that follows), a kind (1 byte) and a body of unsigned varints
-// and length-prefixed strings. Frames flow only after the secret is proved.
-
+// Limits of what a message may hold. Decoders refuse more.
 const (
-	maxFrame  = 64 << 20 // the largest value of the key-value store, with its key
-	maxAddrs  = 64
-	frameHead = 5
+	maxValue   = 64 << 20         // a value of the key-value store
+	maxKey     = 4096             // a key of the store
+	maxMessage = maxValue + 8<<10 // a whole message
+	maxText    = 64 << 10         // a reason, a host, a socket's name
+	maxAddrs   = 64               // addresses of one member
+	maxRanks   = 1 << 20          // ranks of a job
+	memberMin  = 5*8 + 3*4 + 4 + 8
 )
 
-type kind uint8
-
+// The kinds of message. Requests begin with an id that the answer repeats.
 const (
-	kindHello kind = 1 + iota
+	kindHello uint8 = 1 + iota
 	kindJoin
 	kindMembers
 	kindPut
@@ -33,7 +33,7 @@ const (
 )
 
 const (
-	kindEpoch kind = 32 + iota
+	kindEpoch uint8 = 32 + iota
 	kindList
 	kindValue
 	kindNumber
@@ -41,170 +41,151 @@ const (
 	kindNotice
 )
 
-var errShort = errors.New("message is cut short")
-
-// builder makes one frame.
-type builder struct{ b []byte }
-
-func frame(k kind, sizeHint int) *builder {
-	b := make([]byte, frameHead, frameHead+sizeHint)
-	b[4] = byte(k)
-	return &builder{b}
-}
-
-func (w *builder) uint(v uint64) *builder { w.b = binary.AppendUvarint(w.b, v); return w }
-func (w *builder) int(v int) *builder     { w.b = binary.AppendVarint(w.b, int64(v)); return w }
-func (w *builder) str(s string) *builder {
-	w.b = binary.AppendUvarint(w.b, uint64(len(s)))
-	w.b = append(w.b, s...)
-	return w
-}
-
-func (w *builder) bytes(p []byte) *builder {
-	w.b = binary.AppendUvarint(w.b, uint64(len(p)))
-	w.b = append(w.b, p...)
-	return w
-}
-
-// done completes the frame's head and returns it.
-func (w *builder) done() []byte {
-	binary.LittleEndian.PutUint32(w.b, uint32(len(w.b)-4))
-	return w.b
-}
-
-// reader decodes one frame's body. The first fault sticks.
-type reader struct {
-	b   []byte
-	err error
-}
-
-func (r *reader) uint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
+// message makes one whole message; fill appends its body.
+func message(kind uint8, hint int, fill func(b []byte) []byte) []byte {
+	b, at := wire.BeginMessage(make([]byte, 0, wire.MessageHeaderBytes+hint), kind)
+	if fill != nil {
+		b = fill(b)
 	}
-	r.b = r.b[n:]
-	return v
+	return wire.EndMessage(b, at)
 }
 
-func (r *reader) int() int {
-	v, n := binary.Varint(r.b)
-	if n <= 0 || v != int64(int(v)) {
-		r.fail()
-		return 0
+func appendMember(b []byte, m *Member) []byte {
+	for _, v := range [...]int{m.Rank, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize} {
+		b = wire.AppendI64(b, int64(v))
 	}
-	r.b = r.b[n:]
-	return int(v)
+	b = wire.AppendString(b, m.Host)
+	b = wire.AppendString(b, m.HostID)
+	b = wire.AppendString(b, m.Unix)
+	b = wire.AppendStrings(b, m.Addrs)
+	return wire.AppendI64(b, int64(m.Pid))
 }
 
-// bytes returns a part of the frame, not a copy.
-func (r *reader) bytes() []byte {
-	n := r.uint()
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return nil
+func decodeMember(d *wire.Decoder) Member {
+	var m Member
+	for _, p := range [...]*int{&m.Rank, &m.LocalRank, &m.LocalSize, &m.CrossRank, &m.CrossSize} {
+		*p = d.Int(-1, maxRanks)
 	}
-	p := r.b[:n:n]
-	r.b = r.b[n:]
-	return p
-}
-
-func (r *reader) str() string { return string(r.bytes()) }
-
-func (r *reader) fail() {
-	if r.err == nil {
-		r.err = errShort
-	}
-	r.b = nil
-}
-
-// end reports the first fault, or left-over bytes.
-func (r *reader) end() error {
-	if r.err == nil && len(r.b) > 0 {
-		return fmt.Errorf("message has %d bytes too many", len(r.b))
-	}
-	return r.err
-}
-
-func appendMember(w *builder, m *Member) {
-	w.int(m.Rank).int(m.LocalRank).int(m.LocalSize).int(m.CrossRank).int(m.CrossSize)
-	w.str(m.Host).str(m.HostID).str(m.Unix)
-	w.uint(uint64(len(m.Addrs)))
-	for _, a := range m.Addrs {
-		w.str(a)
-	}
-	w.int(m.Pid)
-}
-
-func (r *reader) member() Member {
-	m := Member{Rank: r.int(), LocalRank: r.int(), LocalSize: r.int(), CrossRank: r.int(), CrossSize: r.int()}
-	m.Host, m.HostID, m.Unix = r.str(), r.str(), r.str()
-	n := r.uint()
-	if n > maxAddrs {
-		r.fail()
-		return m
-	}
-	for range n {
-		m.Addrs = append(m.Addrs, r.str())
-	}
-	m.Pid = r.int()
+	m.Host, m.HostID, m.Unix = d.String(maxText), d.String(maxText), d.String(maxText)
+	m.Addrs = d.Strings(maxAddrs, maxText)
+	m.Pid = d.Int(0, 1<<31-1)
 	return m
 }
 
-// members decodes a list whose length was announced. Each member takes at least ten bytes, which bounds the list by
-// the frame that carries it.
-func (r *reader) members() []Member {
-	n := r.uint()
-	if n > uint64(len(r.b))/10 {
-		r.fail()
-		return nil
-	}
+func decodeMembers(d *wire.Decoder) []Member {
+	n := d.Count(maxRanks, memberMin)
 	ms := make([]Member, 0, n)
 	for range n {
-		ms = append(ms, r.member())
+		ms = append(ms, decodeMember(d))
 	}
 	return ms
 }
 
-func (n *Notice) frame() []byte {
-	w := frame(kindNotice, 32+len(n.Host)+len(n.Reason))
-	return w.uint(uint64(n.Kind)).uint(n.Epoch).int(n.Rank).str(n.Host).str(n.Reason).done()
+func (n *Notice) message() []byte {
+	return message(kindNotice, 32+len(n.Host)+len(n.Reason), func(b []byte) []byte {
+		b = wire.AppendU8(b, uint8(n.Kind))
+		b = wire.AppendU64(b, n.Epoch)
+		b = wire.AppendI64(b, int64(n.Rank))
+		b = wire.AppendString(b, n.Host)
+		return wire.AppendString(b, n.Reason)
+	})
 }
 
-func (r *reader) notice() Notice {
-	return Notice{Kind: NoticeKind(r.uint()), Epoch: r.uint(), Rank: r.int(), Host: r.str(), Reason: r.str()}
+func decodeNotice(body []byte) (Notice, error) {
+	d := wire.NewDecoder(body)
+	n := Notice{Kind: NoticeKind(d.U8()), Epoch: d.U64(), Rank: d.Int(-1, maxRanks), Host: d.String(maxText), Reason: d.String(maxText)}
+	return n, d.Done()
 }
 
-// readFrame reads one frame. The body is fresh memory that the caller owns; it grows with what really arrives, so
-// that a length alone reserves nothing.
-func readFrame(rd io.Reader, head *[frameHead]byte) (kind, []byte, error) {
-	if _, err := io.ReadFull(rd, head[:]); err != nil {
-		return 0, nil, err
-	}
-	n := binary.LittleEndian.Uint32(head[:4])
-	if n < 1 || n > maxFrame {
-		return 0, nil, fmt.Errorf("message of %d bytes is outside 1 to %d", n, maxFrame)
-	}
-	n--
-	const step = 64 << 10
-	body := make([]byte, min(n, step))
-	if _, err := io.ReadFull(rd, body); err != nil {
-		return 0, nil, noEOF(err)
-	}
-	for have := uint32(len(body)); have < n; have = uint32(len(body)) {
-		more := min(n-have, have) // doubles
-		body = append(body, make([]byte, more)...)
-		if _, err := io.ReadFull(rd, body[have:]); err != nil {
-			return 0, nil, noEOF(err)
-		}
-	}
-	return kind(head[4]), body, nil
+// request is any message of a worker, decoded.
+type request struct {
+	kind   uint8
+	id     uint64
+	hello  Hello
+	member Member
+	ranks  []int
+	key    string
+	value  []byte // a view of the message
+	delta  int64
 }
 
-func noEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+func decodeRequest(kind uint8, body []byte) (request, error) {
+	r := request{kind: kind}
+	d := wire.NewDecoder(body)
+	if kind != kindHello && kind != kindBeat {
+		r.id = d.U64()
 	}
-	return err
+	switch kind {
+	case kindHello:
+		r.hello = Hello{Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks), Host: d.String(maxText)}
+	case kindJoin:
+		r.member = decodeMember(&d)
+	case kindMembers:
+		r.ranks = d.Ints(maxRanks, 0, maxRanks)
+	case kindPut:
+		r.key, r.value = d.String(maxKey), d.Bytes(maxValue)
+	case kindGet, kindLookup, kindDelete:
+		r.key = d.String(maxKey)
+	case kindAdd:
+		r.key, r.delta = d.String(maxKey), d.I64()
+	case kindCancel, kindLeave, kindBeat:
+	default:
+		return r, fmt.Errorf("message of unknown kind %d", kind)
+	}
+	return r, d.Done()
+}
+
+func failure(id uint64, final bool, reason string) []byte {
+	return message(kindFail, 16+len(reason), func(b []byte) []byte {
+		b = wire.AppendU64(b, id)
+		b = wire.AppendBool(b, final)
+		return wire.AppendString(b, reason)
+	})
+}
+
+func number(id uint64, n int64) []byte {
+	return message(kindNumber, 16, func(b []byte) []byte {
+		return wire.AppendI64(wire.AppendU64(b, id), n)
+	})
+}
+
+func value(id uint64, found bool, v []byte) []byte {
+	return message(kindValue, 16+len(v), func(b []byte) []byte {
+		b = wire.AppendU64(b, id)
+		b = wire.AppendBool(b, found)
+		return wire.AppendBytes(b, v)
+	})
+}
+
+// answer is any message of the coordinator that answers a request, decoded.
+type answer struct {
+	kind    uint8
+	epoch   Epoch
+	members []Member
+	found   bool
+	value   []byte
+	number  int64
+	final   bool
+	reason  string
+}
+
+func decodeAnswer(kind uint8, body []byte) (id uint64, a answer, err error) {
+	a.kind = kind
+	d := wire.NewDecoder(body)
+	id = d.U64()
+	switch kind {
+	case kindEpoch:
+		a.epoch = Epoch{Number: d.U64(), Rank: d.Int(0, maxRanks), Size: d.Int(1, maxRanks), Members: decodeMembers(&d)}
+	case kindList:
+		a.members = decodeMembers(&d)
+	case kindValue:
+		a.found, a.value = d.Bool(), d.Bytes(maxValue)
+	case kindNumber:
+		a.number = d.I64()
+	case kindFail:
+		a.final, a.reason = d.Bool(), d.String(maxText)
+	default:
+		return id, a, fmt.Errorf("message of unknown kind %d", kind)
+	}
+	return id, a, d.Done()
 }

@@ -16,7 +16,7 @@ type outbox struct {
 }
 
 // maxBacklog bounds what a reader that does not read may cost the writer.
-const maxBacklog = 4 * maxFrame
+const maxBacklog = 4 * maxMessage
 
 func newOutbox() *outbox { return &outbox{wake: make(chan struct{}, 1)} }
 
@@ -67,7 +67,7 @@ func (o *outbox) run(conn net.Conn, beat time.Duration) error {
 		defer t.Stop()
 		tick = t.C
 	}
-	pulse := frame(kindBeat, 0).done()
+	pulse := message(kindBeat, 0, nil)
 	for {
 		select {
 		case <-o.wake:

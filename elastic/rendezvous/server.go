@@ -1,29 +1,256 @@
 package rendezvous
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"hora/elastic"
 	"hora/internal/secret"
+	"hora/internal/wire"
 )
 
 // Config is a coordinator's. The zero value of every field but Secret and Size works.
 type Config struct {
 	Secret  secret.Secret
 	Job     string
-	Size    int           // how many members make an epoch
-	Silence time.Duration // 0 means the constant Silence
+	Host    string // this host's name in messages
+	Size    int    // how many members make the first epoch
+	Min     int    // see elastic.Config
+	Max     int
+	OnLoss  elastic.Policy
+	Silence time.Duration // a worker that says nothing for so long is lost; 0 means the constant Silence
+	// Reported says that somebody calls Exited for every worker that ends. A connection that breaks then waits
+	// reportGrace for that better reason.
+	Reported bool
+	// OnOpen, when set, is called from the coordinator's goroutine when an epoch opens. It must not block.
+	OnOpen func(epoch uint64, members []elastic.Place)
+	// OnLost, when set, is called likewise when an epoch ends by a loss.
+	OnLost func(epoch uint64, rank int, host, reason string)
 }
 
+// Limits of connections that have not proved the secret.
+const (
+	proofTimeout = 10 * time.Second
+	maxUnproved  = 16384
+	reportGrace  = 50 * time.Millisecond
+)
+
+// Purpose is what a connection to the coordinator says it is for while it proves the secret.
+const Purpose = "rendezvous"
+
 // Server is a running coordinator.
-type Server struct{}
+type Server struct {
+	cfg    Config
+	ln     net.Listener
+	cancel context.CancelFunc
+	events chan any // to the owner goroutine: received, gone, exited, lateGone, func(*desk)
+	wg     sync.WaitGroup
+	once   sync.Once
+	closed chan struct{}
+
+	unproved  atomic.Int64
+	mu        sync.Mutex // guards conns
+	conns     map[*conn]struct{}
+	sentBytes atomic.Int64
+	gotBytes  atomic.Int64
+}
+
+// conn is one worker's connection. worker, place and the like belong to the owner goroutine.
+type conn struct {
+	net  net.Conn
+	out  *outbox
+	seen atomic.Bool // something arrived since the last tick
+
+	worker elastic.Worker
+	hello  Hello
+	member Member
+	joinID uint64 // the request to answer when an epoch opens; 0 when none
+	joined bool
+	rank   int // in the present epoch; -1 otherwise
+	left   bool
+	quiet  int // ticks without a word
+	gets   map[uint64]string
+	gone   bool
+}
+
+type received struct {
+	c   *conn
+	req request
+}
+type connected struct{ c *conn }
+type gone struct {
+	c      *conn
+	reason string
+}
+
+// late follows a gone after reportGrace.
+type late struct {
+	c      *conn
+	reason string
+}
+type exited struct {
+	rank         int
+	host, reason string
+}
 
 // Serve runs a coordinator on ln until ctx ends or Close. It owns ln.
-func Serve(ctx context.Context, ln net.Listener, cfg Config) *Server { return &Server{} }
+func Serve(ctx context.Context, ln net.Listener, cfg Config) *Server {
+	if cfg.Silence <= 0 {
+		cfg.Silence = Silence
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &Server{cfg: cfg, ln: ln, cancel: cancel, events: make(chan any, 256), closed: make(chan struct{}), conns: map[*conn]struct{}{}}
+	s.wg.Add(2)
+	go s.accept(ctx)
+	go s.own(ctx)
+	return s
+}
 
-// Report tells the coordinator what a launcher saw happen to a worker, before or better than the connection does.
-func (s *Server) Report(rank int, reason string) {}
+// Addr is where the coordinator listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Bytes counts what was received from and sent to workers after their proofs.
+func (s *Server) Bytes() (received, sent int64) { return s.gotBytes.Load(), s.sentBytes.Load() }
+
+// Exited tells the coordinator that the process of a rank has ended: reason is "" for success, else what the others
+// should hear ("killed by signal 9").
+func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason}) }
+
+// post hands an event to the owner; it is false once the server is closed.
+func (s *Server) post(e any) bool {
+	select {
+	case s.events <- e:
+		return true
+	case <-s.closed:
+		return false
+	}
+}
 
 // Close ends every connection and joins the server's goroutines.
-func (s *Server) Close() error { return nil }
+func (s *Server) Close() error {
+	s.once.Do(func() {
+		s.cancel()
+		s.ln.Close()
+		close(s.closed)
+		s.mu.Lock()
+		cs := s.conns
+		s.conns = nil
+		s.mu.Unlock()
+		for c := range cs {
+			c.net.Close()
+			c.out.close()
+		}
+	})
+	s.wg.Wait()
+	return nil
+}
+
+func (s *Server) accept(ctx context.Context) {
+	defer s.wg.Done()
+	stop := context.AfterFunc(ctx, func() { s.ln.Close() })
+	defer stop()
+	pause := 5 * time.Millisecond
+	for {
+		nc, err := s.ln.Accept()
+		if err != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.closed:
+				return
+			case <-time.After(pause): // out of file descriptors, most likely: others may end meanwhile
+				pause = min(2*pause, time.Second)
+				continue
+			}
+		}
+		pause = 5 * time.Millisecond
+		c := &conn{net: nc, out: newOutbox(), rank: -1}
+		if s.unproved.Add(1) > maxUnproved || !s.keep(c) {
+			s.unproved.Add(-1)
+			nc.Close()
+			continue
+		}
+		go s.serve(c)
+	}
+}
+
+// keep records a connection so that Close ends it, and counts its goroutine.
+func (s *Server) keep(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	s.wg.Add(1)
+	return true
+}
+
+func (s *Server) drop(c *conn) {
+	c.net.Close()
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}
+
+// serve is a connection's reading goroutine: the proof, the hello, then requests until it breaks.
+func (s *Server) serve(c *conn) {
+	defer s.wg.Done()
+	defer s.drop(c)
+	me := secret.Identity{Purpose: Purpose, Job: s.cfg.Job, Rank: secret.Anyone, Peer: secret.Anyone, Host: s.cfg.Host}
+	_, err := secret.Server(c.net, s.cfg.Secret, s.cfg.Host, secret.Expect(me), time.Now().Add(proofTimeout))
+	s.unproved.Add(-1)
+	if err != nil {
+		return
+	}
+	rd := bufio.NewReaderSize(c.net, 1024)
+	kind, body, err := wire.ReadMessage(rd, nil, maxText)
+	if err != nil || kind != kindHello {
+		return
+	}
+	req, err := decodeRequest(kind, body)
+	if err != nil {
+		return
+	}
+	c.hello = req.hello
+	if !s.post(connected{c}) {
+		return
+	}
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		if c.out.run(c.net, 0) != nil {
+			c.net.Close()
+		}
+	}()
+	reason := s.read(c, rd)
+	s.post(gone{c, reason})
+	c.out.close()
+}
+
+// read passes requests to the owner until the connection ends, and says how it ended.
+func (s *Server) read(c *conn, rd *bufio.Reader) string {
+	for {
+		kind, body, err := wire.ReadMessage(rd, nil, maxMessage)
+		if err != nil {
+			return broken(err)
+		}
+		c.seen.Store(true)
+		s.gotBytes.Add(int64(len(body)) + wire.MessageHeaderBytes)
+		if kind == kindBeat {
+			continue
+		}
+		req, err := decodeRequest(kind, body)
+		if err != nil {
+			return fmt.Sprintf("sent a broken message: %v", err)
+		}
+		if !s.post(received{c, req}) {
+			return "coordinator closed"
+		}
+	}
+}

@@ -1,0 +1,431 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hora/elastic"
+	"hora/internal/wire"
+)
+
+// desk is what the owner goroutine of a Server holds: the membership machine, who speaks for which worker, the
+// members' addresses and the key-value store. Nothing of it is locked.
+type desk struct {
+	s       *Server
+	machine *elastic.Machine
+	workers map[elastic.Worker]*conn
+	last    elastic.Worker
+	started map[int]*conn // by the rank the launcher gave; the latest connection of each
+	byRank  []*conn       // of the present epoch
+	encoded [][]byte      // each member of the present epoch, as bytes
+	cross   [][]int       // local rank -> ranks, in cross rank order
+	local   map[string][]int
+	store   map[string][]byte
+	waits   map[string][]wait // who waits for a key
+	reports map[int]string    // ranks whose end was reported while their connection was still open
+}
+
+type wait struct {
+	c  *conn
+	id uint64
+}
+
+// own is the owner goroutine.
+func (s *Server) own(ctx context.Context) {
+	defer s.wg.Done()
+	d := &desk{
+		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{},
+		machine: elastic.New(elastic.Config{Size: s.cfg.Size, Min: s.cfg.Min, Max: s.cfg.Max, OnLoss: s.cfg.OnLoss}),
+	}
+	period := max(s.cfg.Silence/10, time.Millisecond)
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	before := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.closed:
+			return
+		case e := <-s.events:
+			d.handle(e)
+		case <-tick.C:
+			now := time.Now()
+			// A coordinator that was stopped itself has heard nobody, and blames nobody for it.
+			d.watch(now.Sub(before) > 3*period)
+			before = now
+		}
+	}
+}
+
+func (d *desk) handle(e any) {
+	switch e := e.(type) {
+	case connected:
+		d.last++
+		e.c.worker = d.last
+		d.workers[e.c.worker] = e.c
+		if r := e.c.hello.Rank; r >= 0 {
+			d.started[r] = e.c
+		}
+	case received:
+		d.request(e.c, &e.req)
+	case gone:
+		d.gone(e.c, e.reason)
+	case late:
+		d.finish(e.c, e.reason)
+	case exited:
+		d.exited(e)
+	}
+}
+
+func (d *desk) request(c *conn, r *request) {
+	switch r.kind {
+	case kindJoin:
+		d.join(c, r)
+	case kindMembers:
+		d.list(c, r)
+	case kindPut:
+		d.set(r.key, slices.Clone(r.value))
+		d.send(c, number(r.id, 0))
+	case kindAdd:
+		d.add(c, r)
+	case kindGet:
+		if v, ok := d.store[r.key]; ok {
+			d.send(c, value(r.id, true, v))
+			return
+		}
+		d.waits[r.key] = append(d.waits[r.key], wait{c, r.id})
+		if c.gets == nil {
+			c.gets = map[uint64]string{}
+		}
+		c.gets[r.id] = r.key
+	case kindLookup:
+		v, ok := d.store[r.key]
+		d.send(c, value(r.id, ok, v))
+	case kindDelete:
+		_, ok := d.store[r.key]
+		delete(d.store, r.key)
+		n := int64(0)
+		if ok {
+			n = 1
+		}
+		d.send(c, number(r.id, n))
+	case kindCancel:
+		d.cancel(c, r.id)
+	case kindLeave:
+		c.left = true
+		c.rank = -1
+		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
+		d.send(c, number(r.id, 0))
+	}
+}
+
+func (d *desk) join(c *conn, r *request) {
+	if c.joinID != 0 {
+		d.send(c, failure(r.id, false, "this worker already waits to join"))
+		return
+	}
+	c.member, c.joinID, c.joined, c.left = r.member, r.id, true, false
+	rank := r.member.Rank
+	if rank < 0 {
+		rank = c.hello.Rank
+	}
+	d.do(d.machine.Step(elastic.Join{Worker: c.worker, Rank: rank, Size: c.hello.Size, Host: r.member.Host}))
+}
+
+// do carries out what the machine decided.
+func (d *desk) do(acts []elastic.Action) {
+	for _, a := range acts {
+		switch a := a.(type) {
+		case elastic.Open:
+			d.open(a)
+		case elastic.Refuse:
+			if c := d.workers[a.Worker]; c != nil && c.joinID != 0 {
+				d.send(c, failure(c.joinID, a.Final, a.Reason))
+				c.joinID, c.joined = 0, false
+			}
+		case elastic.Ended:
+			d.tell(Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason})
+			if d.s.cfg.OnLost != nil {
+				d.s.cfg.OnLost(a.Epoch, a.Rank, a.Host, a.Reason)
+			}
+		case elastic.Left:
+			d.tell(Notice{Kind: NoticeLeft, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host})
+		case elastic.Changed:
+			d.tell(Notice{Kind: NoticeChanged, Epoch: a.Epoch, Rank: -1, Host: a.Host, Reason: "a newcomer waits"})
+		}
+	}
+}
+
+// tell sends a notice to every member of the present epoch that is still there.
+func (d *desk) tell(n Notice) {
+	m := n.message()
+	for _, c := range d.byRank {
+		if c != nil && !c.gone && !c.left && (c.rank != n.Rank || n.Rank < 0) {
+			d.send(c, m)
+		}
+	}
+}
+
+func (d *desk) send(c *conn, m []byte) {
+	if c.gone {
+		return
+	}
+	if !c.out.put(m) {
+		c.net.Close() // its reader then reports it gone
+		return
+	}
+	d.s.sentBytes.Add(int64(len(m)))
+}
+
+func (d *desk) open(a elastic.Open) {
+	n := len(a.Members)
+	clear(d.reports)
+	d.byRank = make([]*conn, n)
+	d.encoded = make([][]byte, n)
+	d.local = map[string][]int{}
+	d.cross = nil
+	for i := range a.Members {
+		p := &a.Members[i]
+		c := d.workers[p.Worker]
+		d.byRank[i] = c
+		m := c.member
+		m.Rank, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize, m.Host = i, p.LocalRank, p.LocalSize, p.CrossRank, p.CrossSize, p.Host
+		d.encoded[i] = appendMember(nil, &m)
+		d.local[p.Host] = append(d.local[p.Host], i)
+		for len(d.cross) <= p.LocalRank {
+			d.cross = append(d.cross, nil)
+		}
+		d.cross[p.LocalRank] = append(d.cross[p.LocalRank], i)
+	}
+	if d.s.cfg.OnOpen != nil {
+		d.s.cfg.OnOpen(a.Epoch, a.Members)
+	}
+	for i, c := range d.byRank {
+		c.rank = i
+		id := c.joinID
+		c.joinID = 0
+		want := d.wanted(&a.Members[i], n)
+		d.send(c, message(kindEpoch, 48+len(want)*len(d.encoded[i])*5/4, func(b []byte) []byte {
+			b = wire.AppendU64(b, id)
+			b = wire.AppendU64(b, a.Epoch)
+			b = wire.AppendI64(b, int64(i))
+			b = wire.AppendI64(b, int64(n))
+			return d.appendMembers(b, want)
+		}))
+	}
+}
+
+func (d *desk) appendMembers(b []byte, ranks []int) []byte {
+	b = wire.AppendU32(b, uint32(len(ranks)))
+	for _, r := range ranks {
+		b = append(b, d.encoded[r]...)
+	}
+	return b
+}
+
+// wanted lists whom a member hears of at once: everybody in a small world, else those that schedules of logarithmic
+// depth and rings reach, over all ranks and over the ranks of its column of hosts, and its own host's.
+func (d *desk) wanted(p *elastic.Place, n int) []int {
+	if n <= FullMembership {
+		all := make([]int, n)
+		for i := range all {
+			all[i] = i
+		}
+		return all
+	}
+	want := append(make([]int, 0, 4*bits.Len(uint(n))+p.LocalSize), d.local[p.Host]...)
+	reach := func(at int, line []int) {
+		for step := 1; step < len(line); step <<= 1 {
+			want = append(want, line[(at+step)%len(line)], line[(at-step+len(line))%len(line)])
+		}
+	}
+	reach(p.CrossRank, d.cross[p.LocalRank])
+	for step := 1; step < n; step <<= 1 {
+		want = append(want, (p.Rank+step)%n, (p.Rank-step+n)%n)
+	}
+	want = append(want, 0)
+	slices.Sort(want)
+	return slices.Compact(want)
+}
+
+func (d *desk) list(c *conn, r *request) {
+	for _, k := range r.ranks {
+		if k >= len(d.encoded) {
+			d.send(c, failure(r.id, true, fmt.Sprintf("rank %d is not a member of epoch %d, which has %d ranks", k, d.machine.Epoch(), len(d.encoded))))
+			return
+		}
+	}
+	d.send(c, message(kindList, 256*len(r.ranks), func(b []byte) []byte {
+		return d.appendMembers(wire.AppendU64(b, r.id), r.ranks)
+	}))
+}
+
+func (d *desk) set(key string, v []byte) {
+	d.store[key] = v
+	for _, w := range d.waits[key] {
+		delete(w.c.gets, w.id)
+		d.send(w.c, value(w.id, true, v))
+	}
+	delete(d.waits, key)
+}
+
+func (d *desk) add(c *conn, r *request) {
+	n := int64(0)
+	if v, ok := d.store[r.key]; ok {
+		var err error
+		if n, err = strconv.ParseInt(string(v), 10, 64); err != nil {
+			d.send(c, failure(r.id, true, fmt.Sprintf("key %q holds no number to add to", r.key)))
+			return
+		}
+	}
+	n += r.delta
+	d.set(r.key, strconv.AppendInt(nil, n, 10))
+	d.send(c, number(r.id, n))
+}
+
+// cancel withdraws a waiting request, and answers with what it waited for.
+func (d *desk) cancel(c *conn, id uint64) {
+	if key, ok := c.gets[id]; ok {
+		d.unwait(c, id, key)
+		d.send(c, failure(id, false, fmt.Sprintf("nobody has put key %q", key)))
+		return
+	}
+	if c.joinID == id && id != 0 {
+		reason := d.missing()
+		c.joinID, c.joined = 0, false
+		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
+		d.send(c, failure(id, false, reason))
+	}
+}
+
+// missing says whom the next epoch waits for.
+func (d *desk) missing() string {
+	ranks, n := d.machine.Missing(8)
+	have := d.machine.Waiting()
+	if len(ranks) == 0 {
+		return fmt.Sprintf("%d workers have joined and %d more are needed: look at their output, or start them", have, n)
+	}
+	texts := make([]string, len(ranks))
+	for i, r := range ranks {
+		texts[i] = strconv.Itoa(r)
+	}
+	more := ""
+	if n > len(ranks) {
+		more = fmt.Sprintf(" and %d more", n-len(ranks))
+	}
+	return fmt.Sprintf("%d of %d ranks have joined, missing: %s%s: look at their output, or start them", have, have+n, strings.Join(texts, ", "), more)
+}
+
+func (d *desk) unwait(c *conn, id uint64, key string) {
+	delete(c.gets, id)
+	ws := slices.DeleteFunc(d.waits[key], func(w wait) bool { return w.c == c && w.id == id })
+	if len(ws) == 0 {
+		delete(d.waits, key)
+	} else {
+		d.waits[key] = ws
+	}
+}
+
+// gone handles the end of a connection.
+func (d *desk) gone(c *conn, reason string) {
+	c.gone = true
+	for id, key := range c.gets {
+		d.unwait(c, id, key)
+	}
+	if !c.joined || c.left {
+		d.forget(c)
+		return
+	}
+	if r, ok := d.reports[c.hello.Rank]; ok && c.hello.Rank >= 0 {
+		delete(d.reports, c.hello.Rank)
+		d.finish(c, r)
+		d.do(d.machine.Step(elastic.Finished{Rank: c.hello.Rank}))
+		return
+	}
+	if d.s.cfg.Reported {
+		s := d.s
+		time.AfterFunc(reportGrace, func() { s.post(late{c, reason}) })
+		return
+	}
+	d.finish(c, reason)
+}
+
+// finish tells the machine how a worker ended; "" is success.
+func (d *desk) finish(c *conn, reason string) {
+	if d.workers[c.worker] == nil {
+		return
+	}
+	if reason == "" {
+		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
+	} else {
+		d.do(d.machine.Step(elastic.Lost{Worker: c.worker, Reason: reason, Rank: c.rank, Host: c.member.Host}))
+	}
+	d.forget(c)
+}
+
+func (d *desk) forget(c *conn) {
+	delete(d.workers, c.worker)
+	if d.started[c.hello.Rank] == c {
+		delete(d.started, c.hello.Rank)
+	}
+	if c.rank >= 0 && c.rank < len(d.byRank) && d.byRank[c.rank] == c {
+		d.byRank[c.rank] = nil
+	}
+}
+
+// exited handles a launcher's report. The process may still be connected for an instant, may never have been, or may
+// have gone already.
+func (d *desk) exited(e exited) {
+	c := d.started[e.rank]
+	switch {
+	case e.rank < 0:
+		return
+	case c != nil && c.joined && !c.left && e.reason == "" && !c.gone:
+		d.reports[e.rank] = "" // its last words are still on the way: gone follows
+		return
+	case c != nil && c.joined && !c.left:
+		c.gone = true
+		c.net.Close()
+		d.finish(c, e.reason)
+	case e.reason != "":
+		d.do(d.machine.Step(elastic.Lost{Reason: e.reason, Rank: e.rank, Host: e.host}))
+	}
+	if e.reason == "" {
+		d.do(d.machine.Step(elastic.Finished{Rank: e.rank}))
+	}
+}
+
+// watch counts the ticks of silence of every member.
+func (d *desk) watch(paused bool) {
+	for _, c := range d.workers {
+		if c.seen.Swap(false) || paused || c.gone || !c.joined {
+			c.quiet = 0
+			continue
+		}
+		if c.quiet++; c.quiet > 10 {
+			c.gone = true
+			c.net.Close()
+			d.finish(c, fmt.Sprintf("silent for %v", d.s.cfg.Silence))
+		}
+	}
+}
+
+// broken says in a message's words how a connection ended.
+func broken(err error) string {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
+		return "closed its connection without leaving"
+	case errors.Is(err, syscall.ECONNRESET):
+		return "connection reset"
+	}
+	return err.Error()
+}

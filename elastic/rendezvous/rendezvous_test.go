@@ -1,0 +1,277 @@
+package rendezvous
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hora/elastic"
+	"hora/internal/secret"
+)
+
+func serveTCP(t *testing.T, cfg Config) (*Server, string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Serve(context.Background(), ln, cfg)
+	t.Cleanup(func() { s.Close() })
+	return s, ln.Addr().String()
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// joined starts size workers and returns their clients and epochs, by the rank they were given.
+func joined(t *testing.T, addr string, s secret.Secret, size int, notice func(rank int, n Notice)) ([]*Client, []Epoch) {
+	t.Helper()
+	ctx := within(t, 20*time.Second)
+	cs, es := make([]*Client, size), make([]Epoch, size)
+	errs := make([]error, size)
+	var wg sync.WaitGroup
+	for r := range size {
+		wg.Go(func() {
+			me := Hello{Rank: r, Size: size, Host: fmt.Sprintf("host%d", r/2)}
+			if notice != nil {
+				me.OnNotice = func(n Notice) { notice(r, n) }
+			}
+			if cs[r], errs[r] = Dial(ctx, addr, s, me); errs[r] != nil {
+				return
+			}
+			es[r], errs[r] = cs[r].Join(ctx, Member{Rank: r, Addrs: []string{fmt.Sprintf("10.0.0.%d:1", r)}, Pid: 100 + r})
+		})
+	}
+	wg.Wait()
+	for r, err := range errs {
+		if err != nil {
+			t.Fatalf("rank %d: %v", r, err)
+		}
+		t.Cleanup(func() { cs[r].Close() })
+	}
+	return cs, es
+}
+
+func TestJoinGivesEveryoneTheSameWorld(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 4})
+	_, es := joined(t, addr, key, 4, nil)
+	for r, e := range es {
+		if e.Number != 1 || e.Rank != r || e.Size != 4 || len(e.Members) != 4 {
+			t.Fatalf("rank %d got epoch %+v", r, e)
+		}
+	}
+	m, ok := es[0].Member(3)
+	want := Member{Rank: 3, LocalRank: 1, LocalSize: 2, CrossRank: 1, CrossSize: 2, Host: "host1", Addrs: []string{"10.0.0.3:1"}, Pid: 103}
+	if !ok || fmt.Sprint(m) != fmt.Sprint(want) {
+		t.Errorf("member 3 is %+v, want %+v", m, want)
+	}
+}
+
+func TestStoreWaitsForAKeyAndCounts(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 2})
+	cs, _ := joined(t, addr, key, 2, nil)
+	ctx := within(t, 10*time.Second)
+	got := make(chan []byte)
+	go func() {
+		v, err := cs[0].Get(ctx, "weights")
+		if err != nil {
+			t.Error(err)
+		}
+		got <- v
+	}()
+	big := bytes.Repeat([]byte("x"), 3<<20)
+	if err := cs[1].Put(ctx, "weights", big); err != nil {
+		t.Fatal(err)
+	}
+	if v := <-got; !bytes.Equal(v, big) {
+		t.Errorf("Get returned %d bytes, want %d", len(v), len(big))
+	}
+	for want := int64(5); want <= 10; want += 5 {
+		if n, err := cs[0].Add(ctx, "n", 5); err != nil || n != want {
+			t.Errorf("Add = %d, %v; want %d", n, err, want)
+		}
+	}
+	if ok, err := cs[0].Delete(ctx, "n"); !ok || err != nil {
+		t.Errorf("Delete = %v, %v", ok, err)
+	}
+	if _, ok, err := cs[1].Lookup(ctx, "n"); ok || err != nil {
+		t.Errorf("Lookup after Delete = %v, %v", ok, err)
+	}
+	if _, err := cs[0].Add(ctx, "weights", 1); err == nil || !strings.Contains(err.Error(), "no number") {
+		t.Errorf("Add to text = %v", err)
+	}
+	short := within(t, 20*time.Millisecond)
+	if _, err := cs[0].Get(short, "absent"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("Get of an absent key = %v", err)
+	}
+}
+
+func TestALostWorkerIsNews(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 3})
+	news := make(chan string, 16)
+	cs, _ := joined(t, addr, key, 3, func(rank int, n Notice) {
+		news <- fmt.Sprintf("%d: %v %d %s %s", rank, n.Kind, n.Rank, n.Host, n.Reason)
+	})
+	cs[2].conn.Close()
+	want := map[string]bool{
+		"0: lost 2 host1 closed its connection without leaving": true,
+		"1: lost 2 host1 closed its connection without leaving": true,
+	}
+	for len(want) > 0 {
+		n := <-news
+		if strings.HasPrefix(n, "2:") {
+			continue
+		}
+		if !want[n] {
+			t.Fatalf("news %q", n)
+		}
+		delete(want, n)
+	}
+	_, err := cs[0].Join(within(t, 5*time.Second), Member{Rank: 0})
+	var j *JoinError
+	if !errors.As(err, &j) || !j.Final || !strings.Contains(err.Error(), "rank 2 on host1 was lost") {
+		t.Errorf("Join of a job that is over = %v", err)
+	}
+}
+
+func TestALaunchersReportIsTheBetterReason(t *testing.T) {
+	key := secret.New()
+	s, addr := serveTCP(t, Config{Secret: key, Size: 2, Reported: true})
+	news := make(chan Notice, 4)
+	cs, _ := joined(t, addr, key, 2, func(rank int, n Notice) {
+		if rank == 0 {
+			news <- n
+		}
+	})
+	cs[1].conn.Close()
+	s.Exited(1, "host0", "killed by signal 9")
+	if n := <-news; n.Kind != NoticeLost || n.Reason != "killed by signal 9" {
+		t.Errorf("notice %+v", n)
+	}
+}
+
+func TestAProcessThatNeverJoinedEndsTheWait(t *testing.T) {
+	key := secret.New()
+	s, addr := serveTCP(t, Config{Secret: key, Size: 2, Reported: true})
+	c, err := Dial(within(t, 5*time.Second), addr, key, Hello{Rank: 0, Size: 2, Host: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s.Exited(1, "b", "exit code 1: ImportError: no numpy")
+	_, err = c.Join(within(t, 5*time.Second), Member{})
+	if err == nil || !strings.Contains(err.Error(), "rank 1 on b was lost: exit code 1: ImportError: no numpy") {
+		t.Errorf("Join = %v", err)
+	}
+}
+
+func TestJoinNamesWhoIsMissing(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 3})
+	c, err := Dial(within(t, 5*time.Second), addr, key, Hello{Rank: 1, Size: 3, Host: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Join(within(t, 50*time.Millisecond), Member{Rank: 1})
+	if err == nil || !strings.Contains(err.Error(), "1 of 3 ranks have joined, missing: 0, 2") {
+		t.Errorf("Join = %v", err)
+	}
+}
+
+func TestASecondInitMeetsInANewEpoch(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 2})
+	cs, _ := joined(t, addr, key, 2, nil)
+	for _, c := range cs {
+		if err := c.Leave(within(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	_, es := joined(t, addr, key, 2, nil)
+	if es[0].Number != 2 || es[1].Rank != 1 {
+		t.Errorf("second epochs are %+v", es)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	key := secret.New()
+	s, addr := serveTCP(t, Config{Secret: key, Size: 1})
+	garbage, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	garbage.Write(bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 100))
+	garbage.SetDeadline(time.Now().Add(5 * time.Second))
+	if n, err := garbage.Read(make([]byte, 10)); n > 0 || err == nil {
+		t.Errorf("a stranger was told %d bytes, %v", n, err)
+	}
+	if _, err := Dial(within(t, 100*time.Millisecond), addr, secret.New(), Hello{}); err == nil {
+		t.Error("a wrong secret was accepted")
+	}
+	if _, err := Dial(within(t, 5*time.Second), addr, key, Hello{Job: "other"}); err == nil || !strings.Contains(err.Error(), "other") {
+		t.Errorf("another job's worker: %v", err)
+	}
+	if in, _ := s.Bytes(); in != 0 {
+		t.Errorf("%d bytes of strangers were read as messages", in)
+	}
+}
+
+func TestSilenceIsALoss(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 2, Silence: 300 * time.Millisecond})
+	news := make(chan Notice, 4)
+	ctx := within(t, 10*time.Second)
+	var wg sync.WaitGroup
+	for r, beat := range []time.Duration{50 * time.Millisecond, time.Hour} {
+		me := Hello{Rank: r, Size: 2, Host: "h", Beat: beat}
+		if r == 0 {
+			me.OnNotice = func(n Notice) { news <- n }
+		}
+		c, err := Dial(ctx, addr, key, me)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		wg.Go(func() {
+			if _, err := c.Join(ctx, Member{Rank: r}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := <-news; n.Rank != 1 || n.Reason != "silent for 300ms" {
+		t.Errorf("notice %+v", n)
+	}
+}
+
+func TestContinueGoesOnSmaller(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 3, OnLoss: elastic.Continue})
+	cs, _ := joined(t, addr, key, 3, nil)
+	cs[0].conn.Close()
+	var wg sync.WaitGroup
+	for r := 1; r < 3; r++ {
+		wg.Go(func() {
+			e, err := cs[r].Join(within(t, 5*time.Second), Member{Rank: r})
+			if err != nil || e.Number != 2 || e.Rank != r-1 || e.Size != 2 {
+				t.Errorf("rank %d: %+v, %v", r, e, err)
+			}
+		})
+	}
+	wg.Wait()
+}
