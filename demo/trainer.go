@@ -59,6 +59,7 @@ type Trainer struct {
 	// Loss is the mean loss of the last step's images of this rank; Compute and Reduce
 	// are how long the last step computed and stood in the allreduce.
 	Loss            float64
+	Rows            int // images of the last step
 	Compute, Reduce time.Duration
 }
 
@@ -96,6 +97,7 @@ func (t *Trainer) Steps() int { return t.Epochs * t.StepsPerEpoch() }
 func (t *Trainer) Step(n int, sum Sum) error {
 	began := time.Now()
 	rows, batch := t.load(n)
+	t.Rows = rows
 	logits := t.Net.Forward(t.images[:rows*digits.Pixels], rows)
 	byLogits := t.byLogits[:len(logits)]
 	t.Loss = SoftmaxLoss(byLogits, logits, t.labels[:rows], batch)
