@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -111,12 +111,14 @@ class TicketWork(c10d.Work):
         if self.done():
             self._resolve(future)
             return future
-        waiting = len(self.handles)
+        waiting = set(map(id, self.handles))
+        lock = threading.Lock()
 
-        def one_ended(_: Handle) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if waiting == 0:
+        def one_ended(h: Handle) -> None:
+            with lock:
+                waiting.discard(id(h))
+                last = not waiting
+            if last:
                 self._live.discard(self)
                 self._resolve(future)
 
@@ -131,6 +133,3 @@ class TicketWork(c10d.Work):
         else:
             future.set_exception(error)
 
-
-def handle_for(group: Any, ticket: int, finish: Callable[[int], Any] | None, keep: Any) -> Handle:
-    return Handle(ticket, finish, keep)

@@ -1,0 +1,1 @@
+"""What all framework modules of the Horovod surface share."""
