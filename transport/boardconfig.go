@@ -11,18 +11,29 @@ type BoardConfig struct {
 	SlotBytes int // one-shot slot, two per seat; 0: 64 KiB
 	PartBytes int // one pipelined part; 0: 128 KiB
 	Parts     int // parts per seat; 0: 4
+	RingBytes int // one ring, two per ordered pair; 0: 128 KiB, above 8 seats 32 KiB
 
-	Waiter      Waiter // nil: spin and yield only, never sleep
-	Regions     Region // nil: nothing is registered
+	Waiter  Waiter // nil: poll and yield only, never sleep
+	Regions Region // nil: nothing is registered
+
+	// PeerTimeout bounds how long Explain waits for a rank; 0: 10 s.
 	PeerTimeout time.Duration
-	// Spin is the time that a wait polls before it yields or sleeps; 0: 30 µs.
-	// Oversubscribed makes every wait poll 20 times, yield 20 times, then sleep.
-	Spin           time.Duration
+	// Spin is how long a wait polls before it sleeps; 0: 30 µs, negative: not at all.
+	Spin time.Duration
+	// Oversubscribed says that ranks share processors: every wait polls 20 times,
+	// yields 20 times, then sleeps.
 	Oversubscribed bool
-	// Stacked reports whether that seat last ran on the processor this thread is on
-	// now (then polling only keeps it from running). nil: never.
-	Stacked func(seat int) bool
-	// Failure is asked on the slow path, at least every 50 ms of a wait: what the
-	// owner of the memory knows about lost peers.
+	// CPU is the processor this thread runs on; nil: unknown. With it, a wait that
+	// finds its peer on the same processor behaves as if oversubscribed.
+	CPU func() int
+	// Failure is asked by waits that have gone slow, at least every 50 ms: what the
+	// owner of the memory knows about lost ranks. nil: nothing.
 	Failure func() error
+}
+
+func (c *BoardConfig) peerTimeout() time.Duration {
+	if c.PeerTimeout > 0 {
+		return c.PeerTimeout
+	}
+	return 10 * time.Second
 }

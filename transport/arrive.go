@@ -1,0 +1,84 @@
+package transport
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Begin starts an operation on the board: until the next Begin everything belongs
+// to it. The zero deadline means none. A mesh's Begin does this for its board.
+func (b *Board) Begin(s Stamp, deadline time.Time) {
+	b.stamp, b.deadline = s, deadline
+	b.parity = int(s.Seq & 1)
+	b.want = s.Seq << 1
+	b.base = s.Seq << 24
+	b.waited = time.Time{}
+}
+
+// Arrive posts this rank's header for the present operation: its fingerprint and
+// at most InlineBytes of payload.
+func (b *Board) Arrive(inline []byte) {
+	a := &b.me.arrive[b.parity].arrival
+	a.print = b.stamp.Print
+	copy(a.inline[:], inline)
+	if atomic.SwapUint64(&a.word, b.want)&1 != 0 {
+		b.waiter.Wake(low(&a.word))
+	}
+}
+
+// AwaitArrival waits for a seat's header, at most for budget (negative: no bound),
+// and returns its payload: a view of InlineBytes that stands until the operation
+// ends. ok is false when the budget was used up, with no error. A header with
+// another fingerprint is a *MismatchError; the caller should still await all the
+// others, so that every rank knows the same.
+func (b *Board) AwaitArrival(seat int, budget time.Duration) (inline []byte, ok bool, err error) {
+	a := &b.control[seat].arrive[b.parity].arrival
+	if v := atomic.LoadUint64(&a.word); int64(v-b.want) < 0 {
+		if ok, err := b.await(&a.word, b.want, seat, budget); !ok {
+			return nil, false, err
+		}
+	}
+	if v := atomic.LoadUint64(&a.word); (v^b.want)>>1 != 0 || a.print != b.stamp.Print {
+		theirs := Stamp{Seq: b.stamp.Seq + (v-b.want)>>1, Print: a.print}
+		return nil, true, &MismatchError{Rank: b.ranks[seat], Mine: b.stamp, Theirs: theirs}
+	}
+	return a.inline[:], true, nil
+}
+
+// maxPhase is the greatest phase that fits beside Seq and the wait bit.
+const maxPhase = 1<<23 - 1
+
+// Post says that this rank has reached phase (1, 2, 3 …, at most 2²³−1) of the
+// present operation: what it wrote before is there for whoever awaits it.
+func (b *Board) Post(phase uint32) {
+	p := &b.me.progress
+	if atomic.SwapUint64(p, b.base|uint64(phase)<<1)&1 != 0 {
+		b.waiter.Wake(low(p))
+	}
+}
+
+// Await waits until a seat has posted at least phase of this operation, or is past
+// it.
+func (b *Board) Await(seat int, phase uint32) error {
+	p := &b.control[seat].progress
+	want := b.base | uint64(phase)<<1
+	if int64(atomic.LoadUint64(p)-want) >= 0 {
+		return nil
+	}
+	_, err := b.await(p, want, seat, -1)
+	return err
+}
+
+// AwaitAll waits until every other seat has posted at least phase.
+func (b *Board) AwaitAll(phase uint32) error {
+	for i := 1; i < b.seats; i++ {
+		seat := b.seat + i
+		if seat >= b.seats {
+			seat -= b.seats
+		}
+		if err := b.Await(seat, phase); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+//go:build !purego && !race
+
+#include "textflag.h"
+
+// func poll(p *uint64, want uint64, n int) bool
+//
+// Assembly for the PAUSE, which frees the core's other hardware thread and keeps
+// the load queue from filling with guesses that the peer's store undoes. Four
+// loads to a PAUSE: it lasts up to 140 cycles on some processors. The loop cannot
+// be preempted, so callers keep n small.
+TEXT ·poll(SB), NOSPLIT, $0-25
+	MOVQ p+0(FP), DI
+	MOVQ want+8(FP), SI
+	MOVQ n+16(FP), CX
+	TESTQ CX, CX
+	JLE  last
+loop:
+	MOVQ (DI), AX
+	SUBQ SI, AX
+	JNS  yes
+	MOVQ (DI), AX
+	SUBQ SI, AX
+	JNS  yes
+	MOVQ (DI), AX
+	SUBQ SI, AX
+	JNS  yes
+	MOVQ (DI), AX
+	SUBQ SI, AX
+	JNS  yes
+	PAUSE
+	DECQ CX
+	JNZ  loop
+last:
+	MOVQ (DI), AX
+	SUBQ SI, AX
+	JNS  yes
+	MOVB $0, ret+24(FP)
+	RET
+yes:
+	MOVB $1, ret+24(FP)
+	RET
+
+// func pause(n int)
+TEXT ·pause(SB), NOSPLIT, $0-8
+	MOVQ n+0(FP), CX
+again:
+	PAUSE
+	DECQ CX
+	JG   again
+	RET
+
+// func count(t *[4]uint64, sent, received uint64)
+//
+// Plain stores: the counters have one writer, and an exchange each would cost
+// twenty nanoseconds of a two-hundred-nanosecond operation.
+TEXT ·count(SB), NOSPLIT, $0-24
+	MOVQ t+0(FP), DI
+	MOVQ sent+8(FP), AX
+	MOVQ received+16(FP), BX
+	ADDQ AX, 0(DI)
+	ADDQ BX, 8(DI)
+	INCQ 16(DI)
+	INCQ 24(DI)
+	RET

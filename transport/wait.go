@@ -1,0 +1,226 @@
+package transport
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	slice       = 50 * time.Millisecond // longest sleep: failures are looked for in between
+	probeAfter  = time.Second           // a wait this long tells the others what it waits in
+	lossGrace   = 300 * time.Millisecond
+	defaultSpin = 30 * time.Microsecond
+	minSpin     = 3 * time.Microsecond
+	piece       = 128 // longest run of poll, 2–20 µs
+	fewPolls    = 5   // times pollLoads: the 20 polls of who shares a processor
+	someYields  = 20
+)
+
+// spinner is how this rank waits at present. It adapts: polling is worth its time
+// only while the peer runs on another processor.
+type spinner struct {
+	most, least int  // bounds of polls
+	polls       int  // poll rounds before a sleep
+	yield       bool // poll little, yield, then sleep
+	fixed       bool // by configuration: never adapt
+}
+
+// calibrate measures a poll round on this processor.
+func (s *spinner) calibrate(cfg BoardConfig) {
+	if cfg.Oversubscribed || cfg.Spin < 0 {
+		s.fixed, s.yield = true, cfg.Oversubscribed
+		return
+	}
+	var word uint64
+	best := time.Hour
+	for range 5 {
+		start := time.Now()
+		poll(&word, 1, piece)
+		best = min(best, time.Since(start))
+	}
+	round := max(best/piece, 1)
+	spin := cfg.Spin
+	if spin == 0 {
+		spin = defaultSpin
+	}
+	s.most = max(int(spin/round), fewPolls)
+	s.least = min(max(int(minSpin/round), fewPolls), s.most)
+	s.polls = s.most
+}
+
+// adapt learns from a wait that slept: where the peer shares this processor
+// polling keeps it from running; where the wait was short more polling would have
+// caught it; where it was long less polling would have lost nothing.
+func (s *spinner) adapt(waited time.Duration, stacked bool) {
+	if s.fixed {
+		return
+	}
+	s.yield = stacked
+	switch {
+	case stacked:
+		s.polls = max(s.polls/2, s.least)
+	case waited < 2*defaultSpin:
+		s.polls = min(s.polls*2, s.most)
+	default:
+		s.polls = max(s.polls*3/4, s.least)
+	}
+}
+
+// await waits until *p has reached want, as numbers that wrap: by polling first,
+// then as waiting says. budget bounds the wait (negative: not); ok is false when
+// it is used up or an error ends the wait.
+func (b *Board) await(p *uint64, want uint64, seat int, budget time.Duration) (ok bool, err error) {
+	polls := b.spin.polls
+	if b.spin.yield || budget == 0 {
+		polls = fewPolls
+	}
+	for ; polls > 0; polls -= piece {
+		if poll(p, want, min(polls, piece)) {
+			return true, nil
+		}
+	}
+	if budget == 0 {
+		return false, nil
+	}
+	return b.awaitSlow(p, want, seat, budget)
+}
+
+func (b *Board) awaitSlow(p *uint64, want uint64, seat int, budget time.Duration) (ok bool, err error) {
+	w := b.startWait(seat, -1, budget)
+	return b.sleepFor(&w, p, want)
+}
+
+// sleepFor yields and sleeps until *p has reached want or check ends the wait.
+func (b *Board) sleepFor(w *waiting, p *uint64, want uint64) (ok bool, err error) {
+	for {
+		v := atomic.LoadUint64(p)
+		if int64(v-want) >= 0 {
+			b.endWait(w)
+			return true, nil
+		}
+		if w.over {
+			return false, b.giveUp(w)
+		}
+		if w.yields > 0 {
+			w.yields--
+			b.waiter.Yield()
+			continue
+		}
+		sleep := b.check(w)
+		if w.over {
+			continue // once more: what was posted before a loss counts
+		}
+		if v&1 == 0 && !atomic.CompareAndSwapUint64(p, v, v|1) {
+			continue
+		}
+		b.waiter.Wait(low(p), uint32(v|1), sleep)
+	}
+}
+
+// waiting is one wait that polling did not end.
+type waiting struct {
+	seats   [2]int // whom it waits for; -1: nobody
+	start   time.Time
+	budget  time.Duration
+	polls   int // rings only: polls left before it goes slow
+	yields  int // yields left before it sleeps
+	armed   bool
+	slept   bool
+	stacked bool
+	explain bool // the wait is part of Explain: mismatches do not end it
+	over    bool // err is final, or the budget is used up
+	err     error
+}
+
+func (b *Board) startWait(seat, other int, budget time.Duration) waiting {
+	w := waiting{seats: [2]int{seat, other}, start: time.Now(), budget: budget}
+	if b.waited.IsZero() {
+		b.waited = w.start
+	}
+	b.locate(&w)
+	if b.spin.yield || w.stacked {
+		w.yields = someYields
+	}
+	return w
+}
+
+// locate publishes where this rank runs and sees whether a peer ran there last.
+func (b *Board) locate(w *waiting) {
+	if b.cfg.CPU == nil || b.spin.fixed {
+		return
+	}
+	here := uint32(b.cfg.CPU() + 1)
+	if b.me.cpu != here {
+		atomic.StoreUint32(&b.me.cpu, here)
+	}
+	for _, seat := range w.seats {
+		if seat >= 0 && seat != b.seat && atomic.LoadUint32(&b.control[seat].cpu) == here {
+			w.stacked = true
+		}
+	}
+}
+
+func (b *Board) endWait(w *waiting) {
+	if w.slept || w.stacked != b.spin.yield {
+		b.spin.adapt(time.Since(w.start), w.stacked)
+	}
+}
+
+// check looks for everything that may end a wait but its own condition, and says
+// how long to sleep until the next look.
+func (b *Board) check(w *waiting) (sleep time.Duration) {
+	w.slept = true
+	now := time.Now()
+	sleep = slice
+	if err := b.failure(w, now); err != nil {
+		w.end(err)
+		return 0
+	}
+	if !w.explain {
+		if err := b.mismatch(now.Sub(w.start) >= probeAfter); err != nil {
+			w.end(err)
+			return 0
+		}
+		if !b.deadline.IsZero() {
+			left := b.deadline.Sub(now)
+			if left <= 0 {
+				err := &DeadlineError{Rank: b.rankOf(w), Seq: b.stamp.Seq, After: now.Sub(b.waited)}
+				w.end(err)
+				return 0
+			}
+			sleep = min(sleep, left)
+		}
+	}
+	if w.budget >= 0 {
+		left := w.budget - now.Sub(w.start)
+		if left <= 0 {
+			w.end(nil)
+			return 0
+		}
+		sleep = min(sleep, left)
+	}
+	return sleep
+}
+
+func (w *waiting) end(err error) { w.over, w.err = true, err }
+
+func (b *Board) rankOf(w *waiting) int {
+	for _, seat := range w.seats {
+		if seat >= 0 {
+			return b.ranks[seat]
+		}
+	}
+	return b.ranks[b.seat]
+}
+
+// yielder is the Waiter of a board without one.
+type yielder struct{}
+
+func (yielder) Wait(word *uint32, old uint32, _ time.Duration) {
+	if atomic.LoadUint32(word) == old {
+		runtime.Gosched()
+	}
+}
+func (yielder) Wake(*uint32) {}
+func (yielder) Yield()       { runtime.Gosched() }
