@@ -35,7 +35,8 @@ enum hora_kind {
     HORA_CLOSED = 6,          /* the group was closed or aborted meanwhile */
     HORA_FORKED = 7,          /* a forked child: use spawn */
     HORA_SETTINGS = 8,        /* environment or settings cannot be used */
-    HORA_INTERNAL = 9         /* a fault of hora */
+    HORA_INTERNAL = 9,        /* a fault of hora */
+    HORA_FAILED = 10          /* anything else; the text says what */
 };
 
 /* hora_op.flags */
@@ -53,12 +54,16 @@ typedef struct hora_op {
     uint32_t tag;               /* of send and recv */
     double prescale, postscale; /* 0 means 1 */
     uint64_t timeout_ms;        /* 0: the group's */
+    uint64_t budget_us;         /* how long hora_run stays on this thread before it hands over; 0: 50 ms */
     uint64_t row;               /* with HORA_SIZES: elements of one row of the first dimension */
     const void *send;
     void *recv;
     uint64_t count, recv_count;
     const int64_t *send_counts, *recv_counts;
-    hora_str name; /* NULL: none; required with HORA_NAMED */
+    const int64_t *shape; /* compared between ranks and named in messages; NULL: counts only */
+    uint32_t ndim;
+    uint32_t device; /* where the caller's tensor lives: 0 the host, 1+i accelerator i */
+    hora_str name;   /* NULL: none; required with HORA_NAMED */
 } hora_op;
 
 /* What an ended operation left behind. Valid until hora_release; memory until hora_buffer_close(buffer). */

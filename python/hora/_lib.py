@@ -231,6 +231,10 @@ def poll(ticket: int) -> bool:
 def release(ticket: int) -> None:
     """Forget a ticket."""
     if not _forked_after_load:
+        if ticket in in_flight and _lib.hora_wait(ticket, 0) == 1:
+            orphans.append(ticket)  # it still reads its arguments: release it when it has ended
+            return
+        in_flight.pop(ticket, None)
         _lib.hora_release(ticket)
 
 
@@ -281,6 +285,18 @@ def run(group: int, op: bytes, keep: Any) -> None:
         finish(ticket, keep)
 
 
+def begin(group: int, op: bytes, keep: Any) -> int:
+    """Run a packed hora_op for its budget: 0 when it has ended, else its ticket."""
+    if _info is None:
+        raise _no_world()
+    ticket = _lib.hora_run(group, op)
+    if ticket > 0:
+        in_flight[ticket] = keep
+    elif ticket < 0:
+        raise failure()
+    return ticket
+
+
 def submit(group: int, ops: bytes, n: int, keep: Any) -> list[int]:
     """Submit n packed hora_op and return their tickets."""
     if _info is None:
@@ -290,7 +306,12 @@ def submit(group: int, ops: bytes, n: int, keep: Any) -> list[int]:
     tickets = (c_uint64 * n)()
     if _lib.hora_submit(group, ops, n, tickets) < 0:
         raise failure()
-    return list(tickets)
+    if keep is None:
+        return list(tickets)
+    answer = list(tickets)
+    for ticket in answer:
+        in_flight[ticket] = keep
+    return answer
 
 
 def plan(group: int, op: bytes) -> int:

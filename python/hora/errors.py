@@ -75,4 +75,5 @@ BY_KIND: dict[int, type[HoraError]] = {
     7: ForkedError,
     8: SettingsError,
     9: InternalError,
+    10: HoraError,
 }

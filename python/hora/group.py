@@ -55,16 +55,14 @@ DTYPE_NAMES: tuple[str, ...] = (
 DTYPE_SIZES: tuple[int, ...] = (0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16, 1, 1)
 DTYPES: dict[str, int] = {name: number for number, name in enumerate(DTYPE_NAMES) if number}
 
-# struct hora_op of hora.h: size, kind, op, dtype, flags, root, tag, prescale, postscale, timeout_ms, row,
-# send, recv, send_count, recv_count, send_counts, recv_counts, name.
-_OP = struct.Struct("=I4BiIddQQQQQQQQQ")
+# struct hora_op of hora.h: size, kind, op, dtype, flags, root, tag, prescale, postscale, timeout_ms, budget_us, row,
+# send, recv, send_count, recv_count, send_counts, recv_counts, shape, ndim, device, name.
+_OP = struct.Struct("=I4BiIddQQQQQQQQQQIIQ")
 OP_SIZE = _OP.size
 
 FLAG_NAMED = 1  # matched by name, in any order
 FLAG_SIZES = 2  # the other ranks' counts are not known here: exchange them, and allocate the result
 ANY_SOURCE = -1
-
-_NO_COUNTS: tuple[int, int, Any, Any] = (0, 0, None, None)
 
 
 def _pack(
@@ -85,20 +83,25 @@ def _pack(
     flags: int,
     row: int,
     tag: int,
+    shape: Sequence[int] | None,
+    device: int,
+    budget: float = 0.0,
 ) -> tuple[bytes, Any]:
     """The bytes of a hora_op, and what must stay alive while it is read."""
     keep = None
-    sc = rc = nm = 0
-    if name is not None or send_counts is not None or recv_counts is not None:
+    sc = rc = nm = sh = ndim = 0
+    if shape is not None or name is not None or send_counts is not None or recv_counts is not None:
         sc, keep_s = _lib.int64s(send_counts)
         rc, keep_r = _lib.int64s(recv_counts)
+        sh, keep_h = _lib.int64s(shape)
+        ndim = 0 if shape is None else len(shape)
         nm, keep_n = _lib.text(name)
-        keep = (keep_s, keep_r, keep_n)
+        keep = (keep_s, keep_r, keep_h, keep_n)
     return (
         _OP.pack(
             OP_SIZE, kind, op, dtype, flags, root, tag, prescale, postscale,
             0 if timeout is None else max(1, int(timeout * 1000)),
-            row, send, recv, count, count if recv_count is None else recv_count, sc, rc, nm,
+            int(budget * 1e6), row, send, recv, count, count if recv_count is None else recv_count, sc, rc, sh, ndim, device, nm,
         ),
         keep,
     )  # fmt: skip
@@ -212,6 +215,7 @@ class Group:
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
         send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
         timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
+        shape: Sequence[int] | None = None, device: int = 0,
     ) -> None:  # fmt: skip
         """Run one operation and return when it has ended; inline on this thread when nothing is queued.
 
@@ -220,18 +224,34 @@ class Group:
         `root` is the root, the destination or the source.
         """
         packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
-                             send_counts, recv_counts, timeout, flags, row, tag)  # fmt: skip
+                             send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
         _lib.run(self.handle, packed, keep)
+
+    def begin(
+        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
+        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
+        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
+        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
+        shape: Sequence[int] | None = None, device: int = 0, budget: float = 0.0002,
+    ) -> int:  # fmt: skip
+        """Run one operation on this thread for at most about `budget` seconds.
+
+        0 when it has ended by then, else the ticket of what goes on in the background. Arguments as for `run`.
+        """
+        packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+                             send_counts, recv_counts, timeout, flags, row, tag, shape, device, budget)  # fmt: skip
+        return _lib.begin(self.handle, packed, keep)
 
     def submit(
         self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
         send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
         timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
+        shape: Sequence[int] | None = None, device: int = 0,
     ) -> int:  # fmt: skip
         """Start one operation, ordered as called, and return its ticket. Arguments as for `run`."""
         packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
-                             send_counts, recv_counts, timeout, flags, row, tag)  # fmt: skip
+                             send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
         return _lib.submit(self.handle, packed, 1, keep)[0]
 
     def submit_many(self, calls: Sequence[dict[str, Any]], *, named: bool = False) -> list[int]:
@@ -247,7 +267,7 @@ class Group:
                 call.get("recv", 0), call.get("count", 0), call.get("recv_count"), call.get("prescale", 1.0),
                 call.get("postscale", 1.0), call.get("name"), call.get("send_counts"), call.get("recv_counts"),
                 call.get("timeout"), call.get("flags", 0) | (FLAG_NAMED if named else 0), call.get("row", 0),
-                call.get("tag", 0),
+                call.get("tag", 0), call.get("shape"), call.get("device", 0),
             )  # fmt: skip
             parts.append(packed)
             keeps.append(keep)
@@ -257,11 +277,12 @@ class Group:
         self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
         send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
-        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0, keep: Any = None,
+        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
+        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None,
     ) -> Plan:  # fmt: skip
         """Register an operation that will be started often; see `Plan`. Local: no other rank is told."""
         packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
-                             send_counts, recv_counts, timeout, flags, row, tag)  # fmt: skip
+                             send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
         return Plan(_lib.plan(self.handle, packed), (keep, held))
 
     def wait(self, ticket: int, timeout: float | None = None) -> bool:

@@ -33,7 +33,7 @@ class Handle:
         self._callbacks: list[Callable[[Handle], Any]] | None = None
         self._lock = threading.Lock()
         if ticket:
-            _lib.in_flight[ticket] = keep
+            _lib.in_flight[ticket] = (_lib.in_flight.get(ticket), keep)
         elif finish is not None:
             self._result = finish(0)
             self._finish = None
@@ -99,7 +99,6 @@ class Handle:
                 self._error = error
                 self._finish = self._keep = None
                 self._ticket = 0
-                _lib.in_flight.pop(ticket, None)
                 _lib.release(ticket)
                 callbacks, self._callbacks = self._callbacks, None
         for fn in callbacks or ():
@@ -119,6 +118,13 @@ class Handle:
             self.add_done_callback(wake)
             yield from future.__await__()
         return self.wait()
+
+    def __del__(self) -> None:
+        if self._ticket:
+            try:
+                _lib.release(self._ticket)
+            except Exception:  # the interpreter is going down: so is the operation
+                pass
 
     def __repr__(self) -> str:
         state = "pending" if self._ticket else "failed" if self._error is not None else "done"

@@ -1,0 +1,262 @@
+package main
+
+/*
+#include "lib.h"
+*/
+import "C"
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"hora"
+)
+
+// worldTable is the table of the world's tickets; 0 is the library's own.
+const worldTable = 1
+
+// group is one of the caller's groups: an ordered one, and, once somebody calls by
+// name, a named one beside it.
+type group struct {
+	g      *hora.Group
+	table  uint32
+	handle uint64 // 0 for the world
+	life   *life
+	label  string
+	ranks  []int // nil: all
+	opts   []hora.GroupOption
+
+	names sync.Map // string → string: names seen, so that C's need no copy each time
+	sized sync.Map // hora.Ticket → *sizedResult: operations that allocate their result
+
+	mu       sync.Mutex // guards what follows
+	named    atomic.Pointer[group]
+	making   bool
+	err      error // why there is no named group
+	deferred []func(*group, error)
+}
+
+// tables finds a group by the table of its tickets.
+type tables struct {
+	mu   sync.Mutex // guards next and changes of all
+	next uint32
+	all  [C.HORA_TABLES]atomic.Pointer[group]
+}
+
+func (ts *tables) at(table uint32) *group { return ts.all[table&0xffff].Load() }
+
+// add gives g a table. Numbers come round late, so that old handles stay wrong.
+func (ts *tables) add(g *group, world bool) error {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	g.table = worldTable
+	if !world {
+		for n := 0; ; n++ {
+			if n == C.HORA_TABLES {
+				return argument("make group: there are too many; close some")
+			}
+			ts.next++
+			if t := ts.next & 0xffff; t > worldTable && ts.all[t].Load() == nil {
+				g.table = t
+				break
+			}
+		}
+		g.handle = uint64(ts.next)
+	}
+	C.hora_i_table(C.uint32_t(g.table), cellBase(g.g))
+	ts.all[g.table].Store(g)
+	return nil
+}
+
+// cellBase is where a group's cells begin: that of a ticket with lower half 0.
+func cellBase(g *hora.Group) unsafe.Pointer { return g.Cell(hora.Ticket(1 << 32)) }
+
+// find answers the group that a caller's number stands for.
+func (l *library) find(handle uint64) (*group, error) {
+	if handle == 0 {
+		if g := l.tables.at(worldTable); g != nil {
+			return g, nil
+		}
+		return nil, errNoWorld
+	}
+	if g := l.tables.at(uint32(handle) & 0xffff); g != nil && g.handle == handle {
+		return g, nil
+	}
+	if l.tables.at(worldTable) == nil {
+		return nil, errNoWorld
+	}
+	return nil, errNoGroup
+}
+
+// close takes the group away: pending operations fail, and its cells go once no thread
+// looks at them.
+func (l *library) close(g *group) {
+	if n := g.named.Load(); n != nil {
+		l.close(n)
+	}
+	if !l.tables.all[g.table].CompareAndSwap(g, nil) {
+		return
+	}
+	g.g.Fail(hora.ErrClosed)
+	C.hora_i_table(C.uint32_t(g.table), nil)
+	for C.hora_i_idle(C.uint32_t(g.table)) == 0 {
+		time.Sleep(100 * time.Microsecond)
+	}
+	g.g.Close()
+}
+
+// name is the Go string of a C one, copied once for each different name.
+func (g *group) name(s C.hora_str) string {
+	if s == nil {
+		return ""
+	}
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
+		n++
+	}
+	seen := unsafe.String((*byte)(unsafe.Pointer(s)), n)
+	if known, ok := g.names.Load(seen); ok {
+		return known.(string)
+	}
+	own := C.GoStringN(s, C.int(n))
+	g.names.Store(own, own)
+	return own
+}
+
+// withNamed calls f with the named group beside g, now if it is there, else when it has
+// been made; calls are served in their order.
+func (g *group) withNamed(f func(*group, error)) {
+	if n := g.named.Load(); n != nil {
+		f(n, nil)
+		return
+	}
+	g.mu.Lock()
+	if n := g.named.Load(); n != nil || g.err != nil {
+		err := g.err
+		g.mu.Unlock()
+		f(n, err)
+		return
+	}
+	g.deferred = append(g.deferred, f)
+	if !g.making {
+		g.making = true
+		go g.makeNamed()
+	}
+	g.mu.Unlock()
+}
+
+// makeNamed makes the named group and serves those who wait for it.
+func (g *group) makeNamed() {
+	opts := append([]hora.GroupOption{hora.Named(), hora.Called(g.label + " (named)")}, g.opts...)
+	inner, err := g.life.world.NewGroup(g.life.ctx, g.ranks, opts...)
+	var n *group
+	if err == nil {
+		n = &group{g: inner, life: g.life, label: g.label}
+		if err = the.tables.add(n, false); err != nil {
+			inner.Close()
+			n = nil
+		}
+	}
+	for {
+		g.mu.Lock()
+		waiting := g.deferred
+		g.deferred = nil
+		if len(waiting) == 0 {
+			g.making, g.err = false, err
+			if n != nil {
+				g.named.Store(n)
+			}
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+		for _, f := range waiting {
+			f(n, err)
+		}
+	}
+}
+
+// groupSettings are the JSON of hora_group.
+type groupSettings struct {
+	Ranks   []int   `json:"ranks"`
+	Tag     string  `json:"tag"`
+	Timeout float64 `json:"timeout"` // seconds; 0: the world's
+}
+
+//export horaGroup
+func horaGroup(settings C.hora_str) (answer C.int64_t) {
+	defer guard(&answer)
+	var s groupSettings
+	if err := json.Unmarshal([]byte(C.GoString(settings)), &s); err != nil {
+		return errOut(argument("make group: settings are not JSON: %v", err))
+	}
+	w, err := the.find(0)
+	if err != nil {
+		return errOut(err)
+	}
+	return the.background(func(o *outcome) error {
+		g := &group{life: w.life, label: groupLabel(s), ranks: s.Ranks}
+		if s.Timeout > 0 {
+			g.opts = append(g.opts, hora.Timeout(time.Duration(s.Timeout*float64(time.Second))))
+		}
+		inner, err := w.life.world.NewGroup(w.life.ctx, s.Ranks, append([]hora.GroupOption{hora.Called(g.label)}, g.opts...)...)
+		if err != nil {
+			return err
+		}
+		g.g = inner
+		if err := the.tables.add(g, false); err != nil {
+			inner.Close()
+			return err
+		}
+		o.value = int64(g.handle)
+		return nil
+	})
+}
+
+// groupLabel is what messages call the group; groups of the same ranks differ by tag.
+func groupLabel(s groupSettings) string {
+	if s.Tag != "" {
+		return s.Tag
+	}
+	return "group"
+}
+
+//export horaGroupClose
+func horaGroupClose(handle C.uint64_t) (answer C.int32_t) {
+	defer guard(&answer)
+	g, err := the.find(uint64(handle))
+	switch {
+	case handle == 0:
+		return C.int32_t(errOut(argument("close group: the world is closed by shutdown")))
+	case err == nil:
+		go the.close(g)
+	}
+	return 0
+}
+
+//export horaAbort
+func horaAbort(handle C.uint64_t, reason C.hora_str) (answer C.int32_t) {
+	defer guard(&answer)
+	g, err := the.find(uint64(handle))
+	if err != nil {
+		return C.int32_t(errOut(err))
+	}
+	why := &failure{C.HORA_CLOSED, C.GoString(reason)}
+	g.g.Fail(why)
+	if n := g.named.Load(); n != nil {
+		n.g.Fail(why)
+	}
+	return 0
+}
+
+// life is one membership, from init to shutdown.
+type life struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	world  *hora.World
+	joined chan struct{} // closed when joining has ended, well or not
+}

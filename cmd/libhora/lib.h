@@ -1,0 +1,29 @@
+// What the C side of the library and its Go side say to each other. Private: hora.h is the public header.
+#ifndef HORA_LIB_H
+#define HORA_LIB_H
+
+#include <stdint.h>
+
+#include "hora.h"
+
+// A cell is what a waiter looks at: the state (the ticket's upper half while pending, +1 ended well, +2 failed) and the
+// number of threads asleep on it. Package engine lays its tickets out like this too; see engine/ticket.go.
+typedef struct {
+    uint32_t state, sleepers;
+    uint64_t spare;
+} hora_cell;
+
+enum { HORA_TABLES = 1 << 16, HORA_CELLS = 1 << 16 };
+
+// hora_i_cells is table 0: the tickets of the library itself.
+extern hora_cell hora_i_cells[HORA_CELLS];
+
+// The table of a group's cells; NULL takes it away. hora_i_idle reports that no thread is waiting in it any more.
+void hora_i_table(uint32_t table, void *cells);
+int hora_i_idle(uint32_t table);
+
+void hora_i_done(uint32_t cell, uint32_t state);
+void hora_i_fail(int32_t kind, int32_t rank, const char *text, uint64_t n);
+const char *hora_i_text(const char *text, uint64_t n);
+
+#endif

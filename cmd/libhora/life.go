@@ -1,0 +1,246 @@
+package main
+
+/*
+#include "lib.h"
+*/
+import "C"
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"hora"
+)
+
+// leaveTimeout bounds how long shutdown waits to tell the others.
+const leaveTimeout = 5 * time.Second
+
+// initSettings are the JSON of hora_init. A C library sees the environment that its
+// process was started with, not what Python has put into os.environ since: so callers
+// hand it over. Settings win over it.
+type initSettings struct {
+	Env      map[string]string `json:"env"`
+	Settings map[string]string `json:"settings"`
+}
+
+// config reads the settings the way FromEnv reads an environment: "peer_timeout" is
+// HORA_PEER_TIMEOUT.
+func (s *initSettings) config() (hora.Config, error) {
+	given := map[string]string{}
+	for k, v := range s.Settings {
+		given["HORA_"+strings.ToUpper(k)] = v
+	}
+	secret, serve := given["HORA_SECRET"], given["HORA_SERVE"]
+	delete(given, "HORA_SECRET")
+	delete(given, "HORA_SERVE")
+	delete(given, "HORA_NAMED")
+	cfg, err := hora.FromEnv(func(name string) string {
+		if v, ok := given[name]; ok {
+			return v
+		}
+		return s.Env[name]
+	})
+	if err != nil {
+		return cfg, &failure{C.HORA_SETTINGS, err.Error()}
+	}
+	if secret != "" {
+		b, err := hex.DecodeString(secret)
+		if err != nil || len(b) != len(cfg.Secret) {
+			return cfg, &failure{C.HORA_SETTINGS, "init: setting secret must be " + strconv.Itoa(2*len(cfg.Secret)) + " hexadecimal digits"}
+		}
+		copy(cfg.Secret[:], b)
+	}
+	switch {
+	case serve != "":
+		if cfg.Serve, err = strconv.ParseBool(serve); err != nil {
+			return cfg, &failure{C.HORA_SETTINGS, "init: setting serve must be 0 or 1"}
+		}
+	case s.Settings["addr"] != "":
+		cfg.Serve = true // an address given by hand has no coordinator of `hora run` behind it
+	}
+	return cfg, nil
+}
+
+//export horaInit
+func horaInit(settings C.hora_str) (answer C.int64_t) {
+	defer guard(&answer)
+	var s initSettings
+	if err := json.Unmarshal([]byte(C.GoString(settings)), &s); err != nil {
+		return errOut(argument("init: settings are not JSON: %v", err))
+	}
+	cfg, err := s.config()
+	if err != nil {
+		return errOut(err)
+	}
+	the.mu.Lock()
+	defer the.mu.Unlock()
+	the.prepare()
+	if the.life != nil {
+		return 0
+	}
+	l := &life{joined: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	the.life = l
+	named := s.Settings["named"]
+	return the.background(func(*outcome) error {
+		err := l.join(cfg, named != "" && named != "0")
+		if err != nil {
+			the.mu.Lock()
+			if the.life == l {
+				the.life = nil
+			}
+			the.mu.Unlock()
+			l.cancel()
+		}
+		close(l.joined)
+		return err
+	})
+}
+
+// join makes the world and its table. With named the group for calls by name is made at
+// once, which costs less than at the first such call.
+func (l *life) join(cfg hora.Config, named bool) error {
+	w, err := hora.Join(l.ctx, cfg)
+	if err != nil {
+		return err
+	}
+	l.world = w
+	g := &group{g: w.Group(), life: l, label: "world"}
+	if err := the.tables.add(g, true); err != nil {
+		return err
+	}
+	if named {
+		made := make(chan error, 1)
+		g.withNamed(func(_ *group, err error) { made <- err })
+		return <-made
+	}
+	return nil
+}
+
+//export horaShutdown
+func horaShutdown() (answer C.int64_t) {
+	defer guard(&answer)
+	the.mu.Lock()
+	defer the.mu.Unlock()
+	l := the.life
+	if l == nil {
+		return 0
+	}
+	the.life = nil
+	return the.background(func(*outcome) error {
+		l.cancel()
+		<-l.joined
+		if l.world == nil {
+			return nil
+		}
+		for i := range the.tables.all {
+			if g := the.tables.all[i].Load(); g != nil && g.life == l {
+				the.close(g)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+		defer cancel()
+		return l.world.Leave(ctx)
+	})
+}
+
+// info is what hora_info answers.
+type info struct {
+	Rank       int            `json:"rank"`
+	Size       int            `json:"size"`
+	LocalRank  int            `json:"local_rank"`
+	LocalSize  int            `json:"local_size"`
+	CrossRank  int            `json:"cross_rank"`
+	CrossSize  int            `json:"cross_size"`
+	Homogenous bool           `json:"homogeneous"`
+	Host       string         `json:"host"`
+	Hosts      []string       `json:"hosts"`
+	Epoch      uint64         `json:"epoch"`
+	Ranks      []int          `json:"ranks"`
+	Counters   map[string]any `json:"counters"`
+}
+
+//export horaInfo
+func horaInfo(handle C.uint64_t) *C.char {
+	g, err := the.find(uint64(handle))
+	if err != nil {
+		errOut(err)
+		return nil
+	}
+	w := g.life.world
+	i := info{
+		Rank: g.g.Rank(), Size: g.g.Size(), LocalRank: w.LocalRank(), LocalSize: w.LocalSize(),
+		CrossRank: w.CrossRank(), CrossSize: w.CrossSize(), Homogenous: w.Homogeneous(), Host: w.Host(),
+		Epoch: w.Epoch(), Ranks: g.g.Ranks(), Counters: counters(g),
+	}
+	for _, r := range i.Ranks {
+		i.Hosts = append(i.Hosts, w.HostOf(r))
+	}
+	return answerText(i)
+}
+
+// counters adds up the ordered and the named half of a group.
+func counters(g *group) map[string]any {
+	sum := flatten(g.g.Counters())
+	if n := g.named.Load(); n != nil {
+		for k, v := range flatten(n.g.Counters()) {
+			a, _ := sum[k].(float64)
+			b, _ := v.(float64)
+			sum[k] = a + b
+		}
+	}
+	return sum
+}
+
+// flatten turns {"Shm": {"Bytes": 1}} into {"shm_bytes": 1}.
+func flatten(c hora.Counters) map[string]any {
+	text, _ := json.Marshal(c)
+	var tree map[string]any
+	_ = json.Unmarshal(text, &tree) // it was ours a line ago
+	flat := map[string]any{}
+	var walk func(prefix string, v any)
+	walk = func(prefix string, v any) {
+		if m, ok := v.(map[string]any); ok {
+			for k, v := range m {
+				walk(strings.TrimPrefix(prefix+"_"+snake(k), "_"), v)
+			}
+			return
+		}
+		flat[prefix] = v
+	}
+	walk("", tree)
+	return flat
+}
+
+// snake turns "BytesSent" into "bytes_sent".
+func snake(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		if r >= 'A' && r <= 'Z' {
+			if i > 0 && s[i-1] >= 'a' && s[i-1] <= 'z' {
+				b.WriteByte('_')
+			}
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+//export horaTimeline
+func horaTimeline(settings C.hora_str) (answer C.int32_t) {
+	defer guard(&answer)
+	var s struct {
+		Action     string `json:"action"`
+		Path       string `json:"path"`
+		MarkCycles bool   `json:"mark_cycles"`
+	}
+	if err := json.Unmarshal([]byte(C.GoString(settings)), &s); err != nil {
+		return C.int32_t(errOut(argument("timeline: settings are not JSON: %v", err)))
+	}
+	return C.int32_t(errOut(&failure{C.HORA_FAILED, "timeline: this build of hora cannot write one"}))
+}

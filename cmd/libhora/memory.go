@@ -1,0 +1,85 @@
+package main
+
+/*
+#include <stdlib.h>
+#include "lib.h"
+*/
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// memories are the results and buffers that callers hold, by their address, which is
+// also their handle.
+type memories struct {
+	mu  sync.Mutex // guards all
+	all map[uint64]memory
+}
+
+type memory struct {
+	bytes int
+	free  func() // nil: goes with its group
+}
+
+func (m *memories) add(at unsafe.Pointer, mem memory) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[uint64]memory{}
+	}
+	m.all[uint64(uintptr(at))] = mem
+	return uint64(uintptr(at))
+}
+
+// allocate takes memory outside Go's heap, aligned for every element type; nil when
+// there is none.
+func (m *memories) allocate(bytes int) unsafe.Pointer {
+	at := C.aligned_alloc(64, C.size_t(max(64, (bytes+63)&^63)))
+	if at != nil {
+		m.add(at, memory{bytes, func() { C.free(at) }})
+	}
+	return at
+}
+
+// bytes is how much lies at handle, 0 when it was given back.
+func (m *memories) bytes(handle uint64) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[handle].bytes
+}
+
+func (m *memories) close(handle uint64) {
+	m.mu.Lock()
+	mem, ok := m.all[handle]
+	delete(m.all, handle)
+	m.mu.Unlock()
+	if ok && mem.free != nil {
+		mem.free()
+	}
+}
+
+//export horaBuffer
+func horaBuffer(handle, bytes C.uint64_t) (answer C.int64_t) {
+	defer guard(&answer)
+	g, err := the.find(uint64(handle))
+	if err != nil {
+		return errOut(err)
+	}
+	return the.background(func(o *outcome) error {
+		b, err := g.g.Buffer(g.life.ctx, int(bytes))
+		if err != nil {
+			return err
+		}
+		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)), memory{bytes: len(b)})
+		return nil
+	})
+}
+
+//export horaBufferClose
+func horaBufferClose(buffer C.uint64_t) (answer C.int32_t) {
+	defer guard(&answer)
+	the.memory.close(uint64(buffer))
+	return 0
+}

@@ -1,0 +1,141 @@
+package main
+
+/*
+#include "lib.h"
+*/
+import "C"
+
+import (
+	"sync/atomic"
+
+	"hora"
+)
+
+// submitNamed queues operations that are matched by name. Tickets are the engine's once
+// the named group is there, and the library's own while it is being made.
+func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error {
+	for i := range ops {
+		if ops[i].name == nil {
+			return argument("submit operation: an operation matched by name needs one")
+		}
+	}
+	if n := g.named.Load(); n != nil {
+		return n.submit(ops, out)
+	}
+	rs, err := g.readAll(ops)
+	if err != nil {
+		return err
+	}
+	own := make([]C.int64_t, len(ops))
+	for i := range own {
+		if own[i], err = l.own.begin(); err != nil {
+			for _, t := range own[:i] {
+				l.own.end(t, &outcome{err: err})
+				l.own.release(C.uint64_t(t))
+			}
+			return err
+		}
+		out[i] = C.uint64_t(own[i])
+	}
+	g.withNamed(func(n *group, err error) {
+		ts := make([]hora.Ticket, len(rs))
+		if err == nil {
+			err = n.post(rs, ts)
+		}
+		if err != nil {
+			for _, t := range own {
+				l.own.end(t, &outcome{err: err})
+			}
+			return
+		}
+		go func() {
+			for i, t := range own {
+				l.own.end(t, n.await(ts[i]))
+			}
+		}()
+	})
+	return nil
+}
+
+// await waits for one of the engine's tickets, takes what it left and releases it.
+func (g *group) await(t hora.Ticket) *outcome {
+	ticket := C.uint64_t(pack(g.table, t))
+	for C.hora_wait(ticket, 50) == 1 {
+	}
+	o, err := outcomeOf(ticket)
+	if err != nil {
+		o = &outcome{err: err}
+	}
+	g.release(t)
+	return o
+}
+
+// outcome is what an ended operation of the engine left.
+func (g *group) outcome(t hora.Ticket) (*outcome, error) {
+	if _, err := g.g.Poll(t); err != nil {
+		return nil, err
+	}
+	o := &outcome{value: int64(g.g.Source(t))}
+	if _, sized := g.sized.Load(t); sized {
+		ptr, _, counts := g.g.Result(t, nil)
+		o.memory = uint64(uintptr(ptr))
+		for _, c := range counts {
+			o.counts = append(o.counts, int64(c))
+		}
+	}
+	return o, nil
+}
+
+// release gives an engine's ticket up. Memory that was made for its result and that
+// nobody asked for goes with it.
+func (g *group) release(t hora.Ticket) {
+	v, sized := g.sized.LoadAndDelete(t)
+	if !sized {
+		g.g.Release(t)
+		return
+	}
+	s := v.(*sizedResult)
+	if done, _ := g.g.Poll(t); !done {
+		go func() {
+			g.g.Wait(t, -1)
+			the.memory.close(s.at.Load())
+		}()
+		return
+	}
+	g.g.Release(t)
+	if o := s.outcome.Load(); o != nil {
+		o.pin.Unpin()
+	} else {
+		the.memory.close(s.at.Load())
+	}
+}
+
+// sizedResult is the result of an operation whose size only the operation finds out.
+type sizedResult struct {
+	at      atomic.Uint64
+	outcome atomic.Pointer[outcome] // once the caller has taken it
+}
+
+//export horaJoin
+func horaJoin(handle C.uint64_t) (answer C.int64_t) {
+	defer guard(&answer)
+	g, err := the.find(uint64(handle))
+	if err != nil {
+		return errOut(err)
+	}
+	return the.background(func(o *outcome) error {
+		type made struct {
+			n   *group
+			err error
+		}
+		ready := make(chan made, 1)
+		g.withNamed(func(n *group, err error) { ready <- made{n, err} })
+		m := <-ready
+		if m.err != nil {
+			return m.err
+		}
+		last, _, err := m.n.g.Join(-1)
+		o.value = int64(last)
+		return err
+	})
+}
