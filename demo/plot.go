@@ -1,0 +1,102 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+)
+
+// Curve is one line of the picture.
+type Curve struct {
+	Name   string
+	Dashed bool
+	Points []Point
+}
+
+// Curves are the epochs as each rank saw them.
+func (p *Progress) Curves() []Curve {
+	var all []Curve
+	for rank, reports := range p.PerRank {
+		c := Curve{Name: fmt.Sprintf("rank %d", rank)}
+		for _, r := range reports {
+			c.Points = append(c.Points, Point{Epoch: r.Epoch, Loss: r.Loss, Accuracy: r.Accuracy, Seconds: r.Seconds})
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+var plotColours = []string{"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2"}
+
+const (
+	plotWidth, plotHeight = 380, 260
+	plotMargin            = 46
+)
+
+// WritePlot draws loss and accuracy over time, one curve per entry.
+func WritePlot(w io.Writer, title string, curves []Curve) error {
+	var s strings.Builder
+	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="11">`+"\n",
+		2*plotWidth+3*plotMargin, plotHeight+3*plotMargin)
+	fmt.Fprintf(&s, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="22" font-size="14">%s</text>`+"\n", plotMargin, escape(title))
+	var seconds, loss float64
+	for _, c := range curves {
+		for _, p := range c.Points {
+			seconds, loss = max(seconds, p.Seconds), max(loss, p.Loss)
+		}
+	}
+	if seconds == 0 {
+		return fmt.Errorf("draw %s: no epoch has been finished", title)
+	}
+	panel(&s, plotMargin, "loss", seconds, 0, loss*1.05, curves, func(p Point) float64 { return p.Loss })
+	panel(&s, plotWidth+2*plotMargin, "test accuracy, %", seconds, 0, 100, curves, func(p Point) float64 { return p.Accuracy * 100 })
+	for i, c := range curves {
+		x, y := plotMargin+(i%6)*130, plotHeight+2*plotMargin+18+(i/6)*16
+		fmt.Fprintf(&s, `<path d="M%d %dh24" stroke="%s" stroke-width="2"%s/><text x="%d" y="%d">%s</text>`+"\n",
+			x, y-4, colour(i), dash(c), x+30, y, escape(c.Name))
+	}
+	s.WriteString("</svg>\n")
+	_, err := io.WriteString(w, s.String())
+	return err
+}
+
+func colour(i int) string { return plotColours[i%len(plotColours)] }
+
+func dash(c Curve) string {
+	if c.Dashed {
+		return ` stroke-dasharray="5 4"`
+	}
+	return ""
+}
+
+func panel(s *strings.Builder, left int, name string, seconds, low, high float64, curves []Curve, value func(Point) float64) {
+	top := plotMargin
+	y := func(v float64) float64 {
+		return float64(top+plotHeight) - (v-low)/math.Max(high-low, 1e-9)*plotHeight
+	}
+	fmt.Fprintf(s, `<rect x="%d" y="%d" width="%d" height="%d" fill="none" stroke="#999"/><text x="%d" y="%d">%s</text>`+"\n",
+		left, top, plotWidth, plotHeight, left, top-6, escape(name))
+	for i := range 5 {
+		v := low + (high-low)*float64(i)/4
+		fmt.Fprintf(s, `<text x="%d" y="%.0f" text-anchor="end" fill="#555">%.3g</text>`, left-4, y(v)+4, v)
+		t := seconds * float64(i) / 4
+		fmt.Fprintf(s, `<text x="%.0f" y="%d" text-anchor="middle" fill="#555">%.2g s</text>`+"\n", float64(left)+plotWidth*float64(i)/4, top+plotHeight+14, t)
+	}
+	for i, c := range curves {
+		var path strings.Builder
+		for j, p := range c.Points {
+			verb := "L"
+			if j == 0 {
+				verb = "M"
+			}
+			fmt.Fprintf(&path, "%s%.1f %.1f", verb, float64(left)+p.Seconds/seconds*plotWidth, y(value(p)))
+		}
+		// Curves that agree lie on top of each other: the first is drawn widest.
+		fmt.Fprintf(s, `<path d="%s" fill="none" stroke="%s" stroke-width="%.1f"%s/>`+"\n", path.String(), colour(i), 1.5+2.5/float64(i+1), dash(c))
+	}
+}
+
+func escape(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
+}
