@@ -100,22 +100,22 @@ func (l Level) AdasumCombine(dst, a, b unsafe.Pointer, n int, t tensor.DType, ca
 	raceRead(a, n*size)
 	raceRead(b, n*size)
 	raceWrite(dst, n*size)
-	for n > 0 {
-		m := 0
+	for from := 0; from < n; {
+		m := n - from
+		dst, a, b := unsafe.Add(dst, from*size), unsafe.Add(a, from*size), unsafe.Add(b, from*size)
 		if t == tensor.Float32 || t == tensor.Float64 {
-			m = min(n, pieceBytes/4/size)
+			m = min(m, pieceBytes/4/size)
 			l.combine(dst, a, b, m, t, ca, cb)
 		} else {
 			const step = 512
 			var x, y [step]float32
-			m = min(n, step)
+			m = min(m, step)
 			l.toFloat32(&x[0], a, m, t)
 			l.toFloat32(&y[0], b, m, t)
 			l.combine(unsafe.Pointer(&x), unsafe.Pointer(&x), unsafe.Pointer(&y), m, tensor.Float32, ca, cb)
 			l.fromFloat32(dst, &x[0], m, t)
 		}
-		n -= m
-		dst, a, b = unsafe.Add(dst, m*size), unsafe.Add(a, m*size), unsafe.Add(b, m*size)
+		from += m
 	}
 }
 

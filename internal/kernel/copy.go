@@ -6,12 +6,9 @@ import "unsafe"
 func Copy(dst, src unsafe.Pointer, bytes int) {
 	// The runtime's own copy turns to streaming stores from 1 MiB on; what a peer reads next must
 	// stay in cache, and a piece ends soon enough for the garbage collector.
-	for bytes > pieceBytes {
-		copy(view[byte](dst, pieceBytes), view[byte](src, pieceBytes))
-		dst, src, bytes = unsafe.Add(dst, pieceBytes), unsafe.Add(src, pieceBytes), bytes-pieceBytes
-	}
-	if bytes > 0 {
-		copy(view[byte](dst, bytes), view[byte](src, bytes))
+	for from := 0; from < bytes; from += pieceBytes {
+		m := min(bytes-from, pieceBytes)
+		copy(view[byte](unsafe.Add(dst, from), m), view[byte](unsafe.Add(src, from), m))
 	}
 }
 
@@ -36,20 +33,15 @@ func (l Level) copyBy(dst, src unsafe.Pointer, bytes int, stream bool) {
 	}
 	raceRead(src, bytes)
 	raceWrite(dst, bytes)
-	for {
-		m := min(bytes, pieceBytes/2)
-		done := 0
+	for from := 0; from < bytes; from += pieceBytes / 2 {
+		m, done := min(bytes-from, pieceBytes/2), 0
 		if stream {
-			done = copyStreamVector(dst, src, m)
+			done = copyStreamVector(l, unsafe.Add(dst, from), unsafe.Add(src, from), m)
 		} else {
-			done = copyAheadVector(dst, src, m)
+			done = copyAheadVector(l, unsafe.Add(dst, from), unsafe.Add(src, from), m)
 		}
 		if done < m {
-			Copy(unsafe.Add(dst, done), unsafe.Add(src, done), m-done)
+			Copy(unsafe.Add(dst, from+done), unsafe.Add(src, from+done), m-done)
 		}
-		if bytes -= m; bytes == 0 {
-			return
-		}
-		dst, src = unsafe.Add(dst, m), unsafe.Add(src, m)
 	}
 }

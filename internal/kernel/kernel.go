@@ -55,16 +55,13 @@ func (l Level) Reduce(dst, a, b unsafe.Pointer, n int, t tensor.DType, op tensor
 	raceRead(b, n*size)
 	raceWrite(dst, n*size)
 	step := pieceBytes / 2 / size
-	for {
-		m := min(n, step)
-		if done := reducePair(l, dst, a, b, m, t, op); done < m {
-			off := done * size
+	for from := 0; from < n; from += step { // no pointer is ever moved past its range: the collector might see it
+		m, off := min(n-from, step), from*size
+		done := reducePair(l, unsafe.Add(dst, off), unsafe.Add(a, off), unsafe.Add(b, off), m, t, op)
+		if done < m {
+			off += done * size
 			reducePure(l, unsafe.Add(dst, off), unsafe.Add(a, off), unsafe.Add(b, off), m-done, t, op)
 		}
-		if n -= m; n == 0 {
-			return
-		}
-		dst, a, b = unsafe.Add(dst, m*size), unsafe.Add(a, m*size), unsafe.Add(b, m*size)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"hora/tensor"
 )
 
-// ToFloat32 widens n floats of 16 or 8 bits; every value is exact, NaNs become quiet.
+// ToFloat32 widens n floats of 16 or 8 bits; every value is exact. Signalling NaNs become quiet, except
+// bfloat16's, whose bits are kept.
 func ToFloat32(dst *float32, src unsafe.Pointer, n int, t tensor.DType) {
 	Best().ToFloat32(dst, src, n, t)
 }
@@ -27,13 +28,9 @@ func (l Level) ToFloat32(dst *float32, src unsafe.Pointer, n int, t tensor.DType
 	raceRead(src, n*t.Size())
 	raceWrite(unsafe.Pointer(dst), 4*n)
 	const step = pieceBytes / 8
-	for {
-		m := min(n, step)
-		l.toFloat32(dst, src, m, t)
-		if n -= m; n == 0 {
-			return
-		}
-		dst, src = (*float32)(unsafe.Add(unsafe.Pointer(dst), 4*m)), unsafe.Add(src, m*t.Size())
+	for from := 0; from < n; from += step {
+		out := (*float32)(unsafe.Add(unsafe.Pointer(dst), 4*from))
+		l.toFloat32(out, unsafe.Add(src, from*t.Size()), min(n-from, step), t)
 	}
 }
 
@@ -45,13 +42,9 @@ func (l Level) FromFloat32(dst unsafe.Pointer, src *float32, n int, t tensor.DTy
 	raceRead(unsafe.Pointer(src), 4*n)
 	raceWrite(dst, n*t.Size())
 	const step = pieceBytes / 8
-	for {
-		m := min(n, step)
-		l.fromFloat32(dst, src, m, t)
-		if n -= m; n == 0 {
-			return
-		}
-		dst, src = unsafe.Add(dst, m*t.Size()), (*float32)(unsafe.Add(unsafe.Pointer(src), 4*m))
+	for from := 0; from < n; from += step {
+		in := (*float32)(unsafe.Add(unsafe.Pointer(src), 4*from))
+		l.fromFloat32(unsafe.Add(dst, from*t.Size()), in, min(n-from, step), t)
 	}
 }
 
@@ -121,14 +114,8 @@ func (l Level) fromFloat32(dst unsafe.Pointer, src *float32, n int, t tensor.DTy
 	}
 }
 
-// bfloat16Value is exact. A NaN becomes quiet.
-func bfloat16Value(h uint16) float32 {
-	x := uint32(h) << 16
-	if x&0x7fffffff > 0x7f800000 {
-		x |= quiet32
-	}
-	return math.Float32frombits(x)
-}
+// bfloat16Value keeps every bit.
+func bfloat16Value(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 // bfloat16Bits rounds to nearest even.
 func bfloat16Bits(f float32) uint16 {

@@ -1,3 +1,5 @@
+//go:build purego || !amd64
+
 package kernel
 
 import (
@@ -33,5 +35,5 @@ func combineVector(Level, unsafe.Pointer, unsafe.Pointer, unsafe.Pointer, int, t
 	return 0
 }
 
-func copyStreamVector(_, _ unsafe.Pointer, _ int) int { return 0 }
-func copyAheadVector(_, _ unsafe.Pointer, _ int) int  { return 0 }
+func copyStreamVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0 }
+func copyAheadVector(Level, unsafe.Pointer, unsafe.Pointer, int) int  { return 0 }

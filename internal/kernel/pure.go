@@ -62,14 +62,13 @@ func reduceAllPure(l Level, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n i
 	var block [2048]byte
 	acc := unsafe.Pointer(&block)
 	step := len(block) / size
-	for n > 0 {
-		m := min(n, step)
+	for end := from + n; from < end; from += step {
+		m := min(end-from, step)
 		reducePure(l, acc, unsafe.Add(srcs[0], from*size), unsafe.Add(srcs[1], from*size), m, t, op)
 		for _, s := range srcs[2:] {
 			reducePure(l, acc, acc, unsafe.Add(s, from*size), m, t, op)
 		}
 		copy(view[byte](unsafe.Add(dst, from*size), m*size), block[:m*size])
-		from, n = from+m, n-m
 	}
 }
 
@@ -79,8 +78,8 @@ func reduceNarrow(l Level, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n in
 	var acc, next [step]float32
 	size := t.Size()
 	wide := tensor.Float32
-	for n > 0 {
-		m := min(n, step)
+	for end := from + n; from < end; from += step {
+		m := min(end-from, step)
 		l.toFloat32(&acc[0], unsafe.Add(srcs[0], from*size), m, t)
 		for _, s := range srcs[1:] {
 			l.toFloat32(&next[0], unsafe.Add(s, from*size), m, t)
@@ -93,7 +92,6 @@ func reduceNarrow(l Level, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n in
 			}
 		}
 		l.fromFloat32(unsafe.Add(dst, from*size), &acc[0], m, t)
-		from, n = from+m, n-m
 	}
 }
 

@@ -65,19 +65,16 @@ func (l Level) scale(dst, src unsafe.Pointer, n int, t tensor.DType, factor floa
 	raceRead(src, n*size)
 	raceWrite(dst, n*size)
 	step := pieceBytes / 2 / size
-	for {
-		m := min(n, step)
+	for from := 0; from < n; from += step {
+		m, off := min(n-from, step), from*size
 		done := 0
 		if l != Pure {
-			done = scaleVector(l, dst, src, m, t, factor, divide)
+			done = scaleVector(l, unsafe.Add(dst, off), unsafe.Add(src, off), m, t, factor, divide)
 		}
 		if done < m {
-			scalePure(l, unsafe.Add(dst, done*size), unsafe.Add(src, done*size), m-done, t, factor, divide)
+			off += done * size
+			scalePure(l, unsafe.Add(dst, off), unsafe.Add(src, off), m-done, t, factor, divide)
 		}
-		if n -= m; n == 0 {
-			return
-		}
-		dst, src = unsafe.Add(dst, m*size), unsafe.Add(src, m*size)
 	}
 }
 
@@ -136,18 +133,16 @@ func scaleNarrow(l Level, dst, src unsafe.Pointer, n int, t tensor.DType, factor
 	const step = 512
 	var wide [step]float32
 	size := t.Size()
-	for n > 0 {
-		m := min(n, step)
-		l.toFloat32(&wide[0], src, m, t)
+	for from := 0; from < n; from += step {
+		m := min(n-from, step)
+		l.toFloat32(&wide[0], unsafe.Add(src, from*size), m, t)
 		done := 0
 		if l != Pure {
 			p := unsafe.Pointer(&wide)
 			done = scaleVector(l, p, p, m, tensor.Float32, factor, divide)
 		}
 		scaleFloats(wide[done:m], wide[done:m], float32(factor), divide)
-		l.fromFloat32(dst, &wide[0], m, t)
-		n -= m
-		dst, src = unsafe.Add(dst, m*size), unsafe.Add(src, m*size)
+		l.fromFloat32(unsafe.Add(dst, from*size), &wide[0], m, t)
 	}
 }
 

@@ -1,0 +1,316 @@
+//go:build unix
+
+package kernel
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"hora/tensor"
+)
+
+// Every vector kernel gives the twin's bits, for every length that takes another path, at any alignment, for every
+// aliasing that the contract allows, and touches nothing else.
+
+const longest = 300
+
+func lengths(r *rand.Rand, step int) []int {
+	var list []int
+	for n := 0; n <= longest; n += step {
+		list = append(list, n)
+	}
+	return append(list, 511, 512, 513, 1024+r.IntN(1024))
+}
+
+func sizes(r *rand.Rand) []int {
+	if testing.Short() || raceEnabled {
+		return lengths(r, 7)
+	}
+	return lengths(r, 1)
+}
+
+func TestReduceAgreesWithTwin(t *testing.T) {
+	r := newRand(t)
+	dst, a, b := newArena(t, 40000), newArena(t, 40000), newArena(t, 40000)
+	for _, level := range vectorLevels(t) {
+		for _, c := range reducible() {
+			t.Run(fmt.Sprintf("%s/%s/%s", level, c.T, c.Op), func(t *testing.T) {
+				for _, n := range sizes(r) {
+					bytesN := n * c.T.Size()
+					x, y, z := a.take(r, bytesN), b.take(r, bytesN), dst.take(r, bytesN)
+					fill(r, x, c.T)
+					fill(r, y, c.T)
+					want := make([]byte, bytesN)
+					Pure.Reduce(ptr(want), ptr(x), ptr(y), n, c.T, c.Op)
+					x0, y0 := bytes.Clone(x), bytes.Clone(y)
+					level.Reduce(ptr(z), ptr(x), ptr(y), n, c.T, c.Op)
+					compare(t, "dst apart", c.T, n, z, want, x0, y0)
+					if !bytes.Equal(x, x0) || !bytes.Equal(y, y0) {
+						t.Fatalf("n=%d: a source was written", n)
+					}
+					level.Reduce(ptr(x), ptr(x), ptr(y), n, c.T, c.Op)
+					compare(t, "dst is a", c.T, n, x, want, x0, y0)
+					copy(x, x0)
+					level.Reduce(ptr(y), ptr(x), ptr(y), n, c.T, c.Op)
+					compare(t, "dst is b", c.T, n, y, want, x0, y0)
+					Pure.Reduce(ptr(want), ptr(x), ptr(x), n, c.T, c.Op)
+					level.Reduce(ptr(x), ptr(x), ptr(x), n, c.T, c.Op)
+					compare(t, "all the same", c.T, n, x, want, x0, x0)
+					if !dst.intact(z) || !a.intact(x) || !b.intact(y) {
+						t.Fatalf("n=%d: written outside the range", n)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestReduceAllAgreesWithTwin(t *testing.T) {
+	r := newRand(t)
+	const most = 9
+	arenas := make([]*arena, most)
+	for i := range arenas {
+		arenas[i] = newArena(t, 40000)
+	}
+	dst := newArena(t, 40000)
+	for _, level := range vectorLevels(t) {
+		for _, c := range reducible() {
+			t.Run(fmt.Sprintf("%s/%s/%s", level, c.T, c.Op), func(t *testing.T) {
+				for _, n := range sizes(r) {
+					k := 1 + r.IntN(most)
+					bytesN := n * c.T.Size()
+					srcs, pointers := make([][]byte, k), make([]unsafe.Pointer, k)
+					for i := range srcs {
+						srcs[i] = arenas[i].take(r, bytesN)
+						fill(r, srcs[i], c.T)
+						pointers[i] = ptr(srcs[i])
+					}
+					want := make([]byte, bytesN)
+					Pure.ReduceAll(ptr(want), pointers, n, c.T, c.Op)
+					z := dst.take(r, bytesN)
+					level.ReduceAll(ptr(z), pointers, n, c.T, c.Op)
+					compare(t, fmt.Sprintf("%d sources", k), c.T, n, z, want, srcs...)
+					alias := r.IntN(k)
+					before := bytes.Clone(srcs[alias])
+					level.ReduceAll(pointers[alias], pointers, n, c.T, c.Op)
+					compare(t, fmt.Sprintf("%d sources, dst is source %d", k, alias), c.T, n, srcs[alias], want)
+					copy(srcs[alias], before)
+					Pure.ReduceAll(pointers[alias], pointers, n, c.T, c.Op)
+					compare(t, fmt.Sprintf("twin, %d sources, dst is source %d", k, alias), c.T, n, srcs[alias], want)
+					ok := dst.intact(z)
+					for i := range srcs {
+						ok = arenas[i].intact(srcs[i]) && ok
+					}
+					if !ok {
+						t.Fatalf("n=%d: written outside the range", n)
+					}
+				}
+			})
+		}
+	}
+}
+
+// compare fails with the first element that differs and the operands it came from.
+func compare(t *testing.T, what string, d tensor.DType, n int, got, want []byte, operands ...[]byte) {
+	t.Helper()
+	if bytes.Equal(got, want) {
+		return
+	}
+	s := d.Size()
+	for i := range n {
+		if g, w := got[i*s:(i+1)*s], want[i*s:(i+1)*s]; !bytes.Equal(g, w) {
+			from := ""
+			for _, o := range operands {
+				from += fmt.Sprintf(" %x", o[i*s:(i+1)*s])
+			}
+			t.Fatalf("%s, n=%d: element %d is %x, the twin says %x (operands%s, little-endian)", what, n, i, g, w, from)
+		}
+	}
+}
+
+func TestScaleAgreesWithTwin(t *testing.T) {
+	r := newRand(t)
+	dst, src := newArena(t, 40000), newArena(t, 40000)
+	factors := []float64{0.5, 1.0 / 3, -7, 1e30, 1e-30, 0, math.Inf(1), math.NaN()}
+	for _, level := range vectorLevels(t) {
+		for _, d := range tensor.DTypes() {
+			t.Run(fmt.Sprintf("%s/%s", level, d), func(t *testing.T) {
+				for _, n := range sizes(r) {
+					factor, ranks := factors[r.IntN(len(factors))], 1+r.IntN(12)
+					bytesN := n * d.Size()
+					x, z := src.take(r, bytesN), dst.take(r, bytesN)
+					fill(r, x, d)
+					x0, want := bytes.Clone(x), make([]byte, bytesN)
+					Pure.Scale(ptr(want), ptr(x), n, d, factor)
+					level.Scale(ptr(z), ptr(x), n, d, factor)
+					compare(t, fmt.Sprintf("times %g", factor), d, n, z, want, x0)
+					level.Scale(ptr(x), ptr(x), n, d, factor)
+					compare(t, fmt.Sprintf("in place times %g", factor), d, n, x, want, x0)
+					copy(x, x0)
+					copy(want, x0)
+					Pure.AverageScale(ptr(want), n, d, ranks)
+					level.AverageScale(ptr(x), n, d, ranks)
+					compare(t, fmt.Sprintf("over %d ranks", ranks), d, n, x, want, x0)
+					if !dst.intact(z) || !src.intact(x) {
+						t.Fatalf("n=%d: written outside the range", n)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestConversionsAgreeWithTwin(t *testing.T) {
+	r := newRand(t)
+	wide, narrow := newArena(t, 40000), newArena(t, 40000)
+	for _, level := range vectorLevels(t) {
+		for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float8E4M3, tensor.Float8E5M2} {
+			t.Run(fmt.Sprintf("%s/%s", level, d), func(t *testing.T) {
+				for _, n := range sizes(r) {
+					w, h := wide.take(r, 4*n), narrow.take(r, n*d.Size())
+					fill(r, h, d)
+					want := make([]byte, 4*n)
+					Pure.ToFloat32((*float32)(ptr(want)), ptr(h), n, d)
+					level.ToFloat32((*float32)(ptr(w)), ptr(h), n, d)
+					compare(t, "to float32", tensor.Float32, n, w, want)
+					fill(r, w, tensor.Float32)
+					want = make([]byte, n*d.Size())
+					Pure.FromFloat32(ptr(want), (*float32)(ptr(w)), n, d)
+					level.FromFloat32(ptr(h), (*float32)(ptr(w)), n, d)
+					compare(t, "from float32", d, n, h, want)
+					if !wide.intact(w) || !narrow.intact(h) {
+						t.Fatalf("n=%d: written outside the range", n)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAdasumAgreesWithTwin(t *testing.T) {
+	r := newRand(t)
+	dst, a, b := newArena(t, 40000), newArena(t, 40000), newArena(t, 40000)
+	for _, level := range vectorLevels(t) {
+		for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32, tensor.Float64} {
+			t.Run(fmt.Sprintf("%s/%s", level, d), func(t *testing.T) {
+				for _, n := range sizes(r) {
+					x, y, z := a.take(r, n*d.Size()), b.take(r, n*d.Size()), dst.take(r, n*d.Size())
+					fill(r, x, d)
+					fill(r, y, d)
+					if n%2 == 0 { // numbers only, so that the dots are not all NaN
+						number(r, x, d)
+						number(r, y, d)
+					}
+					p1, p2, p3 := Pure.DotNorms(ptr(x), ptr(y), n, d)
+					q1, q2, q3 := level.DotNorms(ptr(x), ptr(y), n, d)
+					if !same(p1, q1) || !same(p2, q2) || !same(p3, q3) {
+						t.Fatalf("n=%d: dot and norms are %g %g %g, the twin says %g %g %g", n, q1, q2, q3, p1, p2, p3)
+					}
+					ca, cb := r.NormFloat64(), r.NormFloat64()
+					want := make([]byte, len(x))
+					x0, y0 := bytes.Clone(x), bytes.Clone(y)
+					Pure.AdasumCombine(ptr(want), ptr(x), ptr(y), n, d, ca, cb)
+					level.AdasumCombine(ptr(z), ptr(x), ptr(y), n, d, ca, cb)
+					compare(t, "combine", d, n, z, want, x0, y0)
+					level.AdasumCombine(ptr(y), ptr(x), ptr(y), n, d, ca, cb)
+					compare(t, "combine into b", d, n, y, want, x0, y0)
+					copy(y, y0)
+					level.AdasumCombine(ptr(x), ptr(x), ptr(y), n, d, ca, cb)
+					compare(t, "combine into a", d, n, x, want, x0, y0)
+					if !dst.intact(z) || !a.intact(x) || !b.intact(y) {
+						t.Fatalf("n=%d: written outside the range", n)
+					}
+				}
+			})
+		}
+	}
+}
+
+// same is equality of bits, any NaN for any other.
+func same(a, b float64) bool {
+	return math.Float64bits(a) == math.Float64bits(b) || a != a && b != b
+}
+
+func number(r *rand.Rand, p []byte, d tensor.DType) {
+	values := make([]float32, len(p)/d.Size())
+	for i := range values {
+		values[i] = float32(r.NormFloat64())
+	}
+	switch d {
+	case tensor.Float64:
+		out := view[float64](ptr(p), len(values))
+		for i, v := range values {
+			out[i] = float64(v) * 1.000000001
+		}
+	case tensor.Float32:
+		copy(view[float32](ptr(p), len(values)), values)
+	default:
+		Pure.FromFloat32(ptr(p), unsafe.SliceData(values), len(values), d)
+	}
+}
+
+func TestCopies(t *testing.T) {
+	r := newRand(t)
+	dst, src := newArena(t, 400000), newArena(t, 400000)
+	for _, level := range Levels() {
+		for _, n := range append(sizes(r), 4096, 65536, 131072, 262144, 262145, 393000) {
+			x, z := src.take(r, n), dst.take(r, n)
+			for _, way := range []struct {
+				name string
+				copy func(dst, src unsafe.Pointer, bytes int)
+			}{{"Copy", Copy}, {"CopyStream", level.CopyStream}, {"CopyAhead", level.CopyAhead}} {
+				fill(r, x, tensor.Uint8)
+				way.copy(ptr(z), ptr(x), n)
+				if !bytes.Equal(x, z) {
+					t.Fatalf("%s %s: %d bytes differ", level, way.name, n)
+				}
+			}
+			if !dst.intact(z) || !src.intact(x) {
+				t.Fatalf("%s: %d bytes: written outside the range", level, n)
+			}
+		}
+	}
+}
+
+// Long ranges are cut into pieces: the seams must not show.
+func TestPiecesAgreeWithTwin(t *testing.T) {
+	r := newRand(t)
+	for _, level := range vectorLevels(t) {
+		for _, d := range []tensor.DType{tensor.Bool, tensor.Uint16, tensor.BFloat16, tensor.Float16, tensor.Float32, tensor.Float64, tensor.Complex64} {
+			n := (pieceBytes + pieceBytes/3) / d.Size()
+			k := 3
+			srcs, pointers := make([][]byte, k), make([]unsafe.Pointer, k)
+			for i := range srcs {
+				srcs[i] = make([]byte, n*d.Size()+1)[1:]
+				fill(r, srcs[i], d)
+				pointers[i] = ptr(srcs[i])
+			}
+			got, want := make([]byte, n*d.Size()), make([]byte, n*d.Size())
+			Pure.Reduce(ptr(want), pointers[0], pointers[1], n, d, tensor.Sum)
+			level.Reduce(ptr(got), pointers[0], pointers[1], n, d, tensor.Sum)
+			compare(t, fmt.Sprintf("%s %s", level, d), d, n, got, want, srcs[:2]...)
+			Pure.ReduceAll(ptr(want), pointers, n, d, tensor.Sum)
+			level.ReduceAll(ptr(got), pointers, n, d, tensor.Sum)
+			compare(t, fmt.Sprintf("all, %s %s", level, d), d, n, got, want, srcs...)
+			Pure.Scale(ptr(want), pointers[0], n, d, 1.0/3)
+			level.Scale(ptr(got), pointers[0], n, d, 1.0/3)
+			compare(t, fmt.Sprintf("scale, %s %s", level, d), d, n, got, want, srcs[0])
+			if tensor.Check(tensor.Adasum, d) == nil {
+				number(r, srcs[0], d)
+				number(r, srcs[1], d)
+				p1, p2, p3 := Pure.DotNorms(pointers[0], pointers[1], n, d)
+				q1, q2, q3 := level.DotNorms(pointers[0], pointers[1], n, d)
+				if !same(p1, q1) || !same(p2, q2) || !same(p3, q3) {
+					t.Fatalf("%s %s: dot and norms are %g %g %g, the twin says %g %g %g", level, d, q1, q2, q3, p1, p2, p3)
+				}
+				Pure.AdasumCombine(ptr(want), pointers[0], pointers[1], n, d, 0.3, 0.9)
+				level.AdasumCombine(ptr(got), pointers[0], pointers[1], n, d, 0.3, 0.9)
+				compare(t, fmt.Sprintf("combine, %s %s", level, d), d, n, got, want, srcs[:2]...)
+			}
+		}
+	}
+}

@@ -1,0 +1,4 @@
+package main
+
+func neon(*asm)            {}
+func neonChoosers() string { return "" }
