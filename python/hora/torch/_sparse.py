@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..group import Group, Kind, Op
@@ -10,14 +12,14 @@ from ._tensor import code
 __all__ = ["allreduce_sparse", "gather_rows"]
 
 
-def gather_rows(group: Group, t: torch.Tensor, counts: list[int], seconds: float | None = None) -> torch.Tensor:
+def gather_rows(group: Any, t: torch.Tensor, counts: list[int], seconds: float | None = None, name: str | None = None) -> torch.Tensor:
     """All ranks' rows of t, in rank order, when everybody's number of rows is known."""
     t = t.contiguous()
     row = t[0].numel() if t.shape[0] else _row_elements(t)
     out = torch.empty((sum(counts), *t.shape[1:]), dtype=t.dtype)
     group.run(
         Kind.ALLGATHER, Op.SUM, code(t), 0, t.data_ptr(), out.data_ptr(), t.numel(),
-        recv_count=out.numel(), recv_counts=[c * row for c in counts], timeout=seconds,
+        recv_count=out.numel(), recv_counts=[c * row for c in counts], timeout=seconds, name=name,
     )  # fmt: skip
     return out
 
@@ -51,7 +53,7 @@ def allreduce_sparse(group: Group, t: torch.Tensor, op: Op, scale: float = 1.0, 
     all_values = gather_rows(group, values, counts, seconds)
     if op is Op.AVERAGE:
         all_values = all_values / group.size
-    total = torch.sparse_coo_tensor(everywhere.t(), all_values, t.shape, dtype=t.dtype).coalesce()
+    total = torch.sparse_coo_tensor(everywhere.t(), all_values, t.shape, dtype=t.dtype, check_invariants=False).coalesce()
     with torch.no_grad():
-        t.detach().copy_(total) if t.is_coalesced() else t.detach().copy_(total)
+        t.copy_(total)  # not into t.detach(): indices of another number would stay behind
     return total

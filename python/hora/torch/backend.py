@@ -116,7 +116,14 @@ class HoraBackend(Verbs, _BASE):
                 if finish is not None:
                     finish()
                 return self._finished
-            ticket = self.group.submit(kind, op, dtype, root, send, recv, count, timeout=seconds, **more)
+            if self._patience and kind < Kind.SEND:
+                ticket = self.group.begin(kind, op, dtype, root, send, recv, count, timeout=seconds, budget=self._patience, **more)
+                if not ticket:
+                    if finish is not None:
+                        finish()
+                    return c10d._create_work_from_future(finished_future(value))
+            else:
+                ticket = self.group.submit(kind, op, dtype, root, send, recv, count, timeout=seconds, **more)
         except HoraError as error:
             self._error = error
             raise failure(error) from error

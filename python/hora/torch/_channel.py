@@ -1,0 +1,50 @@
+"""One group's calls as the optimizer makes them: in place, on memory that stays where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import _lib
+from ..group import FLAG_NAMED, Group, Kind, Op, Plan
+from ._tensor import code
+
+__all__ = ["Channel"]
+
+
+class Channel:
+    """Ordered calls, or with `named` calls that match by name and that joined ranks answer with zeros."""
+
+    def __init__(self, group: Group, named: bool) -> None:
+        self.group = group
+        self.named = named
+        self.size = group.size
+        self._flags = FLAG_NAMED if named else 0
+
+    def run(self, *args: Any, **more: Any) -> None:
+        """group.run, in this channel's manner."""
+        self.group.run(*args, flags=self._flags | more.pop("flags", 0), **more)
+
+    def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> Plan:
+        """Reduce t in place, again and again."""
+        p = t.data_ptr()
+        return self.group.plan(
+            Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), prescale=prescale, postscale=postscale, name=name,
+            flags=self._flags, keep=t,
+        )  # fmt: skip
+
+    def start(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> int:
+        """Start to reduce t in place; the caller keeps it alive until the ticket has ended."""
+        p = t.data_ptr()
+        call = dict(
+            kind=Kind.ALLREDUCE, op=op, dtype=code(t), send=p, recv=p, count=t.numel(), prescale=prescale,
+            postscale=postscale, name=name,
+        )  # fmt: skip
+        return self.group.submit_many([call], named=self.named)[0]
+
+    def memory(self, nbytes: int) -> torch.Tensor:
+        """Bytes that all ranks of this host map; every rank of the group asks for the same."""
+        if self.size == 1 or nbytes == 0:
+            return torch.empty(nbytes, dtype=torch.uint8)
+        return torch.frombuffer(_lib.allocate(self.group.handle, nbytes).view(), dtype=torch.uint8)

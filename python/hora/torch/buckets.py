@@ -1,0 +1,156 @@
+"""Gradients side by side in memory that is reduced where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..group import Op, Plan
+from ._channel import Channel
+
+__all__ = ["Bucket", "assign"]
+
+# Where each gradient begins, in bytes: a cache line, so that vector loads never straddle two gradients.
+_ALIGN = 64
+
+
+class Bucket:
+    """Some parameters of one element type on one device, their gradients' common memory, and how to reduce it.
+
+    A parameter's `.grad` is a view of that memory from the first step on. Somebody may still set it to None or to
+    another tensor; `collect` puts such a gradient where it belongs.
+    """
+
+    def __init__(self, key: int, params: Sequence[torch.nn.Parameter], name: str) -> None:
+        self.key = key
+        self.params = list(params)
+        self.name = name
+        self.left = len(self.params)  # hooks that have not fired in this backward pass
+        self.ticket = 0
+        self.views: list[torch.Tensor] = []
+        self.pairs: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        self.flat: torch.Tensor | None = None
+        self.wire: torch.Tensor | None = None  # what travels, when that is not flat itself
+        self.plan: Plan | None = None
+
+    def open(self, channel: Channel, op: Op, prescale: float, postscale: float, dtype: torch.dtype | None) -> None:
+        """Take memory and the plan; every rank does so in the same order."""
+        first = self.params[0]
+        step = max(1, _ALIGN // first.element_size())
+        starts, total = [], 0
+        for p in self.params:
+            starts.append(total)
+            total += -(-p.numel() // step) * step
+        on_host = first.device.type == "cpu"
+        if on_host:
+            self.flat = channel.memory(total * first.element_size()).view(first.dtype)
+            self.flat.zero_()
+        else:
+            self.flat = torch.zeros(total, dtype=first.dtype, device=first.device)
+        self.views = [_like(self.flat, at, p) for at, p in zip(starts, self.params, strict=True)]
+        self.pairs = list(zip(self.params, self.views, strict=True))
+        sent = dtype if dtype is not None and first.is_floating_point() else first.dtype
+        if not on_host or sent != first.dtype:
+            self.wire = channel.memory(total * torch.empty(0, dtype=sent).element_size()).view(sent)
+        self.plan = channel.plan(self.wire if self.wire is not None else self.flat, op, prescale, postscale, self.name)
+
+    def collect(self) -> None:
+        """Make every gradient a view of the common memory; a missing one counts as zeros."""
+        strays: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+        for p, v in self.pairs:
+            g = p.grad
+            if g is v:
+                continue
+            if g is None:
+                v.zero_()
+            elif g.is_sparse:
+                v.copy_(g.to_dense())
+            else:
+                if strays is None:
+                    strays = []
+                strays.append((v, g))
+            p.grad = None  # a gradient of another layout may not be replaced directly
+            p.grad = v
+        if strays is not None:
+            torch._foreach_copy_([v for v, _ in strays], [g for _, g in strays])
+
+    def reduce(self) -> None:
+        """Reduce and wait, on this thread."""
+        if self.wire is None:
+            self.plan.run()
+        else:
+            self.wire.copy_(self.flat)
+            self.plan.run()
+            self.flat.copy_(self.wire)
+
+    def submit(self) -> None:
+        """Start to reduce; `finish` waits."""
+        if self.wire is not None:
+            self.wire.copy_(self.flat)
+        self.ticket = self.plan.submit()
+
+    def finish(self, channel: Channel) -> None:
+        ticket, self.ticket = self.ticket, 0
+        if not ticket:
+            return
+        try:
+            channel.group.wait(ticket)
+        finally:
+            channel.group.release(ticket)
+        if self.wire is not None:
+            self.flat.copy_(self.wire)
+
+    def close(self) -> None:
+        """Give back the plan; gradients stay usable."""
+        plan, self.plan = self.plan, None
+        if plan is not None:
+            plan.close()
+
+
+def _like(flat: torch.Tensor, at: int, p: torch.Tensor) -> torch.Tensor:
+    """A view of flat with p's shape, and p's strides where those are dense (channels_last keeps its layout)."""
+    part = flat[at : at + p.numel()]
+    if not p.is_contiguous() and _dense(p):
+        return part.as_strided(p.shape, p.stride(), part.storage_offset())
+    return part.view(p.shape)
+
+
+def _dense(p: torch.Tensor) -> bool:
+    expected = 1
+    for stride, n in sorted(zip(p.stride(), p.shape, strict=True)):
+        if n != 1 and stride != expected:
+            return False
+        expected *= n
+    return True
+
+
+def assign(params: Iterable[torch.nn.Parameter], groups: Sequence[Sequence[Any]] | None, limit: int) -> list[list[torch.nn.Parameter]]:
+    """Which parameters share a bucket: given groups first, the others in reverse order up to `limit` bytes each.
+
+    Only parameters of one element type and device meet.
+    """
+    out: list[list[torch.nn.Parameter]] = []
+    taken: set[int] = set()
+    wanted = list(params)
+    known = set(map(id, wanted))
+    for group in groups or ():
+        kinds: dict[tuple, list] = {}
+        for p in group:
+            if id(p) in known and id(p) not in taken:
+                taken.add(id(p))
+                kinds.setdefault((p.dtype, p.device), []).append(p)
+        out.extend(kinds.values())
+    filling: dict[tuple, tuple[list, int]] = {}
+    for p in reversed(wanted):
+        if id(p) in taken:
+            continue
+        kind, nbytes = (p.dtype, p.device), p.numel() * p.element_size()
+        bucket, used = filling.get(kind, (None, 0))
+        if bucket is None or used + nbytes > limit:
+            bucket, used = [], 0
+            out.append(bucket)
+        bucket.append(p)
+        filling[kind] = (bucket, used + nbytes)
+    return out

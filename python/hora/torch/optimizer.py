@@ -1,0 +1,345 @@
+"""DistributedOptimizer: a torch optimizer whose step sees the gradients of all ranks.
+
+The wrapped optimizer keeps its class name and is an instance of its class. Where this rank has a core to spare,
+buckets are reduced while backward still runs; otherwise all of them in `step`, which then costs one call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .. import comm
+from ..group import Group, Op
+from ._channel import Channel
+from .buckets import Bucket, assign
+from .compression import Compression, Int8, PowerSGD, _Cast
+
+__all__ = ["DistributedOptimizer"]
+
+_OVERLAP_BYTES = 8 << 20
+_WHOLE_BYTES = 256 << 20
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.nn.Parameter]] | None = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: Op | str = Op.AVERAGE,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[torch.nn.Parameter]] | None = None,
+    sparse_as_dense: bool = False,
+    group: Group | None = None,
+    *,
+    overlap: bool | None = None,
+    bucket_bytes: int | None = None,
+    named: bool = True,
+) -> torch.optim.Optimizer:
+    """Wrap `optimizer` so that `step()` uses the gradients reduced over all ranks of `group`.
+
+    `backward_passes_per_step` backward passes are added up before one step. `compression` is one of
+    `hora.torch.Compression`. `groups` (a number, or lists of parameters) are reduced as units.
+    `op=hora.ADASUM` steps locally first and combines the changes. `overlap=None` decides by the cores that this
+    rank has.
+
+    >>> opt = hora.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    """
+    op = Op[op.upper()] if isinstance(op, str) else Op(op)
+    if gradient_predivide_factor != 1.0 and op is not Op.AVERAGE:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if isinstance(groups, int) and not isinstance(groups, bool):
+        num_groups, groups = groups, None
+    if num_groups < 0:
+        raise ValueError("groups should be a non-negative integer or a list of lists of parameters")
+    group = comm.world() if group is None else group
+    if op is Op.ADASUM and group.size > 1:
+        from ._delta import DeltaMixin as mixin
+    else:
+        mixin = _Mixin
+    inner = type(optimizer)
+    cls = type(inner.__name__, (mixin, inner), {"__module__": inner.__module__, "__doc__": inner.__doc__})
+    wrapped = cls.__new__(cls)
+    wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
+    wrapped._hora_setup(
+        _names(optimizer, named_parameters), compression, backward_passes_per_step, op, gradient_predivide_factor,
+        num_groups, groups, sparse_as_dense, group, overlap, bucket_bytes, named,
+    )  # fmt: skip
+    return wrapped
+
+
+def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torch.nn.Parameter, str]:
+    """The name of every parameter, checked."""
+    params = [p for g in optimizer.param_groups for p in g["params"]]
+    if named_parameters is None:
+        return {p: f"parameter.{i}" for i, p in enumerate(params)}
+    named = list(named_parameters)
+    if any(not isinstance(n, tuple) for n in named):
+        raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters().")
+    seen: set[str] = set()
+    double = {n for n, _ in named if n in seen or seen.add(n)}
+    if double:
+        raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(sorted(double))}")
+    names = {p: n for n, p in named}
+    missing = [p for p in params if p not in names]
+    if missing:
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were not named. Python object ids: "
+            + ", ".join(str(id(p)) for p in missing)
+        )
+    return names
+
+
+def _free_core() -> bool:
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    return cores >= (os.cpu_count() or 1) and cores >= 2 * comm.local_size() or 1 < cores < (os.cpu_count() or 1)
+
+
+class _Mixin:
+    """What is put before the wrapped optimizer's class."""
+
+    def _hora_setup(
+        self, names: dict, compression: Any, passes: int, op: Op, predivide: float, num_groups: int, groups: Any,
+        sparse_as_dense: bool, group: Group, overlap: bool | None, bucket_bytes: int | None, named: bool,
+    ) -> None:  # fmt: skip
+        self._names = names
+        self._compression = compression() if isinstance(compression, type) and issubclass(compression, (Int8, PowerSGD)) else compression
+        self._op = op
+        self._group = group
+        self._channel = Channel(group, named)
+        self._scales = (1.0, 1.0)
+        self._wire_op = op
+        if predivide != 1.0:
+            self._scales = (1.0 / predivide, predivide / group.size)
+            self._wire_op = Op.SUM
+        self._groups, self._num_groups = groups, num_groups
+        self._sparse_as_dense = sparse_as_dense
+        self._passes_per_step = passes
+        self._overlap = group.size > 1 and (_free_core() if overlap is None else overlap)
+        self._bucket_bytes = bucket_bytes or (_OVERLAP_BYTES if self._overlap else _WHOLE_BYTES)
+        self._passes = 0  # backward passes since the last reduction
+        self._should_synchronize = True
+        self._synchronized = False
+        self._buckets: list[Bucket] | None = None
+        self._sparse: list[torch.nn.Parameter] = []
+        self._custom: list[torch.nn.Parameter] = []
+        self._home: dict[torch.nn.Parameter, Bucket] = {}
+        self._next = 0  # the bucket to start next, while backward runs
+        self._hooks: list[Any] = []
+        if group.size > 1:
+            self._watch()
+
+    # -- hooks
+
+    def _trainable(self) -> list[torch.nn.Parameter]:
+        return [p for g in self.param_groups for p in g["params"] if p.requires_grad]
+
+    def _watch(self) -> None:
+        params = self._trainable()
+        for h in self._hooks:
+            h.remove()
+        # The first parameter's gradient comes last: it counts the passes. Only overlap needs to know of each one.
+        if params:
+            self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)]
+        if self._overlap:
+            self._hooks += [p.register_post_accumulate_grad_hook(self._arrived) for p in params]
+        self._arrivals: dict[torch.nn.Parameter, int] = {}
+
+    def _passed(self, p: torch.nn.Parameter) -> None:
+        self._passes += 1
+        if self._passes > self._passes_per_step:
+            raise AssertionError(
+                "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
+                "backward_passes_per_step to accumulate gradients locally."
+            )
+        self._synchronized = False
+
+    def _arrived(self, p: torch.nn.Parameter) -> None:
+        """One gradient is complete; the bucket goes when all of its gradients are."""
+        bucket = self._home.get(p)
+        if bucket is None:
+            return
+        n = self._arrivals.get(p, 0) + 1
+        self._arrivals[p] = n
+        if n == self._passes_per_step:
+            bucket.left -= 1
+            if bucket.left == 0:
+                self._submit_ready(wait_for_all=False)
+
+    def _submit_ready(self, wait_for_all: bool) -> None:
+        """Start the buckets that are complete, in their order, which is the same on every rank."""
+        while self._next < len(self._buckets):
+            bucket = self._buckets[self._next]
+            if bucket.left and not wait_for_all:
+                return
+            bucket.collect()
+            bucket.submit()
+            self._next += 1
+
+    # -- buckets
+
+    def _open(self) -> None:
+        """At the first reduction: agree on what is sparse, take memory, make the plans. Every rank does so."""
+        params = self._trainable()
+        sparse = self._agree_on_sparse(params)
+        self._sparse = [p for p in params if id(p) in sparse]
+        rest = [p for p in params if id(p) not in sparse]
+        compression = self._compression
+        stateless = compression is Compression.none or (isinstance(compression, type) and issubclass(compression, _Cast))
+        if not stateless and not isinstance(compression, (Int8, PowerSGD)):
+            self._custom, rest = rest, []
+        dtype = compression.dtype if isinstance(compression, type) and issubclass(compression, _Cast) else None
+        groups = self._groups
+        if groups is None and self._num_groups > 0:
+            groups = _split(rest, self._num_groups)
+        self._buckets = []
+        for i, members in enumerate(assign(rest, groups, self._bucket_bytes)):
+            more = f"+{len(members) - 1}" if len(members) > 1 else ""
+            bucket = Bucket(i, members, f"gradient.{self._names.get(members[0], i)}{more}")
+            bucket.open(self._channel, self._wire_op, *self._scales, dtype)
+            self._buckets.append(bucket)
+            if not isinstance(compression, (Int8, PowerSGD)):
+                self._home.update((p, bucket) for p in members)
+
+    def _agree_on_sparse(self, params: list[torch.nn.Parameter]) -> set[int]:
+        if self._sparse_as_dense or not params:
+            return set()
+        flags = torch.tensor([p.grad is not None and p.grad.is_sparse for p in params], dtype=torch.uint8)
+        from ..group import Kind
+        from ._tensor import code
+
+        at = flags.data_ptr()
+        self._channel.run(
+            Kind.ALLREDUCE, Op.MAX, code(flags), 0, at, at, len(params), name=f"DistributedOptimizer.{len(params)}.sparse"
+        )
+        return {id(p) for p, f in zip(params, flags.tolist(), strict=True) if f}
+
+    # -- what users call
+
+    def synchronize(self) -> None:
+        """Reduce the gradients and wait; afterwards `.grad` holds the result (clip it, look at it)."""
+        if self._channel.size == 1:
+            self._passes = 0
+            return
+        if self._buckets is None:
+            self._open()
+        compression = self._compression
+        if isinstance(compression, (Int8, PowerSGD)):
+            self._reduce_lossy(compression)
+        elif self._overlap:
+            self._finish_buckets()
+        else:
+            for bucket in self._buckets:
+                bucket.collect()
+                bucket.reduce()
+        if self._sparse or self._custom:
+            from . import _rare
+
+            _rare.reduce_sparse(self._channel, self._sparse, self._wire_op, *self._scales)
+            _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._names)
+        self._passes = 0
+        self._synchronized = True
+
+    def _finish_buckets(self) -> None:
+        error: BaseException | None = None
+        self._submit_ready(wait_for_all=True)
+        self._next = 0
+        for bucket in self._buckets:
+            try:
+                bucket.finish(self._channel)
+            except RuntimeError as e:
+                error = error or e
+            bucket.left = len(bucket.params)
+        self._arrivals.clear()
+        if error is not None:
+            raise error
+
+    def _reduce_lossy(self, compression: Int8 | PowerSGD) -> None:
+        average = self._op is Op.AVERAGE
+        for bucket in self._buckets:
+            bucket.collect()
+            if isinstance(compression, Int8):
+                compression.reduce(bucket.key, bucket.flat, average, self._channel)
+            else:
+                compression.reduce(bucket.key, bucket.flat, average, self._channel, bucket.views)
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Inside, `step()` does not reduce: for a step after an explicit `synchronize()`."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Add up this many backward passes before each step from now on."""
+        self._passes_per_step = passes
+        self._passes = 0
+        self._arrivals = {}
+        for bucket in self._buckets or ():
+            bucket.left = len(bucket.params)
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        return self._passes_per_step
+
+    def step(self, closure: Any = None) -> Any:
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
+                    "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if "
+                    "you use optimizer.synchronize() in your code.",
+                    stacklevel=2,
+                )
+            self.synchronize()
+        self._synchronized = False
+        return super().step() if closure is None else super().step(closure)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if self._passes >= self._passes_per_step and self._channel.size > 1 and not self._synchronized:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+            )
+        if not self._home:
+            super().zero_grad(set_to_none)
+            return
+        for bucket in self._buckets:
+            if bucket.params[0].grad is not bucket.views[0]:
+                bucket.collect()
+            bucket.flat.zero_()
+        for p in self._sparse:
+            p.grad = None
+
+    def add_param_group(self, param_group: dict) -> None:
+        super().add_param_group(param_group)
+        if getattr(self, "_channel", None) is not None:
+            for p in param_group["params"] if isinstance(param_group["params"], (list, tuple)) else [param_group["params"]]:
+                self._names.setdefault(p, f"parameter.{len(self._names)}")
+            for bucket in self._buckets or ():
+                bucket.close()
+            self._buckets, self._home = None, {}
+            if self._channel.size > 1:
+                self._watch()
+
+
+def _split(params: list, n: int) -> list[list]:
+    each, more = divmod(len(params), n)
+    out, at = [], 0
+    for i in range(n):
+        k = each + (1 if i < more else 0)
+        if k:
+            out.append(params[at : at + k])
+        at += k
+    return out
