@@ -1,0 +1,29 @@
+package collective
+
+import "unsafe"
+
+// arena is memory that grows to the largest demand once. It is aligned to a cache
+// line and never zeroed.
+type arena struct{ mem []byte }
+
+func (a *arena) take(n int) []byte {
+	const line = 64
+	if len(a.mem) < n {
+		size := max(n, 2*len(a.mem)) + line
+		raw := make([]byte, size)
+		skip := -uintptr(unsafe.Pointer(&raw[0])) & (line - 1)
+		a.mem = raw[skip:]
+	}
+	return a.mem[:n]
+}
+
+// pointer is b's first byte, nil for none.
+func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
+
+// at is n bytes of memory from offset on.
+func at(p unsafe.Pointer, offset, n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Add(p, offset)), n)
+}

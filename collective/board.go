@@ -1,0 +1,263 @@
+package collective
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"hora/internal/kernel"
+	"hora/tensor"
+)
+
+// What a rank says of its memory when it arrives: where its source and its Recv are
+// registered (0: they are not, else the buffer's id plus one, and the offset), and
+// whether it has filled its slot.
+type header struct {
+	send, recv     uint32
+	sendAt, recvAt uint64
+	filled         bool
+}
+
+const headerBytes = 25
+
+func (h *header) put(b []byte) {
+	binary.LittleEndian.PutUint32(b, h.send)
+	binary.LittleEndian.PutUint32(b[4:], h.recv)
+	binary.LittleEndian.PutUint64(b[8:], h.sendAt)
+	binary.LittleEndian.PutUint64(b[16:], h.recvAt)
+	b[24] = 0
+	if h.filled {
+		b[24] = 1
+	}
+}
+
+func (h *header) get(b []byte) {
+	h.send = binary.LittleEndian.Uint32(b)
+	h.recv = binary.LittleEndian.Uint32(b[4:])
+	h.sendAt = binary.LittleEndian.Uint64(b[8:])
+	h.recvAt = binary.LittleEndian.Uint64(b[16:])
+	h.filled = b[24] != 0
+}
+
+// ready is where the ranks of this host find each other's contributions once all
+// have arrived.
+type ready uint8
+
+const (
+	inParts  ready = iota // nowhere yet: they will go through the parts, piece by piece
+	inHeader              // in the arrivals themselves
+	inSlots
+	inPlace // in their owners' memory; release tells them when it was read
+)
+
+// meet does the header phase: it posts this rank's arrival once and takes in the
+// others' until the budget is used up.
+func (c *Comm) meet(call *Call, budget time.Duration) (bool, error) {
+	o := &c.op
+	if !o.posted {
+		c.announce(call)
+		o.posted = true
+	}
+	for ; o.met < c.seats; o.met++ {
+		if o.met == c.seat {
+			continue
+		}
+		in, ok, err := c.board.AwaitArrival(o.met, budget)
+		if err != nil {
+			o.open = false
+			return false, err
+		}
+		if !ok {
+			return false, nil
+		}
+		switch {
+		case o.plan.inline:
+			c.srcs[o.met] = pointer(in)
+		case o.plan.direct || o.plan.slot:
+			c.headers[o.met].get(in)
+		}
+	}
+	if o.ready == inParts && (o.plan.direct || o.plan.slot) {
+		return true, c.settle(call)
+	}
+	return true, nil
+}
+
+// announce posts the arrival: with the contribution in it, or after copying that
+// into the slot, or saying where it is registered.
+func (c *Comm) announce(call *Call) {
+	o := &c.op
+	src := c.source(call)
+	factor := call.Pre
+	if !call.Kind.Reduces() {
+		factor = 1
+	}
+	switch {
+	case call.Kind == Barrier:
+		c.board.Arrive(nil)
+	case o.plan.inline:
+		mine := pointer(o.inline[:])
+		load(mine, src.Ptr, src.Count, call.Type, factor)
+		c.srcs[c.seat] = mine
+		o.ready = inHeader
+		c.board.Arrive(o.inline[:src.Len()])
+	case o.plan.direct || o.plan.slot:
+		h := &c.headers[c.seat]
+		*h = header{}
+		if o.plan.direct {
+			c.locate(h, call, src)
+		}
+		if o.plan.slot && h.send == 0 {
+			load(pointer(c.board.Slot(c.seat, o.parity)), src.Ptr, src.Count, call.Type, factor)
+			h.filled = true
+		}
+		h.put(o.inline[:])
+		c.board.Arrive(o.inline[:headerBytes])
+	default:
+		if call.Kind == Alltoall && call.SendCounts != nil && o.plan.layout == none {
+			c.postCounts(call)
+		}
+		c.board.Arrive(nil)
+	}
+}
+
+// locate fills in where the call's memory is registered.
+func (c *Comm) locate(h *header, call *Call, src tensor.View) {
+	if src.Count > 0 {
+		if id, at, ok := c.board.Registered(src.Ptr, src.Len()); ok {
+			h.send, h.sendAt = id+1, at
+		}
+	}
+	if call.Recv.Count == 0 {
+		return
+	}
+	if src.Ptr == call.Recv.Ptr && src.Count == call.Recv.Count {
+		h.recv, h.recvAt = h.send, h.sendAt
+	} else if id, at, ok := c.board.Registered(call.Recv.Ptr, call.Recv.Len()); ok {
+		h.recv, h.recvAt = id+1, at
+	}
+}
+
+// settle decides from all headers, and so alike on all ranks, where the
+// contributions are read.
+func (c *Comm) settle(call *Call) error {
+	o := &c.op
+	rootSeat := -1
+	if call.Kind == Broadcast || call.Kind == Scatter {
+		rootSeat = c.seatOf(call.Root)
+	}
+	direct, slots := o.plan.direct, o.plan.slot
+	for s := range c.headers {
+		h := &c.headers[s]
+		if rootSeat < 0 || s == rootSeat {
+			direct = direct && h.send != 0
+			slots = slots && h.filled
+		}
+		if call.Kind == Allreduce {
+			direct = direct && h.recv != 0
+		}
+	}
+	switch {
+	case direct:
+		o.ready = inPlace
+		return c.mapped(call, rootSeat)
+	case slots:
+		o.ready = inSlots
+		for s := range c.headers {
+			c.srcs[s] = pointer(c.board.Slot(s, o.parity))
+		}
+	}
+	return nil
+}
+
+// mapped finds this process's view of every contribution (or only the root's).
+func (c *Comm) mapped(call *Call, rootSeat int) error {
+	mine := c.source(call)
+	for s := range c.headers {
+		if rootSeat >= 0 && s != rootSeat {
+			continue
+		}
+		if s == c.seat {
+			c.srcs[s] = mine.Ptr
+			continue
+		}
+		h := &c.headers[s]
+		bytes := c.contributionOf(call, s)
+		if c.srcs[s] = c.board.Mapped(s, h.send-1, h.sendAt, bytes); c.srcs[s] == nil {
+			return c.unmapped(call, s, h.send-1)
+		}
+	}
+	return nil
+}
+
+func (c *Comm) unmapped(call *Call, seat int, id uint32) error {
+	return fmt.Errorf("run %s: registered buffer %d of rank %d is not mapped here", call.Kind, id, c.board.Ranks()[seat])
+}
+
+// contributionOf is how many bytes of a seat's source this rank may read. Where
+// counts are only known to their owner it is what this rank takes from it.
+func (c *Comm) contributionOf(call *Call, seat int) int {
+	size := call.Type.Size()
+	switch call.Kind {
+	case Allgather, Gather:
+		if call.RecvCounts != nil {
+			if len(call.RecvCounts) == 0 {
+				return 0
+			}
+			return call.RecvCounts[c.board.Ranks()[seat]] * size
+		}
+	case Broadcast:
+		return max(call.Send.Count, call.Recv.Count) * size
+	case Scatter:
+		return call.Recv.Count * size * c.seats
+	}
+	return call.Send.Count * size
+}
+
+// release ends an operation that read other ranks' memory where it lies: nobody goes
+// on before everybody has read.
+func (c *Comm) release() error {
+	if c.op.ready != inPlace {
+		return nil
+	}
+	return c.together()
+}
+
+// together is a barrier of this host's ranks inside an operation.
+func (c *Comm) together() error {
+	c.step()
+	return c.board.AwaitAll(c.op.phase)
+}
+
+// step tells this host's ranks that I have come one phase further.
+func (c *Comm) step() {
+	c.op.phase++
+	c.board.Post(c.op.phase)
+}
+
+func (c *Comm) seatOf(rank int) int {
+	for s, r := range c.board.Ranks() {
+		if r == rank {
+			return s
+		}
+	}
+	return -1
+}
+
+// out and in are my and a seat's part for one step of a pipeline; two of them
+// alternate for inputs, two for results.
+func (c *Comm) inPart(seat, k int) unsafe.Pointer {
+	return pointer(c.board.Part(seat, k&1))
+}
+
+func (c *Comm) outPart(seat, k int) unsafe.Pointer {
+	return pointer(c.board.Part(seat, 2+k&1))
+}
+
+// copyBytes is kernel.Copy that takes nothing.
+func copyBytes(dst, src unsafe.Pointer, n int) {
+	if n > 0 && dst != src {
+		kernel.Copy(dst, src, n)
+	}
+}
