@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// runner starts the ranks of one measurement: hora's own or a peer's.
+type runner struct {
+	cfg      Config
+	programs map[string]string // built peers
+	realtime bool              // SCHED_RR is allowed
+}
+
+// hangAfter bounds one measurement of one competitor.
+const hangAfter = 3 * time.Minute
+
+// results are microseconds by size.
+type results map[int]float64
+
+// command prefixes argv with what binds it to a core (core < 0: nowhere) and raises it.
+func (r *runner) command(ctx context.Context, core int, argv ...string) *exec.Cmd {
+	var prefix []string
+	if r.realtime {
+		prefix = append(prefix, "chrt", "-r", "5")
+	}
+	if core >= 0 {
+		prefix = append(prefix, "taskset", "-c", strconv.Itoa(core))
+	}
+	argv = append(prefix, argv...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	// Its own group, so that what it has started ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// together runs commands at once and merges what they print: the slowest counts. The
+// first that fails ends the others.
+func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (results, error) {
+	out := make([]bytes.Buffer, len(cmds))
+	errs := make([]bytes.Buffer, len(cmds))
+	failed := make([]error, len(cmds))
+	var wg sync.WaitGroup
+	for i, cmd := range cmds {
+		cmd.Stdout, cmd.Stderr = &out[i], &errs[i]
+		if err := cmd.Start(); err != nil {
+			stop()
+			wg.Wait()
+			return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if failed[i] = cmd.Wait(); failed[i] != nil {
+				stop()
+			}
+		}()
+	}
+	wg.Wait()
+	merged := results{}
+	var problem error
+	for i := range cmds {
+		if err := merged.add(out[i].Bytes()); err != nil && problem == nil {
+			problem = err
+		}
+		if failed[i] != nil && (problem == nil || strings.Contains(problem.Error(), "killed")) {
+			problem = fmt.Errorf("%s: %w: %s", filepath.Base(cmds[i].Path), failed[i], lastLine(errs[i].String()))
+		}
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		problem = fmt.Errorf("no end after %s: it hangs", hangAfter)
+	}
+	return merged, problem
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}
+
+// add reads "result OP BYTES CALLS MICROSECONDS ok" lines and keeps the slowest.
+func (rs results) add(text []byte) error {
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) != 6 || f[0] != "result" {
+			continue
+		}
+		size, err := strconv.Atoi(f[2])
+		us, err2 := strconv.ParseFloat(f[4], 64)
+		if err != nil || err2 != nil {
+			return fmt.Errorf("read result %q: not a size and a time", lines.Text())
+		}
+		if f[5] != "ok" {
+			return fmt.Errorf("verify %s of %s: the result is wrong", f[1], FormatSize(size))
+		}
+		rs[size] = max(rs[size], us)
+	}
+	return nil
+}
+
+// core is where rank r of np runs: its own core while there are enough.
+func (r *runner) core(rank, np int) int {
+	if np > len(r.cfg.Cores) {
+		return -1
+	}
+	return r.cfg.Cores[rank]
+}
+
+func sizeList(sizes []int) string {
+	text := make([]string, len(sizes))
+	for i, n := range sizes {
+		text[i] = strconv.Itoa(n)
+	}
+	return strings.Join(text, ",")
+}
+
+// hora runs np of our own ranks, which find each other through rank 0's address.
+func (r *runner) hora(parent context.Context, op, link string, np int, sizes []int) (results, error) {
+	ctx, stop := context.WithTimeout(parent, hangAfter)
+	defer stop()
+	dir, err := os.MkdirTemp("", "hora-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	env, err := rankEnvironment(dir, np)
+	if err != nil {
+		return nil, err
+	}
+	var cmds []*exec.Cmd
+	for rank := range np {
+		argv := append(append([]string{}, r.cfg.Self...), op, link, sizeList(sizes))
+		cmd := r.command(ctx, r.core(rank, np), argv...)
+		cmd.Env = append(append(append([]string{}, r.cfg.Environ...), env...), "HORA_RANK="+strconv.Itoa(rank), "HORA_LOCAL_RANK="+strconv.Itoa(rank))
+		cmds = append(cmds, cmd)
+	}
+	return together(ctx, cmds, stop)
+}
+
+// peer runs one configuration of a competitor: openmpi, openmpi_rule, gloo-ring, …
+func (r *runner) peer(parent context.Context, which, op, link string, np int, sizes []int) (results, error) {
+	ctx, stop := context.WithTimeout(parent, hangAfter)
+	defer stop()
+	switch {
+	case which == "roofline":
+		return together(ctx, []*exec.Cmd{r.command(ctx, -1, r.programs["roofline"], sizeList(sizes))}, stop)
+	case strings.HasPrefix(which, "openmpi"):
+		return together(ctx, []*exec.Cmd{r.mpirun(ctx, which, op, link, np, sizes)}, stop)
+	}
+	dir, err := os.MkdirTemp("", "hora-gloo-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var cmds []*exec.Cmd
+	for rank := range np {
+		cmd := r.command(ctx, r.core(rank, np), r.programs["gloo"], strconv.Itoa(rank), strconv.Itoa(np), dir,
+			strings.TrimPrefix(which, "gloo-"), op, sizeList(sizes))
+		cmd.Env = r.cfg.Environ
+		cmds = append(cmds, cmd)
+	}
+	return together(ctx, cmds, stop)
+}
+
+// mpirun is Open MPI with its defaults, or (openmpi_rule) with the best dynamic rule
+// found for large allreduces: a segmented ring of 512 KiB.
+func (r *runner) mpirun(ctx context.Context, which, op, link string, np int, sizes []int) *exec.Cmd {
+	args := []string{"mpirun", "--allow-run-as-root", "-np", strconv.Itoa(np)}
+	if np > len(r.cfg.Cores) {
+		args = append(args, "--oversubscribe", "--bind-to", "none")
+	} else {
+		args = append(args, "--bind-to", "core")
+	}
+	if link == "tcp" {
+		args = append(args, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")
+	}
+	if which == "openmpi_rule" {
+		args = append(args, "--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
+			"--mca", "coll_tuned_allreduce_algorithm_segmentsize", "524288")
+	}
+	cmd := r.command(ctx, -1, append(args, r.programs["openmpi"], op, sizeList(sizes))...)
+	cmd.Env = r.cfg.Environ
+	return cmd
+}

@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+	"unsafe"
+
+	"hora"
+	"hora/tensor"
+)
+
+// RankJob is what one rank of hora measures.
+type RankJob struct {
+	Op    string
+	Link  string
+	Sizes []int
+}
+
+// MeasureRank joins the world of cfg, times the job's sizes and prints a line each, in
+// the peers' form: result OP BYTES CALLS MICROSECONDS ok|wrong.
+func MeasureRank(ctx context.Context, cfg hora.Config, job RankJob, out io.Writer) error {
+	if job.Link == "tcp" {
+		cfg.Links = "tcp"
+	} else {
+		cfg.Links = "shm"
+	}
+	world, err := hora.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer world.Close()
+	for _, size := range job.Sizes {
+		m, err := newMeasurement(ctx, world, job, size)
+		if err != nil {
+			return err
+		}
+		if err := m.run(out); err != nil {
+			return err
+		}
+	}
+	return world.Leave(ctx)
+}
+
+// measurement is one size on one rank. in and out are what the operation works on.
+type measurement struct {
+	ctx         context.Context
+	g           *hora.Group
+	op          string
+	bytes       int
+	in, out     []float32
+	total       int // elements of the whole
+	share       int // elements of one rank's part
+	rank, ranks int
+	call        func() error
+}
+
+func newMeasurement(ctx context.Context, w *hora.World, job RankJob, bytes int) (*measurement, error) {
+	g := w.Group()
+	m := &measurement{ctx: ctx, g: g, op: job.Op, bytes: bytes, rank: g.Rank(), ranks: g.Size()}
+	m.total = bytes / 4
+	m.share = max(m.total/m.ranks, 1)
+	if slices.Contains([]string{"allgather", "alltoall", "reducescatter"}, m.op) {
+		m.total = m.share * m.ranks
+	}
+	var err error
+	if m.in, err = m.memory(job.Link); err != nil {
+		return nil, err
+	}
+	if m.out, err = m.memory(job.Link); err != nil {
+		return nil, err
+	}
+	m.call, err = m.operation(w)
+	return m, err
+}
+
+func (m *measurement) memory(link string) ([]float32, error) {
+	if link != "registered" {
+		return make([]float32, m.total), nil
+	}
+	b, err := m.g.Buffer(m.ctx, 4*m.total)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), m.total), nil
+}
+
+// operation prepares the call that is timed: a request made once and run again and
+// again, which is what a training loop does.
+func (m *measurement) operation(w *hora.World) (func() error, error) {
+	in, out := tensor.Of(m.in), tensor.Of(m.out)
+	part := in.Slice(0, m.share)
+	r := hora.Request{}
+	switch m.op {
+	case "allreduce":
+		r.Call = hora.Call{Kind: hora.KindAllreduce, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: in}
+	case "reduce":
+		r.Call = hora.Call{Kind: hora.KindReduce, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: out}
+	case "broadcast":
+		r.Call = hora.Call{Kind: hora.KindBroadcast, Type: tensor.Float32, Send: in, Recv: in}
+	case "allgather":
+		r.Call = hora.Call{Kind: hora.KindAllgather, Type: tensor.Float32, Send: part, Recv: out}
+	case "reducescatter":
+		r.Call = hora.Call{Kind: hora.KindReduceScatter, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: out.Slice(0, m.share)}
+	case "alltoall":
+		r.Call = hora.Call{Kind: hora.KindAlltoall, Type: tensor.Float32, Send: in, Recv: out}
+	case "barrier":
+		r.Call = hora.Call{Kind: hora.KindBarrier}
+	case "named", "plan":
+		return m.named(w)
+	default:
+		return nil, fmt.Errorf("measure %s: hora's ranks have no such operation", m.op)
+	}
+	return func() error {
+		_, _, err := m.g.Run(&r, -1)
+		return err
+	}, nil
+}
+
+// named prepares an allreduce in a group whose members may name operations in any
+// order. "plan" repeats one name, so that after a few rounds nothing has to be agreed;
+// "named" draws known names in an order that never repeats long enough for a plan.
+func (m *measurement) named(w *hora.World) (func() error, error) {
+	ranks := make([]int, m.ranks)
+	for i := range ranks {
+		ranks[i] = i
+	}
+	g, err := w.NewGroup(m.ctx, ranks, hora.Named(), hora.Called("bench-"+m.op))
+	if err != nil {
+		return nil, err
+	}
+	in := tensor.Of(m.in)
+	requests := make([]hora.Request, 1)
+	if m.op == "named" {
+		requests = make([]hora.Request, 64)
+	}
+	for i := range requests {
+		requests[i].Name = fmt.Sprintf("gradient.%d", i)
+		requests[i].Call = hora.Call{Kind: hora.KindAllreduce, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: in}
+	}
+	draw := rand.New(rand.NewPCG(7, 7)) // alike on all ranks
+	return func() error {
+		_, _, err := g.Run(&requests[draw.IntN(len(requests))], -1)
+		return err
+	}, nil
+}
+
+func (m *measurement) run(out io.Writer) error {
+	calls := callsFor(m.bytes)
+	times := make([]time.Duration, 0, calls)
+	wrong := 0
+	// Since reads the monotonic clock alone: half the cost of Now.
+	base := time.Now()
+	inputs := m.in
+	if m.op == "allgather" {
+		inputs = m.in[:m.share]
+	}
+	for turn := -warmCalls(calls); turn < calls; turn++ {
+		fill(inputs, m.rank, turn)
+		began := time.Since(base)
+		if err := m.call(); err != nil {
+			return err
+		}
+		took := time.Since(base) - began
+		if turn >= 0 {
+			times = append(times, took)
+		}
+		if !m.verify(turn) {
+			wrong++
+		}
+	}
+	slices.Sort(times)
+	verdict := "ok"
+	if wrong > 0 {
+		verdict = "wrong"
+	}
+	_, err := fmt.Fprintf(out, "result %s %d %d %.4f %s\n", m.op, m.bytes, calls, float64(times[len(times)/2])/1e3, verdict)
+	return err
+}
+
+// pattern is peers/measure.h's: small whole numbers whose sums are exact.
+func pattern(rank, i, turn int) float32 {
+	return float32(((i*7 + turn*3) & 15) + rank + 1)
+}
+
+func fill(x []float32, rank, turn int) {
+	// The pattern repeats every 16 elements: one period is computed, the rest copied.
+	n := min(len(x), 16)
+	for i := range x[:n] {
+		x[i] = pattern(rank, i, turn)
+	}
+	for done := n; done < len(x); done *= 2 {
+		copy(x[done:], x[:done])
+	}
+}
+
+func (m *measurement) sum(i, turn int) (s float32) {
+	for r := range m.ranks {
+		s += pattern(r, i, turn)
+	}
+	return s
+}
+
+func (m *measurement) verify(turn int) bool {
+	got := m.out
+	var want func(i int) float32
+	switch m.op {
+	case "barrier":
+		return true
+	case "reduce":
+		if m.rank != 0 {
+			return true
+		}
+		want = func(i int) float32 { return m.sum(i, turn) }
+	case "allreduce", "named", "plan":
+		got, want = m.in, func(i int) float32 { return m.sum(i, turn) }
+	case "broadcast":
+		got, want = m.in, func(i int) float32 { return pattern(0, i, turn) }
+	case "allgather":
+		want = func(i int) float32 { return pattern(i/m.share, i%m.share, turn) }
+	case "alltoall":
+		want = func(i int) float32 { return pattern(i/m.share, m.rank*m.share+i%m.share, turn) }
+	case "reducescatter":
+		got, want = m.out[:m.share], func(i int) float32 { return m.sum(m.rank*m.share+i, turn) }
+	}
+	step := 1
+	if len(got) > 65536 {
+		step = len(got) / 1000
+	}
+	for i := 0; i < len(got); i += step {
+		if got[i] != want(i) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+)
+
+// WriteTable prints rows for people.
+func WriteTable(w io.Writer, rows []Row) error {
+	var err error
+	line := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, format+"\n", args...)
+		}
+	}
+	line("%-14s %-11s %3s %7s %6s %11s %-14s %11s %23s %9s %9s", "operation", "link", "np", "bytes", "sched", "hora µs", "peer", "peer µs",
+		"ratio min/median/max", "algbw", "busbw")
+	for _, r := range rows {
+		if r.Failure != "" {
+			line("%-14s %-11s %3d %7s %6s %11s %-14s %s", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched, "-", r.Peer, r.Failure)
+			continue
+		}
+		line("%-14s %-11s %3d %7s %6s %11.2f %-14s %11.2f %7.2f/%7.2f/%7.2f %9.2f %9.2f", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched,
+			r.HoraUS, r.Peer, r.PeerUS, r.RatioMin, r.Ratio, r.RatioMax, r.AlgBW(), r.BusBW())
+	}
+	return err
+}
+
+// WriteJSONL prints one object a row.
+func WriteJSONL(w io.Writer, rows []Row) error {
+	enc := json.NewEncoder(w)
+	for _, r := range rows {
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteCSV prints rows for spreadsheets.
+func WriteCSV(w io.Writer, rows []Row) error {
+	out := csv.NewWriter(w)
+	number := func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
+	_ = out.Write([]string{"op", "link", "np", "bytes", "dtype", "sched", "hora_us", "peer", "peer_us", "ratio_min", "ratio", "ratio_max", "failure"})
+	for _, r := range rows {
+		_ = out.Write([]string{
+			r.Op, r.Link, strconv.Itoa(r.NP), strconv.Itoa(r.Bytes), r.DType, r.Sched, number(r.HoraUS), r.Peer, number(r.PeerUS),
+			number(r.RatioMin), number(r.Ratio), number(r.RatioMax), r.Failure,
+		})
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// WriteVerdicts prints reached or short for each row that a goal concerns, and returns
+// how many are short without a known reason.
+func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
+	known := 0
+	for _, v := range all {
+		word := "reached"
+		if !v.Reached {
+			word = "short"
+			if v.Known != "" {
+				word = "known short"
+				known++
+			} else {
+				short++
+			}
+		}
+		r := v.Row
+		got := fmt.Sprintf("ratio %.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax)
+		switch {
+		case r.Failure != "":
+			got = r.Failure
+		case r.Peer == "ordered":
+			got = fmt.Sprintf("%+.3f µs (ratio %.2f)", r.HoraUS-r.PeerUS, r.HoraUS/r.PeerUS)
+		}
+		_, err = fmt.Fprintf(w, "%-11s %s over %s, %d ranks, %s vs %s: %s, goal %s\n", word, r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Peer, got, v.Wanted)
+		if err == nil && v.Known != "" && !v.Reached {
+			_, err = fmt.Fprintf(w, "            %s\n", v.Known)
+		}
+		if err != nil {
+			return short, err
+		}
+	}
+	_, err = fmt.Fprintf(w, "%d goals: %d reached, %d known short, %d short\n", len(all), len(all)-known-short, known, short)
+	return short, err
+}

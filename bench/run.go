@@ -1,0 +1,354 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"hora"
+)
+
+// Config is what a run needs of its surroundings.
+type Config struct {
+	Plan
+	Self    []string // argv that makes this program a rank; op, link and sizes follow
+	Environ []string
+	Cores   []int  // that this process may run on
+	Cache   string // where built peers are kept
+	Memory  uint64 // bytes that may be used; sizes that do not fit are left out
+	Chrt    bool   // try SCHED_RR
+	Say     func(format string, args ...any)
+}
+
+// Row is one size of one operation against one peer.
+type Row struct {
+	Op       string  `json:"op"`
+	Link     string  `json:"link"`
+	NP       int     `json:"np"`
+	Bytes    int     `json:"bytes"`
+	DType    string  `json:"dtype"`
+	Sched    string  `json:"sched"`
+	HoraUS   float64 `json:"hora_us"`
+	Peer     string  `json:"peer"`
+	PeerUS   float64 `json:"peer_us"`
+	RatioMin float64 `json:"ratio_min"`
+	Ratio    float64 `json:"ratio"`
+	RatioMax float64 `json:"ratio_max"`
+	Failure  string  `json:"failure,omitempty"`
+}
+
+// AlgBW is the algorithm's bandwidth in GB/s: total bytes by time, as nccl-tests count.
+func (r Row) AlgBW() float64 {
+	if r.HoraUS == 0 {
+		return 0
+	}
+	return float64(r.Bytes) / r.HoraUS / 1e3
+}
+
+// BusBW scales AlgBW to what each link has to carry, so that operations and numbers of
+// ranks can be compared.
+func (r Row) BusBW() float64 {
+	n := float64(r.NP)
+	switch r.Op {
+	case "allreduce", "named", "plan":
+		return r.AlgBW() * 2 * (n - 1) / n
+	case "reducescatter", "allgather", "alltoall":
+		return r.AlgBW() * (n - 1) / n
+	}
+	return r.AlgBW()
+}
+
+// Combination is what one process start measures.
+type Combination struct {
+	Op, Link string
+	NP       int
+	Sizes    []int
+	Peers    []string // as rows name them
+}
+
+// rankEnvironment lets ranks on this machine find each other without a launcher.
+func rankEnvironment(dir string, np int) ([]string, error) {
+	path := filepath.Join(dir, "secret")
+	if err := hora.NewSecret().WriteFile(path); err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		return nil, err
+	}
+	return []string{
+		"HORA_SIZE=" + strconv.Itoa(np), "HORA_LOCAL_SIZE=" + strconv.Itoa(np), "HORA_ADDR=" + addr, "HORA_SERVE=1",
+		"HORA_SECRET_FILE=" + path, "HORA_JOB=bench", "HORA_EPOCH=0", "HORA_HOST=localhost",
+	}, nil
+}
+
+// Run measures every combination of the plan and returns what it has when ctx ends.
+func Run(ctx context.Context, cfg Config, combos []Combination) ([]Row, error) {
+	r := &runner{cfg: cfg, programs: map[string]string{}}
+	r.realtime = cfg.Chrt && r.command(ctx, -1, "true").Run() == nil && r.mayRaise(ctx)
+	if !r.realtime {
+		cfg.Say("SCHED_RR is not allowed here: on a busy machine these figures prove nothing")
+	}
+	missing := r.build(ctx, combos)
+	var rows []Row
+	for i, c := range combos {
+		c.Sizes = r.fitting(c)
+		if len(c.Sizes) == 0 {
+			continue
+		}
+		cfg.Say("[%d/%d] %s over %s, %d ranks, against %v", i+1, len(combos), c.Op, c.Link, c.NP, c.Peers)
+		rows = append(rows, r.combination(ctx, c, missing)...)
+		if ctx.Err() != nil {
+			return rows, ctx.Err()
+		}
+	}
+	return rows, nil
+}
+
+func (r *runner) mayRaise(ctx context.Context) bool {
+	r.realtime = true
+	return r.command(ctx, -1, "true").Run() == nil
+}
+
+// build compiles the peers that combos name; what fails is missing, with the reason.
+func (r *runner) build(ctx context.Context, combos []Combination) map[string]error {
+	missing := map[string]error{}
+	for _, c := range combos {
+		for _, configuration := range configurations(c, c.Peers) {
+			program := programOf(configuration)
+			if program == "" || r.programs[program] != "" || missing[program] != nil {
+				continue
+			}
+			path, err := buildPeer(ctx, program, r.cfg.Cache)
+			if err != nil {
+				missing[program] = err
+				r.cfg.Say("%v", err)
+				continue
+			}
+			r.programs[program] = path
+		}
+	}
+	return missing
+}
+
+func programOf(configuration string) string {
+	for _, p := range []string{"openmpi", "gloo", "roofline"} {
+		if len(configuration) >= len(p) && configuration[:len(p)] == p {
+			return p
+		}
+	}
+	return ""
+}
+
+// configurations lists what has to be run so that the peers' figures can be formed.
+func configurations(c Combination, peers []string) []string {
+	var all []string
+	add := func(names ...string) {
+		for _, n := range names {
+			if !slices.Contains(all, n) {
+				all = append(all, n)
+			}
+		}
+	}
+	gloo := func() {
+		if c.Op == "allreduce" {
+			add("gloo-ring", "gloo-bcube", "gloo-halving")
+		} else {
+			add("gloo-default")
+		}
+	}
+	for _, p := range peers {
+		switch p {
+		case "gloo":
+			gloo()
+		case "openmpi":
+			add("openmpi")
+		case "openmpi_tuned":
+			add("openmpi", "openmpi_rule")
+		case "best":
+			add("openmpi")
+			gloo()
+		case "roofline", "ordered":
+			add(p)
+		}
+	}
+	return all
+}
+
+// fitting leaves out sizes whose arrays, two per rank and as much again for slots, do
+// not fit the memory.
+func (r *runner) fitting(c Combination) []int {
+	var sizes []int
+	for _, n := range c.Sizes {
+		if need := uint64(n) * uint64(c.NP) * 4; r.cfg.Memory > 0 && need > r.cfg.Memory {
+			r.cfg.Say("%s over %s with %d ranks: %s needs %d MB and does not fit the memory; left out", c.Op, c.Link, c.NP, FormatSize(n), need>>20)
+			continue
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes
+}
+
+// combination runs all rounds of one combination: in each round hora and every peer's
+// configurations take their turn.
+func (r *runner) combination(ctx context.Context, c Combination, missing map[string]error) []Row {
+	rounds := map[string][]results{}
+	failures := map[string]error{}
+	names := append([]string{"hora"}, configurations(c, c.Peers)...)
+	for range r.cfg.Rounds {
+		for _, name := range names {
+			if ctx.Err() != nil {
+				break
+			}
+			if err := missing[programOf(name)]; err != nil {
+				failures[name] = err
+			}
+			if failures[name] != nil {
+				rounds[name] = append(rounds[name], nil)
+				continue
+			}
+			res, err := r.turn(ctx, c, name)
+			if err != nil {
+				if ctx.Err() == nil {
+					failures[name] = err
+					r.cfg.Say("%s: %v", name, err)
+				}
+				res = nil
+			}
+			rounds[name] = append(rounds[name], res)
+		}
+	}
+	var rows []Row
+	for _, peer := range c.Peers {
+		for _, size := range c.Sizes {
+			rows = append(rows, r.row(c, peer, size, rounds, failures))
+		}
+	}
+	return rows
+}
+
+func (r *runner) turn(ctx context.Context, c Combination, name string) (results, error) {
+	switch name {
+	case "hora":
+		return r.hora(ctx, c.Op, c.Link, c.NP, c.Sizes)
+	case "ordered":
+		return r.hora(ctx, "allreduce", c.Link, c.NP, c.Sizes)
+	case "roofline":
+		if c.NP != 2 {
+			return nil, errors.New("the roofline is that of two threads; run it with -np 2")
+		}
+	}
+	return r.peer(ctx, name, c.Op, c.Link, c.NP, c.Sizes)
+}
+
+// row forms the ratios of one size, round by round.
+func (r *runner) row(c Combination, peer string, size int, rounds map[string][]results, failures map[string]error) Row {
+	row := Row{Op: c.Op, Link: c.Link, NP: c.NP, Bytes: size, DType: "float32", Peer: peer, Sched: "other"}
+	if r.realtime {
+		row.Sched = "rr"
+	}
+	var ours, theirs, ratios []float64
+	for i, mine := range rounds["hora"] {
+		us := mine[size]
+		best := 0.0
+		for _, configuration := range configurations(c, []string{peer}) {
+			if i >= len(rounds[configuration]) {
+				continue
+			}
+			if t := rounds[configuration][i][size]; t > 0 && (best == 0 || t < best) {
+				best = t
+			}
+		}
+		if us > 0 {
+			ours = append(ours, us)
+		}
+		if us > 0 && best > 0 {
+			theirs, ratios = append(theirs, best), append(ratios, best/us)
+		}
+	}
+	row.HoraUS, row.PeerUS, row.Ratio = middle(ours), middle(theirs), middle(ratios)
+	if len(ratios) > 0 {
+		row.RatioMin, row.RatioMax = slices.Min(ratios), slices.Max(ratios)
+		return row
+	}
+	row.Failure = "interrupted"
+	for _, name := range append([]string{"hora"}, configurations(c, []string{peer})...) {
+		if err := failures[name]; err != nil {
+			row.Failure = fmt.Sprintf("%s: %v", name, err)
+			break
+		}
+	}
+	return row
+}
+
+func middle(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	s := slices.Clone(x)
+	slices.Sort(s)
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// Combinations are the plan's, or, for an empty plan, all that the goals name.
+func (ts Targets) Combinations(p Plan) []Combination {
+	type key struct {
+		op, link string
+		np       int
+	}
+	byKey := map[key]*Combination{}
+	var order []key
+	for _, t := range ts.Targets {
+		if !wants(p, t) {
+			continue
+		}
+		k := key{t.Op, t.Link, t.NP}
+		c := byKey[k]
+		if c == nil {
+			c = &Combination{Op: t.Op, Link: t.Link, NP: t.NP}
+			byKey[k], order = c, append(order, k)
+		}
+		c.Peers = append(c.Peers, t.Peer)
+		for _, n := range p.Sizes {
+			if t.Concerns(n) && !slices.Contains(c.Sizes, n) {
+				c.Sizes = append(c.Sizes, n)
+			}
+		}
+	}
+	var all []Combination
+	for _, k := range order {
+		slices.Sort(byKey[k].Sizes)
+		all = append(all, *byKey[k])
+	}
+	return all
+}
+
+func wants(p Plan, t Target) bool {
+	return (len(p.NP) == 0 || slices.Contains(p.NP, t.NP)) && (len(p.Ops) == 0 || slices.Contains(p.Ops, t.Op)) &&
+		(len(p.Links) == 0 || slices.Contains(p.Links, t.Link)) && (len(p.Peers) == 0 || slices.Contains(p.Peers, t.Peer))
+}
+
+// Combinations of a plan that names its own operations, links and peers.
+func (p Plan) Combinations() []Combination {
+	var all []Combination
+	for _, op := range p.Ops {
+		for _, link := range p.Links {
+			for _, np := range p.NP {
+				all = append(all, Combination{op, link, np, p.Sizes, p.Peers})
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"hora"
+	"hora/bench"
+)
+
+const benchRankCommand = "bench-rank"
+
+func (p *program) benchCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "bench", Short: "measure hora beside gloo and Open MPI on this machine"}
+	cmd.AddCommand(p.benchCollectives())
+	return cmd
+}
+
+// benchFlags are the command line of bench collectives.
+type benchFlags struct {
+	np                []int
+	ops, links, peers []string
+	sizes, format     string
+	rounds            int
+	check, plot       string
+	slack             float64
+}
+
+func (p *program) benchCollectives() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "collectives",
+		Short: "time collectives side by side, in rounds, with verified results",
+		Long: "Times hora's collectives and the same ones of gloo and Open MPI in turn, in rounds, on this machine. Without flags\n" +
+			"it runs all that the project's goals name. The peers' programs are built from sources inside this program, with\n" +
+			"Debian's openmpi-bin, libopenmpi-dev and libgloo-dev; a peer that is missing is named and left out.",
+		Args: noArguments("bench collectives"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.collectives(cmd, &f) },
+	}
+	fl := cmd.Flags()
+	fl.IntSliceVar(&f.np, "np", nil, "numbers of ranks, as 2,4")
+	fl.StringSliceVar(&f.ops, "ops", nil, "operations: "+strings.Join(bench.AllOps, ","))
+	fl.StringSliceVar(&f.links, "links", nil, "links: "+strings.Join(bench.AllLinks, ","))
+	fl.StringSliceVar(&f.peers, "peers", nil, "peers: "+strings.Join(bench.AllPeers, ","))
+	fl.StringVar(&f.sizes, "sizes", "4..64Mi", "a range of the usual sizes, or a list as 4,64Ki,1Mi")
+	fl.StringVar(&f.format, "format", "table", "table, jsonl or csv")
+	fl.IntVar(&f.rounds, "rounds", 5, "how often everybody takes a turn")
+	fl.StringVar(&f.check, "check", "", "hold the results against the goals in this `file` (\"goals\": the built-in ones); exit 1 if short")
+	fl.Float64Var(&f.slack, "slack", 1, "multiply the goals by this before checking")
+	fl.StringVar(&f.plot, "plot", "", "write a picture to this SVG `file`")
+	return cmd
+}
+
+func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
+	sizes, err := bench.ParseSizes(f.sizes)
+	if err != nil {
+		return usageError{err}
+	}
+	write, ok := map[string]func(io.Writer, []bench.Row) error{"table": bench.WriteTable, "jsonl": bench.WriteJSONL, "csv": bench.WriteCSV}[f.format]
+	if !ok {
+		return usageError{fmt.Errorf("--format %s: want table, jsonl or csv", f.format)}
+	}
+	if f.slack <= 0 {
+		return usageError{fmt.Errorf("--slack %g: want a factor above 0", f.slack)}
+	}
+	path := f.check
+	if path == "goals" {
+		path = ""
+	}
+	goals, err := bench.ReadTargets(path)
+	if err != nil {
+		return usageError{err}
+	}
+	plan := bench.Plan{NP: f.np, Ops: f.ops, Links: f.links, Sizes: sizes, Peers: f.peers, Rounds: f.rounds}
+	if err := plan.Validate(); err != nil {
+		return usageError{err}
+	}
+	combos := goals.Combinations(plan)
+	if len(f.ops) > 0 && len(f.links) > 0 && len(f.np) > 0 && len(f.peers) > 0 && f.check == "" {
+		combos = plan.Combinations()
+	}
+	if len(combos) == 0 {
+		return usageError{fmt.Errorf("no goal names such a combination: give all of --np, --ops, --links and --peers to measure it without one")}
+	}
+	ctx, stop := signal.NotifyContext(p.ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cfg, err := p.benchConfig(plan)
+	if err != nil {
+		return err
+	}
+	rows, runErr := bench.Run(ctx, cfg, combos)
+	if err := write(p.out, rows); err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	if f.plot != "" {
+		if err := writePlot(f.plot, rows); err != nil {
+			return err
+		}
+	}
+	if runErr != nil {
+		p.code = 130
+		return fmt.Errorf("the run was stopped: the table above is what was measured until then")
+	}
+	if f.check == "" {
+		return nil
+	}
+	return p.verdicts(goals.Check(rows, f.slack))
+}
+
+func (p *program) verdicts(all []bench.Verdict) error {
+	short, err := bench.WriteVerdicts(p.out, all)
+	if err != nil {
+		return err
+	}
+	if short > 0 {
+		return fmt.Errorf("%d goals are not reached", short)
+	}
+	return nil
+}
+
+func writePlot(path string, rows []bench.Row) error {
+	var picture bytes.Buffer
+	if err := bench.WritePlot(&picture, rows); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, picture.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write the picture: %w; name a file in a folder that you may write to", err)
+	}
+	return nil
+}
+
+func (p *program) benchConfig(plan bench.Plan) (bench.Config, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return bench.Config{}, fmt.Errorf("find this program: %w", err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	cfg := bench.Config{
+		Plan: plan, Self: []string{self, benchRankCommand}, Environ: os.Environ(), Cache: filepath.Join(cache, "hora", "peers"), Chrt: true,
+		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
+	}
+	cfg.Cores, cfg.Memory = usableCores(), freeMemory()
+	return cfg, nil
+}
+
+// benchRank is one of hora's processes in a benchmark: OP LINK SIZES.
+func (p *program) benchRank() *cobra.Command {
+	return &cobra.Command{
+		Use: benchRankCommand + " OP LINK SIZES", Hidden: true, Short: "a rank of hora bench", Args: cobra.ExactArgs(3),
+		RunE: func(_ *cobra.Command, args []string) error {
+			cfg, err := hora.FromEnv(p.getenv)
+			if err != nil {
+				return err
+			}
+			job := bench.RankJob{Op: args[0], Link: args[1]}
+			for _, text := range strings.Split(args[2], ",") {
+				n, err := strconv.Atoi(text)
+				if err != nil {
+					return usageError{fmt.Errorf("read size %q: %w", text, err)}
+				}
+				job.Sizes = append(job.Sizes, n)
+			}
+			ctx, stop := context.WithCancel(p.ctx)
+			defer stop()
+			return bench.MeasureRank(ctx, cfg, job, p.out)
+		},
+	}
+}
