@@ -67,7 +67,7 @@ func (ts *tables) add(g *group, world bool) error {
 		}
 		g.handle = uint64(ts.next)
 	}
-	C.hora_i_table(C.uint32_t(g.table), cellBase(g.g))
+	C.libhora_table(C.uint32_t(g.table), cellBase(g.g))
 	ts.all[g.table].Store(g)
 	return nil
 }
@@ -102,8 +102,8 @@ func (l *library) close(g *group) {
 		return
 	}
 	g.g.Fail(hora.ErrClosed)
-	C.hora_i_table(C.uint32_t(g.table), nil)
-	for C.hora_i_idle(C.uint32_t(g.table)) == 0 {
+	C.libhora_table(C.uint32_t(g.table), nil)
+	for C.libhora_idle(C.uint32_t(g.table)) == 0 {
 		time.Sleep(100 * time.Microsecond)
 	}
 	g.g.Close()

@@ -74,7 +74,7 @@ static last *own(void) {
     return mine;
 }
 
-const char *hora_i_text(const char *text, uint64_t n) {
+const char *libhora_text(const char *text, uint64_t n) {
     last *l = own();
     if (!l) return NULL;
     if (l->room < n + 1) {
@@ -88,16 +88,16 @@ const char *hora_i_text(const char *text, uint64_t n) {
     return l->text;
 }
 
-void hora_i_fail(int32_t kind, int32_t rank, const char *text, uint64_t n) {
+void libhora_fail(int32_t kind, int32_t rank, const char *text, uint64_t n) {
     last *l = own();
     if (!l) return;
     l->kind = kind;
     l->rank = rank;
-    hora_i_text(text, n);
+    libhora_text(text, n);
 }
 
 static int fail(int32_t kind, const char *text) {
-    hora_i_fail(kind, -1, text, strlen(text));
+    libhora_fail(kind, -1, text, strlen(text));
     return -1;
 }
 
@@ -115,23 +115,23 @@ int32_t hora_abi(void) { return HORA_ABI; }
 
 // ---- waiting. A ticket is state << 32 | table << 16 | cell.
 
-hora_cell hora_i_cells[HORA_CELLS];
+hora_cell libhora_cells[HORA_CELLS];
 
 static struct {
     _Atomic(hora_cell *) cells;
     atomic_uint users;
-} tables[HORA_TABLES] = {{hora_i_cells, 0}};
+} tables[HORA_TABLES] = {{libhora_cells, 0}};
 
-void hora_i_table(uint32_t table, void *cells) { atomic_store(&tables[table].cells, cells); }
-int hora_i_idle(uint32_t table) { return atomic_load(&tables[table].users) == 0; }
+void libhora_table(uint32_t table, void *cells) { atomic_store(&tables[table].cells, cells); }
+int libhora_idle(uint32_t table) { return atomic_load(&tables[table].users) == 0; }
 
 static long futex(uint32_t *word, int op, uint32_t value, const struct timespec *timeout) {
     return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
 }
 
-// hora_i_done ends a ticket of the library's own.
-void hora_i_done(uint32_t cell, uint32_t state) {
-    hora_cell *c = &hora_i_cells[cell];
+// libhora_done ends a ticket of the library's own.
+void libhora_done(uint32_t cell, uint32_t state) {
+    hora_cell *c = &libhora_cells[cell];
     __atomic_store_n(&c->state, state, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&c->sleepers, __ATOMIC_SEQ_CST)) futex(&c->state, FUTEX_WAKE, INT_MAX, NULL);
 }

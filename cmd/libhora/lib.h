@@ -15,15 +15,15 @@ typedef struct {
 
 enum { HORA_TABLES = 1 << 16, HORA_CELLS = 1 << 16 };
 
-// hora_i_cells is table 0: the tickets of the library itself.
-extern hora_cell hora_i_cells[HORA_CELLS];
+// libhora_cells is table 0: the tickets of the library itself.
+extern hora_cell libhora_cells[HORA_CELLS];
 
-// The table of a group's cells; NULL takes it away. hora_i_idle reports that no thread is waiting in it any more.
-void hora_i_table(uint32_t table, void *cells);
-int hora_i_idle(uint32_t table);
+// The table of a group's cells; NULL takes it away. libhora_idle reports that no thread is waiting in it any more.
+void libhora_table(uint32_t table, void *cells);
+int libhora_idle(uint32_t table);
 
-void hora_i_done(uint32_t cell, uint32_t state);
-void hora_i_fail(int32_t kind, int32_t rank, const char *text, uint64_t n);
-const char *hora_i_text(const char *text, uint64_t n);
+void libhora_done(uint32_t cell, uint32_t state);
+void libhora_fail(int32_t kind, int32_t rank, const char *text, uint64_t n);
+const char *libhora_text(const char *text, uint64_t n);
 
 #endif

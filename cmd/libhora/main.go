@@ -52,7 +52,7 @@ func main() {}
 func errOut(err error) C.int64_t {
 	kind, rank := classify(err)
 	text := err.Error()
-	C.hora_i_fail(C.int32_t(kind), C.int32_t(rank), (*C.char)(unsafe.Pointer(unsafe.StringData(text))), C.uint64_t(len(text)))
+	C.libhora_fail(C.int32_t(kind), C.int32_t(rank), (*C.char)(unsafe.Pointer(unsafe.StringData(text))), C.uint64_t(len(text)))
 	return -1
 }
 
@@ -130,5 +130,5 @@ func answerText(v any) *C.char {
 		errOut(err)
 		return nil
 	}
-	return C.hora_i_text((*C.char)(unsafe.Pointer(unsafe.SliceData(text))), C.uint64_t(len(text)))
+	return C.libhora_text((*C.char)(unsafe.Pointer(unsafe.SliceData(text))), C.uint64_t(len(text)))
 }

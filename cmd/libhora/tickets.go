@@ -75,7 +75,7 @@ func (s *slots) begin() (C.int64_t, error) {
 	}
 	s.last[cell] = state
 	s.cells[cell] = &slot{state: state}
-	C.hora_i_done(C.uint32_t(cell), C.uint32_t(state))
+	C.libhora_done(C.uint32_t(cell), C.uint32_t(state))
 	return C.int64_t(state)<<32 | C.int64_t(cell), nil
 }
 
@@ -94,14 +94,14 @@ func (s *slots) end(ticket C.int64_t, o *outcome) {
 	if o.err != nil {
 		state++
 	}
-	C.hora_i_done(C.uint32_t(cell), C.uint32_t(state))
+	C.libhora_done(C.uint32_t(cell), C.uint32_t(state))
 }
 
 // drop gives a cell back. s.mu is held.
 func (s *slots) drop(cell uint32, sl *slot) {
 	delete(s.cells, cell)
 	s.free = append(s.free, cell)
-	C.hora_i_done(C.uint32_t(cell), 0)
+	C.libhora_done(C.uint32_t(cell), 0)
 	if sl.outcome != nil {
 		sl.outcome.pin.Unpin()
 	}

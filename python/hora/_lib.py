@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import array
 import ctypes
-import json
 import os
 import threading
 import time
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._version import __version__
-from .errors import BY_KIND, ForkedError, HoraError, InternalError, NotInitializedError, SettingsError, VersionError
+from .errors import BY_KIND, ForkedError, HoraError, InternalError, NotInitializedError, VersionError
 
 ABI = 1
 SLICE_MS = 50  # the longest that a call stays away from Python's signal handlers
@@ -106,7 +105,7 @@ class Result:
 _lib: Any = None
 _load_lock = threading.Lock()
 _forked_after_load = False
-_info: dict[str, Any] | None = None  # the world's; None while there is none
+world: dict[str, Any] | None = None  # rank, size, …; None while there is none. _world.py sets it
 in_flight: dict[int, Any] = {}  # ticket → what its operation reads and writes
 orphans: list[int] = []  # tickets whose handle was dropped before they ended
 
@@ -119,6 +118,8 @@ def library_path() -> str:
 def load() -> Any:
     """Load the library once; refuse another version, a musl system and a forked child with a sentence."""
     global _lib
+    if _forked_after_load:
+        raise no_world()
     if _lib is not None:
         return _lib
     with _load_lock:
@@ -161,11 +162,11 @@ def _why_not(path: str, e: OSError) -> str:
 
 
 def _after_fork_in_child() -> None:
-    global _forked_after_load, _info, _load_lock
+    global _forked_after_load, world, _load_lock
     _load_lock = threading.Lock()
     if _lib is not None:
         _forked_after_load = True
-        _info = None
+        world = None
         in_flight.clear()
         orphans.clear()
 
@@ -173,7 +174,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _no_world() -> HoraError:
+def no_world() -> HoraError:
     if _forked_after_load:
         return ForkedError(
             f"use hora in process {os.getpid()}: it is a forked child, and hora's threads live in its parent only; "
@@ -199,8 +200,8 @@ def wait(ticket: int, timeout: float | None = None) -> bool:
 
     Python's signal handlers run between slices of 50 ms.
     """
-    if _info is None and _forked_after_load:
-        raise _no_world()
+    if _forked_after_load:
+        raise no_world()
     hora_wait = _lib.hora_wait
     if timeout is None:
         while True:
@@ -224,7 +225,7 @@ def wait(ticket: int, timeout: float | None = None) -> bool:
 def poll(ticket: int) -> bool:
     """Whether the ticket's operation has ended, well or not."""
     if _forked_after_load:
-        raise _no_world()
+        raise no_world()
     return _lib.hora_wait(ticket, 0) <= 0
 
 
@@ -262,6 +263,17 @@ def result(ticket: int) -> Result:
     return Result(memory, counts, out.value)
 
 
+def outcome(ticket: int) -> Result:
+    """Wait for a ticket, take what it left and release it."""
+    try:
+        wait(ticket)
+        return result(ticket)
+    except OperationFailed as failed:
+        raise failed.error from None
+    finally:
+        _lib.hora_release(ticket)
+
+
 def reap() -> None:
     """Release tickets whose handles were dropped, once they have ended."""
     for ticket in orphans[:]:
@@ -276,8 +288,8 @@ def reap() -> None:
 
 def run(group: int, op: bytes, keep: Any) -> None:
     """Run a packed hora_op; waits when it could not end inline."""
-    if _info is None:
-        raise _no_world()
+    if world is None:
+        raise no_world()
     ticket = _lib.hora_run(group, op)
     if ticket:
         if ticket < 0:
@@ -287,8 +299,8 @@ def run(group: int, op: bytes, keep: Any) -> None:
 
 def begin(group: int, op: bytes, keep: Any) -> int:
     """Run a packed hora_op for its budget: 0 when it has ended, else its ticket."""
-    if _info is None:
-        raise _no_world()
+    if world is None:
+        raise no_world()
     ticket = _lib.hora_run(group, op)
     if ticket > 0:
         in_flight[ticket] = keep
@@ -299,8 +311,8 @@ def begin(group: int, op: bytes, keep: Any) -> int:
 
 def submit(group: int, ops: bytes, n: int, keep: Any) -> list[int]:
     """Submit n packed hora_op and return their tickets."""
-    if _info is None:
-        raise _no_world()
+    if world is None:
+        raise no_world()
     if orphans:
         reap()
     tickets = (c_uint64 * n)()
@@ -315,8 +327,8 @@ def submit(group: int, ops: bytes, n: int, keep: Any) -> list[int]:
 
 
 def plan(group: int, op: bytes) -> int:
-    if _info is None:
-        raise _no_world()
+    if world is None:
+        raise no_world()
     handle = _lib.hora_plan(group, op)
     if handle < 0:
         raise failure()
@@ -325,8 +337,8 @@ def plan(group: int, op: bytes) -> int:
 
 def start(handle: int, keep: Any = None) -> None:
     """Run a plan; waits when it could not end inline."""
-    if _info is None:
-        raise _no_world()
+    if world is None:
+        raise no_world()
     ticket = _lib.hora_start(handle)
     if ticket:
         if ticket < 0:
@@ -335,8 +347,8 @@ def start(handle: int, keep: Any = None) -> None:
 
 
 def start_async(handle: int) -> int:
-    if _info is None:
-        raise _no_world()
+    if world is None:
+        raise no_world()
     ticket = _lib.hora_start_async(handle)
     if ticket < 0:
         raise failure()
@@ -349,133 +361,12 @@ def plan_close(handle: int) -> None:
 
 
 def join(group: int) -> int:
-    if _info is None:
-        raise _no_world()
+    if world is None:
+        raise no_world()
     ticket = _lib.hora_join(group)
     if ticket < 0:
         raise failure()
     return ticket
-
-
-# -- the job, groups, memory
-
-
-def init(settings: dict[str, Any]) -> None:
-    """Join the job; see hora.init."""
-    global _info
-    if _forked_after_load:
-        raise _no_world()
-    if _info is not None:
-        return
-    lib = load()
-    given = {}
-    for key, value in settings.items():
-        if isinstance(value, bool):
-            value = int(value)
-        elif not isinstance(value, (str, int, float, os.PathLike)):
-            raise SettingsError(f"init: setting {key}={value!r} must be text or a number")
-        given[key] = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-    ticket = lib.hora_init(json.dumps({"env": dict(os.environ), "settings": given}).encode())
-    if ticket < 0:
-        raise failure("init")
-    if ticket:
-        try:
-            finish(ticket)
-        except KeyboardInterrupt:
-            lib.hora_shutdown()
-            raise
-    _info = info(0)
-
-
-def shutdown() -> None:
-    """Leave the job; see hora.shutdown."""
-    global _info
-    if _forked_after_load or _lib is None:
-        return
-    _info = None
-    ticket = _lib.hora_shutdown()
-    if ticket < 0:
-        raise failure("shutdown")
-    if ticket:
-        finish(ticket)
-    in_flight.clear()
-    orphans.clear()
-
-
-def is_initialized() -> bool:
-    return _info is not None
-
-
-def world_info() -> dict[str, Any]:
-    """rank, size, local_rank, … of the world; raises when there is none."""
-    if _info is None:
-        raise _no_world()
-    return _info
-
-
-def info(group: int) -> dict[str, Any]:
-    if _forked_after_load or _lib is None:
-        raise _no_world()
-    text = _lib.hora_info(group)
-    if not text:
-        raise failure()
-    return json.loads(text)
-
-
-def group_open(settings: str) -> int:
-    if _info is None:
-        raise _no_world()
-    ticket = _lib.hora_group(settings.encode())
-    if ticket < 0:
-        raise failure()
-    return _outcome_of(ticket).value
-
-
-def group_close(handle: int) -> None:
-    if _info is not None:
-        _lib.hora_group_close(handle)
-
-
-def abort(group: int, reason: str) -> None:
-    if _info is None:
-        raise _no_world()
-    if _lib.hora_abort(group, reason.encode()) < 0:
-        raise failure()
-
-
-def allocate(group: int, nbytes: int) -> Memory:
-    """Memory that every rank of this host maps; every rank of the group asks for it together."""
-    if _info is None:
-        raise _no_world()
-    ticket = _lib.hora_buffer(group, nbytes)
-    if ticket < 0:
-        raise failure()
-    memory = _outcome_of(ticket).memory
-    if memory is None:
-        raise InternalError("allocate buffer: the library gave no memory")
-    return memory
-
-
-def _outcome_of(ticket: int) -> Result:
-    try:
-        wait(ticket)
-        return result(ticket)
-    except OperationFailed as failed:
-        raise failed.error from None
-    finally:
-        _lib.hora_release(ticket)
-
-
-def timeline(settings: dict[str, Any]) -> None:
-    if _info is None:
-        raise _no_world()
-    if _lib.hora_timeline(json.dumps(settings).encode()) < 0:
-        raise failure()
-
-
-def build() -> str:
-    """Version and build of the library, one line."""
-    return load().hora_build().decode()
 
 
 # -- arguments
@@ -497,8 +388,26 @@ def text(value: str | bytes | None) -> tuple[int, Any]:
     return ctypes.addressof(b), b
 
 
-def address(view: memoryview) -> int:
-    """Where the memory behind a writable, contiguous view begins."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else 0
+def readable(x: Any) -> int:
+    """Where the memory of a contiguous buffer begins, read-only ones included. The caller keeps x alive."""
+    raw = (ctypes.c_byte * _PY_BUFFER)()
+    _get_buffer(x, raw, 0x38)  # PyBUF_C_CONTIGUOUS
+    address = c_void_p.from_buffer(raw).value or 0
+    _release_buffer(raw)
+    return address
 
 
+_PY_BUFFER = 96  # more than sizeof(Py_buffer), whose first field is the address
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes, _get_buffer.restype = (ctypes.py_object, c_void_p, ctypes.c_int), ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes, _release_buffer.restype = (c_void_p,), None
+
+
+def peek(address: int, n: int) -> bytes:
+    """A copy of n bytes at an address."""
+    return ctypes.string_at(address, n)
+
+
+capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+capsule_pointer.argtypes, capsule_pointer.restype = (ctypes.py_object, c_char_p), c_void_p

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import _calls, _lib
+from . import _calls, _lib, _world
 from .group import Group, Kind, Op
 
 __all__ = [
@@ -39,58 +39,58 @@ def init(**settings: Any) -> None:
 
     >>> hora.init()
     """
-    _lib.init(settings)
+    _world.init(settings)
 
 
 def shutdown() -> None:
     """Leave the job; pending operations end with `ClosedError`. Not needed before exit."""
-    _lib.shutdown()
+    _world.shutdown()
 
 
 def is_initialized() -> bool:
     """Whether `init()` has been called and `shutdown()` has not."""
-    return _lib.is_initialized()
+    return _lib.world is not None
 
 
 def world() -> Group:
     """The group of all ranks."""
-    _lib.world_info()
+    _world.world_info()
     return _WORLD
 
 
 def rank() -> int:
     """This process's rank among all, from 0."""
-    return _lib.world_info()["rank"]
+    return _world.world_info()["rank"]
 
 
 def size() -> int:
     """How many processes the job has."""
-    return _lib.world_info()["size"]
+    return _world.world_info()["size"]
 
 
 def local_rank() -> int:
     """This process's rank among those on its host."""
-    return _lib.world_info()["local_rank"]
+    return _world.world_info()["local_rank"]
 
 
 def local_size() -> int:
     """How many processes are on this host."""
-    return _lib.world_info()["local_size"]
+    return _world.world_info()["local_size"]
 
 
 def cross_rank() -> int:
     """The index of this host among those that have this local rank."""
-    return _lib.world_info()["cross_rank"]
+    return _world.world_info()["cross_rank"]
 
 
 def cross_size() -> int:
     """How many hosts have this local rank."""
-    return _lib.world_info()["cross_size"]
+    return _world.world_info()["cross_size"]
 
 
 def host() -> str:
     """The name of this host as the job knows it."""
-    return _lib.world_info()["host"]
+    return _world.world_info()["host"]
 
 
 def allreduce(
@@ -245,9 +245,9 @@ def counters(*, group: Group | None = None) -> dict[str, int]:
 
 def start_timeline(path: str, *, mark_cycles: bool = False) -> None:
     """Write what every operation does, with its four timestamps, to `path` (Chrome's trace format)."""
-    _lib.timeline({"action": "start", "path": path, "mark_cycles": mark_cycles})
+    _world.timeline({"action": "start", "path": path, "mark_cycles": mark_cycles})
 
 
 def stop_timeline() -> None:
     """Finish the file begun by `start_timeline` (or by HORA_TIMELINE)."""
-    _lib.timeline({"action": "stop"})
+    _world.timeline({"action": "stop"})

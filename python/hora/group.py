@@ -7,12 +7,11 @@ operation has ended.
 from __future__ import annotations
 
 import enum
-import json
 import struct
 from collections.abc import Sequence
 from typing import Any
 
-from . import _lib
+from . import _lib, _world
 from .errors import ArgumentError
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "Group", "Kind", "Op", "Plan"]
@@ -161,7 +160,7 @@ class Group:
             self._handle = 0
             self._rank, self._ranks = -1, ()
             return
-        world = _lib.world_info()
+        world = _world.world_info()
         members = [int(r) for r in ranks]
         if len(set(members)) != len(members) or not members:
             raise ArgumentError(f"make group: ranks {members} must be different and at least one")
@@ -172,27 +171,24 @@ class Group:
         self._rank = members.index(world["rank"]) if world["rank"] in members else -1
         self._handle = 0
         if self._rank >= 0:
-            settings = {"ranks": members, "tag": tag}
-            if timeout is not None:
-                settings["timeout"] = timeout
-            self._handle = _lib.group_open(json.dumps(settings))
+            self._handle = _world.group_open(members, tag, timeout)
 
     # -- who
 
     @property
     def rank(self) -> int:
         """This process's rank in the group, -1 when it is not a member."""
-        return self._rank if self._ranks else _lib.world_info()["rank"]
+        return self._rank if self._ranks else _world.world_info()["rank"]
 
     @property
     def size(self) -> int:
         """How many ranks the group has."""
-        return len(self._ranks) or _lib.world_info()["size"]
+        return len(self._ranks) or _world.world_info()["size"]
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """The members' ranks in the world, in the group's order."""
-        return self._ranks or tuple(range(_lib.world_info()["size"]))
+        return self._ranks or tuple(range(_world.world_info()["size"]))
 
     @property
     def included(self) -> bool:
@@ -205,7 +201,7 @@ class Group:
         if self._ranks and not self._handle:
             if self._rank >= 0:
                 raise ArgumentError(f"use group of ranks {list(self._ranks)}: it is closed")
-            raise ArgumentError(f"use group of ranks {list(self._ranks)}: rank {_lib.world_info()['rank']} is not in it")
+            raise ArgumentError(f"use group of ranks {list(self._ranks)}: rank {_world.world_info()['rank']} is not in it")
         return self._handle
 
     # -- raw calls; see hora.h for what each kind reads
@@ -215,44 +211,45 @@ class Group:
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
         send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
         timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
-        shape: Sequence[int] | None = None, device: int = 0,
+        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None,
     ) -> None:  # fmt: skip
         """Run one operation and return when it has ended; inline on this thread when nothing is queued.
 
         `count` elements are read at `send` and `recv_count` (default: what the kind and `count` imply) are
         written at `recv`; `send_counts` and `recv_counts` hold one count per rank for the kinds that end in v.
-        `root` is the root, the destination or the source.
+        `root` is the root, the destination or the source. `keep` is held until the operation has ended, also
+        when Ctrl-C cuts the call short.
         """
-        packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
                              send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
-        _lib.run(self.handle, packed, keep)
+        _lib.run(self.handle, packed, (held, keep))
 
     def begin(
         self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
         send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
         timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
-        shape: Sequence[int] | None = None, device: int = 0, budget: float = 0.0002,
+        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None, budget: float = 0.0002,
     ) -> int:  # fmt: skip
         """Run one operation on this thread for at most about `budget` seconds.
 
         0 when it has ended by then, else the ticket of what goes on in the background. Arguments as for `run`.
         """
-        packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
                              send_counts, recv_counts, timeout, flags, row, tag, shape, device, budget)  # fmt: skip
-        return _lib.begin(self.handle, packed, keep)
+        return _lib.begin(self.handle, packed, (held, keep))
 
     def submit(
         self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
         send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
         timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
-        shape: Sequence[int] | None = None, device: int = 0,
+        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None,
     ) -> int:  # fmt: skip
         """Start one operation, ordered as called, and return its ticket. Arguments as for `run`."""
-        packed, keep = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
                              send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
-        return _lib.submit(self.handle, packed, 1, keep)[0]
+        return _lib.submit(self.handle, packed, 1, (held, keep))[0]
 
     def submit_many(self, calls: Sequence[dict[str, Any]], *, named: bool = False) -> list[int]:
         """Start several operations as one: all or none, one ticket each.
@@ -262,7 +259,7 @@ class Group:
         """
         parts, keeps = [], []
         for call in calls:
-            packed, keep = _pack(
+            packed, held = _pack(
                 call["kind"], call.get("op", 0), call.get("dtype", 2), call.get("root", 0), call.get("send", 0),
                 call.get("recv", 0), call.get("count", 0), call.get("recv_count"), call.get("prescale", 1.0),
                 call.get("postscale", 1.0), call.get("name"), call.get("send_counts"), call.get("recv_counts"),
@@ -270,7 +267,7 @@ class Group:
                 call.get("tag", 0), call.get("shape"), call.get("device", 0),
             )  # fmt: skip
             parts.append(packed)
-            keeps.append(keep)
+            keeps.append((held, call.get("keep")))
         return _lib.submit(self.handle, b"".join(parts), len(parts), keeps)
 
     def plan(
@@ -321,17 +318,17 @@ class Group:
 
     def counters(self) -> dict[str, int]:
         """Bytes and messages by link, and operations, since the group was made."""
-        return _lib.info(self.handle).get("counters", {})
+        return _world.info(self.handle).get("counters", {})
 
     def abort(self, reason: str) -> None:
         """End every pending and later operation of the group with `ClosedError`, on this rank at once."""
-        _lib.abort(self.handle, reason)
+        _world.abort(self.handle, reason)
 
     def close(self) -> None:
         """Give the group back (the world is closed by `hora.shutdown`)."""
         handle, self._handle = self._handle, 0
         if handle:
-            _lib.group_close(handle)
+            _world.group_close(handle)
 
     def __repr__(self) -> str:
         return f"hora.Group(rank={self.rank}, ranks={list(self.ranks)})" if self._ranks else "hora.world()"

@@ -1,0 +1,128 @@
+"""The job this process is in: joining, leaving, groups, registered memory."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from typing import Any
+
+from . import _lib
+from .errors import HoraError, InternalError, SettingsError
+
+EXIT_WAIT = 2.0  # seconds that the end of the program waits for the others to be told
+
+
+def init(settings: dict[str, Any]) -> None:
+    """Join the job; see hora.init."""
+    if _lib.world is not None:
+        return
+    lib = _lib.load()
+    given = {}
+    for key, value in settings.items():
+        if isinstance(value, bool):
+            value = int(value)
+        elif not isinstance(value, (str, int, float, os.PathLike)):
+            raise SettingsError(f"init: setting {key}={value!r} must be text or a number")
+        given[key] = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    ticket = lib.hora_init(json.dumps({"env": dict(os.environ), "settings": given}).encode())
+    if ticket < 0:
+        raise _lib.failure("init")
+    if ticket:
+        try:
+            _lib.finish(ticket)
+        except KeyboardInterrupt:
+            lib.hora_shutdown()
+            raise
+    _lib.world = info(0)
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+
+
+def shutdown(timeout: float | None = None) -> None:
+    """Leave the job; see hora.shutdown."""
+    if _lib.world is None:
+        return
+    _lib.world = None
+    ticket = _lib.load().hora_shutdown()
+    if ticket < 0:
+        raise _lib.failure("shutdown")
+    if ticket:
+        if timeout is None:
+            _lib.finish(ticket)
+        else:
+            _lib.wait(ticket, timeout)
+    _lib.in_flight.clear()
+    _lib.orphans.clear()
+
+
+def _at_exit() -> None:
+    """Tell the others that this rank has left, unless it ends by an exception: then they are to know it as lost."""
+    if getattr(sys, "last_value", None) is not None or _lib.world is None:
+        return
+    try:
+        shutdown(EXIT_WAIT)
+    except (HoraError, _lib.OperationFailed):  # nobody is left to be told
+        pass
+
+
+def world_info() -> dict[str, Any]:
+    """rank, size, local_rank, … of the world; raises when there is none."""
+    if _lib.world is None:
+        raise _lib.no_world()
+    return _lib.world
+
+
+def info(group: int) -> dict[str, Any]:
+    """What the library says about a group, as of now."""
+    text = _lib.load().hora_info(group)
+    if not text:
+        raise _lib.failure()
+    return json.loads(text)
+
+
+def group_open(ranks: list[int], tag: str, timeout: float | None) -> int:
+    """Make a group together with its other members; the handle."""
+    world_info()
+    ticket = _lib.load().hora_group(json.dumps({"ranks": ranks, "tag": tag, "timeout": timeout or 0}).encode())
+    if ticket < 0:
+        raise _lib.failure()
+    return _lib.outcome(ticket).value
+
+
+def group_close(handle: int) -> None:
+    """Give a group back."""
+    if _lib.world is not None:
+        _lib.load().hora_group_close(handle)
+
+
+def abort(group: int, reason: str) -> None:
+    """End what is pending in a group."""
+    world_info()
+    if _lib.load().hora_abort(group, reason.encode()) < 0:
+        raise _lib.failure()
+
+
+def allocate(group: int, nbytes: int) -> _lib.Memory:
+    """Memory that every rank of this host maps; every rank of the group asks for it together."""
+    world_info()
+    ticket = _lib.load().hora_buffer(group, nbytes)
+    if ticket < 0:
+        raise _lib.failure()
+    memory = _lib.outcome(ticket).memory
+    if memory is None:
+        raise InternalError("allocate buffer: the library gave no memory")
+    return memory
+
+
+def timeline(settings: dict[str, Any]) -> None:
+    """Start or stop writing a timeline."""
+    world_info()
+    if _lib.load().hora_timeline(json.dumps(settings).encode()) < 0:
+        raise _lib.failure()
+
+
+def build() -> str:
+    """Version and build of the library, one line."""
+    return _lib.load().hora_build().decode()

@@ -1,0 +1,90 @@
+"""Registered memory: every rank on the host maps it, and reductions on it copy nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _world
+from .errors import ArgumentError
+from .group import DTYPE_NAMES, DTYPE_SIZES, DTYPES, Group
+
+__all__ = ["Buffer", "buffer"]
+
+# The struct module's letters of the element types that it knows.
+_FORMATS = {"bool": "?", "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i",
+            "uint64": "Q", "int64": "q", "float32": "f", "float64": "d"}  # fmt: skip
+
+
+class Buffer:
+    """An array in memory that every rank of this host maps; made by `hora.buffer`.
+
+    `numpy()`, `torch()` and `memory` view the same bytes and keep them alive. Collectives take the buffer itself,
+    and any contiguous part of a view of it.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: str, group: Group) -> None:
+        if dtype not in DTYPES:
+            raise ArgumentError(f"make buffer: {dtype!r} is no element type; use one of {', '.join(DTYPE_NAMES[1:])}")
+        self.shape: tuple[int, ...] = tuple(int(d) for d in shape)
+        self.dtype = dtype
+        count = 1
+        for d in self.shape:
+            if d < 0:
+                raise ArgumentError(f"make buffer: shape {self.shape} has a negative dimension")
+            count *= d
+        self.nbytes = count * DTYPE_SIZES[DTYPES[dtype]]
+        self._memory = _world.allocate(group.handle, max(1, self.nbytes))
+        self.ptr = self._memory.address
+
+    @property
+    def memory(self) -> memoryview:
+        """The bytes."""
+        return self._memory.view()[: self.nbytes]
+
+    def numpy(self) -> Any:
+        """As a NumPy array (bfloat16 and 8-bit floats need the package ml_dtypes)."""
+        import numpy
+
+        try:
+            dtype = numpy.dtype(self.dtype)
+        except TypeError:
+            import ml_dtypes
+
+            dtype = numpy.dtype(getattr(ml_dtypes, self.dtype))
+        return numpy.frombuffer(self.memory, dtype=dtype).reshape(self.shape)
+
+    def torch(self) -> Any:
+        """As a torch tensor."""
+        import torch
+
+        dtype = getattr(torch, self.dtype)
+        if not self.nbytes:
+            return torch.empty(self.shape, dtype=dtype)
+        return torch.frombuffer(self.memory, dtype=dtype).reshape(self.shape)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        letter = _FORMATS.get(self.dtype)
+        return self.memory.cast(letter, self.shape) if letter and self.nbytes else self.memory
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return array.astype(dtype) if dtype is not None and dtype != array.dtype else array
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 1
+
+    def __repr__(self) -> str:
+        return f"<hora.Buffer {self.dtype}{list(self.shape)}>"
+
+
+def buffer(shape: int | Sequence[int], dtype: Any = "float32", *, group: Group | None = None) -> Buffer:
+    """Make registered memory. Every rank of the group makes the same, in the same order.
+
+    >>> b = hora.buffer((1024, 1024))
+    >>> x = b.numpy()
+    >>> x[:] = hora.rank()
+    >>> hora.allreduce(x, out=x)
+    """
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).rsplit(".", 1)[-1].rstrip("'>")
+    return Buffer((shape,) if isinstance(shape, int) else shape, {"float": "float32"}.get(name, name), group or Group())
