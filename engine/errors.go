@@ -37,5 +37,8 @@ func (e *OperationError) Unwrap() error { return e.Err }
 // ErrClosed is what operations of a closed group end with.
 var ErrClosed = errors.New("the group was closed on this rank")
 
+// errReleased answers for a ticket that Wait has returned or Release has taken.
+var errReleased = errors.New("wait: the ticket was released before; keep the first answer")
+
 // ErrCancelled is what a cancelled operation ends with.
 var ErrCancelled = errors.New("the operation was cancelled before it began")

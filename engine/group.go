@@ -1,49 +1,260 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"hora/collective"
+	"hora/event"
 	"hora/transport"
 )
 
 // Group is one rank's side of a set of ranks that do operations together. All methods
 // may be called from any goroutine; the order of an ordered group is the order in which
 // Run and Submit are entered.
-type Group struct{}
+//
+// Who holds the turn drives the mesh and the Comm, alone; it is taken with mu held or
+// by Run when nothing is queued, and never waited for with mu held. mu guards the queue,
+// the tickets and the names; it is never held over I/O.
+type Group struct {
+	mesh  transport.Mesh
+	comm  *collective.Comm
+	cfg   Config
+	clock event.Epoch
 
-// New makes a group over m, which it owns from then on.
-func New(m transport.Mesh, cfg Config) *Group { return &Group{} }
+	turn   atomic.Uint32         // 1 while somebody has it
+	queued atomic.Int64          // operations in the queue, the one being run included
+	cause  atomic.Pointer[error] // why the group has failed
 
-// Run does r and returns when it is done. When nothing is queued before it, it runs on
-// the caller's thread. If budget is not negative and the other ranks have not come
-// after that long, the operation goes on without the caller, who gets a ticket and
-// done = false; the budget also bounds the time spent behind queued operations.
-func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err error) {
-	return 0, true, nil
+	// Owned by whoever has the turn.
+	seq    uint64
+	record event.Operation
+	sizes  []int64 // counts of all ranks, for Request.Alloc
+
+	mu         sync.Mutex
+	work       sync.Cond // the worker's: something to do
+	done       sync.Cond // the waiters': something is done
+	head, tail *op       // queue of an ordered group
+	handed     *op       // begun by a caller whose budget ran out; the turn goes with it
+	free       *op
+	cells      *cells
+	sleepers   []*sleeper
+	patient    sleeper
+	started    bool // the worker runs
+	closing    bool
+
+	names *names // of a named group
+	pairs pairs
+	view  view
+
+	asking  sync.Mutex // guards inquiry
+	inquiry *inquiry
+
+	wg   sync.WaitGroup
+	stop chan struct{}
 }
 
-// Submit queues rs and returns at once. tickets has one element per request or a single
-// one for all of them, or is empty when nobody will wait. In a named group the requests
-// of one Submit are released together or not at all.
-func (g *Group) Submit(rs []Request, tickets []Ticket) error { return nil }
+// op is a queued operation.
+type op struct {
+	Request
+	next  *op
+	cell  *cell // nil when nobody will wait
+	stamp transport.Stamp
+	begun bool // its Arrive was called under stamp
 
-// Join says that this rank has no more data: until every rank has joined, it takes part
-// in the others' allreduces with zeros. It returns the rank that joined last. Only named
-// groups have it.
-func (g *Group) Join(timeout time.Duration) (last int, done bool, err error) { return 0, true, nil }
+	submitted, started, arrived int64 // event times; 0 when nobody listens
+
+	named
+}
+
+// New makes a group over m, which it owns from then on, also when it returns an error.
+func New(m transport.Mesh, cfg Config) (*Group, error) {
+	cfg.fill()
+	comm, err := collective.New(m, cfg.Collective)
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("make group %s: %w", cfg.Name, err)
+	}
+	c, err := newCells()
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("make group %s: map tickets: %w", cfg.Name, err)
+	}
+	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{})}
+	g.work.L, g.done.L = &g.mu, &g.mu
+	if cfg.Named {
+		g.names = newNames(g)
+	}
+	g.pairs.init(g)
+	mem := c.mem
+	runtime.AddCleanup(g, func([]byte) { unix.Munmap(mem) }, mem)
+	m.OnTell(g.hear)
+	if n, ok := m.(transport.FailureNotifier); ok {
+		n.OnFail(g.lost)
+	}
+	g.wg.Add(1)
+	go g.watch()
+	return g, nil
+}
 
 // Rank is this rank's place in the group.
-func (g *Group) Rank() int { return 0 }
+func (g *Group) Rank() int { return g.mesh.Rank() }
 
 // Size is the number of ranks of the group.
-func (g *Group) Size() int { return 1 }
+func (g *Group) Size() int { return g.mesh.Size() }
 
 // Counters are the bytes and messages moved by link.
-func (g *Group) Counters() transport.Counters { return transport.Counters{} }
+func (g *Group) Counters() transport.Counters { return g.mesh.Counters() }
+
+// Mesh is what the group runs over. It belongs to the group: callers may only ask what
+// the mesh answers from any goroutine.
+func (g *Group) Mesh() transport.Mesh { return g.mesh }
+
+// Err is why the group has failed, nil while it works.
+func (g *Group) Err() error {
+	if p := g.cause.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
 
 // Fail ends every pending and later operation with err.
-func (g *Group) Fail(err error) {}
+func (g *Group) Fail(err error) {
+	if err == nil {
+		err = errors.New("the group was ended on this rank")
+	}
+	g.lost(err)
+	g.mesh.Fail(err)
+}
+
+// lost notes why the group has failed and wakes everybody who waits for it. It does not
+// touch the mesh: who is blocked in it learns from the mesh itself.
+func (g *Group) lost(err error) {
+	err = g.translate(err)
+	if !g.cause.CompareAndSwap(nil, &err) {
+		return
+	}
+	var lost *transport.PeerLostError
+	if errors.As(err, &lost) {
+		g.cfg.Events.Emit(&event.PeerLost{Rank: lost.Rank, Host: lost.Host, Reason: lost.Reason})
+	}
+	g.pairs.fail()
+	g.mu.Lock()
+	g.drain()
+	g.mu.Unlock()
+	g.work.Broadcast()
+	g.done.Broadcast()
+}
+
+// translate turns ranks of the group into ranks of the world.
+func (g *Group) translate(err error) error {
+	var lost *transport.PeerLostError
+	var late *transport.DeadlineError
+	switch {
+	case g.cfg.Ranks == nil:
+	case errors.As(err, &lost) && lost.Rank >= 0 && lost.Rank < len(g.cfg.Ranks):
+		moved := *lost
+		moved.Rank = g.cfg.Ranks[lost.Rank]
+		return &moved
+	case errors.As(err, &late) && late.Rank >= 0 && late.Rank < len(g.cfg.Ranks):
+		moved := *late
+		moved.Rank = g.cfg.Ranks[late.Rank]
+		return &moved
+	}
+	return err
+}
+
+// worldRank is the rank of the world that messages name for rank r of the group.
+func (g *Group) worldRank(r int) int {
+	if g.cfg.Ranks == nil || r < 0 || r >= len(g.cfg.Ranks) {
+		return r
+	}
+	return g.cfg.Ranks[r]
+}
+
+// drain completes everything that has not begun with the group's error. mu is held.
+func (g *Group) drain() {
+	for o := g.head; o != nil; o = g.head {
+		g.head = o.next
+		g.queued.Add(-1)
+		g.complete(o, g.failure(&o.Request))
+	}
+	g.tail = nil
+	if g.names != nil {
+		g.names.drain()
+	}
+}
+
+// failure is the error that r gets from a group that has failed.
+func (g *Group) failure(r *Request) error {
+	return &OperationError{Name: r.Name, Kind: r.Kind.String(), Err: *g.cause.Load()}
+}
 
 // Close waits for nothing: what is pending fails with ErrClosed. It joins the group's
 // goroutines and closes the mesh. It is idempotent.
-func (g *Group) Close() error { return nil }
+func (g *Group) Close() error {
+	g.mu.Lock()
+	first := !g.closing
+	g.closing = true
+	g.mu.Unlock()
+	if first {
+		close(g.stop)
+	}
+	g.lost(ErrClosed)
+	err := g.mesh.Close()
+	g.work.Broadcast()
+	g.wg.Wait()
+	return err
+}
+
+// complete hands o's result to whoever waits for it and keeps o for the next. mu is
+// held. The caller has counted it out of queued.
+func (g *Group) complete(o *op, err error) {
+	if o.cell != nil && g.cells.finish(o.cell, err) {
+		g.done.Broadcast()
+	}
+	*o = op{next: g.free}
+	g.free = o
+}
+
+// newOp makes an op of r, or takes a used one. mu is held.
+func (g *Group) newOp(r *Request) *op {
+	o := g.free
+	if o == nil {
+		o = new(op)
+	} else {
+		g.free = o.next
+	}
+	*o = op{Request: *r}
+	if g.cfg.Events.On() {
+		o.submitted = g.clock.Now()
+	}
+	return o
+}
+
+// report tells listeners about an operation that has ended. The turn is held.
+func (g *Group) report(o *op, seq uint64, fused int, err error) {
+	if o.submitted == 0 || !g.cfg.Events.On() {
+		return
+	}
+	g.record = event.Operation{
+		Group: g.cfg.Name, Seq: seq, Name: o.Name, Kind: o.Kind.String(), Op: o.operator(),
+		Type: o.Type.String(), Bytes: o.bytes(), Fused: fused,
+		Submitted: o.submitted, Started: o.started, Arrived: o.arrived, Done: g.clock.Now(), Err: err,
+	}
+	g.cfg.Events.Operation(&g.record)
+}
+
+// deadline is when r has taken too long, the zero time for never.
+func (g *Group) deadline(r *Request) time.Time {
+	if d := r.timeout(&g.cfg); d > 0 {
+		return time.Now().Add(d)
+	}
+	return time.Time{}
+}

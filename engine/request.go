@@ -1,6 +1,11 @@
 package engine
 
-import "hora/collective"
+import (
+	"time"
+	"unsafe"
+
+	"hora/collective"
+)
 
 // Request is one operation as its caller asks for it. The views, counts and shape must
 // stay alive and unchanged until the operation is done; the Request itself may be
@@ -20,4 +25,47 @@ type Request struct {
 	// Device is where the caller's tensor lives: 0 the host, 1+i accelerator i. All
 	// ranks must agree on host or accelerator.
 	Device int
+
+	// Timeout ends this operation, and the group with it; 0 means the group's
+	// OpTimeout.
+	Timeout time.Duration
+
+	// Tag tells sends between the same two ranks apart.
+	Tag int
+
+	// Alloc, when set, makes the result's memory once its size is known, for an
+	// allgather or alltoall whose ranks do not know each other's counts: Recv and
+	// RecvCounts stay empty and Group.Result tells both. All ranks must set it alike.
+	// It is called on the thread that runs the operation; nil from it fails the group.
+	Alloc func(bytes int) unsafe.Pointer
+}
+
+// AnyRank as the Peer of a RecvFrom takes the oldest message with its tag from whoever
+// sent it; Group.Source tells who did.
+const AnyRank = -1
+
+// timeout is how long r may take, 0 for ever.
+func (r *Request) timeout(cfg *Config) time.Duration {
+	if r.Timeout > 0 {
+		return r.Timeout
+	}
+	return cfg.OpTimeout
+}
+
+// pair reports an operation between two ranks, which has no place in the group's order.
+func (r *Request) pair() bool {
+	return r.Kind == collective.SendTo || r.Kind == collective.RecvFrom
+}
+
+// bytes is the size of what travels, for events.
+func (r *Request) bytes() int64 {
+	return int64(max(r.Send.Count, r.Recv.Count)) * int64(r.Type.Size())
+}
+
+// operator is the reduction's name, empty where nothing is reduced.
+func (r *Request) operator() string {
+	if r.Kind.Reduces() {
+		return r.Op.String()
+	}
+	return ""
 }

@@ -1,0 +1,359 @@
+package engine
+
+import (
+	"errors"
+	"unsafe"
+
+	"hora/collective"
+	"hora/internal/kernel"
+	"hora/tensor"
+	"hora/transport"
+)
+
+// arena is memory that grows to the largest demand and is then reused.
+type arena struct{ mem []byte }
+
+func (a *arena) take(n int) unsafe.Pointer {
+	const line = 64
+	if len(a.mem) < n+line {
+		a.mem = make([]byte, n+line+n/4)
+	}
+	p := unsafe.Pointer(unsafe.SliceData(a.mem))
+	return unsafe.Add(p, -uintptr(p)&(line-1))
+}
+
+// batch is what travels as one operation: members[from:to] of the step.
+type batch struct{ from, to int }
+
+// sharesPack reports that b may be packed with a: one type, operator and factors, on
+// one kind of device.
+func sharesPack(a, b *op) bool {
+	return packs(a) && packs(b) && a.Type == b.Type && a.Op == b.Op && factor(a.Pre) == factor(b.Pre) &&
+		factor(a.Post) == factor(b.Post) && min(a.Device, 1) == min(b.Device, 1)
+}
+
+func packs(o *op) bool {
+	return o.Kind == collective.Allreduce && o.Op != tensor.Adasum
+}
+
+// arrange orders the operations of the chosen units into batches: each takes what it can
+// of those that follow. All ranks that agree on what is asked arrange alike.
+func (n *names) arrange() {
+	limit := n.g.cfg.FusionBytes
+	var all []*op = n.loose[:0]
+	for _, u := range n.chosen {
+		for o := u.first; o != nil; o = o.next {
+			all = append(all, o)
+		}
+	}
+	n.loose = all
+	n.members, n.batches = n.members[:0], n.batches[:0]
+	for i, o := range all {
+		if o == nil {
+			continue
+		}
+		from, bytes := len(n.members), o.Send.Len()
+		n.members = append(n.members, o)
+		for j := i + 1; j < len(all) && packs(o) && limit > 0; j++ {
+			p := all[j]
+			if p == nil || !sharesPack(o, p) || bytes+p.Send.Len() > limit {
+				continue
+			}
+			n.members = append(n.members, p)
+			bytes += p.Send.Len()
+			all[j] = nil
+		}
+		n.batches = append(n.batches, batch{from, len(n.members)})
+	}
+	for _, u := range n.chosen {
+		u.first = nil
+	}
+	for _, o := range n.members {
+		o.next = nil
+	}
+}
+
+// release runs the chosen units. planned says that no round preceded.
+func (n *names) release(planned bool) {
+	g := n.g
+	step := n.stepHash()
+	n.keys = n.keys[:0]
+	for _, u := range n.chosen {
+		n.keys = append(n.keys, u.key)
+	}
+	n.announce(len(n.chosen), planned)
+	n.arrange()
+	verdict := stepDone
+	for k := 0; k < len(n.batches) && verdict == stepDone; k++ {
+		b := n.batches[k]
+		verdict = n.runBatch(n.members[b.from:b.to])
+		switch verdict {
+		case stepSingly:
+			for i := b.from; i < len(n.members); i++ {
+				if v := n.runBatch(n.members[i : i+1]); v != stepDone {
+					n.failRest(n.members[i:])
+					break
+				}
+			}
+		case stepWithdrawn:
+			n.putBack(n.members[b.from:])
+		case stepFailed:
+			n.failRest(n.members[b.from:])
+		}
+	}
+	g.mu.Lock()
+	for _, u := range n.chosen {
+		if !u.phantom && u.first == nil {
+			n.recycle(u)
+		}
+	}
+	g.mu.Unlock()
+	n.chosen = n.chosen[:0]
+	if verdict == stepWithdrawn {
+		n.plan.drop()
+		n.againSoon()
+		return
+	}
+	for _, key := range n.keys {
+		n.table.ran(n.table.learn(key), step)
+	}
+	if !planned {
+		if verdict == stepDone && !n.joinSeen {
+			n.plan.record(step, n.keys)
+		} else {
+			n.plan.drop()
+		}
+	} else if verdict == stepDone {
+		n.plan.advance()
+	} else {
+		n.plan.drop()
+	}
+}
+
+// stepHash is the identity of what runs together.
+func (n *names) stepHash() uint64 {
+	p := print(printSeed)
+	for _, u := range n.chosen {
+		p = p.mix(u.key)
+	}
+	return uint64(p)
+}
+
+// What became of a batch.
+type verdict uint8
+
+const (
+	stepDone      verdict = iota // every member is completed, rightly or with a mismatch of its own
+	stepSingly                   // the ranks' packs differ: run the members one by one
+	stepWithdrawn                // the plan is broken: nothing was done
+	stepFailed                   // the group has failed
+)
+
+// runBatch runs members as one operation and completes them.
+func (n *names) runBatch(members []*op) verdict {
+	g := n.g
+	if g.cause.Load() != nil {
+		return stepFailed
+	}
+	first := members[0]
+	if first.Alloc != nil {
+		err := g.performSized(first)
+		n.completeAll(members, err)
+		return stepDone
+	}
+	call := &n.aux
+	*call = first.Call
+	stamp := first.print
+	if len(members) > 1 {
+		n.pack(members, call)
+		stamp = printSeed
+		for _, o := range members {
+			stamp = stamp.mix(uint64(o.print))
+		}
+	}
+	g.seq++
+	g.view.begin(g.seq, first.Kind, first.Name)
+	g.view.packed(len(members) - 1)
+	s := transport.Stamp{Seq: g.seq, Print: uint64(stamp)}
+	listen := first.submitted != 0
+	call.Agree = call.Agree || len(members) > 1 || n.plan.active
+	var err error
+	if listen {
+		now := g.clock.Now()
+		for _, o := range members {
+			o.started = now
+		}
+		_, err = g.comm.Arrive(s, call, -1)
+		now = g.clock.Now()
+		for _, o := range members {
+			o.arrived = now
+		}
+	}
+	if err == nil {
+		err = g.comm.Run(s, call, g.deadline(&first.Request))
+	}
+	if err != nil {
+		if v, done := n.differ(members, err); !done {
+			return v
+		}
+		return stepDone
+	}
+	if len(members) > 1 {
+		n.unpack(members, call)
+	}
+	g.view.finished.Store(s.Seq)
+	for _, o := range members {
+		g.report(o, s.Seq, len(members), nil)
+	}
+	n.completeAll(members, nil)
+	return stepDone
+}
+
+// differ deals with an error of a batch. done says that members were completed.
+func (n *names) differ(members []*op, err error) (v verdict, done bool) {
+	g := n.g
+	var wrong *transport.MismatchError
+	if !errors.As(err, &wrong) {
+		g.lost(err)
+		g.mesh.Fail(err)
+		return stepFailed, false
+	}
+	stage := stageCall
+	if len(members) > 1 {
+		stage = stagePack
+	}
+	mine := describe(&members[0].Request, stage)
+	all, err := g.descriptions(&mine)
+	if err != nil {
+		g.lost(err)
+		g.mesh.Fail(err)
+		return stepFailed, false
+	}
+	g.view.finished.Store(g.seq)
+	packed := false
+	for i := range all {
+		switch all[i].stage {
+		case stageRound:
+			return stepWithdrawn, false
+		case stagePack:
+			packed = true
+		}
+	}
+	if packed {
+		return stepSingly, false
+	}
+	mismatch := g.mismatch(all)
+	g.report(members[0], g.seq, 1, mismatch)
+	n.completeAll(members, mismatch)
+	return stepDone, true
+}
+
+// completeAll hands out one result.
+func (n *names) completeAll(members []*op, err error) {
+	g := n.g
+	g.mu.Lock()
+	for _, o := range members {
+		if o.phantom {
+			continue
+		}
+		n.finish(o, err)
+	}
+	g.mu.Unlock()
+}
+
+// failRest completes members with the group's error.
+func (n *names) failRest(members []*op) {
+	for _, o := range members {
+		if o.Name == "" && o.Kind == 0 {
+			continue // completed before
+		}
+		n.completeAll([]*op{o}, n.g.failure(&o.Request))
+	}
+}
+
+// putBack makes members pending again, before everything else, unit by unit.
+func (n *names) putBack(members []*op) {
+	g := n.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cause.Load() != nil {
+		for _, o := range members {
+			n.finish(o, g.failure(&o.Request))
+		}
+		return
+	}
+	for _, o := range members {
+		u := n.inflight[o.Name]
+		o.next = nil
+		if u.first == nil {
+			u.first = o
+			continue
+		}
+		last := u.first
+		for last.next != nil {
+			last = last.next
+		}
+		last.next = o
+	}
+	for i := len(n.chosen) - 1; i >= 0; i-- {
+		u := n.chosen[i]
+		if u.first == nil {
+			continue
+		}
+		u.running = false
+		u.prev, u.next = nil, n.oldestU
+		if n.oldestU == nil {
+			n.newest = u
+		} else {
+			n.oldestU.prev = u
+		}
+		n.oldestU = u
+		n.byKey[u.key] = u
+	}
+	n.news = true
+}
+
+// pack makes call one allreduce of all members. Members that lie one after another in
+// memory are reduced where they are.
+func (n *names) pack(members []*op, call *collective.Call) {
+	total := 0
+	adjacent := true
+	for i, o := range members {
+		if i > 0 {
+			p := members[i-1]
+			adjacent = adjacent && unsafe.Add(p.Send.Ptr, p.Send.Len()) == o.Send.Ptr &&
+				unsafe.Add(p.Recv.Ptr, p.Recv.Len()) == o.Recv.Ptr
+		}
+		total += o.Send.Count
+	}
+	t := members[0].Type
+	call.Send, call.Recv = members[0].Send, members[0].Recv
+	call.Send.Count, call.Recv.Count = total, total
+	if adjacent {
+		return
+	}
+	buf := n.packing.take(total * t.Size())
+	at := 0
+	for _, o := range members {
+		if o.Send.Count > 0 {
+			kernel.Copy(unsafe.Add(buf, at), o.Send.Ptr, o.Send.Len())
+		}
+		at += o.Send.Len()
+	}
+	call.Send = tensor.View{Ptr: buf, Count: total, Type: t}
+	call.Recv = call.Send
+}
+
+// unpack copies the result to where the members want it.
+func (n *names) unpack(members []*op, call *collective.Call) {
+	if call.Recv.Ptr == members[0].Recv.Ptr {
+		return
+	}
+	at := 0
+	for _, o := range members {
+		if o.Recv.Count > 0 {
+			kernel.Copy(o.Recv.Ptr, unsafe.Add(call.Recv.Ptr, at), o.Recv.Len())
+		}
+		at += o.Recv.Len()
+	}
+}

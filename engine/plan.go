@@ -1,0 +1,132 @@
+package engine
+
+import "slices"
+
+// plan is what the group will do next when it repeats itself: after two equal rounds of
+// a cycle of steps, no agreement is exchanged and each step runs as soon as this rank
+// has all of it. The history is the same on all ranks, so they all begin and end a plan
+// at the same operation. A rank that has something else enters a round instead; its
+// stamp differs from the planned one, so everybody withdraws with nothing done.
+type plan struct {
+	off    bool
+	active bool
+	at     int // next step of the cycle
+	cycle  []plannedStep
+
+	history []plannedStep // since the last break, the newest last
+	last    map[uint64]int
+	period  int
+	matched int // newest steps that equal those one period before
+	breaks  int // plans that broke since the last one that held for a while
+	held    int // steps done under the present plan
+}
+
+type plannedStep struct {
+	hash uint64
+	keys []uint64
+}
+
+const (
+	longestCycle = 512
+	equalCycles  = 2
+	fewestEqual  = 3
+	// holds is how many steps a plan must hold for its breaking to be forgiven.
+	holds = 1000
+)
+
+// record notes a step that a round released, and begins a plan if the steps repeat.
+func (p *plan) record(hash uint64, keys []uint64) {
+	if p.off {
+		return
+	}
+	if p.last == nil {
+		p.last = map[uint64]int{}
+	}
+	if len(p.history) >= 4*longestCycle {
+		p.forget()
+	}
+	now := len(p.history)
+	s := plannedStep{hash: hash}
+	if before, seen := p.last[hash]; seen {
+		s.keys = p.history[before].keys
+		switch d := now - before; {
+		case d == p.period:
+			p.matched++
+		case d <= longestCycle:
+			p.period, p.matched = d, 1
+		default:
+			p.period, p.matched = 0, 0
+		}
+	} else {
+		s.keys = slices.Clone(keys)
+		p.period, p.matched = 0, 0
+	}
+	p.history = append(p.history, s)
+	p.last[hash] = now
+	need := max(equalCycles*p.period, fewestEqual) << min(p.breaks, 8)
+	if p.period > 0 && p.matched >= need {
+		p.cycle = append(p.cycle[:0], p.history[len(p.history)-p.period:]...)
+		p.active, p.at, p.held = true, 0, 0
+	}
+}
+
+// advance goes on to the next planned step.
+func (p *plan) advance() {
+	p.at++
+	if p.at == len(p.cycle) {
+		p.at = 0
+	}
+	if p.held++; p.held == holds {
+		p.breaks = 0
+	}
+}
+
+// drop ends a plan and what led to it.
+func (p *plan) drop() {
+	if !p.active {
+		return
+	}
+	p.active = false
+	if p.breaks < 16 {
+		p.breaks++
+	}
+	p.forget()
+}
+
+func (p *plan) forget() {
+	p.history = p.history[:0]
+	clear(p.last)
+	p.period, p.matched = 0, 0
+}
+
+// foreseen decides what to do next. run: the planned step is complete here and has been
+// chosen. wait: it is not, and there is no reason yet to break the plan. Neither: begin
+// a round. mu is held.
+func (n *names) foreseen() (run, wait bool) {
+	p := &n.plan
+	if !p.active {
+		return false, false
+	}
+	g := n.g
+	n.news = false
+	if n.joined || n.again || n.rang > n.roundSeen && n.rang > g.seq {
+		return false, false
+	}
+	for _, key := range p.cycle[p.at].keys {
+		if n.byKey[key] == nil {
+			if n.oldestU != nil && n.idle {
+				return false, false
+			}
+			if n.oldestU != nil {
+				n.armPatience()
+			}
+			return false, true
+		}
+	}
+	n.chosen = n.chosen[:0]
+	for _, key := range p.cycle[p.at].keys {
+		n.take(n.byKey[key])
+	}
+	n.idle = false
+	return true, false
+}

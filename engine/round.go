@@ -1,0 +1,370 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"hora/collective"
+	"hora/event"
+	"hora/tensor"
+	"hora/transport"
+)
+
+// Words of a round before the bits of known units.
+const (
+	wordPrint      = iota // fingerprint of the oldest unit
+	wordComplement        // its complement: both survive the AND only where all are equal
+	wordFlags
+	headWords
+)
+
+// Flags survive when every rank sets them.
+const (
+	flagNoneJoined = 1 << iota
+	flagAllJoined
+	flagKnown // the rank that introduces has nothing unknown
+)
+
+const (
+	roundPrint     = 0x726f756e64 // of a round's stamp
+	introducePrint = 0x696e74726f
+	leadPrint      = 0x6c656164
+	lastPrint      = 0x6c617374
+	phantomPrint   = 0x7068616e
+	// introduced is the most units one introduction brings.
+	introduced = 63
+)
+
+// step does one thing on behalf of whoever has the turn: a planned step, or a round and
+// what it releases. With a budget ≥ 0 it may leave a round that others have not come to
+// in that time, and the turn, to the worker; it reports true then.
+func (n *names) step(budget time.Duration) (passed bool) {
+	g := n.g
+	if !n.open {
+		g.mu.Lock()
+		n.passed = false
+		run, wait := n.foreseen()
+		g.mu.Unlock()
+		if wait {
+			return false
+		}
+		if run {
+			n.release(true)
+			n.after()
+			return false
+		}
+		n.begin()
+	}
+	if budget >= 0 {
+		here, err := g.comm.Arrive(n.stamp, &n.round, budget)
+		if err == nil && !here {
+			g.mu.Lock()
+			n.passed = true
+			g.wake()
+			g.mu.Unlock()
+			return true
+		}
+	}
+	n.end()
+	n.after()
+	return false
+}
+
+// after looks what is left to do.
+func (n *names) after() {
+	g := n.g
+	g.mu.Lock()
+	n.roundSeen = g.seq
+	if n.plan.active && n.oldestU != nil {
+		n.news = true
+	}
+	g.mu.Unlock()
+}
+
+// begin opens a round with what this rank has.
+func (n *names) begin() {
+	g := n.g
+	g.seq++
+	g.view.begin(g.seq, 0, "")
+	g.mu.Lock()
+	n.again, n.idle, n.open = false, false, true
+	n.news = false
+	broken := n.plan.active
+	n.plan.drop()
+	n.contribute()
+	urgent := broken
+	g.mu.Unlock()
+	n.round = collective.Call{Kind: collective.Allreduce, Op: tensor.And, Type: tensor.Uint64}
+	n.round.Send = tensor.Of(n.words)
+	n.round.Recv = n.round.Send
+	n.round.Agree = true
+	n.stamp = transport.Stamp{Seq: g.seq, Print: roundPrint + uint64(len(n.words))}
+	if urgent {
+		n.ring(g.seq, g.Rank())
+	} else if g.Size() > 1 {
+		n.armBell(g.seq)
+	}
+}
+
+// armBell rings for round seq unless it ends soon.
+func (n *names) armBell(seq uint64) {
+	n.ringing.Store(seq)
+	if n.bell == nil {
+		n.bell = time.AfterFunc(bellDelay, func() {
+			if seq := n.ringing.Load(); seq != 0 {
+				n.ring(seq, n.g.Rank())
+			}
+		})
+		return
+	}
+	n.bell.Reset(bellDelay)
+}
+
+// contribute fills the words of a round. mu is held.
+func (n *names) contribute() {
+	count := headWords + n.table.words()
+	if cap(n.words) < count {
+		n.words = make([]uint64, count, 2*count)
+	}
+	w := n.words[:count]
+	n.words = w
+	clear(w)
+	n.offered, n.away = nil, n.gone()
+	if n.away {
+		for i := range w {
+			w[i] = ^uint64(0)
+		}
+		w[wordFlags] = flagAllJoined | flagKnown
+		if n.joinedAt == 0 {
+			n.joinedAt = n.g.seq
+		}
+		return
+	}
+	w[wordFlags] = flagNoneJoined
+	if u := n.oldestU; u != nil {
+		n.offered = u
+		w[wordPrint], w[wordComplement] = u.print, ^u.print
+	}
+	known := true
+	for u := n.oldestU; u != nil; u = u.next {
+		if i := n.table.find(u.key); i >= 0 {
+			w[headWords+i/64] |= 1 << (i % 64)
+		} else {
+			known = false
+		}
+	}
+	if known || n.g.Rank() != 0 && !n.joinSeen {
+		w[wordFlags] |= flagKnown
+	}
+}
+
+// end finishes the open round and runs what it released.
+func (n *names) end() {
+	g := n.g
+	err := g.comm.Run(n.stamp, &n.round, time.Time{})
+	n.open = false
+	if n.bell != nil {
+		n.ringing.Store(0)
+		n.bell.Stop()
+	}
+	g.view.finished.Store(n.stamp.Seq)
+	if err != nil {
+		var wrong *transport.MismatchError
+		if !errors.As(err, &wrong) {
+			n.broken(err)
+			return
+		}
+		// Others are still in a plan: all return to agreement.
+		if _, err := g.descriptions(&description{stage: stageRound}); err != nil {
+			n.broken(err)
+			return
+		}
+		n.againSoon()
+		return
+	}
+	flags := n.words[wordFlags]
+	n.joinSeen = flags&flagNoneJoined == 0
+	if flags&flagAllJoined != 0 {
+		n.endJoin()
+		return
+	}
+	lead := 0
+	if n.joinSeen {
+		if lead, err = n.findLead(); err != nil {
+			n.broken(err)
+			return
+		}
+	}
+	n.choose()
+	if flags&flagKnown == 0 {
+		if err := n.introduce(lead); err != nil {
+			n.broken(err)
+			return
+		}
+	}
+	if n.joinSeen {
+		if err := n.shareChosen(lead); err != nil {
+			n.broken(err)
+			return
+		}
+	}
+	n.releaseSteps()
+}
+
+// againSoon has all ranks begin another round at once.
+func (n *names) againSoon() {
+	n.g.mu.Lock()
+	n.again = true
+	n.g.mu.Unlock()
+}
+
+// broken ends the group for an error of the links in the agreement itself.
+func (n *names) broken(err error) {
+	g := n.g
+	g.lost(err)
+	g.mesh.Fail(err)
+	for _, u := range n.chosen {
+		n.abandon(u)
+	}
+	n.chosen = n.chosen[:0]
+}
+
+// abandon fails what is left of a unit that was taken off the list.
+func (n *names) abandon(u *unit) {
+	g := n.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for o := u.first; o != nil; {
+		after := o.next
+		o.next = nil
+		n.finish(o, g.failure(&o.Request))
+		o = after
+	}
+	n.recycle(u)
+}
+
+// choose takes what the round released off the pending list: the unit that was
+// everybody's oldest, then known ones by number.
+func (n *names) choose() {
+	g := n.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n.chosen = n.chosen[:0]
+	if n.away {
+		return // told by the lead
+	}
+	w := n.words
+	if u := n.offered; u != nil && w[wordPrint] == ^w[wordComplement] {
+		n.take(u)
+	}
+	first := len(n.chosen)
+	for k, set := range w[headWords:] {
+		for i := k * 64; set != 0; i, set = i+1, set>>1 {
+			if set&1 == 0 {
+				continue
+			}
+			if u := n.byKey[n.table.entries[i].key]; u != nil {
+				n.take(u)
+			}
+		}
+	}
+	slices.SortStableFunc(n.chosen[first:], n.byUse)
+}
+
+// settledRuns is after how many runs a unit's step no longer grows.
+const settledRuns = 4
+
+// byUse orders units that have settled as they ran last time, after the others.
+func (n *names) byUse(a, b *unit) int { return cmp.Compare(n.settled(a).used, n.settled(b).used) }
+
+// settled is what the table knows of u once its step no longer grows. Until then units
+// that happen to be pending together run together; later only those that did so last
+// time: the sequence of steps converges, and becomes a plan.
+func (n *names) settled(u *unit) entry {
+	i := n.table.find(u.key)
+	if i < 0 || n.table.entries[i].runs < settledRuns {
+		return entry{}
+	}
+	return n.table.entries[i]
+}
+
+// releaseSteps runs what a round released, step by step.
+func (n *names) releaseSteps() {
+	all := n.chosen
+	n.picked = append(n.picked[:0], all...)
+	for from := 0; from < len(n.picked); {
+		step := n.settled(n.picked[from]).step
+		to := from + 1
+		for to < len(n.picked) && n.settled(n.picked[to]).step == step {
+			to++
+		}
+		n.chosen = append(n.chosen[:0], n.picked[from:to]...)
+		n.release(false)
+		from = to
+	}
+}
+
+// take moves u from pending to chosen. mu is held.
+func (n *names) take(u *unit) {
+	n.detach(u)
+	u.running = true
+	n.chosen = append(n.chosen, u)
+}
+
+// small runs one of the agreement's own operations.
+func (n *names) small(call *collective.Call, stamp uint64) error {
+	g := n.g
+	g.seq++
+	call.Agree = true
+	return g.comm.Run(transport.Stamp{Seq: g.seq, Print: stamp}, call, time.Time{})
+}
+
+// introduce has the lead tell the units that it has and nobody knows yet.
+func (n *names) introduce(lead int) error {
+	g := n.g
+	if n.intro == nil {
+		n.intro = make([]uint64, introduced+1)
+	}
+	clear(n.intro)
+	if g.Rank() == lead {
+		k := 0
+		tell := func(u *unit) {
+			if k < introduced && n.table.find(u.key) < 0 {
+				k++
+				n.intro[k] = u.key
+			}
+		}
+		for _, u := range n.chosen {
+			tell(u)
+		}
+		g.mu.Lock()
+		for u := n.oldestU; u != nil; u = u.next {
+			tell(u)
+		}
+		g.mu.Unlock()
+		n.intro[0] = uint64(k)
+	}
+	v := tensor.Of(n.intro)
+	call := &n.aux
+	*call = collective.Call{Kind: collective.Broadcast, Type: tensor.Uint64, Root: lead, Send: v, Recv: v}
+	if err := n.small(call, introducePrint); err != nil {
+		return err
+	}
+	count := min(int(n.intro[0]), introduced)
+	for _, key := range n.intro[1 : 1+count] {
+		n.table.learn(key)
+	}
+	if count > 0 {
+		n.againSoon()
+	}
+	return nil
+}
+
+// announce reports a round that released something.
+func (n *names) announce(units int, planned bool) {
+	if g := n.g; g.cfg.Events.On() {
+		g.cfg.Events.Emit(&event.Agreed{Group: g.cfg.Name, Names: units, Planned: planned})
+	}
+}

@@ -1,0 +1,265 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"hora/collective"
+	"hora/event"
+	"hora/tensor"
+	"hora/transport"
+)
+
+// Run does r and returns when it is done. When nothing is queued before it, it runs on
+// the caller's thread. If budget is not negative and the other ranks have not come
+// after that long, the operation goes on without the caller, who gets a ticket and
+// done = false; the budget also bounds the time spent behind queued operations.
+//
+// done is also true when err says that r was refused or failed.
+func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err error) {
+	if g.names == nil && !r.pair() && r.Alloc == nil {
+		if g.queued.Load() == 0 && g.turn.CompareAndSwap(0, 1) {
+			if g.queued.Load() == 0 {
+				return g.inline(r, budget)
+			}
+			g.passTurn()
+		}
+	}
+	var one [1]Ticket
+	helps := g.names != nil && !r.pair()
+	if err := g.submit(unsafe.Slice(r, 1), one[:], !helps); err != nil {
+		return 0, true, err
+	}
+	if helps {
+		g.help(one[0], budget)
+	}
+	done, err = g.Wait(one[0], budget)
+	if done {
+		return 0, true, err
+	}
+	return one[0], false, nil
+}
+
+// inline runs r on the caller's thread, which has the turn, and gives the turn up.
+func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
+	if err := g.check(r); err != nil {
+		g.passTurn()
+		return 0, true, err
+	}
+	listen := g.cfg.Events.On()
+	var started, arrived int64
+	if listen {
+		started = g.clock.Now()
+	}
+	s := g.open(r)
+	var err error
+	if budget >= 0 || listen {
+		var here bool
+		if here, err = g.comm.Arrive(s, &r.Call, budget); err == nil && !here {
+			return g.handOver(r, s, started)
+		}
+		if listen {
+			arrived = g.clock.Now()
+		}
+	}
+	if err == nil {
+		err = g.comm.Run(s, &r.Call, g.deadline(r))
+	}
+	if err != nil || listen {
+		err = g.settle(r, s, err)
+	}
+	g.view.finished.Store(s.Seq)
+	if listen {
+		o := op{Request: *r, submitted: started, started: started, arrived: arrived}
+		g.reportInline(&o, s.Seq, err)
+	}
+	g.passTurn()
+	return 0, true, err
+}
+
+// reportInline is report for an operation that was never queued.
+func (g *Group) reportInline(o *op, seq uint64, err error) { g.report(o, seq, 1, err) }
+
+// open numbers r and notes it as the present operation. The turn is held.
+func (g *Group) open(r *Request) transport.Stamp {
+	g.seq++
+	g.view.begin(g.seq, r.Kind, r.Name)
+	return transport.Stamp{Seq: g.seq, Print: uint64(fingerprint(r))}
+}
+
+// handOver leaves a begun operation, and the turn, to the worker.
+func (g *Group) handOver(r *Request, s transport.Stamp, started int64) (Ticket, bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closing {
+		g.turn.Store(0)
+		return 0, true, g.failure(r)
+	}
+	o := g.newOp(r)
+	o.stamp, o.begun, o.submitted, o.started = s, true, started, started
+	o.cell = g.cells.take(1)
+	if o.cell == nil {
+		// Nobody can wait for it, so nobody may think that it is still his: the
+		// group cannot go on.
+		err := &InvalidError{fmt.Sprintf("run %s: %d operations are in flight already; wait for some", r.Kind, maxCells-1)}
+		go g.Fail(err)
+		return 0, true, err
+	}
+	g.queued.Add(1)
+	g.handed = o
+	g.wake()
+	return o.cell.ticket(), false, nil
+}
+
+// passTurn gives the turn up and wakes the worker if it has something to do.
+func (g *Group) passTurn() {
+	g.turn.Store(0)
+	if g.queued.Load() != 0 {
+		g.mu.Lock()
+		g.wake()
+		g.mu.Unlock()
+	}
+}
+
+// perform runs a queued operation to its end. The turn is held.
+func (g *Group) perform(o *op) error {
+	if p := g.cause.Load(); p != nil {
+		return g.failure(&o.Request)
+	}
+	if o.Alloc != nil {
+		return g.performSized(o)
+	}
+	if !o.begun {
+		o.stamp = g.open(&o.Request)
+		if o.submitted != 0 {
+			o.started = g.clock.Now()
+		}
+	}
+	err := g.drive(o)
+	g.view.finished.Store(o.stamp.Seq)
+	g.report(o, o.stamp.Seq, 1, err)
+	return err
+}
+
+// drive runs o under its stamp.
+func (g *Group) drive(o *op) error {
+	var err error
+	if o.submitted != 0 {
+		_, err = g.comm.Arrive(o.stamp, &o.Call, -1)
+		o.arrived = g.clock.Now()
+	}
+	if err == nil {
+		err = g.comm.Run(o.stamp, &o.Call, g.deadline(&o.Request))
+	}
+	return g.settle(&o.Request, o.stamp, err)
+}
+
+// performSized runs an operation whose result's size nobody knows yet: counts first,
+// then the data into memory that the caller allocates.
+func (g *Group) performSized(o *op) error {
+	n := g.Size()
+	if cap(g.sizes) < 2*n {
+		g.sizes = make([]int64, 2*n)
+	}
+	mine, theirs := g.sizes[:n], g.sizes[n:2*n]
+	counts := op{Request: Request{Name: o.Name, Shape: o.Shape, Device: o.Device}, submitted: o.submitted}
+	counts.Type = tensor.Int64
+	counts.Recv = tensor.Of(theirs)
+	width := 1
+	if o.Kind == collective.Alltoall {
+		counts.Kind = collective.Alltoall
+		for i := range mine {
+			mine[i] = int64(o.Send.Count / n)
+			if o.SendCounts != nil {
+				mine[i] = int64(o.SendCounts[i])
+			}
+		}
+		width = n
+	} else {
+		counts.Kind = collective.Allgather
+		mine[0] = int64(o.Send.Count)
+	}
+	counts.Send = tensor.Of(mine[:width])
+	g.seq++
+	g.view.begin(g.seq, o.Kind, o.Name)
+	counts.stamp = transport.Stamp{Seq: g.seq, Print: uint64(fingerprint(&o.Request))}
+	counts.Call.Agree = true
+	if o.submitted != 0 {
+		o.started = g.clock.Now()
+	}
+	err := g.comm.Run(counts.stamp, &counts.Call, g.deadline(&o.Request))
+	if err = g.settle(&o.Request, counts.stamp, err); err != nil {
+		return err
+	}
+	if o.submitted != 0 {
+		o.arrived = g.clock.Now()
+	}
+	g.view.finished.Store(g.seq)
+	if err := g.allocate(o, theirs); err != nil {
+		g.Fail(err)
+		return g.failure(&o.Request)
+	}
+	o.stamp = g.open(&o.Request)
+	err = g.comm.Run(o.stamp, &o.Call, g.deadline(&o.Request))
+	err = g.settle(&o.Request, o.stamp, err)
+	g.view.finished.Store(o.stamp.Seq)
+	g.report(o, o.stamp.Seq, 1, err)
+	return err
+}
+
+// allocate makes o's result for the counts that every rank sends here.
+func (g *Group) allocate(o *op, counts []int64) error {
+	total := 0
+	o.RecvCounts = make([]int, len(counts))
+	for i, c := range counts {
+		if c < 0 || c > 1<<40 {
+			return fmt.Errorf("%s %s: rank %d announced %d elements", o.Kind, o.Name, g.worldRank(i), c)
+		}
+		o.RecvCounts[i] = int(c)
+		total += int(c)
+	}
+	if o.Kind == collective.Alltoall && o.SendCounts == nil {
+		o.SendCounts = make([]int, len(counts))
+		for i := range o.SendCounts {
+			o.SendCounts[i] = o.Send.Count / len(counts)
+		}
+	}
+	o.Recv = tensor.View{Count: total, Type: o.Type}
+	if total > 0 {
+		o.Recv.Ptr = o.Alloc(total * o.Type.Size())
+		if o.Recv.Ptr == nil {
+			return fmt.Errorf("%s %s: no memory for the %d elements of all ranks", o.Kind, o.Name, total)
+		}
+	}
+	if o.cell != nil {
+		g.mu.Lock()
+		r := &o.cell.result
+		r.ptr, r.count = o.Recv.Ptr, total
+		r.counts = append(r.counts[:0], o.RecvCounts...)
+		g.mu.Unlock()
+	}
+	return nil
+}
+
+// settle turns an error of the links into one for the caller: a mismatch is explained
+// on all ranks and harms nothing else; anything else ends the group.
+func (g *Group) settle(r *Request, s transport.Stamp, err error) error {
+	if err == nil {
+		return nil
+	}
+	var wrong *transport.MismatchError
+	if errors.As(err, &wrong) {
+		mismatch, err := g.explain(r)
+		if err == nil {
+			g.cfg.Events.Emit(&event.Mismatch{Group: g.cfg.Name, Name: r.Name, Err: mismatch})
+			return mismatch
+		}
+		g.lost(err)
+		return g.failure(r)
+	}
+	g.lost(err)
+	g.mesh.Fail(err)
+	return g.failure(r)
+}

@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+)
+
+// Submit queues rs and returns at once. tickets has one element per request or a single
+// one for all of them, or is empty when nobody will wait. In a named group the requests
+// of one Submit are released together or not at all.
+//
+// An *InvalidError refuses all of rs.
+func (g *Group) Submit(rs []Request, tickets []Ticket) error {
+	if len(tickets) > 1 && len(tickets) != len(rs) {
+		return &InvalidError{fmt.Sprintf("submit: %d tickets for %d requests; give one each, or one for all", len(tickets), len(rs))}
+	}
+	return g.submit(rs, tickets, true)
+}
+
+// submit queues rs and, if wake, has the worker look at once; a caller that waits
+// anyway may do the work itself.
+func (g *Group) submit(rs []Request, tickets []Ticket, wake bool) error {
+	pairs := false
+	for i := range rs {
+		if err := g.check(&rs[i]); err != nil {
+			return err
+		}
+		pairs = pairs || rs[i].pair()
+	}
+	if len(rs) == 0 {
+		clear(tickets)
+		return nil
+	}
+	err := g.enqueue(rs, tickets, wake)
+	if pairs {
+		g.pairs.flush()
+	}
+	return err
+}
+
+func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cause.Load() != nil {
+		return g.failure(&rs[0])
+	}
+	if g.names != nil {
+		if err := g.names.admit(rs); err != nil {
+			return err
+		}
+	}
+	var shared *cell
+	if len(tickets) == 1 && len(rs) > 1 {
+		shared = g.cells.take(len(rs))
+		tickets[0] = shared.ticket()
+	}
+	if g.cells.left() < len(rs) {
+		return g.tooMany()
+	}
+	var bundle *unit
+	for i := range rs {
+		o := g.newOp(&rs[i])
+		switch {
+		case shared != nil:
+			o.cell = shared
+		case len(tickets) > 0:
+			o.cell = g.cells.take(1)
+			tickets[i] = o.cell.ticket()
+		}
+		if o.pair() {
+			g.pairs.post(o)
+			continue
+		}
+		g.queued.Add(1)
+		if g.names != nil {
+			if bundle == nil {
+				bundle = g.names.bundle(rs)
+			}
+			g.names.add(o, bundle)
+		} else if g.tail == nil {
+			g.head, g.tail = o, o
+		} else {
+			g.tail.next, g.tail = o, o
+		}
+	}
+	if wake {
+		g.wake()
+	}
+	return nil
+}
+
+func (g *Group) tooMany() error {
+	return &InvalidError{fmt.Sprintf("submit: %d operations are in flight in group %s; wait for some before submitting more", maxCells-1, g.cfg.Name)}
+}
+
+// wake lets the worker look, and starts it the first time. mu is held.
+func (g *Group) wake() {
+	if !g.started && !g.closing {
+		g.started = true
+		g.wg.Add(1)
+		go g.worker()
+		return
+	}
+	g.work.Signal()
+}
+
+// worker runs what is queued, in order, on an OS thread of its own.
+func (g *Group) worker() {
+	defer g.wg.Done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		o := g.next()
+		if o == nil && g.closing {
+			return
+		}
+		if o == nil {
+			g.mu.Unlock()
+			g.names.step(-1)
+			g.turn.Store(0)
+			g.mu.Lock()
+			continue
+		}
+		g.mu.Unlock()
+		err := g.perform(o)
+		g.turn.Store(0)
+		g.mu.Lock()
+		g.queued.Add(-1)
+		g.complete(o, err)
+	}
+}
+
+// next waits for an operation and takes the turn for it; nil means that the group is
+// closing, or, in a named group, that there is a round to do. mu is held.
+func (g *Group) next() *op {
+	for {
+		if o := g.handed; o != nil {
+			g.handed = nil
+			return o
+		}
+		if g.closing {
+			return nil
+		}
+		switch {
+		case g.names != nil:
+			if g.names.passed || g.names.ready() && g.turn.CompareAndSwap(0, 1) {
+				return nil
+			}
+		case g.head != nil && g.turn.CompareAndSwap(0, 1):
+			o := g.head
+			g.head = o.next
+			if g.head == nil {
+				g.tail = nil
+			}
+			o.next = nil
+			return o
+		}
+		g.work.Wait()
+	}
+}
+
+// Cancel takes back what t stands for if none of it has begun; it then completes with
+// ErrCancelled. Ranks that have begun it wait until it is submitted again.
+func (g *Group) Cancel(t Ticket) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.cells.find(t)
+	if e == nil || e.left == 0 {
+		return false
+	}
+	var mine []*op
+	for o := g.head; o != nil; o = o.next {
+		if o.cell == e {
+			mine = append(mine, o)
+		}
+	}
+	if g.names != nil {
+		mine = g.names.idleOps(e, mine)
+		if !g.names.whole(mine) {
+			return false
+		}
+	}
+	mine = g.pairs.idleOps(e, mine)
+	if len(mine) != int(e.left) {
+		return false
+	}
+	for _, o := range mine {
+		g.unlink(o)
+		g.complete(o, fmt.Errorf("%s %s: %w", o.Kind, o.Name, ErrCancelled))
+	}
+	return true
+}
+
+// unlink takes o out of whatever holds it. mu is held.
+func (g *Group) unlink(o *op) {
+	if o.pair() {
+		g.pairs.remove(o)
+		return
+	}
+	g.queued.Add(-1)
+	if g.names != nil {
+		g.names.remove(o)
+		return
+	}
+	var before *op
+	for p := g.head; p != nil; before, p = p, p.next {
+		if p != o {
+			continue
+		}
+		if before == nil {
+			g.head = o.next
+		} else {
+			before.next = o.next
+		}
+		if g.tail == o {
+			g.tail = before
+		}
+		return
+	}
+}
