@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"hora/launch"
+)
+
+// agentCommand is the hidden word that makes this program a host's agent. It is looked at before anything else is set
+// up, since every job waits for it.
+const agentCommand = "__agent"
+
+func agent(args []string) int {
+	cfg := launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Getenv: os.Getenv}
+	cfg.Home, _ = os.UserHomeDir()
+	for _, a := range args {
+		switch a {
+		case "--stdin":
+			cfg.Input = os.NewFile(3, "stdin")
+		case "--remote":
+			cfg.Remote = true
+		}
+	}
+	// An agent ends when its launcher does, never by what a terminal sends; caught signals are default ones again in the
+	// workers, ignored ones would not be.
+	caught := make(chan os.Signal, 8)
+	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
+	defer signal.Stop(caught)
+	cfg.Signals = caught
+	if err := launch.Agent(cfg); err != nil {
+		fmt.Fprintln(os.Stderr, "hora agent:", err)
+		return launch.ExitBug
+	}
+	return 0
+}

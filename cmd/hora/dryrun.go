@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"hora/launch"
+)
+
+// dryRun prints what would be started where.
+func (p *program) dryRun(s *launch.Spec) error {
+	rows, err := launch.Preview(*s)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "rank\thost\tlocal\tcores\tcommand")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%d\t%s\t%d of %d\t%s\t%s\n", r.Rank, r.Host, r.LocalRank, r.LocalSize, r.Cores, quote(s.Command))
+	}
+	return w.Flush()
+}
+
+// quote writes a command as a shell would read it.
+func quote(argv []string) string {
+	out := make([]string, len(argv))
+	for i, a := range argv {
+		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$`*?[]{}();&|<>#~!") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		out[i] = a
+	}
+	return strings.Join(out, " ")
+}

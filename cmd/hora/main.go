@@ -1,0 +1,104 @@
+// Command hora starts and inspects distributed training jobs.
+//
+// It owns the command line: flags, environment, standard streams and exit codes; everything else is in the packages it
+// wires together. Each subcommand is a file of its own with one function that returns its *cobra.Command, listed in
+// root. Goroutines: those of the packages it calls, and the runtime's for signals.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"hora/launch"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == agentCommand {
+		os.Exit(agent(os.Args[2:]))
+	}
+	os.Exit(run(context.Background(), os.Args, os.Getenv, stdio{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// stdio is what a subcommand reads from and writes to.
+type stdio struct {
+	in       *os.File
+	out, err io.Writer
+}
+
+// program is what subcommands share.
+type program struct {
+	ctx    context.Context
+	getenv func(string) string
+	stdio
+	code int // what the program exits with when its subcommand returns no error
+}
+
+// usageError is a wrong command line: its exit code is launch.ExitUsage.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// run is the whole program. args[0] is the name it was called by; called horovodrun it is that program.
+func run(ctx context.Context, args []string, getenv func(string) string, io stdio) int {
+	p := &program{ctx: ctx, getenv: getenv, stdio: io}
+	rest := args[1:]
+	if filepath.Base(args[0]) == horovodrunCommand {
+		rest = append([]string{horovodrunCommand}, rest...)
+	}
+	root := p.root()
+	root.SetArgs(rest)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return p.code
+	}
+	fmt.Fprintln(io.err, "hora:", err)
+	var known *launch.Error
+	var usage usageError
+	switch {
+	case errors.As(err, &known):
+		return known.Code
+	case errors.As(err, &usage):
+		return launch.ExitUsage
+	case p.code != 0:
+		return p.code
+	}
+	return 1
+}
+
+// root is the tree of subcommands: one line and one file each.
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "hora",
+		Short: "train one model on many processes and machines",
+		Long: "hora starts a training script on many processes and machines and connects them, whatever framework it is written in.\n\n" +
+			"  hora run -np 2 python train.py     two processes on this machine\n" +
+			"  hora run -np 8 -H a:4,b:4 CMD      four on each of two hosts, over ssh",
+		SilenceUsage: true, SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("there is no subcommand %q: see hora help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+	})
+	root.AddCommand(
+		p.runCommand(),
+		p.horovodrunCommand(),
+		p.demoCommand(),
+		p.benchCommand(),
+		p.versionCommand(),
+	)
+	return root
+}

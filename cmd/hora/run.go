@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hora/event"
+	"hora/internal/secret"
+	"hora/launch"
+)
+
+const horovodrunCommand = "horovodrun"
+
+// options is what the flags of one `hora run` say.
+type options struct {
+	np, min, max, slots, restarts, gpus, sshPort int
+	version, checkBuild, verbose, dryRun         bool
+	untagged, timestamps                         bool
+	hosts, hostfile, sshIdentity, remoteHora     string
+	logDir, secretFile, job, onLoss, discover    string
+	bind                                         launch.Bind
+	start, elasticTimeout                        time.Duration
+	cooldown                                     [2]int
+	interfaces, controllers                      []string
+	env                                          []string // --env
+	extra                                        []string // what flags set for the workers
+	given                                        map[string]bool
+	voids                                        []*flagRow
+	table                                        []flagRow
+	horovod                                      bool // called as horovodrun
+}
+
+func (o *options) workerEnv(name, value string) { o.extra = append(o.extra, name+"="+value) }
+
+func (p *program) runCommand() *cobra.Command {
+	c := p.launcher("run", &options{given: map[string]bool{}})
+	c.Use = "run [flags] [--] COMMAND..."
+	c.Short = "start a command on many processes and hosts"
+	c.Example = "  hora run -np 2 python train.py\n  hora run -np 8 -H server1:4,server2:4 python train.py"
+	return c
+}
+
+func (p *program) horovodrunCommand() *cobra.Command {
+	c := p.launcher(horovodrunCommand, &options{given: map[string]bool{}, horovod: true})
+	c.Use = horovodrunCommand + " [flags] COMMAND..."
+	c.Short = "the same with horovodrun's contract"
+	return c
+}
+
+// launcher is both commands. Its flags are parsed by hand through the table, so that spellings such as -np work.
+func (p *program) launcher(name string, o *options) *cobra.Command {
+	c := &cobra.Command{DisableFlagParsing: true}
+	table := flagTable()
+	o.table = table
+	c.RunE = func(c *cobra.Command, args []string) error {
+		define(c.Flags(), table, o)
+		args, err := normalise(table, args)
+		if err != nil {
+			return usageError{fmt.Errorf("%w: see hora %s --help", err, name)}
+		}
+		if err := c.Flags().Parse(args); err != nil {
+			if strings.Contains(err.Error(), "help requested") {
+				return c.Help()
+			}
+			return usageError{fmt.Errorf("%w: see hora %s --help", err, name)}
+		}
+		return p.launch(c, o, c.Flags().Args())
+	}
+	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		if c.Flags().Lookup("num-proc") == nil {
+			define(c.Flags(), table, o)
+		}
+		fmt.Fprintf(p.out, "%s\n\nusage: hora %s\n", c.Short, c.Use)
+		if c.Example != "" {
+			fmt.Fprintf(p.out, "\n%s\n", c.Example)
+		}
+		fmt.Fprintf(p.out, "\nflags:\n%s", c.Flags().FlagUsages())
+	})
+	return c
+}
+
+func (p *program) launch(c *cobra.Command, o *options, command []string) error {
+	switch {
+	case o.version:
+		fmt.Fprintln(p.out, version())
+		return nil
+	case o.checkBuild:
+		p.checkBuild()
+		return nil
+	}
+	spec, err := p.spec(o, command)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		return p.dryRun(spec)
+	}
+	return p.start(spec, o)
+}
+
+// spec makes a job of the flags.
+func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
+	if err := o.check(command); err != nil {
+		return nil, err
+	}
+	hosts, err := o.hostList()
+	if err != nil {
+		return nil, err
+	}
+	if o.np == 0 {
+		o.np = 1
+		if len(hosts) > 0 {
+			o.np = launch.Slots(hosts)
+		}
+	}
+	s := &launch.Spec{
+		Command: command, NP: o.np, Hosts: hosts, Job: o.job, Bind: o.bind, GPUs: o.gpus, Start: o.start,
+		Min: o.min, Max: o.max, LogDir: o.logDir, Interfaces: o.interfaces, Untagged: o.untagged, Timestamps: o.timestamps,
+		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
+		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
+	}
+	if s.Job == "" {
+		var b [4]byte
+		rand.Read(b[:])
+		s.Job = "job-" + hex.EncodeToString(b[:])
+	}
+	if s.LocalName, err = os.Hostname(); err != nil || o.horovod && len(hosts) == 0 {
+		s.LocalName = "localhost"
+	}
+	if s.Dir, err = os.Getwd(); err != nil {
+		return nil, fmt.Errorf("find the working directory: %w: change to one that exists", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program's file: %w", err)
+	}
+	s.Self, s.Binary = []string{self, agentCommand}, self
+	if o.secretFile != "" {
+		if s.Secret, err = secret.Read(o.secretFile); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 {
+		s.Stdin = p.in // a terminal stays with the launcher: workers are no foreground job of it
+	}
+	return s, nil
+}
+
+// start runs the job and prints its last line.
+func (p *program) start(s *launch.Spec, o *options) error {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	s.Signals = signals
+	s.Events = &event.Sink{}
+	defer s.Events.Add(&reporter{p: p, verbose: o.verbose})()
+	if o.verbose {
+		for _, r := range o.voids {
+			s.Events.Emit(&launch.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.name(), r.void)})
+		}
+	}
+	launch.Adopt()
+	out, err := launch.Run(context.WithoutCancel(p.ctx), *s)
+	launch.Sweep()
+	if err != nil {
+		return err
+	}
+	p.code = out.ExitCode()
+	if p.code != 0 {
+		fmt.Fprintf(p.err, "hora: %s\n", out.String())
+	}
+	return nil
+}
+
+// reporter prints what a job's user should see beside the workers' output.
+type reporter struct {
+	p       *program
+	verbose bool
+}
+
+func (r *reporter) Operation(*event.Operation) {}
+
+func (r *reporter) Event(e event.Event) {
+	switch e.(type) {
+	case *launch.Warning:
+		fmt.Fprintf(r.p.err, "hora: warning: %s\n", e)
+	case *launch.Started, *launch.Exited, *launch.Note:
+		if r.verbose {
+			fmt.Fprintf(r.p.err, "hora: %s\n", e)
+		}
+	}
+}
+
+// check finds flags that contradict each other.
+func (o *options) check(command []string) error {
+	bad := func(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
+	hostSources := 0
+	for _, s := range []string{o.hosts, o.hostfile, o.discover} {
+		if s != "" {
+			hostSources++
+		}
+	}
+	switch {
+	case len(command) == 0:
+		return bad("there is no command to start: write it after the flags, as in hora run -np 2 python train.py")
+	case hostSources > 1:
+		return bad("-H, --hostfile and --discover each say where to run: give one of them")
+	case o.horovod && o.np == 0:
+		return bad("-np is missing: say how many processes to start, as in horovodrun -np 2 %s", strings.Join(command, " "))
+	case len(o.controllers) > 1:
+		return bad("--%s contradict each other: give one of them", strings.Join(o.controllers, " and --"))
+	case o.min > 0 && o.max > 0 && o.min > o.max:
+		return bad("--min-np %d is above --max-np %d: swap them", o.min, o.max)
+	case o.np > 0 && o.min > o.np:
+		return bad("--min-np %d is above -np %d: lower it, or raise -np", o.min, o.np)
+	case o.np > 0 && o.max > 0 && o.max < o.np:
+		return bad("--max-np %d is below -np %d: raise it, or lower -np", o.max, o.np)
+	}
+	return nil
+}
+
+func (o *options) hostList() ([]launch.Host, error) {
+	switch {
+	case o.hosts != "":
+		return launch.ParseHosts(o.hosts)
+	case o.hostfile != "":
+		b, err := os.ReadFile(o.hostfile)
+		if err != nil {
+			var pe *os.PathError
+			if errors.As(err, &pe) {
+				err = pe.Err
+			}
+			return nil, usageError{fmt.Errorf("read hostfile %s: %w: give a file with lines such as \"server1 slots=4\"", o.hostfile, err)}
+		}
+		return launch.ParseHostfile(o.hostfile, string(b))
+	}
+	return nil, nil
+}

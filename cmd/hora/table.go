@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"hora/launch"
+)
+
+// Reasons why flags of horovodrun have nothing to tune here.
+const (
+	noCycle    = "there is no cycle timer: nothing runs when nothing is pending"
+	noMPI      = "no MPI library is used"
+	noLayers   = "the algorithm follows from size, hosts and ranks per host"
+	noTuning   = "the defaults come from a fixed table, so that results are equal from run to run"
+	noSearch   = "interfaces are tested pairwise at each start, which takes milliseconds"
+	oneNCCL    = "NCCL chooses its own channels"
+	alwaysHora = "there is one controller: hora's own"
+)
+
+// flagTable holds all flags of `hora run` and horovodrun.
+func flagTable() []flagRow {
+	t := basicFlags()
+	t = append(t, hostFlags()...)
+	t = append(t, outputFlags()...)
+	t = append(t, elasticFlags()...)
+	t = append(t, tuningFlags()...)
+	return append(t, libraryFlags()...)
+}
+
+func basicFlags() []flagRow {
+	return []flagRow{
+		{spellings: "--num-proc -np --np", arg: "N", help: "number of processes", set: setInt(func(o *options) *int { return &o.np }, 1, 1<<20)},
+		{spellings: "--version -v", help: "print the version", set: setBool(func(o *options) *bool { return &o.version })},
+		{spellings: "--check-build -cb", help: "print what this build can do", set: setBool(func(o *options) *bool { return &o.checkBuild })},
+		{spellings: "--verbose", help: "tell what the launcher does", set: setBool(func(o *options) *bool { return &o.verbose })},
+		{spellings: "--dry-run", help: "print the plan (host, rank, cores, command) and start nothing", set: setBool(func(o *options) *bool { return &o.dryRun })},
+		{spellings: "--config-file", arg: "FILE", help: "read flags from a YAML file; what follows on the command line wins", set: func(o *options, v string) error { return o.readConfig(v) }},
+		{spellings: "--start-timeout", arg: "SECONDS", def: "30", help: "until every host has answered", set: setSeconds(func(o *options) *time.Duration { return &o.start }, "HOROVOD_START_TIMEOUT")},
+		{spellings: "--env", arg: "NAME=VALUE", help: "set a variable for the workers; repeatable", set: func(o *options, v string) error {
+			name, _, ok := strings.Cut(v, "=")
+			if !ok || name == "" {
+				return fmt.Errorf("%q is not NAME=VALUE", v)
+			}
+			o.env = append(o.env, v)
+			return nil
+		}},
+		{spellings: "--bind", arg: "core|none", def: "core", help: "give each worker cores of its own", set: func(o *options, v string) error {
+			switch v {
+			case "core":
+				o.bind = launch.BindCore
+			case "none":
+				o.bind = launch.BindNone
+			default:
+				return fmt.Errorf("%q is neither core nor none", v)
+			}
+			return nil
+		}},
+		{spellings: "--gpus-per-rank", arg: "N", help: "give each rank N devices through CUDA_VISIBLE_DEVICES", set: setInt(func(o *options) *int { return &o.gpus }, 1, 1024)},
+		{spellings: "--secret-file", arg: "FILE", help: "use this secret (mode 0600) instead of a new one", set: setString(func(o *options) *string { return &o.secretFile })},
+		{spellings: "--tls", help: "encrypt what workers on different hosts say to each other", set: switchEnv("HORA_TLS", "1")},
+		{spellings: "--job", arg: "NAME", help: "the job's name in messages", set: setString(func(o *options) *string { return &o.job })},
+		{spellings: "--disable-cache", help: "check hosts anew", def: "false", void: noSearch, set: setNone},
+	}
+}
+
+func hostFlags() []flagRow {
+	return []flagRow{
+		{spellings: "--hosts -H", arg: "h1:4,h2:4", help: "hosts and their slots, filled in order", set: setString(func(o *options) *string { return &o.hosts })},
+		{spellings: "--hostfile -hostfile", arg: "FILE", help: "hosts from a file with lines \"name slots=N\"", set: setString(func(o *options) *string { return &o.hostfile })},
+		{spellings: "--ssh-port -p", arg: "PORT", help: "ssh port of the other hosts", set: setInt(func(o *options) *int { return &o.sshPort }, 1, 65535)},
+		{spellings: "--ssh-identity-file -i", arg: "FILE", help: "ssh key for the other hosts", set: setString(func(o *options) *string { return &o.sshIdentity })},
+		{spellings: "--remote-hora", arg: "PATH", help: "hora's place on the other hosts; without it this one is copied there", set: setString(func(o *options) *string { return &o.remoteHora })},
+		{spellings: "--network-interfaces --network-interface", arg: "NAME[,NAME]", help: "use addresses of these interfaces only; repeatable", set: func(o *options, v string) error {
+			for n := range strings.SplitSeq(v, ",") {
+				if n = strings.TrimSpace(n); n != "" {
+					o.interfaces = append(o.interfaces, n)
+				}
+			}
+			return nil
+		}},
+	}
+}
+
+func outputFlags() []flagRow {
+	return []flagRow{
+		{spellings: "--output-filename --log-dir", arg: "DIR", help: "also write DIR/rank.N/stdout and stderr", set: setString(func(o *options) *string { return &o.logDir })},
+		{spellings: "--tag-output", def: "true", help: "begin each line with [rank]<stream>:", set: func(o *options, v string) error {
+			b, err := strconv.ParseBool(v)
+			o.untagged = !b
+			return err
+		}},
+		{spellings: "--no-tag", help: "pass output on as it is", set: setBool(func(o *options) *bool { return &o.untagged })},
+		{spellings: "--prefix-output-with-timestamp -prefix-timestamp", help: "begin each tagged line with the time", set: setBool(func(o *options) *bool { return &o.timestamps })},
+		{spellings: "--timeline-filename --timeline", arg: "FILE", help: "write a timeline of all operations", set: toEnv("HOROVOD_TIMELINE")},
+		{spellings: "--timeline-mark-cycles", help: "mark agreements in the timeline", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "1")},
+		{spellings: "--log-level", arg: "LEVEL", def: "WARNING", help: "what the workers' library logs: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL", set: func(o *options, v string) error {
+			switch strings.ToUpper(v) {
+			case "TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL":
+				o.workerEnv("HOROVOD_LOG_LEVEL", v)
+				return nil
+			}
+			return fmt.Errorf("%q is none of TRACE, DEBUG, INFO, WARNING, ERROR, FATAL", v)
+		}},
+		{spellings: "--log-without-timestamp --log-hide-timestamp", help: "leave the time out of the library's log", set: switchEnv("HOROVOD_LOG_HIDE_TIME", "1")},
+		{spellings: "--log-with-timestamp", help: "put the time into the library's log", set: switchEnv("HOROVOD_LOG_HIDE_TIME", "0")},
+	}
+}
+
+func elasticFlags() []flagRow {
+	return []flagRow{
+		{spellings: "--min-num-proc --min-np -min-np", arg: "N", def: "-np", help: "go on with no fewer processes", set: setInt(func(o *options) *int { return &o.min }, 1, 1<<20)},
+		{spellings: "--max-num-proc --max-np -max-np", arg: "N", help: "never run more processes", set: setInt(func(o *options) *int { return &o.max }, 1, 1<<20)},
+		{spellings: "--slots-per-host --slots", arg: "N", help: "slots of discovered hosts that name none", set: setInt(func(o *options) *int { return &o.slots }, 1, 1<<16)},
+		{spellings: "--elastic-timeout", arg: "SECONDS", def: "600", help: "how long to wait for enough processes after a change", set: setSeconds(func(o *options) *time.Duration { return &o.elasticTimeout }, "HOROVOD_ELASTIC_TIMEOUT")},
+		{spellings: "--reset-limit --restarts", arg: "N", def: "0", help: "how many losses the job survives", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
+		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", help: "seconds after which a failed host is tried again", set: func(o *options, v string) error {
+			_, err := fmt.Sscanf(v, "%d %d", &o.cooldown[0], &o.cooldown[1])
+			if err != nil || o.cooldown[0] < 1 || o.cooldown[1] > 3600 || o.cooldown[0] > o.cooldown[1] {
+				return fmt.Errorf("%q is not two whole numbers with 1 <= MIN <= MAX <= 3600", v)
+			}
+			return nil
+		}},
+		{spellings: "--on-loss", arg: "continue|replace", help: "survivors go on as fewer, or wait for a replacement", set: func(o *options, v string) error {
+			if v != "continue" && v != "replace" {
+				return fmt.Errorf("%q is neither continue nor replace", v)
+			}
+			o.onLoss = v
+			return nil
+		}},
+		{spellings: "--host-discovery-script --discover", arg: "SCRIPT", help: "a program that prints the hosts at hand as host:slots lines", set: setString(func(o *options) *string { return &o.discover })},
+	}
+}
+
+func tuningFlags() []flagRow {
+	return []flagRow{
+		{spellings: "--fusion-threshold-mb", arg: "MB", def: "128", help: "pack small tensors up to this size", set: numberToEnv("HOROVOD_FUSION_THRESHOLD", 0, 1<<20, 1<<20)},
+		{spellings: "--cycle-time-ms", arg: "MS", def: "1", help: "Horovod's cycle", void: noCycle, set: numberToEnv("HOROVOD_CYCLE_TIME", 0, 1e9, 1)},
+		{spellings: "--cache-capacity", arg: "N", def: "1024", help: "how many names have standing plans; 0 agrees on each operation anew", set: numberToEnv("HOROVOD_CACHE_CAPACITY", 0, 1<<30, 1)},
+		{spellings: "--hierarchical-allreduce", help: "Horovod's layered allreduce", void: noLayers, set: switchEnv("HOROVOD_HIERARCHICAL_ALLREDUCE", "1")},
+		{spellings: "--no-hierarchical-allreduce", help: "not that", void: noLayers, set: switchEnv("HOROVOD_HIERARCHICAL_ALLREDUCE", "0")},
+		{spellings: "--hierarchical-allgather", help: "Horovod's layered allgather", void: noLayers, set: switchEnv("HOROVOD_HIERARCHICAL_ALLGATHER", "1")},
+		{spellings: "--no-hierarchical-allgather", help: "not that", void: noLayers, set: switchEnv("HOROVOD_HIERARCHICAL_ALLGATHER", "0")},
+		{spellings: "--torus-allreduce", help: "Horovod's torus allreduce", void: noLayers, set: switchEnv("HOROVOD_TORUS_ALLREDUCE", "1")},
+		{spellings: "--no-torus-allreduce", help: "not that", void: noLayers, set: switchEnv("HOROVOD_TORUS_ALLREDUCE", "0")},
+		{spellings: "--autotune", help: "Horovod's search for settings", void: noTuning, set: switchEnv("HOROVOD_AUTOTUNE", "1")},
+		{spellings: "--no-autotune", help: "not that", void: noTuning, set: switchEnv("HOROVOD_AUTOTUNE", "0")},
+		{spellings: "--autotune-log-file", arg: "FILE", help: "its log", void: noTuning, set: toEnv("HOROVOD_AUTOTUNE_LOG")},
+		{spellings: "--autotune-warmup-samples", arg: "N", def: "3", help: "its samples to throw away", void: noTuning, set: numberToEnv("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", 0, 1<<30, 1)},
+		{spellings: "--autotune-steps-per-sample", arg: "N", def: "10", help: "its steps per sample", void: noTuning, set: numberToEnv("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", 1, 1<<30, 1)},
+		{spellings: "--autotune-bayes-opt-max-samples", arg: "N", def: "20", help: "its largest number of samples", void: noTuning, set: numberToEnv("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", 1, 1<<30, 1)},
+		{spellings: "--autotune-gaussian-process-noise", arg: "F", def: "0.8", help: "its noise", void: noTuning, set: numberToEnv("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", 0, 1, 1)},
+		{spellings: "--no-stall-check", help: "do not warn of ranks that wait", set: switchEnv("HOROVOD_STALL_CHECK_DISABLE", "1")},
+		{spellings: "--stall-check", help: "warn of ranks that wait (the default)", set: switchEnv("HOROVOD_STALL_CHECK_DISABLE", "0")},
+		{spellings: "--stall-check-warning-time-seconds", arg: "S", def: "60", help: "warn after this time", set: numberToEnv("HOROVOD_STALL_CHECK_TIME_SECONDS", 0, 1e9, 1)},
+		{spellings: "--stall-check-shutdown-time-seconds", arg: "S", def: "0", help: "end the job after this time; 0 is never", set: numberToEnv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, 1e9, 1)},
+	}
+}
+
+func libraryFlags() []flagRow {
+	return []flagRow{
+		{spellings: "--mpi-threads-disable", help: "MPI without threads", void: noMPI, set: switchEnv("HOROVOD_MPI_THREADS_DISABLE", "1")},
+		{spellings: "--no-mpi-threads-disable", help: "MPI with threads", void: noMPI, set: switchEnv("HOROVOD_MPI_THREADS_DISABLE", "0")},
+		{spellings: "--mpi-args", arg: "ARGS", help: "further arguments of mpirun", void: noMPI, set: setNone},
+		{spellings: "--tcp", help: "TCP for MPI", void: noMPI, set: setNone},
+		{spellings: "--binding-args", arg: "ARGS", help: "how mpirun binds processes; see --bind", void: noMPI, set: setNone},
+		{spellings: "--num-nccl-streams", arg: "N", def: "1", help: "NCCL streams", void: oneNCCL, set: numberToEnv("HOROVOD_NUM_NCCL_STREAMS", 1, 1024, 1)},
+		{spellings: "--thread-affinity", arg: "CPU", help: "where Horovod's thread runs", void: "operations run on the caller's thread", set: toEnv("HOROVOD_THREAD_AFFINITY")},
+		{spellings: "--gloo-timeout-seconds", arg: "S", def: "30", help: "how long workers wait for each other at the start", set: numberToEnv("HOROVOD_GLOO_TIMEOUT_SECONDS", 1, 1e9, 1)},
+		{spellings: "--gloo", help: "Horovod's Gloo controller", void: alwaysHora, set: setController("gloo")},
+		{spellings: "--mpi", help: "Horovod's MPI controller", void: alwaysHora, set: setController("mpi")},
+		{spellings: "--jsrun", help: "Horovod's jsrun launcher", void: alwaysHora, set: setController("jsrun")},
+	}
+}
+
+func setController(name string) func(*options, string) error {
+	return func(o *options, v string) error {
+		if v == "true" {
+			o.controllers = append(o.controllers, name)
+		}
+		return nil
+	}
+}
+
+// setSeconds keeps a time, and hands it to the workers.
+func setSeconds(field func(*options) *time.Duration, env string) func(*options, string) error {
+	return func(o *options, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || f <= 0 || f > 1e9 {
+			return fmt.Errorf("%q is not a number of seconds above 0", v)
+		}
+		*field(o) = time.Duration(f * float64(time.Second))
+		o.workerEnv(env, v)
+		return nil
+	}
+}

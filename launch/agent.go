@@ -1,0 +1,522 @@
+package launch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hora/internal/secret"
+	"hora/internal/wire"
+)
+
+// exitWait is how long an exited worker's pipes may stay open (a grandchild holds them) before its exit is reported.
+const exitWait = 100 * time.Millisecond
+
+// AgentConfig is what an agent needs of its process.
+type AgentConfig struct {
+	In      io.Reader // from the launcher; its end ends the workers
+	Out     io.Writer // to the launcher
+	Input   *os.File  // rank 0's standard input, when it was handed down; may be nil
+	Temp    string    // where the secret's directory is made
+	Home    string    // where workers start when the job's directory is not there
+	Getenv  func(string) string
+	Sys     string // a sysfs; "" means /sys
+	Cgroup  string // this process's cgroup directory; "" finds it
+	Grace   time.Duration
+	Remote  bool             // say hello with this host's addresses first
+	Signals <-chan os.Signal // those that ask the agent itself to end; others are swallowed
+}
+
+// agent owns the workers of one host. All fields belong to the goroutine of Agent.
+type agent struct {
+	cfg      AgentConfig
+	out      *pipeWriter
+	forker   *forker
+	events   chan any
+	procs    map[int]*proc // by pid
+	live     int           // workers that have not been reported as ended
+	reaping  bool
+	again    bool // something was forked since the reaper began
+	childish bool // some child is left
+	plan     *plan
+	secret   string // hex
+	dir      string // of the secret's file
+	stopping bool
+	orphaned bool             // the launcher is gone
+	deadline <-chan time.Time // when KILL follows TERM
+	due      time.Time
+	swept    bool     // what workers left behind has been asked to end
+	input    *os.File // rank 0's standard input, written by us
+	oom      oomCounter
+}
+
+// proc is one worker.
+type proc struct {
+	rank, pid int
+	pipes     int // open output pipes
+	exited    bool
+	status    syscall.WaitStatus
+	timer     *time.Timer
+}
+
+type command struct {
+	kind uint8
+	body []byte
+}
+type hungUp struct{ err error }
+type reaped struct {
+	pid    int
+	status syscall.WaitStatus
+}
+type childless struct{}
+type pipeEnd struct{ p *proc }
+type overdue struct{ p *proc }
+
+// Agent runs one host's part of a job until nothing of it is left or, when the launcher is gone, until it has ended
+// everything it started. It returns an error only when it could not do that.
+func Agent(cfg AgentConfig) error {
+	if cfg.Grace <= 0 {
+		cfg.Grace = 5 * time.Second
+	}
+	if cfg.Sys == "" {
+		cfg.Sys = "/sys"
+	}
+	a := &agent{cfg: cfg, out: newPipeWriter(cfg.Out, nil), events: make(chan any, 64), procs: map[int]*proc{}}
+	if err := adopt(); err != nil {
+		a.warn("grandchildren that detach cannot be followed on this host: %v", err)
+	}
+	a.forker = newForker()
+	defer a.forker.close()
+	stop := make(chan struct{})
+	defer close(stop)
+	go a.listen(stop)
+	a.own()
+	a.forget()
+	a.out.send(sayDone, nil)
+	return a.out.close()
+}
+
+// listen passes the launcher's messages on. It ends with the process's input, so nobody waits for it.
+func (a *agent) listen(stop chan struct{}) {
+	post := func(e any) bool {
+		select {
+		case a.events <- e:
+			return true
+		case <-stop:
+			return false
+		}
+	}
+	for {
+		kind, body, err := wire.ReadMessage(a.cfg.In, nil, agentLimit)
+		if err != nil {
+			post(hungUp{err})
+			return
+		}
+		if !post(command{kind, body}) {
+			return
+		}
+	}
+}
+
+// own runs until the job's end on this host.
+func (a *agent) own() {
+	for {
+		select {
+		case e := <-a.events:
+			switch e := e.(type) {
+			case command:
+				a.obey(e)
+			case hungUp:
+				a.orphaned = true
+				a.stop(a.cfg.Grace)
+			case reaped:
+				a.reaped(e)
+			case childless:
+				a.reaping = false
+				if a.again {
+					a.reap()
+				} else {
+					a.childish = false
+				}
+			case pipeEnd:
+				e.p.pipes--
+				a.report(e.p)
+			case overdue:
+				e.p.pipes = 0
+				a.report(e.p)
+			}
+		case sig := <-a.cfg.Signals:
+			if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGQUIT {
+				a.stop(a.cfg.Grace)
+			}
+		case <-a.deadline:
+			killTree(os.Getpid(), syscall.SIGKILL)
+			a.deadline = time.After(20 * time.Millisecond) // until no child is left: some may have been forked meanwhile
+		}
+		if a.finished() {
+			return
+		}
+	}
+}
+
+// finished says whether nothing is left; it ends what workers have left behind.
+func (a *agent) finished() bool {
+	if a.live > 0 || a.plan == nil && !a.orphaned && !a.stopping {
+		return false
+	}
+	if a.childish && !a.swept {
+		a.swept = true
+		a.stop(exitWait)
+	}
+	return !a.childish
+}
+
+func (a *agent) obey(c command) {
+	d := wire.NewDecoder(c.body)
+	switch c.kind {
+	case cmdSecret:
+		a.secret = string(c.body)
+	case cmdPlan:
+		var p plan
+		if err := json.Unmarshal(c.body, &p); err != nil {
+			a.fail(-1, ExitBug, fmt.Sprintf("read plan: %v", err))
+			return
+		}
+		a.plan = &p
+		a.start()
+	case cmdSignal:
+		rank, sig := d.Int(-1, 1<<30), syscall.Signal(d.Int(1, 64))
+		if d.Done() == nil {
+			a.signal(rank, sig)
+		}
+	case cmdStop:
+		ms := d.Int(0, 1<<30)
+		if d.Done() == nil {
+			a.stop(time.Duration(ms) * time.Millisecond)
+		}
+	case cmdWindDown:
+		ms := d.Int(0, 1<<30)
+		if d.Done() == nil {
+			a.limit(time.Duration(ms) * time.Millisecond)
+		}
+	case cmdPing:
+		a.out.send(sayPong, nil)
+	case cmdInput:
+		if a.input == nil {
+			return
+		}
+		if len(c.body) == 0 {
+			a.input.Close()
+			a.input = nil
+			return
+		}
+		a.input.SetWriteDeadline(time.Now().Add(time.Second)) // who does not read its input shall not stop the agent
+		a.input.Write(c.body)
+	case cmdProbe:
+		var addrs []string
+		if json.Unmarshal(c.body, &addrs) == nil {
+			go func() { a.out.sendJSON(sayProbed, reachable(addrs, time.Second)) }()
+		}
+	}
+}
+
+// reachable says which of addrs accept a connection, asked all at once.
+func reachable(addrs []string, limit time.Duration) []bool {
+	ok := make([]bool, len(addrs))
+	done := make(chan struct{}, len(addrs))
+	for i, a := range addrs {
+		go func() {
+			if c, err := net.DialTimeout("tcp", a, limit); err == nil {
+				ok[i] = true
+				c.Close()
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range addrs {
+		<-done
+	}
+	return ok
+}
+
+// start forks the plan's workers.
+func (a *agent) start() {
+	p := a.plan
+	if err := a.keepSecret(); err != nil {
+		a.fail(-1, ExitSystem, err.Error())
+		return
+	}
+	dir := p.Dir
+	if st, err := os.Stat(dir); dir != "" && (err != nil || !st.IsDir()) {
+		a.warn("directory %s is not on %s: workers start in %s", dir, p.Host, a.cfg.Home)
+		dir = a.cfg.Home
+	}
+	shares, crowded := Shares(Cores(a.cfg.Sys, allowedCPUs()), p.Total, p.Bind)
+	if crowded && p.Bind == BindCore && p.First == 0 {
+		a.warn("%s has fewer hardware threads than its %d ranks: they share all of them and run slower", p.Host, p.Total)
+	}
+	shares = shares[p.First:]
+	a.oom = openOOM(a.cfg.Cgroup)
+	for i, w := range p.Workers {
+		env := merge(p.Environ, w.Env)
+		if a.dir != "" {
+			env = merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
+		}
+		env = unset(env, "OMP_NUM_THREADS", strconv.Itoa(shares[i].Cores))
+		env = unset(env, "PYTHONUNBUFFERED", "1")
+		env = merge(env, []string{"PWD=" + dir})
+		path, err := look(p.Command[0], dir, env)
+		if err == nil {
+			err = a.fork(w.Rank, path, p.Command, dir, env, shares[i].CPUs)
+		}
+		if err != nil {
+			a.refuse(w.Rank, p, err)
+			return
+		}
+	}
+}
+
+// refuse reports a worker that could not be started.
+func (a *agent) refuse(rank int, p *plan, err error) {
+	cmd := p.Command[0]
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		a.fail(rank, ExitNotFound, fmt.Sprintf("start %s on %s: there is no such command: install it there, or give its full path", cmd, p.Host))
+	case errors.Is(err, fs.ErrPermission):
+		a.fail(rank, ExitNotRunnable, fmt.Sprintf("start %s on %s: it is not executable: run chmod +x on it, or put its interpreter before it", cmd, p.Host))
+	case errors.Is(err, syscall.ENOEXEC):
+		a.fail(rank, ExitNotRunnable, fmt.Sprintf("start %s on %s: it is no program for this machine and has no #! line: put its interpreter before it, or use a build for this machine", cmd, p.Host))
+	default:
+		a.fail(rank, ExitSystem, fmt.Sprintf("start %s on %s: %v", cmd, p.Host, err))
+	}
+}
+
+// fail reports what keeps this host from doing its part; the launcher then stops the job.
+func (a *agent) fail(rank, code int, text string) {
+	b := wire.AppendI64(nil, int64(rank))
+	b = wire.AppendI64(b, int64(code))
+	a.out.send(sayFailed, wire.AppendString(b, text))
+	a.stop(exitWait)
+}
+
+func (a *agent) warn(format string, v ...any) { a.out.send(sayWarning, fmt.Appendf(nil, format, v...)) }
+
+// fork starts one worker with pipes for its output.
+func (a *agent) fork(rank int, path string, argv []string, dir string, env []string, cpus []int) error {
+	var in *os.File
+	var ours *os.File
+	var err error
+	switch {
+	case rank == 0 && a.cfg.Input != nil:
+		in = a.cfg.Input
+	case rank == 0 && a.plan.Input:
+		if in, ours, err = os.Pipe(); err != nil {
+			return err
+		}
+		defer in.Close()
+	default:
+		if in, err = os.Open(os.DevNull); err != nil {
+			return err
+		}
+		defer in.Close()
+	}
+	or, ow, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ow.Close()
+	er, ew, err := os.Pipe()
+	if err != nil {
+		or.Close()
+		return err
+	}
+	defer ew.Close()
+	pid, err := a.forker.fork(path, argv, dir, env, [3]uintptr{in.Fd(), ow.Fd(), ew.Fd()}, cpus)
+	if err != nil {
+		or.Close()
+		er.Close()
+		if ours != nil {
+			ours.Close()
+		}
+		return err
+	}
+	if ours != nil {
+		a.input = ours
+	}
+	p := &proc{rank: rank, pid: pid, pipes: 2}
+	a.procs[pid] = p
+	a.live++
+	a.childish = true
+	a.reap()
+	go a.forward(p, or, 0)
+	go a.forward(p, er, 1)
+	a.out.send(sayStarted, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(pid)))
+	return nil
+}
+
+// forward passes one pipe on until its last writer has closed it.
+func (a *agent) forward(p *proc, r *os.File, stream uint8) {
+	defer r.Close()
+	buf := make([]byte, chunk)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			a.out.output(p.rank, stream, buf[:n])
+		}
+		if err != nil {
+			a.events <- pipeEnd{p}
+			return
+		}
+	}
+}
+
+// reap collects ended children until there are none.
+func (a *agent) reap() {
+	if a.reaping {
+		a.again = true
+		return
+	}
+	a.reaping, a.again = true, false
+	go func() {
+		for {
+			var st syscall.WaitStatus
+			pid, err := syscall.Wait4(-1, &st, 0, nil)
+			switch {
+			case err == syscall.EINTR:
+			case err != nil:
+				a.events <- childless{}
+				return
+			default:
+				a.events <- reaped{pid, st}
+			}
+		}
+	}()
+}
+
+func (a *agent) reaped(e reaped) {
+	p := a.procs[e.pid]
+	if p == nil || p.exited {
+		return // an adopted grandchild
+	}
+	p.exited, p.status = true, e.status
+	p.timer = time.AfterFunc(exitWait, func() { a.events <- overdue{p} })
+	a.report(p)
+}
+
+// report tells of a worker's end once its output is through.
+func (a *agent) report(p *proc) {
+	if !p.exited || p.pipes > 0 || a.procs[p.pid] != p {
+		return
+	}
+	p.timer.Stop()
+	delete(a.procs, p.pid)
+	a.live--
+	code, sig, oom := p.status.ExitStatus(), 0, false
+	if p.status.Signaled() {
+		code, sig = 0, int(p.status.Signal())
+		oom = p.status.Signal() == syscall.SIGKILL && a.oom.grew()
+	}
+	b := wire.AppendI64(nil, int64(p.rank))
+	b = wire.AppendI64(b, int64(code))
+	b = wire.AppendI64(b, int64(sig))
+	a.out.send(sayExited, wire.AppendBool(b, oom))
+}
+
+func (a *agent) signal(rank int, sig syscall.Signal) {
+	for _, p := range a.procs {
+		if (rank < 0 || p.rank == rank) && !p.exited {
+			syscall.Kill(-p.pid, sig)
+		}
+	}
+}
+
+// stop asks the whole tree to end, and ends it after grace.
+func (a *agent) stop(grace time.Duration) {
+	killTree(os.Getpid(), syscall.SIGTERM)
+	killTree(os.Getpid(), syscall.SIGCONT)
+	a.limit(grace)
+}
+
+// limit ends the whole tree after grace, or sooner when that was said before.
+func (a *agent) limit(grace time.Duration) {
+	due := time.Now().Add(grace)
+	if a.stopping && a.due.Before(due) {
+		return
+	}
+	a.stopping, a.due = true, due
+	a.deadline = time.After(grace)
+}
+
+// keepSecret writes the job's secret where the workers of this host read it.
+func (a *agent) keepSecret() error {
+	if a.secret == "" {
+		return nil
+	}
+	s, err := secret.Parse([]byte(a.secret))
+	if err != nil {
+		return err
+	}
+	a.dir, err = os.MkdirTemp(a.cfg.Temp, "hora-")
+	if err != nil {
+		return fmt.Errorf("make the secret's directory: %w; set TMPDIR to a directory with room", err)
+	}
+	return s.WriteFile(filepath.Join(a.dir, "secret"))
+}
+
+func (a *agent) forget() {
+	if a.dir != "" {
+		os.RemoveAll(a.dir)
+	}
+}
+
+// look finds a program as a shell would, with the worker's PATH and directory.
+func look(name, dir string, env []string) (string, error) {
+	if strings.ContainsRune(name, '/') {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return path, runnable(path)
+	}
+	var denied error
+	for _, d := range filepath.SplitList(lookup(env, "PATH")) {
+		if d == "" {
+			d = "."
+		}
+		path := filepath.Join(d, name)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		switch err := runnable(path); {
+		case err == nil:
+			return path, nil
+		case errors.Is(err, fs.ErrPermission):
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", exec.ErrNotFound
+}
+
+func runnable(path string) error {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case st.IsDir() || st.Mode()&0o111 == 0:
+		return fs.ErrPermission
+	}
+	return nil
+}

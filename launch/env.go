@@ -1,0 +1,121 @@
+package launch
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// lookup finds a variable; the last one of a name counts.
+func lookup(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// merge puts over's variables over env's; neither slice is changed.
+func merge(env, over []string) []string {
+	names := make(map[string]bool, len(over))
+	for _, kv := range over {
+		k, _, _ := strings.Cut(kv, "=")
+		names[k] = true
+	}
+	out := make([]string, 0, len(env)+len(over))
+	for _, kv := range env {
+		if k, _, _ := strings.Cut(kv, "="); !names[k] {
+			out = append(out, kv)
+		}
+	}
+	return append(out, over...)
+}
+
+// unset adds a variable that is not there, or is empty.
+func unset(env []string, name, value string) []string {
+	if lookup(env, name) != "" {
+		return env
+	}
+	return merge(env, []string{name + "=" + value})
+}
+
+// Inherited is the part of the launcher's environment that workers get: all but shell functions, what names another
+// directory or another launcher's store, secrets, and, on other hosts, which devices are visible here.
+func Inherited(environ []string, local bool) []string {
+	out := make([]string, 0, len(environ))
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		switch {
+		case strings.HasPrefix(name, "BASH_FUNC_"), name == "OLDPWD", name == "TORCHELASTIC_USE_AGENT_STORE",
+			name == "_HOROVOD_SECRET_KEY", name == "HORA_SECRET_FILE", name == "HORA_SECRET", name == "HORA_HOST_ID" && !local:
+		case !local && strings.HasSuffix(name, "CUDA_VISIBLE_DEVICES"):
+		default:
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// place is what the environment of one worker is made of.
+type place struct {
+	seat       Seat
+	size       int
+	host, job  string
+	epoch      uint64
+	addr       string // of the coordinator, "host:port"
+	masterHost string
+	masterPort int
+	elastic    bool
+	interfaces []string
+	gpus       int
+}
+
+// variables are what the launcher sets for one worker: ours, Horovod's and those of torch.distributed.
+func (p *place) variables() []string {
+	host, port := p.addr, ""
+	if i := strings.LastIndexByte(p.addr, ':'); i >= 0 {
+		host, port = strings.Trim(p.addr[:i], "[]"), p.addr[i+1:]
+	}
+	var out []string
+	set := func(name, value string) { out = append(out, name+"="+value) }
+	num := func(name string, v int) { set(name, strconv.Itoa(v)) }
+	for _, prefix := range [...]string{"HORA_", "HOROVOD_"} {
+		num(prefix+"RANK", p.seat.Rank)
+		num(prefix+"SIZE", p.size)
+		num(prefix+"LOCAL_RANK", p.seat.LocalRank)
+		num(prefix+"LOCAL_SIZE", p.seat.LocalSize)
+		num(prefix+"CROSS_RANK", p.seat.CrossRank)
+		num(prefix+"CROSS_SIZE", p.seat.CrossSize)
+	}
+	set("HORA_HOST", p.host)
+	set("HORA_JOB", p.job)
+	set("HORA_EPOCH", strconv.FormatUint(p.epoch, 10))
+	set("HORA_ADDR", p.addr)
+	set("HOROVOD_HOSTNAME", p.host)
+	set("HOROVOD_GLOO_RENDEZVOUS_ADDR", host)
+	set("HOROVOD_GLOO_RENDEZVOUS_PORT", port)
+	set("HOROVOD_CONTROLLER", "gloo")
+	set("HOROVOD_CPU_OPERATIONS", "gloo")
+	if len(p.interfaces) > 0 {
+		set("HOROVOD_GLOO_IFACE", p.interfaces[0])
+		set("NCCL_SOCKET_IFNAME", strings.Join(p.interfaces, ","))
+	}
+	if p.elastic {
+		set("HOROVOD_ELASTIC", "1")
+	}
+	num("RANK", p.seat.Rank)
+	num("WORLD_SIZE", p.size)
+	num("LOCAL_RANK", p.seat.LocalRank)
+	num("LOCAL_WORLD_SIZE", p.seat.LocalSize)
+	set("MASTER_ADDR", p.masterHost)
+	num("MASTER_PORT", p.masterPort)
+	if p.gpus > 0 {
+		ids := make([]string, p.gpus)
+		for i := range ids {
+			ids[i] = strconv.Itoa(p.seat.LocalRank*p.gpus + i)
+		}
+		set("CUDA_VISIBLE_DEVICES", strings.Join(ids, ","))
+	}
+	return out
+}

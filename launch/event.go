@@ -1,0 +1,33 @@
+package launch
+
+import "fmt"
+
+// Started says that a worker's process runs.
+type Started struct {
+	Rank int
+	Host string
+	Pid  int
+}
+
+func (e *Started) String() string {
+	return fmt.Sprintf("rank %d started on %s as pid %d", e.Rank, e.Host, e.Pid)
+}
+
+// Exited says that a worker's process has ended.
+type Exited struct {
+	Rank  int
+	Host  string
+	Cause string
+}
+
+func (e *Exited) String() string { return fmt.Sprintf("rank %d on %s: %s", e.Rank, e.Host, e.Cause) }
+
+// Warning is what somebody should know although the job goes on.
+type Warning struct{ Host, Text string }
+
+func (e *Warning) String() string { return e.Text }
+
+// Note tells what the launcher does, for --verbose.
+type Note struct{ Text string }
+
+func (e *Note) String() string { return e.Text }

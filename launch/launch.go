@@ -1,0 +1,109 @@
+// Package launch turns hosts and slots into processes: it places ranks, starts an agent per host and the coordinator,
+// hands every worker its environment, carries output and signals, and reports how the job ended.
+//
+// It never reads the environment or flags itself, never ends its own process, and takes no part in what workers say to
+// each other. On each host an agent (a process of its own, [Agent]) is the parent of the workers and ends their whole
+// tree when the launcher is gone.
+//
+// Goroutines: Run has one that owns the job, one reader per agent, and what rendezvous.Serve runs; an agent has one
+// that owns its workers, one on a locked thread that forks, one that reaps, one writer, and two readers per worker.
+// All are joined before Run or Agent returns.
+package launch
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"hora/elastic"
+	"hora/event"
+	"hora/internal/secret"
+)
+
+// Bind says to which cores a worker is bound.
+type Bind uint8
+
+// The ways to bind.
+const (
+	BindCore Bind = iota // an equal share of the host's cores each, in NUMA order
+	BindNone
+)
+
+// Host is a machine with room for workers.
+type Host struct {
+	Name  string
+	Slots int
+}
+
+// SSH says how other hosts are reached.
+type SSH struct {
+	Program    string // "" means "ssh"
+	Port       int    // 0 leaves it to ssh's configuration
+	Identity   string // a key file; "" leaves it to ssh's configuration and agent
+	Strict     bool   // false accepts keys of hosts never seen before; a changed key is an error always
+	RemoteHora string // the program's path on other hosts; "" copies this one into their cache
+}
+
+// Spec is one job. Command and NP are required; the zero value of the rest works.
+type Spec struct {
+	Command []string
+	NP      int
+	Hosts   []Host // empty: this host
+	Dir     string // where workers start; a host that lacks it uses the home directory
+
+	Environ []string // the environment that workers inherit
+	Env     []string // NAME=VALUE, added to or over Environ and over what the launcher sets
+
+	Job     string
+	Secret  secret.Secret // zero makes one
+	Bind    Bind
+	GPUs    int           // devices per rank; 0 leaves CUDA_VISIBLE_DEVICES as it is
+	Grace   time.Duration // between TERM and KILL; 0 means 5 s
+	Start   time.Duration // until every host has answered; 0 means 30 s
+	Silence time.Duration // a silent worker or host counts as lost; 0 means 10 s
+
+	OnLoss     elastic.Policy
+	Min, Max   int
+	LogDir     string   // rank.N/stdout and stderr are written under it
+	Interfaces []string // only addresses of these network interfaces are used
+	Self       []string // argv of an agent on this host
+	SSH        SSH
+	Binary     string // path of the program to copy to other hosts; "" means Self[0]
+	Untagged   bool   // no "[rank]<stdout>:" before lines
+	Timestamps bool   // the time before each tagged line
+	Elastic    bool   // workers are told so (HOROVOD_ELASTIC)
+	Stdin      *os.File
+	Stdout     io.Writer
+	Stderr     io.Writer
+	Signals    <-chan os.Signal
+	Events     *event.Sink
+	LocalName  string                 // this host's name in messages and HORA_HOST
+	IsLocal    func(name string) bool // which names mean this machine; nil knows localhost and LocalName
+}
+
+func (s *Spec) defaults() {
+	if s.Grace <= 0 {
+		s.Grace = 5 * time.Second
+	}
+	if s.Start <= 0 {
+		s.Start = 30 * time.Second
+	}
+	if s.Silence <= 0 {
+		s.Silence = 10 * time.Second
+	}
+	if s.Secret.IsZero() {
+		s.Secret = secret.New()
+	}
+	if s.Stdout == nil {
+		s.Stdout = io.Discard
+	}
+	if s.Stderr == nil {
+		s.Stderr = io.Discard
+	}
+	if s.LocalName == "" {
+		s.LocalName = "localhost"
+	}
+	if len(s.Hosts) == 0 {
+		s.Hosts = []Host{{Name: s.LocalName, Slots: s.NP}}
+	}
+}

@@ -1,0 +1,200 @@
+package launch
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// maxLine is the longest line that is kept whole; a longer one is broken between characters.
+const maxLine = 16 << 20
+
+// progressEvery is how often a line that is redrawn with \r is shown.
+const progressEvery = time.Second
+
+// lineWriter makes whole lines of one stream of one rank and writes each, with its tag, in a single Write, so that ranks
+// never mix within a line. Text redrawn with \r (a progress bar) becomes at most one line a second, and its last
+// state always one. Bytes that are no UTF-8 become U+FFFD.
+type lineWriter struct {
+	w     io.Writer // shared by all ranks; guarded by mu
+	mu    *sync.Mutex
+	tag   string
+	stamp bool
+	now   func() time.Time
+
+	part   []byte // the unfinished line
+	redraw bool   // part ended in \r: the next byte decides whether that was a line end
+	shown  time.Time
+	out    []byte // scratch
+}
+
+// write takes a chunk of output.
+func (l *lineWriter) write(p []byte) error {
+	l.out = l.out[:0]
+	for len(p) > 0 {
+		if l.redraw {
+			l.redraw = false
+			if p[0] == '\n' {
+				p = p[1:]
+				l.emit()
+				continue
+			}
+			l.drawn()
+		}
+		i := bytes.IndexAny(p, "\r\n")
+		if i < 0 {
+			l.keep(p)
+			break
+		}
+		l.keep(p[:i])
+		if p[i] == '\n' {
+			l.emit()
+		} else {
+			l.redraw = true
+		}
+		p = p[i+1:]
+	}
+	return l.flush()
+}
+
+// end writes what is left without a line end.
+func (l *lineWriter) end() error {
+	l.out = l.out[:0]
+	l.redraw = false
+	if len(l.part) > 0 {
+		l.emit()
+	}
+	return l.flush()
+}
+
+func (l *lineWriter) keep(p []byte) {
+	for len(l.part)+len(p) > maxLine {
+		n := maxLine - len(l.part)
+		l.part = append(l.part, p[:n]...)
+		p = p[n:]
+		rest := cut(l.part)
+		carry := append([]byte(nil), l.part[rest:]...)
+		l.part = l.part[:rest]
+		l.emit()
+		l.part = append(l.part, carry...)
+	}
+	l.part = append(l.part, p...)
+}
+
+// cut finds the last place in b that does not divide a character.
+func cut(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
+		if utf8.RuneStart(b[i]) {
+			if utf8.FullRune(b[i:]) {
+				return len(b)
+			}
+			return i
+		}
+	}
+	return len(b)
+}
+
+// drawn shows a redrawn line unless one was shown a moment ago.
+func (l *lineWriter) drawn() {
+	if len(bytes.TrimSpace(l.part)) == 0 {
+		l.part = l.part[:0]
+		return
+	}
+	if now := l.now(); now.Sub(l.shown) >= progressEvery {
+		l.shown = now
+		l.emit()
+		return
+	}
+	l.part = l.part[:0]
+}
+
+func (l *lineWriter) emit() {
+	if l.stamp {
+		l.out = l.now().AppendFormat(l.out, time.ANSIC)
+	}
+	l.out = append(l.out, l.tag...)
+	if utf8.Valid(l.part) {
+		l.out = append(l.out, l.part...)
+	} else {
+		l.out = append(l.out, bytes.ToValidUTF8(l.part, []byte("\uFFFD"))...)
+	}
+	l.out = append(l.out, '\n')
+	l.part = l.part[:0]
+	if cap(l.part) > 1<<20 {
+		l.part = nil
+	}
+}
+
+func (l *lineWriter) flush() error {
+	if len(l.out) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	_, err := l.w.Write(l.out)
+	l.mu.Unlock()
+	if cap(l.out) > 1<<20 {
+		l.out = nil
+	}
+	return err
+}
+
+// tailer keeps the end of a stream, for the line that tells why a worker failed.
+type tailer struct{ b []byte }
+
+const tailBytes = 16 << 10
+
+func (t *tailer) write(p []byte) {
+	if len(p) >= tailBytes {
+		t.b = append(t.b[:0], p[len(p)-tailBytes:]...)
+		return
+	}
+	if len(t.b)+len(p) > 2*tailBytes {
+		t.b = append(t.b[:0], t.b[len(t.b)-tailBytes:]...)
+	}
+	t.b = append(t.b, p...)
+}
+
+// LastException finds the line of a program's standard error that says why it failed: the exception of the last Python
+// traceback, a Go panic, or else the last line.
+func LastException(stderr []byte) string {
+	var last, exception, panicked string
+	traced := false
+	for line := range bytes.SplitSeq(stderr, []byte("\n")) {
+		line = bytes.TrimRight(line, "\r \t")
+		if i := bytes.LastIndexByte(line, '\r'); i >= 0 {
+			line = line[i+1:]
+		}
+		if len(line) == 0 {
+			continue
+		}
+		text := string(bytes.ToValidUTF8(line, []byte("\uFFFD")))
+		indented := line[0] == ' ' || line[0] == '\t'
+		switch {
+		case bytes.HasPrefix(line, []byte("Traceback (most recent call last)")):
+			traced, exception = true, ""
+		case traced && !indented:
+			exception, traced = text, false
+		case bytes.HasPrefix(line, []byte("panic: ")), bytes.HasPrefix(line, []byte("fatal error: ")):
+			panicked = text
+		}
+		if !indented {
+			last = text
+		}
+	}
+	for _, s := range [...]string{exception, panicked, last} {
+		if s != "" {
+			return shorten(s)
+		}
+	}
+	return ""
+}
+
+func shorten(s string) string {
+	const limit = 500
+	if len(s) <= limit {
+		return s
+	}
+	return string(bytes.ToValidUTF8([]byte(s[:limit]), nil)) + "…"
+}

@@ -1,0 +1,232 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"hora/internal/wire"
+)
+
+// link is the launcher's end of one host's agent.
+type link struct {
+	index   int
+	name    string
+	local   bool
+	in      *os.File // to the agent
+	out     *os.File // from it
+	errs    *bytes.Buffer
+	writer  *pipeWriter
+	process *os.Process
+	reader  sync.WaitGroup
+	hello   chan greeting // capacity 1
+	probed  chan []bool   // capacity 1
+	planned bool
+	ended   bool // its reader has ended
+	done    bool // it has said that nothing is left
+	heard   time.Time
+	mute    bool
+	cause   string // why it was given up, when it was
+}
+
+// openLinks starts an agent for every host that has a rank, all at once.
+func (j *job) openLinks() error {
+	used := 0
+	for _, s := range j.seats {
+		used = max(used, s.Host+1)
+	}
+	for h := range used {
+		l := &link{index: h, name: j.hosts[h].Name, hello: make(chan greeting, 1), probed: make(chan []bool, 1)}
+		l.local = j.isLocal(l.name)
+		if err := j.startAgent(l); err != nil {
+			return err
+		}
+		j.links = append(j.links, l)
+	}
+	j.out.faults = func(err error) { j.events <- outputFault{err} }
+	for _, l := range j.links {
+		l.reader.Add(1)
+		go j.read(l)
+	}
+	return nil
+}
+
+// isLocal says whether a host name means this machine, by forward look-up only.
+func (j *job) isLocal(name string) bool {
+	if name == "localhost" || name == j.spec.LocalName || name == "127.0.0.1" || name == "::1" {
+		return true
+	}
+	if j.spec.IsLocal != nil {
+		return j.spec.IsLocal(name)
+	}
+	ips, err := net.LookupIP(name)
+	if err != nil {
+		return false
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, ip := range ips {
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (j *job) startAgent(l *link) error {
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return fault(ExitSystem, "open pipe to an agent: %v: raise the limit with ulimit -n", err)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		inR.Close()
+		inW.Close()
+		return fault(ExitSystem, "open pipe to an agent: %v: raise the limit with ulimit -n", err)
+	}
+	defer inR.Close()
+	defer outW.Close()
+	l.in, l.out = inW, outR
+	files := []*os.File{inR, outW, os.Stderr}
+	argv := j.spec.Self
+	if l.local {
+		if j.spec.Stdin != nil && l.index == 0 {
+			files = append(files, j.spec.Stdin)
+			argv = append(append([]string(nil), argv...), "--stdin")
+		}
+	} else {
+		return j.startRemote(l, inR, outW)
+	}
+	l.process, err = os.StartProcess(argv[0], argv, &os.ProcAttr{
+		Env: j.spec.Environ, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		inW.Close()
+		outR.Close()
+		return fault(ExitSystem, "start the agent %s: %v", argv[0], err)
+	}
+	l.writer = newPipeWriter(l.in, l.in)
+	return nil
+}
+
+// read is a link's reading goroutine: it writes output itself and passes all else to the owner.
+func (j *job) read(l *link) {
+	defer l.reader.Done()
+	var buf []byte
+	for {
+		kind, body, err := wire.ReadMessage(l.out, buf, agentLimit)
+		if err != nil {
+			state, werr := l.process.Wait()
+			if werr == nil && !errors.Is(err, io.EOF) {
+				werr = err
+			}
+			if werr == nil && !state.Success() {
+				werr = errors.New(state.String())
+			}
+			if werr == nil {
+				werr = io.ErrUnexpectedEOF
+			}
+			j.events <- linkEnd{l, werr}
+			return
+		}
+		switch kind {
+		case sayOutput:
+			d := wire.NewDecoder(body)
+			rank, stream, data := d.Int(0, len(j.seats)-1), d.U8(), d.Bytes(agentLimit)
+			if d.Done() == nil && stream < 2 {
+				j.out.write(rank, int(stream), data)
+			}
+			buf = body[:0]
+		case sayHello:
+			var g greeting
+			if decodeJSON(body, &g) == nil {
+				select {
+				case l.hello <- g:
+				default:
+				}
+			}
+		case sayProbed:
+			var ok []bool
+			if decodeJSON(body, &ok) == nil {
+				select {
+				case l.probed <- ok:
+				default:
+				}
+			}
+		default:
+			j.events <- said{l, kind, body}
+			buf = nil
+		}
+	}
+}
+
+func (l *link) send(kind uint8, body []byte) { l.writer.send(kind, body) }
+func (l *link) sendJSON(kind uint8, v any) {
+	l.planned = l.planned || kind == cmdPlan
+	l.writer.sendJSON(kind, v)
+}
+
+// hangUp closes our end after what is queued is written; the agent, or ssh, then ends.
+func (l *link) hangUp() {
+	l.writer.finish()
+}
+
+// kill ends the process that the link runs over.
+func (l *link) kill() {
+	if !l.ended {
+		_ = l.process.Kill() // it may have ended by itself
+	}
+}
+
+// explain says why a link ended.
+func (l *link) explain(err error) string {
+	if l.cause != "" {
+		return l.cause
+	}
+	text := ""
+	if l.errs != nil {
+		text = strings.TrimSpace(l.errs.String())
+	}
+	switch {
+	case l.local:
+		return fmt.Sprintf("its agent ended early (%v): look for what killed it, e.g. in dmesg", err)
+	case text != "":
+		return text
+	}
+	return fmt.Sprintf("ssh ended early (%v)", err)
+}
+
+// closeLinks ends what is left of the agents and joins their readers.
+func (j *job) closeLinks() {
+	// Readers may still post; nobody else listens now.
+	drained := make(chan struct{})
+	stop := make(chan struct{})
+	go func() {
+		defer close(drained)
+		for {
+			select {
+			case <-j.events:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	for _, l := range j.links {
+		l.writer.finish()
+	}
+	for _, l := range j.links {
+		l.reader.Wait()
+		l.writer.close()
+		l.out.Close()
+	}
+	close(stop)
+	<-drained
+}

@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// Kind says how a job ended.
+type Kind uint8
+
+// The ways a job can end.
+const (
+	Finished    Kind = iota // every worker exited with 0
+	Failed                  // a worker exited with another code
+	Killed                  // a worker was ended by a signal
+	OutOfMemory             // a worker was ended by the kernel for want of memory
+	LostHost                // a host, its agent or the way to it is gone
+	NotStarted              // a worker could not be started
+	Cancelled               // the launcher was told to stop
+	Trouble                 // the launcher itself could not go on, e.g. its log directory's disk is full
+)
+
+// Outcome is how a job ended: the first failure, when there was one.
+type Outcome struct {
+	Kind   Kind
+	Rank   int // -1 where no rank is concerned
+	Host   string
+	Code   int            // the worker's exit code, or what the launcher should exit with
+	Signal syscall.Signal // Killed, OutOfMemory, Cancelled
+	Last   string         // the last exception line of its stderr, or the cause
+	Took   time.Duration
+}
+
+// Exit codes of the launcher. docs/exit-codes.md is their table.
+const (
+	ExitUsage       = 2
+	ExitNoHost      = 68
+	ExitHost        = 69
+	ExitBug         = 70
+	ExitSystem      = 71
+	ExitLogs        = 73
+	ExitTimeout     = 75
+	ExitNotRunnable = 126
+	ExitNotFound    = 127
+	ExitSignal      = 128 // plus the signal's number
+)
+
+// ExitCode is what the launching program exits with.
+func (o *Outcome) ExitCode() int {
+	switch o.Kind {
+	case Finished:
+		return 0
+	case Killed, OutOfMemory, Cancelled:
+		if o.Signal > 0 {
+			return ExitSignal + int(o.Signal)
+		}
+	}
+	if o.Code == 0 {
+		return 1
+	}
+	return o.Code
+}
+
+// Cause says what happened to the first failing worker, without its place.
+func (o *Outcome) Cause() string {
+	text := ""
+	switch o.Kind {
+	case Finished:
+		return "finished"
+	case Failed:
+		text = fmt.Sprintf("exit code %d", o.Code)
+	case Killed:
+		text = fmt.Sprintf("killed by signal %d (%s)", int(o.Signal), SignalName(o.Signal))
+	case OutOfMemory:
+		text = "killed by the kernel: out of memory"
+	case Cancelled:
+		text = "stopped"
+		if o.Signal > 0 {
+			text = "stopped by " + SignalName(o.Signal)
+		}
+	}
+	switch {
+	case o.Last == "":
+		return text
+	case text == "":
+		return o.Last
+	}
+	return text + ": " + o.Last
+}
+
+// String is the launcher's last line: who failed first, where and why.
+func (o *Outcome) String() string {
+	if o.Rank < 0 {
+		return o.Cause()
+	}
+	return fmt.Sprintf("rank %d on %s: %s", o.Rank, o.Host, o.Cause())
+}
+
+// Error is a job that could not begin: one sentence and the exit code for it.
+type Error struct {
+	Code int
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+func fault(code int, format string, a ...any) *Error { return &Error{code, fmt.Sprintf(format, a...)} }
+
+// SignalName names a signal as kill -l does.
+func SignalName(s syscall.Signal) string {
+	names := map[syscall.Signal]string{
+		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
+		syscall.SIGTRAP: "SIGTRAP", syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE",
+		syscall.SIGKILL: "SIGKILL", syscall.SIGUSR1: "SIGUSR1", syscall.SIGSEGV: "SIGSEGV", syscall.SIGUSR2: "SIGUSR2",
+		syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM", syscall.SIGTERM: "SIGTERM", syscall.SIGCONT: "SIGCONT",
+		syscall.SIGSTOP: "SIGSTOP", syscall.SIGTSTP: "SIGTSTP", syscall.SIGXCPU: "SIGXCPU", syscall.SIGXFSZ: "SIGXFSZ",
+		syscall.SIGSYS: "SIGSYS",
+	}
+	if n, ok := names[s]; ok {
+		return n
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}

@@ -1,0 +1,121 @@
+package launch
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// output is where the workers' lines go. Streams of one host are written by that host's reader only.
+type output struct {
+	mu      sync.Mutex // guards the terminal: one line at a time
+	streams [][2]*stream
+	faults  func(error)
+	once    sync.Once
+}
+
+// stream is one of a rank's two.
+type stream struct {
+	lines lineWriter
+	raw   io.Writer // instead of lines, when they are not tagged
+	mu    *sync.Mutex
+	file  *os.File
+	log   *bufio.Writer
+	tail  tailer
+}
+
+var streamNames = [2]string{"stdout", "stderr"}
+
+func newOutput(spec *Spec, ranks int) (*output, error) {
+	o := &output{streams: make([][2]*stream, ranks), faults: func(error) {}}
+	width := len(strconv.Itoa(ranks - 1))
+	for r := range o.streams {
+		for i, w := range [2]io.Writer{spec.Stdout, spec.Stderr} {
+			s := &stream{mu: &o.mu}
+			s.lines = lineWriter{w: w, mu: &o.mu, now: time.Now, stamp: spec.Timestamps}
+			if spec.Untagged {
+				s.raw = w
+			} else {
+				s.lines.tag = "[" + strconv.Itoa(r) + "]<" + streamNames[i] + ">:"
+			}
+			o.streams[r][i] = s
+			if spec.LogDir == "" {
+				continue
+			}
+			dir := filepath.Join(spec.LogDir, fmt.Sprintf("rank.%0*d", width, r))
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				o.close()
+				return nil, fault(ExitLogs, "make log directory: %v: choose another --log-dir", err)
+			}
+			f, err := os.Create(filepath.Join(dir, streamNames[i]))
+			if err != nil {
+				o.close()
+				return nil, fault(ExitLogs, "open log: %v: choose another --log-dir", err)
+			}
+			s.file, s.log = f, bufio.NewWriterSize(f, 64<<10)
+		}
+	}
+	return o, nil
+}
+
+// write takes a chunk of a rank's output.
+func (o *output) write(rank, i int, p []byte) {
+	s := o.streams[rank][i]
+	if i == 1 {
+		s.tail.write(p)
+	}
+	if s.log != nil {
+		_, err := s.log.Write(p)
+		if err == nil {
+			err = s.log.Flush()
+		}
+		if err != nil {
+			o.once.Do(func() {
+				o.faults(fmt.Errorf("write log of rank %d: %w: free space there or choose another --log-dir", rank, err))
+			})
+		}
+	}
+	if s.raw != nil {
+		s.mu.Lock()
+		s.raw.Write(p)
+		s.mu.Unlock()
+		return
+	}
+	s.lines.write(p) // a terminal that is gone is no reason to end the job
+}
+
+// tail is the end of a rank's standard error.
+func (o *output) tail(rank int) []byte { return o.streams[rank][1].tail.b }
+
+// end writes unfinished lines.
+func (o *output) end() error {
+	var first error
+	for _, pair := range o.streams {
+		for _, s := range pair {
+			if s.raw == nil {
+				s.lines.end()
+			}
+			if s.log != nil {
+				if err := s.log.Flush(); err != nil && first == nil {
+					first = fmt.Errorf("write log: %w: free space there or choose another --log-dir", err)
+				}
+			}
+		}
+	}
+	return first
+}
+
+func (o *output) close() {
+	for _, pair := range o.streams {
+		for _, s := range pair {
+			if s != nil && s.file != nil {
+				s.file.Close()
+			}
+		}
+	}
+}

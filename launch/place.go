@@ -1,0 +1,41 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Seat is where one rank runs.
+type Seat struct {
+	Rank, LocalRank, LocalSize int
+	CrossRank, CrossSize       int
+	Host                       int // index into the hosts
+}
+
+// Place fills hosts in order with np ranks: a host is full before the next gets one.
+func Place(hosts []Host, np int) ([]Seat, error) {
+	total := 0
+	for _, h := range hosts {
+		total += h.Slots
+	}
+	if np > total {
+		names := make([]string, len(hosts))
+		for i, h := range hosts {
+			names[i] = fmt.Sprintf("%s:%d", h.Name, h.Slots)
+		}
+		return nil, fault(ExitUsage, "-np %d needs %d slots, and %s has %d: add hosts or slots, or lower -np", np, np, strings.Join(names, ","), total)
+	}
+	seats := make([]Seat, 0, np)
+	cross := map[int]int{}
+	for h := range hosts {
+		n := min(hosts[h].Slots, np-len(seats))
+		for l := range n {
+			seats = append(seats, Seat{Rank: len(seats), LocalRank: l, LocalSize: n, CrossRank: cross[l], Host: h})
+			cross[l]++
+		}
+	}
+	for i := range seats {
+		seats[i].CrossSize = cross[seats[i].LocalRank]
+	}
+	return seats, nil
+}

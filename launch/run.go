@@ -1,0 +1,422 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hora/elastic/rendezvous"
+	"hora/event"
+	"hora/internal/wire"
+)
+
+// settle is how long a first failure waits for one that caused it: a rank that lost its peer may be heard of before
+// that peer's own end.
+const settle = 200 * time.Millisecond
+
+// job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
+type job struct {
+	spec    *Spec
+	hosts   []Host
+	seats   []Seat
+	links   []*link
+	server  *rendezvous.Server
+	port    int // of the coordinator
+	events  chan any
+	out     *output
+	began   time.Time
+	left    int // workers that have not ended
+	alive   []bool
+	failed  []Outcome
+	final   *time.Timer
+	stopped bool // the workers have been told to end
+	asked   int  // signals of ours that ask to stop
+	cancel  *Outcome
+	hard    <-chan time.Time // when to give up waiting for agents
+	forced  bool             // they have been killed
+}
+
+type said struct {
+	l    *link
+	kind uint8
+	body []byte
+}
+type linkEnd struct {
+	l   *link
+	err error
+}
+type outputFault struct{ err error }
+
+// Run starts a job and returns when nothing of it is left. An error means that it could not begin; its text is one
+// sentence, and *Error carries the exit code.
+func Run(ctx context.Context, spec Spec) (Outcome, error) {
+	spec.defaults()
+	j := &job{spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64)}
+	var err error
+	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
+		return Outcome{}, err
+	}
+	j.alive = make([]bool, len(j.seats))
+	j.left = len(j.seats)
+	if j.out, err = newOutput(j.spec, len(j.seats)); err != nil {
+		return Outcome{}, err
+	}
+	defer j.out.close()
+	if err := j.openLinks(); err != nil {
+		j.closeLinks()
+		return Outcome{}, err
+	}
+	defer j.closeLinks()
+	if err := j.serve(ctx); err != nil {
+		return Outcome{}, err
+	}
+	defer j.server.Close()
+	if err := j.sendPlans(ctx); err != nil {
+		return Outcome{}, err
+	}
+	o := j.own(ctx)
+	if err := j.out.end(); err != nil && o.Kind == Finished {
+		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
+	}
+	o.Took = time.Since(j.began)
+	return o, nil
+}
+
+// serve starts the coordinator: on the loopback when every host is this machine.
+func (j *job) serve(ctx context.Context) error {
+	at := "127.0.0.1:0"
+	if j.remote() {
+		at = ":0"
+	}
+	ln, err := net.Listen("tcp", at)
+	if err != nil {
+		return fault(ExitSystem, "listen for workers: %v: free a port, or raise the limit it names", err)
+	}
+	j.port = ln.Addr().(*net.TCPAddr).Port
+	j.server = rendezvous.Serve(ctx, ln, rendezvous.Config{
+		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
+		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
+	})
+	return nil
+}
+
+func (j *job) remote() bool {
+	for _, l := range j.links {
+		if !l.local {
+			return true
+		}
+	}
+	return false
+}
+
+// sendPlans tells every agent which workers to start.
+func (j *job) sendPlans(ctx context.Context) error {
+	routes, err := j.routes(ctx)
+	if err != nil {
+		return err
+	}
+	total := 0 // ranks on this machine, under whatever host names
+	for _, s := range j.seats {
+		if j.links[s.Host].local {
+			total++
+		}
+	}
+	first := 0
+	for h, l := range j.links {
+		p := plan{
+			Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Bind: j.spec.Bind,
+			Environ: merge(Inherited(j.spec.Environ, l.local), nil),
+		}
+		for _, s := range j.seats {
+			if s.Host != h {
+				continue
+			}
+			at := place{
+				seat: s, size: len(j.seats), host: l.name, job: j.spec.Job, epoch: 1, addr: routes[h].addr,
+				masterHost: routes[h].master, masterPort: routes[h].masterPort, elastic: j.spec.Elastic,
+				interfaces: j.spec.Interfaces, gpus: j.spec.GPUs,
+			}
+			p.Workers = append(p.Workers, worker{Rank: s.Rank, Env: merge(at.variables(), j.spec.Env)})
+			p.Input = p.Input || s.Rank == 0 && !l.local && j.spec.Stdin != nil
+		}
+		p.Total = len(p.Workers)
+		if l.local {
+			p.First, p.Total = first, total
+			first += len(p.Workers)
+		}
+		l.send(cmdSecret, []byte(j.spec.Secret.Hex()))
+		l.sendJSON(cmdPlan, p)
+	}
+	return nil
+}
+
+// own waits for the workers' ends, and ends the rest after a failure.
+func (j *job) own(ctx context.Context) Outcome {
+	done := ctx.Done()
+	ping := time.NewTicker(time.Second)
+	defer ping.Stop()
+	for j.open() > 0 {
+		var final <-chan time.Time
+		if j.final != nil {
+			final = j.final.C
+		}
+		select {
+		case e := <-j.events:
+			j.handle(e)
+		case s := <-j.spec.Signals:
+			if sig, ok := s.(syscall.Signal); ok {
+				j.signal(sig)
+			}
+		case <-done:
+			done = nil
+			j.stopFor(Outcome{Kind: Cancelled, Rank: -1, Code: 1, Last: "the launcher was told to stop"})
+		case <-final:
+			j.final = nil
+		case <-j.hard:
+			if j.forced {
+				return j.outcome()
+			}
+			j.forced = true
+			for _, l := range j.links {
+				l.kill()
+			}
+			j.hard = time.After(time.Second)
+		case <-ping.C:
+			j.pings()
+		}
+	}
+	return j.outcome()
+}
+
+// open counts the agents that have not ended.
+func (j *job) open() int {
+	n := 0
+	for _, l := range j.links {
+		if !l.ended {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *job) handle(e any) {
+	switch e := e.(type) {
+	case said:
+		e.l.heard = time.Now()
+		j.hear(e)
+	case linkEnd:
+		e.l.ended = true
+		j.lostLink(e)
+	case outputFault:
+		j.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: e.err.Error()})
+	}
+}
+
+func (j *job) hear(e said) {
+	d := wire.NewDecoder(e.body)
+	switch e.kind {
+	case sayStarted:
+		rank, pid := d.Int(0, len(j.seats)-1), d.Int(1, 1<<31-1)
+		if d.Done() == nil {
+			j.alive[rank] = true
+			j.event(&Started{Rank: rank, Host: e.l.name, Pid: pid})
+		}
+	case sayExited:
+		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
+		if d.Done() == nil {
+			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
+		}
+	case sayFailed:
+		rank, code, text := d.Int(-1, len(j.seats)-1), d.Int(0, 255), d.String(maxText)
+		if d.Done() == nil {
+			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
+			_ = rank
+		}
+	case sayWarning:
+		j.event(&Warning{Host: e.l.name, Text: string(e.body)})
+	case sayDone:
+		e.l.done = true
+		e.l.hangUp()
+	}
+}
+
+const maxText = 64 << 10
+
+func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
+	o := Outcome{Kind: Failed, Rank: rank, Host: l.name, Code: code, Signal: sig}
+	switch {
+	case oom:
+		o.Kind = OutOfMemory
+	case sig != 0:
+		o.Kind = Killed
+	case code == 0:
+		o.Kind = Finished
+	}
+	j.alive[rank] = false
+	j.left--
+	reason := ""
+	if o.Kind != Finished {
+		o.Last = LastException(j.out.tail(rank))
+		reason = o.Cause()
+	}
+	j.server.Exited(rank, l.name, reason)
+	j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
+	if o.Kind != Finished {
+		j.fail(o)
+	}
+}
+
+// fail records a failure; the first one ends the job.
+func (j *job) fail(o Outcome) {
+	if j.stopped && (o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL) || j.final == nil && len(j.failed) > 0) {
+		return // our own doing
+	}
+	j.failed = append(j.failed, o)
+	if len(j.failed) == 1 {
+		j.final = time.NewTimer(settle)
+	}
+	j.stop(j.spec.Grace)
+}
+
+// stop has every agent end its workers.
+func (j *job) stop(grace time.Duration) {
+	j.stopped = true
+	for _, l := range j.links {
+		l.send(cmdStop, wire.AppendI64(nil, grace.Milliseconds()))
+	}
+	j.hard = time.After(grace + 2*time.Second)
+}
+
+func (j *job) stopFor(o Outcome) {
+	if j.cancel == nil && len(j.failed) == 0 {
+		j.cancel = &o
+	}
+	j.stop(j.spec.Grace)
+}
+
+// signal passes a signal on to all workers. The first that asks for an end begins the grace, the second ends it.
+func (j *job) signal(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		j.asked++
+		if j.cancel == nil && len(j.failed) == 0 {
+			j.cancel = &Outcome{Kind: Cancelled, Rank: -1, Signal: sig}
+		}
+		if j.asked > 1 {
+			j.stop(0)
+			return
+		}
+		j.forward(sig)
+		j.stopped = true
+		for _, l := range j.links {
+			l.send(cmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
+		}
+		j.hard = time.After(j.spec.Grace + 2*time.Second)
+	default:
+		j.forward(sig)
+	}
+}
+
+func (j *job) forward(sig syscall.Signal) {
+	b := wire.AppendI64(wire.AppendI64(nil, -1), int64(sig))
+	for _, l := range j.links {
+		l.send(cmdSignal, b)
+	}
+}
+
+// lostLink handles the end of an agent's connection.
+func (j *job) lostLink(e linkEnd) {
+	if e.l.done {
+		return
+	}
+	if e.err != nil && j.cancel == nil {
+		reason := e.l.explain(e.err)
+		first := -1
+		for _, s := range j.seats {
+			if s.Host == e.l.index && (j.alive[s.Rank] || !e.l.planned) {
+				if first < 0 {
+					first = s.Rank
+				}
+				j.server.Exited(s.Rank, e.l.name, reason)
+			}
+		}
+		j.fail(Outcome{Kind: LostHost, Rank: -1, Host: e.l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s", e.l.name, reason)})
+	}
+}
+
+// pings asks remote agents for a sign of life and gives up on those that give none.
+func (j *job) pings() {
+	for _, l := range j.links {
+		if l.local || l.ended || l.heard.IsZero() {
+			continue
+		}
+		l.send(cmdPing, nil)
+		if quiet := time.Since(l.heard); quiet > j.spec.Silence && !l.mute {
+			l.mute = true
+			l.cause = fmt.Sprintf("silent for %v: look whether it is up and the network to it works", j.spec.Silence)
+			l.kill()
+		}
+	}
+}
+
+// outcome picks the failure that was there first: one that is no consequence of another's loss.
+func (j *job) outcome() Outcome {
+	for _, o := range j.failed {
+		if !strings.Contains(o.Last, "lost rank ") && !strings.Contains(o.Last, "peer lost") {
+			return o
+		}
+	}
+	switch {
+	case len(j.failed) > 0:
+		return j.failed[0]
+	case j.cancel != nil:
+		return *j.cancel
+	}
+	return Outcome{Kind: Finished, Rank: -1}
+}
+
+// route is by which addresses one host reaches the coordinator and rank 0's host.
+type route struct {
+	addr       string
+	master     string
+	masterPort int
+}
+
+// routes finds them; on one machine it is the loopback and nothing need be asked.
+func (j *job) routes(ctx context.Context) ([]route, error) {
+	if j.remote() {
+		return j.askRoutes(ctx)
+	}
+	port, err := freePort("127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]route, len(j.links))
+	for i := range out {
+		out[i] = route{addr: "127.0.0.1:" + strconv.Itoa(j.port), master: "127.0.0.1", masterPort: port}
+	}
+	return out, nil
+}
+
+func freePort(at string) (int, error) {
+	ln, err := net.Listen("tcp", at)
+	if err != nil {
+		return 0, fault(ExitSystem, "find a free port: %v", err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port, nil
+}
+
+func (j *job) event(e event.Event) { j.spec.Events.Emit(e) }
+
+func decodeJSON(b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read an agent's message: %w", err)
+	}
+	return nil
+}
