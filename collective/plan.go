@@ -46,7 +46,7 @@ func (c *Comm) planFor(call *Call) plan {
 	}
 	p.slot = unit >= 0 && unit <= c.board.SlotBytes() &&
 		c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole) == OneShot
-	p.direct = c.menuBoard.pick(call.Kind, directColumn, call.Type, max(whole, 0)) == Direct && (call.Pre == 0 || call.Pre == 1)
+	p.direct = whole >= 0 && c.menuBoard.pick(call.Kind, directColumn, call.Type, whole) == Direct && (call.Pre == 0 || call.Pre == 1)
 	return p
 }
 

@@ -37,7 +37,8 @@ func (c *Cluster) addBoards(hosts int) error {
 		}
 		cfg := c.cfg.Board
 		cfg.Ranks, cfg.Host = seats, hostName(h)
-		cfg.Oversubscribed, cfg.PeerTimeout = true, c.cfg.PeerTimeout
+		cfg.Oversubscribed, cfg.Spin, cfg.PeerTimeout = true, -1, c.cfg.PeerTimeout
+		cfg.RingBytes = 4096 // messages take this package's queues
 		s := &segment{seats: seats, buffers: make([][][]byte, len(seats))}
 		s.wait.cond = sync.NewCond(&s.wait.mu)
 		s.mem = make([]uint64, (transport.BoardSize(len(seats), cfg)+64)/8+1)
@@ -48,12 +49,13 @@ func (c *Cluster) addBoards(hosts int) error {
 			own := cfg
 			own.Waiter = &s.wait
 			own.Regions = region{s, seat}
-			own.Failure = func() error { return c.failure(r) }
+			own.Failure = c.nodes[r].failure
 			b, err := transport.NewBoard(raw, len(seats), seat, own)
 			if err != nil {
 				return fmt.Errorf("build board of host %d: %w", h, err)
 			}
 			c.nodes[r].board = b
+			b.OnFail(func(err error) { c.nodes[r].Fail(err) })
 		}
 	}
 	return nil

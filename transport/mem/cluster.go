@@ -36,7 +36,6 @@ type Cluster struct {
 	// mu guards what all ranks see of failures. Lock order: Mesh.mu, then mu.
 	mu      sync.Mutex
 	lost    *transport.PeerLostError // the first rank lost; ends every later wait
-	failed  error                    // what Fail said
 	left    []bool                   // ranks that closed in order
 	silent  []bool                   // ranks whose messages no longer arrive
 	alarms  []*time.Timer
@@ -157,6 +156,7 @@ func (c *Cluster) lose(rank int, reason string) *transport.PeerLostError {
 func (c *Cluster) wakeAll() {
 	for _, m := range c.nodes {
 		m.wake()
+		m.notify()
 	}
 	for _, s := range c.board {
 		if s != nil {
@@ -165,14 +165,17 @@ func (c *Cluster) wakeAll() {
 	}
 }
 
-// failure is why no wait may go on, nil if there is no such reason.
-func (c *Cluster) failure(self int) error {
+// failure is why no wait on a board may go on, nil if there is no such reason.
+func (m *Mesh) failure() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost != nil && c.lost.Rank != self {
+	if c.lost != nil {
 		return c.lost
 	}
-	return c.failed
+	return m.explained()
 }
 
 func hostName(h int) string { return fmt.Sprintf("host%d", h) }

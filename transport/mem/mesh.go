@@ -2,6 +2,7 @@ package mem
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type Mesh struct {
 	sentTo   map[int]int
 	count    transport.Traffic
 	board    *transport.Board
+	onFail   []func(error)
 
 	// histMu guards history; a leaf lock, so that others may look while they hold
 	// their own mu.
@@ -176,6 +178,15 @@ func (m *Mesh) Send(to int, p []byte) error {
 
 // Recv waits for a message of this operation.
 func (m *Mesh) Recv(from int, p []byte) error {
+	err := m.recv(from, p)
+	var late *transport.DeadlineError
+	if err != nil && errors.As(err, &late) {
+		m.Fail(err)
+	}
+	return err
+}
+
+func (m *Mesh) recv(from int, p []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pair(from, m.rank)
@@ -274,16 +285,22 @@ func (m *Mesh) stuck(peer int) error {
 	switch {
 	case c.lost != nil && c.lost.Rank != m.rank:
 		m.broken = c.lost
-	case c.failed != nil:
-		m.broken = c.failed
 	case c.left[peer]:
 		m.broken = &transport.PeerLostError{Rank: peer, Host: hostName(c.host[peer]), Reason: transport.ReasonLeft}
 	default:
-		if a := c.explain[m.ask]; a != nil {
-			return &transport.MismatchError{Rank: a.from, Mine: m.stamp, Theirs: transport.Stamp{Seq: m.stamp.Seq}}
-		}
+		return m.explained()
 	}
 	return m.broken
+}
+
+// explained is a mismatch if some rank explains this rank's operation. Called with
+// both mutexes.
+func (m *Mesh) explained() error {
+	a := m.c.explain[m.ask]
+	if a == nil || a.given[m.rank] {
+		return nil
+	}
+	return &transport.MismatchError{Rank: a.from, Mine: m.stamp, Theirs: transport.Stamp{Seq: m.stamp.Seq}}
 }
 
 // overdue checks the clock of a wait: the deadline, and after the probe time whether
@@ -335,27 +352,65 @@ func (m *Mesh) wake() {
 	m.cond.Broadcast()
 }
 
-// Fail ends every wait on every rank with err.
+// Fail ends every wait here with err, and on the other ranks with an error that says
+// the same of this rank.
 func (m *Mesh) Fail(err error) {
 	m.mu.Lock()
 	if m.broken == nil {
 		m.broken = err
 	}
 	m.mu.Unlock()
-	m.c.mu.Lock()
-	if m.c.failed == nil {
-		m.c.failed = err
+	var lost *transport.PeerLostError
+	var late *transport.DeadlineError
+	switch {
+	case errors.As(err, &lost):
+		m.c.lose(lost.Rank, lost.Reason)
+	case errors.As(err, &late):
+		m.c.lose(m.rank, fmt.Sprintf("gave up waiting for rank %d after %v", late.Rank, late.After.Round(time.Millisecond)))
+	default:
+		m.c.lose(m.rank, "ended the group: "+err.Error())
 	}
-	m.c.mu.Unlock()
 	if m.board != nil {
 		m.board.Fail(err)
 	}
 	m.c.wakeAll()
 }
 
+// OnFail has f called once when this mesh has failed, at once if it already has.
+func (m *Mesh) OnFail(f func(error)) {
+	m.mu.Lock()
+	m.onFail = append(m.onFail, f)
+	m.mu.Unlock()
+	m.notify()
+}
+
+// notify tells the listeners of a failure, if there is one.
+func (m *Mesh) notify() {
+	m.mu.Lock()
+	err := m.broken
+	if err == nil {
+		m.c.mu.Lock()
+		if m.c.lost != nil {
+			err = m.c.lost
+		}
+		m.c.mu.Unlock()
+	}
+	var list []func(error)
+	if err != nil {
+		list, m.onFail = m.onFail, nil
+	}
+	m.mu.Unlock()
+	for _, f := range list {
+		f(err)
+	}
+}
+
 // Close leaves the group.
 func (m *Mesh) Close() error {
 	m.letters.close()
+	m.mu.Lock()
+	m.onFail = nil // leaving is no failure
+	m.mu.Unlock()
 	m.c.end(m.rank, transport.ReasonLeft, transport.ErrClosed)
 	m.mu.Lock()
 	if m.alarm != nil {
@@ -365,4 +420,7 @@ func (m *Mesh) Close() error {
 	return nil
 }
 
-var _ transport.Mesh = (*Mesh)(nil)
+var (
+	_ transport.Mesh            = (*Mesh)(nil)
+	_ transport.FailureNotifier = (*Mesh)(nil)
+)
