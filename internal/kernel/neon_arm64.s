@@ -3310,56 +3310,40 @@ loop:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
 	WORD $0x6f300454 // ushr v20.4s, v2.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e22e455 // fcmeq v21, v2, v2
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48442 // add.4s v2, v2, v20
 	WORD $0x6f300474 // ushr v20.4s, v3.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e23e475 // fcmeq v21, v3, v3
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48463 // add.4s v3, v3, v20
 	WORD $0x6f300451 // ushr v17.4s, v2.4s, #16
 	WORD $0x6eb91c71 // bit v17, v3, v25
 	WORD $0x6f300494 // ushr v20.4s, v4.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e24e495 // fcmeq v21, v4, v4
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48484 // add.4s v4, v4, v20
 	WORD $0x6f3004b4 // ushr v20.4s, v5.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e25e4b5 // fcmeq v21, v5, v5
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484a5 // add.4s v5, v5, v20
 	WORD $0x6f300492 // ushr v18.4s, v4.4s, #16
 	WORD $0x6eb91cb2 // bit v18, v5, v25
 	WORD $0x6f3004d4 // ushr v20.4s, v6.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e26e4d5 // fcmeq v21, v6, v6
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484c6 // add.4s v6, v6, v20
 	WORD $0x6f3004f4 // ushr v20.4s, v7.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e27e4f5 // fcmeq v21, v7, v7
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484e7 // add.4s v7, v7, v20
 	WORD $0x6f3004d3 // ushr v19.4s, v6.4s, #16
 	WORD $0x6eb91cf3 // bit v19, v7, v25
@@ -3381,14 +3365,10 @@ one:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
@@ -3455,56 +3435,40 @@ sources4:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
 	WORD $0x6f300454 // ushr v20.4s, v2.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e22e455 // fcmeq v21, v2, v2
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48442 // add.4s v2, v2, v20
 	WORD $0x6f300474 // ushr v20.4s, v3.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e23e475 // fcmeq v21, v3, v3
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48463 // add.4s v3, v3, v20
 	WORD $0x6f300451 // ushr v17.4s, v2.4s, #16
 	WORD $0x6eb91c71 // bit v17, v3, v25
 	WORD $0x6f300494 // ushr v20.4s, v4.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e24e495 // fcmeq v21, v4, v4
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48484 // add.4s v4, v4, v20
 	WORD $0x6f3004b4 // ushr v20.4s, v5.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e25e4b5 // fcmeq v21, v5, v5
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484a5 // add.4s v5, v5, v20
 	WORD $0x6f300492 // ushr v18.4s, v4.4s, #16
 	WORD $0x6eb91cb2 // bit v18, v5, v25
 	WORD $0x6f3004d4 // ushr v20.4s, v6.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e26e4d5 // fcmeq v21, v6, v6
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484c6 // add.4s v6, v6, v20
 	WORD $0x6f3004f4 // ushr v20.4s, v7.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e27e4f5 // fcmeq v21, v7, v7
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484e7 // add.4s v7, v7, v20
 	WORD $0x6f3004d3 // ushr v19.4s, v6.4s, #16
 	WORD $0x6eb91cf3 // bit v19, v7, v25
@@ -3536,14 +3500,10 @@ sources1:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
@@ -3600,56 +3560,40 @@ loop:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
 	WORD $0x6f300454 // ushr v20.4s, v2.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e22e455 // fcmeq v21, v2, v2
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48442 // add.4s v2, v2, v20
 	WORD $0x6f300474 // ushr v20.4s, v3.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e23e475 // fcmeq v21, v3, v3
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48463 // add.4s v3, v3, v20
 	WORD $0x6f300451 // ushr v17.4s, v2.4s, #16
 	WORD $0x6eb91c71 // bit v17, v3, v25
 	WORD $0x6f300494 // ushr v20.4s, v4.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e24e495 // fcmeq v21, v4, v4
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48484 // add.4s v4, v4, v20
 	WORD $0x6f3004b4 // ushr v20.4s, v5.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e25e4b5 // fcmeq v21, v5, v5
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484a5 // add.4s v5, v5, v20
 	WORD $0x6f300492 // ushr v18.4s, v4.4s, #16
 	WORD $0x6eb91cb2 // bit v18, v5, v25
 	WORD $0x6f3004d4 // ushr v20.4s, v6.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e26e4d5 // fcmeq v21, v6, v6
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484c6 // add.4s v6, v6, v20
 	WORD $0x6f3004f4 // ushr v20.4s, v7.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e27e4f5 // fcmeq v21, v7, v7
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484e7 // add.4s v7, v7, v20
 	WORD $0x6f3004d3 // ushr v19.4s, v6.4s, #16
 	WORD $0x6eb91cf3 // bit v19, v7, v25
@@ -3671,14 +3615,10 @@ one:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
@@ -3745,56 +3685,40 @@ sources4:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
 	WORD $0x6f300454 // ushr v20.4s, v2.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e22e455 // fcmeq v21, v2, v2
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48442 // add.4s v2, v2, v20
 	WORD $0x6f300474 // ushr v20.4s, v3.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e23e475 // fcmeq v21, v3, v3
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48463 // add.4s v3, v3, v20
 	WORD $0x6f300451 // ushr v17.4s, v2.4s, #16
 	WORD $0x6eb91c71 // bit v17, v3, v25
 	WORD $0x6f300494 // ushr v20.4s, v4.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e24e495 // fcmeq v21, v4, v4
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48484 // add.4s v4, v4, v20
 	WORD $0x6f3004b4 // ushr v20.4s, v5.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e25e4b5 // fcmeq v21, v5, v5
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484a5 // add.4s v5, v5, v20
 	WORD $0x6f300492 // ushr v18.4s, v4.4s, #16
 	WORD $0x6eb91cb2 // bit v18, v5, v25
 	WORD $0x6f3004d4 // ushr v20.4s, v6.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e26e4d5 // fcmeq v21, v6, v6
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484c6 // add.4s v6, v6, v20
 	WORD $0x6f3004f4 // ushr v20.4s, v7.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e27e4f5 // fcmeq v21, v7, v7
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484e7 // add.4s v7, v7, v20
 	WORD $0x6f3004d3 // ushr v19.4s, v6.4s, #16
 	WORD $0x6eb91cf3 // bit v19, v7, v25
@@ -3826,14 +3750,10 @@ sources1:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
@@ -5126,6 +5046,8 @@ TEXT ·roundBFloat16NEON(SB), NOSPLIT, $0-24
 	MOVD n+16(FP), R3
 	MOVD $0x400000, R9
 	VDUP R9, V24.S4
+	MOVD $0xffff0000, R9
+	VDUP R9, V25.S4
 	MOVD $0x1, R9
 	VDUP R9, V26.S4
 	MOVD $0x7fff, R9
@@ -5135,43 +5057,39 @@ TEXT ·roundBFloat16NEON(SB), NOSPLIT, $0-24
 loop:
 	VLD1.P 64(R1), [V0.B16, V1.B16, V2.B16, V3.B16]
 	WORD $0x4e20e414 // fcmeq v20, v0, v0
-	WORD $0x4eb81c15 // orr v21, v0, v24
+	WORD $0x4e391c15 // and v21, v0, v25
+	WORD $0x4eb81eb5 // orr v21, v21, v24
 	WORD $0x6ef41ea0 // bif v0, v21, v20
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x0f108410 // shrn v16, v0, #16
 	WORD $0x4e21e434 // fcmeq v20, v1, v1
-	WORD $0x4eb81c35 // orr v21, v1, v24
+	WORD $0x4e391c35 // and v21, v1, v25
+	WORD $0x4eb81eb5 // orr v21, v21, v24
 	WORD $0x6ef41ea1 // bif v1, v21, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x4f108430 // shrn2 v16, v1, #16
 	WORD $0x4e22e454 // fcmeq v20, v2, v2
-	WORD $0x4eb81c55 // orr v21, v2, v24
+	WORD $0x4e391c55 // and v21, v2, v25
+	WORD $0x4eb81eb5 // orr v21, v21, v24
 	WORD $0x6ef41ea2 // bif v2, v21, v20
 	WORD $0x6f300454 // ushr v20.4s, v2.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e22e455 // fcmeq v21, v2, v2
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48442 // add.4s v2, v2, v20
 	WORD $0x0f108451 // shrn v17, v2, #16
 	WORD $0x4e23e474 // fcmeq v20, v3, v3
-	WORD $0x4eb81c75 // orr v21, v3, v24
+	WORD $0x4e391c75 // and v21, v3, v25
+	WORD $0x4eb81eb5 // orr v21, v21, v24
 	WORD $0x6ef41ea3 // bif v3, v21, v20
 	WORD $0x6f300474 // ushr v20.4s, v3.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e23e475 // fcmeq v21, v3, v3
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48463 // add.4s v3, v3, v20
 	WORD $0x4f108471 // shrn2 v17, v3, #16
 	VST1.P [V16.B16, V17.B16], 32(R0)
@@ -5183,23 +5101,21 @@ rest:
 one:
 	VLD1.P 32(R1), [V0.B16, V1.B16]
 	WORD $0x4e20e414 // fcmeq v20, v0, v0
-	WORD $0x4eb81c15 // orr v21, v0, v24
+	WORD $0x4e391c15 // and v21, v0, v25
+	WORD $0x4eb81eb5 // orr v21, v21, v24
 	WORD $0x6ef41ea0 // bif v0, v21, v20
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x0f108410 // shrn v16, v0, #16
 	WORD $0x4e21e434 // fcmeq v20, v1, v1
-	WORD $0x4eb81c35 // orr v21, v1, v24
+	WORD $0x4e391c35 // and v21, v1, v25
+	WORD $0x4eb81eb5 // orr v21, v21, v24
 	WORD $0x6ef41ea1 // bif v1, v21, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x4f108430 // shrn2 v16, v1, #16
 	VST1.P [V16.B16], 16(R0)
@@ -5360,56 +5276,40 @@ loop:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
 	WORD $0x6f300454 // ushr v20.4s, v2.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e22e455 // fcmeq v21, v2, v2
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48442 // add.4s v2, v2, v20
 	WORD $0x6f300474 // ushr v20.4s, v3.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e23e475 // fcmeq v21, v3, v3
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48463 // add.4s v3, v3, v20
 	WORD $0x6f300451 // ushr v17.4s, v2.4s, #16
 	WORD $0x6eb91c71 // bit v17, v3, v25
 	WORD $0x6f300494 // ushr v20.4s, v4.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e24e495 // fcmeq v21, v4, v4
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48484 // add.4s v4, v4, v20
 	WORD $0x6f3004b4 // ushr v20.4s, v5.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e25e4b5 // fcmeq v21, v5, v5
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484a5 // add.4s v5, v5, v20
 	WORD $0x6f300492 // ushr v18.4s, v4.4s, #16
 	WORD $0x6eb91cb2 // bit v18, v5, v25
 	WORD $0x6f3004d4 // ushr v20.4s, v6.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e26e4d5 // fcmeq v21, v6, v6
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484c6 // add.4s v6, v6, v20
 	WORD $0x6f3004f4 // ushr v20.4s, v7.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e27e4f5 // fcmeq v21, v7, v7
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484e7 // add.4s v7, v7, v20
 	WORD $0x6f3004d3 // ushr v19.4s, v6.4s, #16
 	WORD $0x6eb91cf3 // bit v19, v7, v25
@@ -5428,14 +5328,10 @@ one:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
@@ -5483,56 +5379,40 @@ loop:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25
 	WORD $0x6f300454 // ushr v20.4s, v2.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e22e455 // fcmeq v21, v2, v2
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48442 // add.4s v2, v2, v20
 	WORD $0x6f300474 // ushr v20.4s, v3.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e23e475 // fcmeq v21, v3, v3
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48463 // add.4s v3, v3, v20
 	WORD $0x6f300451 // ushr v17.4s, v2.4s, #16
 	WORD $0x6eb91c71 // bit v17, v3, v25
 	WORD $0x6f300494 // ushr v20.4s, v4.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e24e495 // fcmeq v21, v4, v4
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48484 // add.4s v4, v4, v20
 	WORD $0x6f3004b4 // ushr v20.4s, v5.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e25e4b5 // fcmeq v21, v5, v5
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484a5 // add.4s v5, v5, v20
 	WORD $0x6f300492 // ushr v18.4s, v4.4s, #16
 	WORD $0x6eb91cb2 // bit v18, v5, v25
 	WORD $0x6f3004d4 // ushr v20.4s, v6.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e26e4d5 // fcmeq v21, v6, v6
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484c6 // add.4s v6, v6, v20
 	WORD $0x6f3004f4 // ushr v20.4s, v7.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e27e4f5 // fcmeq v21, v7, v7
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb484e7 // add.4s v7, v7, v20
 	WORD $0x6f3004d3 // ushr v19.4s, v6.4s, #16
 	WORD $0x6eb91cf3 // bit v19, v7, v25
@@ -5551,14 +5431,10 @@ one:
 	WORD $0x6f300414 // ushr v20.4s, v0.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e20e415 // fcmeq v21, v0, v0
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48400 // add.4s v0, v0, v20
 	WORD $0x6f300434 // ushr v20.4s, v1.4s, #16
 	WORD $0x4e3a1e94 // and v20, v20, v26
 	WORD $0x4ebb8694 // add.4s v20, v20, v27
-	WORD $0x4e21e435 // fcmeq v21, v1, v1
-	WORD $0x4e351e94 // and v20, v20, v21
 	WORD $0x4eb48421 // add.4s v1, v1, v20
 	WORD $0x6f300410 // ushr v16.4s, v0.4s, #16
 	WORD $0x6eb91c30 // bit v16, v1, v25

@@ -52,6 +52,9 @@ func (l Level) scale(dst, src unsafe.Pointer, n int, t tensor.DType, factor floa
 	if n <= 0 {
 		return
 	}
+	if factor != factor {
+		factor = math.NaN() // without payload: bfloat16's rounding relies on it
+	}
 	switch t {
 	case tensor.Complex64:
 		t, n = tensor.Float32, 2*n

@@ -61,19 +61,22 @@ func (s *isa) conversions(a *asm) {
 		a.in("VCVTPS2PH $0, %s, %s", s.r(acc), dst)
 	}, 1, nil)
 	s.dstSrc(a, "roundBFloat16"+s.suffix)
-	s.broadcast32(a, const1, 1<<22)
-	s.broadcast32(a, const2, 1)
-	s.broadcast32(a, const3, 0x7fff)
+	s.broadcast32(a, const1, 0xffff0000)
+	s.roundConstants(a)
+	s.broadcast32(a, quietBit, 1<<22)
 	s.mapped(a, per, w, w/2, 2, func(src, dst string, acc int) {
 		r := s.r(acc)
 		a.in("%s %s, %s", s.pick("VMOVDQU64", "VMOVDQU"), src, r)
-		if s.wide { // a signalling NaN whose payload is cut off would become infinite
+		// Any NaN may come here: cut its payload, lest rounding carry, and make it quiet, lest it become infinite.
+		if s.wide {
 			a.in("VCMPPS $3, %s, %s, K3", r, r)
-			a.in("VPORD %s, %s, K3, %s", s.r(const1), r, r)
+			a.in("VPANDD %s, %s, K3, %s", s.r(const1), r, r)
+			a.in("VPORD %s, %s, K3, %s", s.r(quietBit), r, r)
 		} else {
 			a.in("VCMPPS $3, %s, %s, %s", r, r, s.r(9))
-			a.in("VPAND %s, %s, %s", s.r(const1), s.r(9), s.r(9))
-			a.in("VPOR %s, %s, %s", s.r(9), r, r)
+			a.in("VPAND %s, %s, %s", s.r(const1), r, s.r(10))
+			a.in("VPOR %s, %s, %s", s.r(quietBit), s.r(10), s.r(10))
+			a.in("VBLENDVPS %s, %s, %s, %s", s.r(9), s.r(10), r, r)
 		}
 		s.roundBFloat16(a, acc, 8)
 		a.in("VPSRLD $16, %s, %s", r, r)
@@ -86,6 +89,12 @@ func (s *isa) conversions(a *asm) {
 		a.in("VMOVDQU %s, %s", s.half(acc), dst)
 	}, 1, nil)
 }
+
+// Registers that no fold uses in what is loaded and stored here.
+const (
+	factorReg = 11
+	quietBit  = 11
+)
 
 // scaling emits products and quotients by one factor.
 func (s *isa) scaling(a *asm) {
@@ -103,10 +112,10 @@ func (s *isa) scaling(a *asm) {
 			a.in("MOVQ src+8(FP), SI")
 			a.in("MOVQ n+16(FP), CX")
 			f.setup(s, a)
-			a.in("%s factor+24(FP), %s", map[string]string{"PS": "VBROADCASTSS", "PD": "VBROADCASTSD"}[p], s.r(const0))
+			a.in("%s factor+24(FP), %s", map[string]string{"PS": "VBROADCASTSS", "PD": "VBROADCASTSD"}[p], s.r(factorReg))
 			apply := func(acc int) {
 				for i := range f.regs {
-					a.in("V%s%s %s, %s, %s", map[string]string{"mul": "MUL", "div": "DIV"}[op], p, s.r(const0), s.r(acc+i), s.r(acc+i))
+					a.in("V%s%s %s, %s, %s", map[string]string{"mul": "MUL", "div": "DIV"}[op], p, s.r(factorReg), s.r(acc+i), s.r(acc+i))
 				}
 			}
 			step := f.mem(s)

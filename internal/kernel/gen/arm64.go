@@ -323,12 +323,11 @@ func armBFloat16(op string) *armFold {
 	return f
 }
 
+// armRoundBFloat16 needs no care for NaNs, as on amd64.
 func armRoundBFloat16(a *asm, acc int) {
 	a.ushr16(tmp0, acc)
 	a.three(and, tmp0, tmp0, konst0+2)
 	a.three(sized(add, 4), tmp0, tmp0, konst0+3)
-	a.three(fcmeq, tmp0+1, acc, acc)
-	a.three(and, tmp0, tmp0, tmp0+1)
 	a.three(sized(add, 4), acc, acc, tmp0)
 }
 

@@ -41,6 +41,7 @@ func armConversions(a *asm) {
 		armDstSrc(a, "round"+t+"NEON")
 		if t == "BFloat16" {
 			a.konst(konst0, 1<<22, "S4")
+			a.konst(konst0+1, 0xffff0000, "S4")
 			a.konst(konst0+2, 1, "S4")
 			a.konst(konst0+3, 0x7fff, "S4")
 		}
@@ -51,9 +52,10 @@ func armConversions(a *asm) {
 					a.fcvtn(i%2 == 1, 0, raw0+i/2, i)
 					continue
 				}
-				// A signalling NaN whose payload is cut off would become infinite.
+				// Any NaN may come here: cut its payload and make it quiet.
 				a.three(fcmeq, tmp0, i, i)
-				a.three(orr, tmp0+1, i, konst0)
+				a.three(and, tmp0+1, i, konst0+1)
+				a.three(orr, tmp0+1, tmp0+1, konst0)
 				a.three(bif, i, tmp0+1, tmp0)
 				armRoundBFloat16(a, i)
 				a.shrn16(i%2 == 1, raw0+i/2, i)

@@ -39,22 +39,24 @@ func plain(op, t string, elem int, instruction string) *fold {
 	}
 }
 
-// extreme emits acc = min or max of acc and register x. The instruction returns its second operand for zeros
-// and NaNs, so it is done both ways: or-ing (and-ing) the two makes -0 (+0) win; const0 is the NaN.
+// extreme emits acc = min or max of acc and register x; const0 is the NaN. AVX2's instruction returns its second operand for
+// zeros and NaNs, so it is done both ways: or-ing (and-ing) the two makes -0 (+0) win.
 func (s *isa) extreme(a *asm, op, p string, acc int, x string, t1, t2 int) {
 	ins, both := "VMIN"+p, "VPOR"
 	if op == "Max" {
 		ins, both = "VMAX"+p, "VPAND"
 	}
 	r := s.r(acc)
-	a.in("%s %s, %s, %s", ins, x, r, s.r(t1))
-	a.in("%s %s, %s, %s", ins, r, x, s.r(t2))
-	a.in("%s %s, %s, %s", s.bitwise(both), s.r(t1), s.r(t2), s.r(t1))
 	if s.wide {
+		// VRANGE orders zeros by itself: 4 is min, 5 max, with the sign of what was chosen.
+		a.in("VRANGE%s $%d, %s, %s, %s", p, map[string]int{"Min": 4, "Max": 5}[op], x, r, s.r(t1))
 		a.in("VCMP%s $3, %s, %s, K2", p, x, r)
 		a.in("VBLENDM%s %s, %s, K2, %s", p, s.r(const0), s.r(t1), r)
 		return
 	}
+	a.in("%s %s, %s, %s", ins, x, r, s.r(t1))
+	a.in("%s %s, %s, %s", ins, r, x, s.r(t2))
+	a.in("%s %s, %s, %s", both, s.r(t1), s.r(t2), s.r(t1))
 	a.in("VCMP%s $3, %s, %s, %s", p, x, r, s.r(t2))
 	a.in("VBLENDV%s %s, %s, %s, %s", p, s.r(t2), s.r(const0), s.r(t1), r)
 }
@@ -171,8 +173,7 @@ func bfloat16(op string) *fold {
 			s.broadcast32(a, const0, 0x7fc00000)
 			return
 		}
-		s.broadcast32(a, const2, 1)
-		s.broadcast32(a, const3, 0x7fff)
+		s.roundConstants(a)
 	}
 	apart := func(s *isa, a *asm, x string, even, odd, tmp int) {
 		if s.wide {
@@ -206,19 +207,32 @@ func bfloat16(op string) *fold {
 	return f
 }
 
-// roundBFloat16 adds half a unit to each float32 (to even) unless it is NaN: a quiet NaN cut off is still one.
+// roundBFloat16 adds half a unit to each float32 of acc, to even. NaNs need no care: theirs come from bfloat16 operands, so the
+// 16 bits below are zero and nothing carries.
 func (s *isa) roundBFloat16(a *asm, acc, tmp int) {
-	a.in("VPSRLD $16, %s, %s", s.r(acc), s.r(tmp))
-	a.in("%s %s, %s, %s", s.pick("VPANDD", "VPAND"), s.r(const2), s.r(tmp), s.r(tmp))
-	a.in("VPADDD %s, %s, %s", s.r(const3), s.r(tmp), s.r(tmp))
-	if s.wide {
-		a.in("VCMPPS $7, %s, %s, K2", s.r(acc), s.r(acc))
-		a.in("VPADDD %s, %s, K2, %s", s.r(tmp), s.r(acc), s.r(acc))
+	r := s.r(acc)
+	if s.wide { // half a unit up; a tie leaves zeros below, and then the last bit kept is cleared
+		a.in("VPADDD %s, %s, %s", s.r(const3), r, r)
+		a.in("VPTESTNMD %s, %s, K2", s.r(const2), r)
+		a.in("VPANDD %s, %s, K2, %s", s.r(const0), r, r)
 		return
 	}
-	a.in("VCMPPS $7, %s, %s, %s", s.r(acc), s.r(acc), s.r(tmp+2))
-	a.in("VPAND %s, %s, %s", s.r(tmp+2), s.r(tmp), s.r(tmp))
-	a.in("VPADDD %s, %s, %s", s.r(tmp), s.r(acc), s.r(acc))
+	a.in("VPSRLD $16, %s, %s", r, s.r(tmp))
+	a.in("VPAND %s, %s, %s", s.r(const2), s.r(tmp), s.r(tmp))
+	a.in("VPADDD %s, %s, %s", s.r(const3), s.r(tmp), s.r(tmp))
+	a.in("VPADDD %s, %s, %s", s.r(tmp), r, r)
+}
+
+// roundConstants are what roundBFloat16 reads. With AVX-512 it takes const0 too.
+func (s *isa) roundConstants(a *asm) {
+	if s.wide {
+		s.broadcast32(a, const0, 0xfffeffff)
+		s.broadcast32(a, const2, 0xffff)
+		s.broadcast32(a, const3, 0x8000)
+		return
+	}
+	s.broadcast32(a, const2, 1)
+	s.broadcast32(a, const3, 0x7fff)
 }
 
 // folds lists every kernel, by type.
