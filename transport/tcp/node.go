@@ -1,0 +1,363 @@
+package tcp
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"hora/internal/secret"
+	"hora/internal/wire"
+	"hora/transport"
+)
+
+// Purposes of a connection, proved together with the secret.
+const (
+	purposeData    = "tcp data"
+	purposeControl = "tcp control"
+)
+
+// parkTime is how long a proven connection waits for its group to open here.
+const parkTime = 2 * time.Minute
+
+// Node is one process among its job's processes: its listener, the control
+// connections to its peers and the meshes of its groups.
+type Node struct {
+	cfg    NodeConfig
+	gates  []*secret.Gate
+	cert   *secret.Certificate // nil without TLS
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // links and the ticker
+
+	lastTick, lastGap atomic.Int64 // UnixNano; see onTime
+
+	// mu guards all below. It is never held over I/O, nor while a mesh's mu is
+	// wanted: node before mesh is never locked together.
+	mu      sync.Mutex
+	closed  bool
+	changed chan struct{} // closed and replaced when links or losses change
+	meshes  map[uint64]*Mesh
+	parked  map[place]parkedConn
+	early   []earlyMessage // messages for groups that are not open yet
+	links   map[int]*link
+	spare   []*link // second connections to one process
+	dialing map[int]bool
+	lost    map[int]loss
+}
+
+// place names a data connection of this process.
+type place struct {
+	group uint64
+	rank  int // job rank of the peer
+	lane  uint32
+}
+
+type parkedConn struct {
+	conn  net.Conn
+	peer  secret.Identity
+	since time.Time
+}
+
+type earlyMessage struct {
+	from int
+	c    wire.Control
+	at   time.Time
+}
+
+// Bounds of what proven peers can make this process keep.
+const (
+	maxParked = 4096
+	maxEarly  = 1024
+)
+
+// NewNode takes over the listener and starts to accept peers.
+func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
+	if err := cfg.setDefaults(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, meshes: map[uint64]*Mesh{}, parked: map[place]parkedConn{}, links: map[int]*link{},
+		dialing: map[int]bool{}, lost: map[int]loss{}, changed: make(chan struct{}),
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	if cfg.TLS {
+		var err error
+		if n.cert, err = secret.NewCertificate(); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	for _, ln := range l.lns {
+		g, err := secret.NewGate(ln, secret.GateConfig{
+			Secret: cfg.Secret, Host: cfg.Host, Accept: n.judge, Enter: n.enter, Log: cfg.Log,
+		})
+		if err != nil {
+			l.Close()
+			n.Close()
+			return nil, err
+		}
+		n.gates = append(n.gates, g)
+	}
+	n.lastTick.Store(time.Now().UnixNano())
+	n.wg.Add(1)
+	go n.tick()
+	return n, nil
+}
+
+// identity is what this process says of itself on a connection.
+func (n *Node) identity(purpose string, peer int, group uint64, lane uint32) secret.Identity {
+	id := secret.Identity{
+		Purpose: purpose, Job: n.cfg.Job, Epoch: n.cfg.Epoch, Group: group,
+		Rank: n.cfg.Rank, Peer: peer, Lane: lane, Host: n.cfg.Host,
+	}
+	if n.cert != nil {
+		id.Cert = n.cert.Hash
+	}
+	return id
+}
+
+// judge accepts peers of this job and epoch that mean this rank.
+func (n *Node) judge(peer secret.Identity) (secret.Identity, error) {
+	me := n.identity(peer.Purpose, peer.Rank, peer.Group, peer.Lane)
+	if peer.Purpose != purposeData && peer.Purpose != purposeControl {
+		return me, fmt.Errorf("rank %d takes no connection for %q", n.cfg.Rank, peer.Purpose)
+	}
+	if peer.Rank < 0 || peer.Rank == n.cfg.Rank {
+		return me, fmt.Errorf("rank %d is not a peer's rank", peer.Rank)
+	}
+	if peer.Peer != n.cfg.Rank {
+		return me, fmt.Errorf("this is rank %d, rank %d was meant", n.cfg.Rank, peer.Peer)
+	}
+	return me, secret.Match(me, peer)
+}
+
+// enter gets the connections that the gates have let through.
+func (n *Node) enter(ctx context.Context, conn net.Conn, peer secret.Identity) {
+	if n.cert != nil {
+		t, err := n.startTLS(ctx, conn, peer.Cert, false)
+		if err != nil {
+			n.cfg.Log.Warn("refused connection", "peer", peer.Rank, "host", peer.Host, "error", err)
+			return
+		}
+		conn = t
+	}
+	if peer.Purpose == purposeControl {
+		n.addLink(conn, peer.Rank, peer.Host)
+		return
+	}
+	at := place{peer.Group, peer.Rank, peer.Lane}
+	n.mu.Lock()
+	m := n.meshes[peer.Group]
+	var drop net.Conn
+	if n.closed || m == nil && len(n.parked) >= maxParked {
+		drop = conn
+	} else if m == nil {
+		drop = n.parked[at].conn // the newer one counts
+		n.parked[at] = parkedConn{conn, peer, time.Now()}
+	}
+	n.mu.Unlock()
+	if drop != nil {
+		drop.Close()
+	}
+	if m != nil {
+		m.connected(peer.Rank, peer.Lane, conn)
+	}
+}
+
+// addLink starts the goroutines of a control connection.
+func (n *Node) addLink(conn net.Conn, rank int, host string) {
+	l := n.newLink(conn, rank, host)
+	n.mu.Lock()
+	_, gone := n.lost[rank]
+	if n.closed || gone {
+		n.mu.Unlock()
+		conn.Close()
+		return
+	}
+	if n.links[rank] == nil {
+		n.links[rank] = l
+	} else {
+		n.spare = append(n.spare, l)
+	}
+	n.wg.Add(2)
+	n.wake()
+	n.mu.Unlock()
+	go func() { defer n.wg.Done(); l.write() }()
+	go func() { defer n.wg.Done(); l.read() }()
+}
+
+// wake tells waiters that links or losses changed; mu is held.
+func (n *Node) wake() {
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// lose records that a process cannot be reached any more and tells the meshes.
+func (n *Node) lose(rank int, why loss) {
+	why.at = time.Now()
+	n.mu.Lock()
+	if _, known := n.lost[rank]; known || n.closed {
+		n.mu.Unlock()
+		return
+	}
+	n.lost[rank] = why
+	if l := n.links[rank]; l != nil {
+		l.end()
+	}
+	meshes := n.open()
+	n.wake()
+	n.mu.Unlock()
+	for _, m := range meshes {
+		m.peerLost(rank, why)
+	}
+}
+
+// open lists the meshes; mu is held.
+func (n *Node) open() []*Mesh {
+	list := make([]*Mesh, 0, len(n.meshes))
+	for _, m := range n.meshes {
+		list = append(list, m)
+	}
+	return list
+}
+
+// dispatch hands a message to its mesh, or keeps it until that opens.
+func (n *Node) dispatch(l *link, c wire.Control) {
+	n.mu.Lock()
+	m := n.meshes[c.Group]
+	if m == nil && !n.closed && len(n.early) < maxEarly {
+		c.Text = append([]byte(nil), c.Text...)
+		n.early = append(n.early, earlyMessage{l.rank, c, time.Now()})
+	}
+	n.mu.Unlock()
+	if m != nil {
+		m.heard(l.rank, c)
+	}
+}
+
+// tell queues a message for a process; false: it is not connected (a connection is
+// being made then) or does not keep up.
+func (n *Node) tell(p Peer, m []byte) bool {
+	n.mu.Lock()
+	l := n.links[p.Rank]
+	_, gone := n.lost[p.Rank]
+	if l == nil && !gone {
+		n.dialControl(p)
+	}
+	n.mu.Unlock()
+	return l != nil && l.send(m)
+}
+
+// onTime reports whether this process itself has been running of late.
+func (n *Node) onTime() bool {
+	now, beat := time.Now().UnixNano(), int64(n.cfg.Heartbeat)
+	return now-n.lastTick.Load() < 2*beat && now-n.lastGap.Load() > 3*beat
+}
+
+// tick sends heartbeats, lets meshes repeat what they wait for, and forgets what
+// nobody came for.
+func (n *Node) tick() {
+	defer n.wg.Done()
+	t := time.NewTicker(n.cfg.Heartbeat)
+	defer t.Stop()
+	beat := wire.AppendControl(nil, wire.Control{Kind: wire.ControlHeartbeat})
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-t.C:
+		}
+		now := time.Now()
+		if now.UnixNano()-n.lastTick.Swap(now.UnixNano()) > 2*int64(n.cfg.Heartbeat) {
+			n.lastGap.Store(now.UnixNano())
+		}
+		n.mu.Lock()
+		for _, l := range n.links {
+			l.send(beat)
+		}
+		for _, l := range n.spare {
+			l.send(beat)
+		}
+		stale := n.sweep(now)
+		meshes := n.open()
+		n.mu.Unlock()
+		for _, c := range stale {
+			c.Close()
+		}
+		for _, m := range meshes {
+			m.tick()
+		}
+	}
+}
+
+// sweep takes out what was kept for groups that never opened; mu is held.
+func (n *Node) sweep(now time.Time) []net.Conn {
+	var stale []net.Conn
+	for at, p := range n.parked {
+		if now.Sub(p.since) > parkTime {
+			stale = append(stale, p.conn)
+			delete(n.parked, at)
+		}
+	}
+	kept := n.early[:0]
+	for _, e := range n.early {
+		if now.Sub(e.at) <= parkTime {
+			kept = append(kept, e)
+		}
+	}
+	clear(n.early[len(kept):])
+	n.early = kept
+	return stale
+}
+
+// Close tells the peers that this process leaves, closes its meshes and joins all
+// goroutines. It is idempotent.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	meshes := n.open()
+	n.mu.Unlock()
+	var all []error
+	for _, m := range meshes {
+		all = append(all, m.Close())
+	}
+	n.mu.Lock()
+	first := !n.closed
+	n.closed = true
+	links := n.spare
+	for _, l := range n.links {
+		links = append(links, l)
+	}
+	parked := n.parked
+	n.parked, n.early, n.spare = nil, nil, nil
+	n.mu.Unlock()
+	if first {
+		bye := wire.AppendControl(nil, wire.Control{Kind: wire.ControlBye, To: -1, Lost: -1})
+		for _, l := range links {
+			l.send(bye)
+			l.end()
+		}
+		for _, p := range parked {
+			p.conn.Close()
+		}
+	}
+	n.cancel()
+	for _, g := range n.gates {
+		if err := g.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			all = append(all, err)
+		}
+	}
+	n.wg.Wait()
+	return errors.Join(all...)
+}
+
+func lostError(rank int, host string, why loss) *transport.PeerLostError {
+	return &transport.PeerLostError{Rank: rank, Host: host, Reason: why.reason}
+}
+
+var noCert [sha256.Size]byte
