@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .. import comm
+from ..errors import HoraError
 from ..group import Group, Op
 from ._channel import Channel
 from .buckets import Bucket, assign
@@ -225,11 +226,24 @@ class _Mixin:
 
     # -- what users call
 
+    @staticmethod
+    def _hora_translate(error: BaseException) -> BaseException:
+        """The horovod package raises its own classes instead."""
+        return error
+
     def synchronize(self) -> None:
         """Reduce the gradients and wait; afterwards `.grad` holds the result (clip it, look at it)."""
         if self._channel.size == 1:
             self._passes = 0
             return
+        try:
+            self._reduce()
+        except HoraError as error:
+            raise self._hora_translate(error) from None
+        self._passes = 0
+        self._synchronized = True
+
+    def _reduce(self) -> None:
         if self._buckets is None:
             self._open()
         compression = self._compression
@@ -246,8 +260,6 @@ class _Mixin:
 
             _rare.reduce_sparse(self._channel, self._sparse, self._wire_op, *self._scales)
             _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._names)
-        self._passes = 0
-        self._synchronized = True
 
     def _finish_buckets(self) -> None:
         error: BaseException | None = None

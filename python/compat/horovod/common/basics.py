@@ -1,0 +1,248 @@
+"""init, shutdown, ranks and what was built: the part of the surface that every framework module shares."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import hora
+
+from . import process_sets as registry
+from .process_sets import ProcessSet
+
+__all__ = ["Adasum", "Average", "HorovodBasics", "Max", "Min", "NotInitialized", "Product", "Sum", "dynamic_process_sets"]
+
+Average, Sum, Adasum, Min, Max, Product = range(6)
+
+# Our operators by Horovod's numbers.
+OPERATORS = {
+    Average: hora.AVERAGE,
+    Sum: hora.SUM,
+    Adasum: hora.ADASUM,
+    Min: hora.MIN,
+    Max: hora.MAX,
+    Product: hora.PRODUCT,
+}
+
+OPERATOR_NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
+
+
+class NotInitialized(ValueError, RuntimeError):
+    """A call came before hvd.init() or after hvd.shutdown()."""
+
+    def __init__(self) -> None:
+        super().__init__("Horovod has not been initialized; use hvd.init().")
+
+
+class _Switches:
+    """What init() decided; one per process, as Horovod has one engine per process."""
+
+    dynamic = False
+    exit_hook = False
+    at_shutdown: ClassVar[list[Callable[[], None]]] = []
+
+
+def on_shutdown(f: Callable[[], None]) -> None:
+    """Call f at every shutdown (a framework module forgets its handles)."""
+    _Switches.at_shutdown.append(f)
+
+
+def dynamic_process_sets(call: str) -> None:
+    """Raise unless process sets may change now."""
+    if not hora.is_initialized():
+        raise NotInitialized()
+    if not _Switches.dynamic:
+        raise ValueError(
+            f"{call}: dynamic process sets are off; call hvd.init(process_sets='dynamic') or set HOROVOD_DYNAMIC_PROCESS_SETS=1"
+        )
+
+
+def _asked(name: str) -> Callable[[], int]:
+    value = getattr(hora, name)
+
+    def ask(self: HorovodBasics) -> int:
+        try:
+            return value()
+        except hora.NotInitializedError as error:
+            if isinstance(error, hora.ForkedError):
+                raise
+            raise NotInitialized() from None
+
+    ask.__name__ = name
+    ask.__doc__ = value.__doc__
+    return ask
+
+
+class HorovodBasics:
+    """The calls that need no tensor; every framework module re-exports one object's methods."""
+
+    Average, Sum, Adasum, Min, Max, Product = Average, Sum, Adasum, Min, Max, Product
+
+    def __init__(self, pkg_path: str = "", *args: str) -> None:
+        pass
+
+    def init(self, comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+        """Join the job; calling it again while initialized does nothing.
+
+        `comm` may be a list of ranks that is the whole world. `process_sets` is a list, or "dynamic".
+        """
+        if hora.is_initialized():
+            if registry.global_process_set.group is None:
+                registry.start([])
+            return
+        self._refuse_modes(comm)
+        sets: list[ProcessSet] = []
+        if isinstance(process_sets, str):
+            if process_sets.lower() != "dynamic":
+                raise ValueError(f"init: process_sets={process_sets!r}: give a list of ProcessSet, or 'dynamic'")
+            os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        elif process_sets is not None:
+            sets = list(process_sets)
+            if any(not isinstance(s, ProcessSet) for s in sets):
+                raise ValueError("init: process_sets must be a list of horovod ProcessSet objects")
+        try:
+            hora.init()
+        except hora.SettingsError as error:
+            raise ValueError(str(error)) from error
+        except hora.HoraError as error:
+            from .exceptions import HorovodInternalError
+
+            raise HorovodInternalError(str(error)) from error
+        world = hora.size()
+        if isinstance(comm, (list, tuple)) and comm and sorted(comm) != list(range(world)):
+            hora.shutdown()
+            raise ValueError(f"init: comm={list(comm)} is not the whole job of {world} ranks; start a job of that size, or use process_sets")
+        _Switches.dynamic = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("", "0", "false", "False")
+        registry.start(sets)
+        if not _Switches.exit_hook:
+            _Switches.exit_hook = True
+            atexit.register(self.shutdown)
+        timeline = os.environ.get("HOROVOD_TIMELINE", "")
+        if timeline and timeline != "DYNAMIC":
+            marks = os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
+            hora.start_timeline(timeline, mark_cycles=marks)
+
+    @staticmethod
+    def _refuse_modes(comm: Any) -> None:
+        if comm is not None and not isinstance(comm, (list, tuple)):
+            raise ValueError(
+                "init: an MPI communicator needs Horovod's MPI mode, which hora does not have; call hvd.init() without it, "
+                "and start with `hora run` or mpirun"
+            )
+        for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"):
+            if os.environ.get(name, "").lower() == "mpi":
+                raise ValueError(f"init: {name}=mpi asks for Horovod's MPI mode, which hora does not have; unset it (mpirun itself works)")
+
+    def shutdown(self) -> None:
+        """Leave the job; init() afterwards joins anew."""
+        if not hora.is_initialized():
+            return
+        for f in _Switches.at_shutdown:
+            f()
+        registry.stop()
+        hora.shutdown()
+
+    def is_initialized(self) -> bool:
+        return hora.is_initialized()
+
+    rank = _asked("rank")
+    size = _asked("size")
+    local_rank = _asked("local_rank")
+    local_size = _asked("local_size")
+    cross_rank = _asked("cross_rank")
+    cross_size = _asked("cross_size")
+
+    def is_homogeneous(self) -> bool:
+        """Whether every host has the same number of ranks."""
+        return self.local_size() * self._hosts() == self.size() and self._agree_local_size()
+
+    def _hosts(self) -> int:
+        return max(1, -(-self.size() // max(1, self.local_size())))
+
+    def _agree_local_size(self) -> bool:
+        hosts = hora._lib.info(0).get("hosts")
+        if not isinstance(hosts, list):
+            return True
+        counts = {hosts.count(h) for h in hosts}
+        return len(counts) <= 1
+
+    def mpi_threads_supported(self) -> bool:
+        """Any thread may call hora."""
+        if not hora.is_initialized():
+            raise NotInitialized()
+        return True
+
+    def mpi_enabled(self) -> bool:
+        return False
+
+    def mpi_built(self) -> bool:
+        return False
+
+    def gloo_enabled(self) -> bool:
+        return True
+
+    def gloo_built(self) -> bool:
+        return True
+
+    def nccl_built(self) -> int:
+        return 0
+
+    def ddl_built(self) -> bool:
+        return False
+
+    def ccl_built(self) -> bool:
+        return False
+
+    def cuda_built(self) -> bool:
+        return False
+
+    def rocm_built(self) -> bool:
+        return False
+
+    def start_timeline(self, file_path: str, mark_cycles: bool = False) -> None:
+        """Begin to write what every operation does; rank 0 writes the file."""
+        if not hora.is_initialized():
+            raise NotInitialized()
+        if not os.environ.get("HOROVOD_TIMELINE"):
+            raise ValueError("start_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it")
+        hora.start_timeline(file_path, mark_cycles=mark_cycles)
+
+    def stop_timeline(self) -> None:
+        """Finish the file."""
+        if not hora.is_initialized():
+            raise NotInitialized()
+        if not os.environ.get("HOROVOD_TIMELINE"):
+            raise ValueError("stop_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it")
+        hora.stop_timeline()
+
+    # -- names that scripts reach for although they were private
+
+    def _process_set_table(self) -> dict[int, ProcessSet]:
+        if not hora.is_initialized():
+            raise NotInitialized()
+        return registry.table()
+
+    def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
+        return {number: list(s.ranks or []) for number, s in self._process_set_table().items()}
+
+    def _add_process_set_impl(self, ranks: Sequence[int]) -> int:
+        return registry.add_process_set(ranks).process_set_id
+
+    def _remove_process_set_impl(self, process_set_id: int) -> int | None:
+        one = self._process_set_table().get(process_set_id)
+        return process_set_id if one is not None and registry.remove_process_set(one) else None
+
+    def _process_set_rank(self, process_set_id: int) -> int:
+        return self._known(process_set_id).rank()
+
+    def _process_set_size(self, process_set_id: int) -> int:
+        return self._known(process_set_id).size()
+
+    def _known(self, process_set_id: int) -> ProcessSet:
+        one = self._process_set_table().get(process_set_id)
+        if one is None:
+            raise ValueError(f"Process set {process_set_id} does not exist; add it first")
+        return one
+

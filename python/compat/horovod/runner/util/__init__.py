@@ -1,0 +1,1 @@
+"""Small parts of the launcher that scripts import."""

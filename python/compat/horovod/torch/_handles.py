@@ -1,0 +1,125 @@
+"""Handles: the numbers that asynchronous calls give out, and the operations behind them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import hora
+from hora import _lib
+from hora.group import FLAG_NAMED
+
+from ..common import basics
+from ..common.exceptions import HorovodInternalError
+from ..common.process_sets import ProcessSet, table
+
+__all__ = ["Pending", "group_of", "internal", "next_handle", "poll", "run", "start", "synchronize"]
+
+_handle_map: dict[int, Pending] = {}
+_numbers = itertools.count(1)
+
+
+class Pending:
+    """Operations of one handle: tickets, what they read and write, and how their result is made."""
+
+    __slots__ = ("finish", "group", "keep", "tickets")
+
+    def __init__(self, group: hora.Group, tickets: list[int], finish: Callable[[list[int]], Any], keep: Any) -> None:
+        self.group, self.tickets, self.finish, self.keep = group, tickets, finish, keep
+
+
+def _forget() -> None:
+    global _numbers
+    _handle_map.clear()
+    _numbers = itertools.count(1)
+
+
+basics.on_shutdown(_forget)
+
+
+def next_handle() -> int:
+    return next(_numbers)
+
+
+def internal(error: hora.HoraError) -> Exception:
+    """hora's error as the class a Horovod script expects."""
+    if isinstance(error, hora.NotInitializedError) and not isinstance(error, hora.ForkedError):
+        return basics.NotInitialized()
+    if isinstance(error, ValueError):
+        return ValueError(str(error))
+    if isinstance(error, hora.ClosedError):
+        return HorovodInternalError(
+            f"Horovod has been shut down. This was caused by an exception on one of the ranks or by a call of shutdown(): {error}"
+        )
+    return HorovodInternalError(str(error))
+
+
+def group_of(process_set: ProcessSet) -> hora.Group:
+    """The set's group; raises unless this process may use it."""
+    group = process_set.group
+    if group is not None:
+        return group
+    if not hora.is_initialized():
+        raise basics.NotInitialized()
+    if process_set.process_set_id is None or table().get(process_set.process_set_id) is not process_set:
+        raise ValueError(f"Process set provided does not exist, or has not been registered: {process_set}; give it to init() or add_process_set()")
+    raise ValueError(
+        f"Tried to use a process set that this rank does not belong to: rank {hora.rank()} is not in {process_set.ranks}; "
+        "call it on its members only (process_set.included())"
+    )
+
+
+def run(group: hora.Group, *args: Any, **more: Any) -> None:
+    """One named operation, on this thread where it can be."""
+    try:
+        group.run(*args, flags=FLAG_NAMED, **more)
+    except hora.HoraError as error:
+        raise internal(error) from error
+
+
+def start(handle: int, group: hora.Group, calls: list[dict], finish: Callable[[list[int]], Any], keep: Any) -> int:
+    """Submit named operations as one unit and remember them under the handle."""
+    try:
+        tickets = group.submit_many(calls, named=True)
+    except hora.HoraError as error:
+        raise internal(error) from error
+    _handle_map[handle] = Pending(group, tickets, finish, keep)
+    return handle
+
+
+def poll(handle: int) -> bool:
+    """Whether synchronize(handle) would return at once."""
+    pending = _handle_map.get(handle)
+    return pending is None or all(map(pending.group.poll, pending.tickets))
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for the operation and return its result; None for a handle that is not known."""
+    pending = _handle_map.pop(handle, None)
+    if pending is None:
+        return None
+    group = pending.group
+    failed: hora.HoraError | None = None
+    done = 0
+    try:
+        for ticket in pending.tickets:
+            try:
+                group.wait(ticket)
+            except hora.HoraError as error:
+                failed = failed or error
+            done += 1
+        if failed is not None:
+            raise internal(failed) from failed
+        try:
+            return pending.finish(pending.tickets)
+        except hora.HoraError as error:
+            raise internal(error) from error
+    finally:
+        if done == len(pending.tickets):
+            for ticket in pending.tickets:
+                group.release(ticket)
+        else:  # Ctrl-C: the operation still runs on the memory
+            for ticket in pending.tickets:
+                _lib.in_flight[ticket] = pending.keep
+            _lib.orphans.extend(pending.tickets)

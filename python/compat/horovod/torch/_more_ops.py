@@ -1,0 +1,363 @@
+"""allgather, alltoall, reducescatter, sparse allreduce, join and barrier of horovod.torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hora
+import torch
+from hora.group import FLAG_SIZES, Kind
+
+from ..common.basics import Average, NotInitialized, Sum
+from ..common.process_sets import ProcessSet, global_process_set
+from ._check import device_of, dtype_code, host, scatter_operator
+from ._handles import group_of, internal, next_handle, start, synchronize
+from .compression import Compression
+
+__all__ = [
+    "allgather", "allgather_async", "alltoall", "alltoall_async", "barrier", "grouped_allgather", "grouped_allgather_async",
+    "grouped_reducescatter", "grouped_reducescatter_async", "join", "reducescatter", "reducescatter_async",
+    "sparse_allreduce_async",
+]  # fmt: skip
+
+_ALLGATHER, _ALLTOALL, _REDUCE_SCATTER = int(Kind.ALLGATHER), int(Kind.ALLTOALL), int(Kind.REDUCE_SCATTER)
+
+
+def _row(t: torch.Tensor) -> int:
+    """Elements of one row of the first dimension."""
+    n = 1
+    for d in t.shape[1:]:
+        n *= d
+    return n
+
+
+def _fetch(group: hora.Group, ticket: int, like: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+    """The tensor that the library allocated for a ticket's result, and the rows from each rank."""
+    left = group.result(ticket)
+    row = _row(like)
+    rows = [c // row if row else 0 for c in left.counts]
+    shape = (sum(rows), *like.shape[1:])
+    if left.memory is None or left.memory.nbytes == 0 or row == 0:
+        out = torch.empty(shape, dtype=like.dtype)
+    else:
+        out = torch.frombuffer(left.memory.view(), dtype=torch.uint8).view(like.dtype).view(shape)
+    return out.to(like.device), rows
+
+
+# -- allgather
+
+
+def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: ProcessSet, single: bool) -> int:
+    group = group_of(ps)
+    handle = next_handle()
+    base = f"{prefix}.{name}" if name else f"{prefix}.noname.{handle}"
+    calls, keep = [], []
+    for i, t in enumerate(tensors):
+        number = dtype_code(t)
+        if t.dim() == 0:
+            raise ValueError("Rank zero tried to gather a rank-zero tensor: allgather joins along the first dimension; call .reshape(1) first")
+        a = host(t)
+        keep.append(a)
+        calls.append({
+            "kind": _ALLGATHER, "dtype": number, "send": a.data_ptr(), "count": a.numel(), "recv_count": 0, "row": _row(t),
+            "flags": FLAG_SIZES, "name": base if single else f"{base}_{i + 1}of{len(tensors)}", "shape": t.shape,
+            "device": device_of(t),
+        })  # fmt: skip
+
+    def finish(tickets: list[int]) -> Any:
+        outs = [_fetch(group, ticket, t)[0] for ticket, t in zip(tickets, tensors, strict=True)]
+        return outs[0] if single else outs
+
+    return start(handle, group, calls, finish, (keep, tensors))
+
+
+class _Allgather(torch.autograd.Function):
+    """Its gradient: the average over ranks of this rank's part."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: Any, ps: ProcessSet) -> torch.Tensor:
+        ctx.rows, ctx.ps = tensor.shape[0], ps
+        return synchronize(allgather_async(tensor, name, ps))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        return _my_part(grad, ctx.rows, ctx.ps), None, None
+
+
+def _my_part(grad: torch.Tensor, rows: int, ps: ProcessSet) -> torch.Tensor:
+    from .mpi_ops import allreduce
+
+    total = allreduce(grad.contiguous(), op=Average, process_set=ps)
+    every = allgather(torch.tensor([rows], dtype=torch.int64), process_set=ps)
+    at = int(every[: ps.rank()].sum())
+    return total[at : at + rows]
+
+
+def allgather(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
+    """All ranks' tensors joined along the first dimension, whose size may differ. Gradients flow through it."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return _Allgather.apply(tensor, name, process_set)
+    return synchronize(allgather_async(tensor, name, process_set))
+
+
+def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+    """Start allgather and return a handle."""
+    return _gather([tensor], name, "allgather", process_set, True)
+
+
+class _GroupedAllgather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, name: Any, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
+        ctx.rows, ctx.ps = [t.shape[0] for t in tensors], ps
+        return tuple(synchronize(grouped_allgather_async(list(tensors), name, ps)))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
+        return (None, None, *(_my_part(g, rows, ctx.ps) for g, rows in zip(grads, ctx.rows, strict=True)))
+
+
+def grouped_allgather(tensors: list[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
+    """allgather of several tensors as one unit. Gradients flow through it."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return list(_GroupedAllgather.apply(name, process_set, *tensors))
+    return synchronize(grouped_allgather_async(tensors, name, process_set))
+
+
+def grouped_allgather_async(tensors: list[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+    """Start grouped_allgather and return a handle."""
+    return _gather(list(tensors), name, "grouped_allgather", process_set, False)
+
+
+# -- alltoall
+
+
+def _splits(splits: Any, tensor: torch.Tensor, size: int) -> list[int]:
+    """Rows for each rank, checked."""
+    rows = tensor.shape[0]
+    if splits is None:
+        if rows % size:
+            raise ValueError(f"Tensor's first dimension of {rows} is not divisible by the number of ranks {size}: give splits")
+        return [rows // size] * size
+    if isinstance(splits, torch.Tensor):
+        if splits.dtype != torch.int32:
+            raise ValueError(f"alltoall expects a 32-bit integer splits tensor, not {splits.dtype}: call .to(torch.int32)")
+        splits = splits.tolist()
+    counts = [int(s) for s in splits]
+    if len(counts) != size:
+        raise ValueError(f"Number of entries in splits does not equal number of ranks: {len(counts)} for {size} ranks")
+    if sum(counts) > rows or min(counts) < 0:
+        raise ValueError(f"Sum of splits entries is greater than the first dimension of tensor: {counts} for {rows} rows")
+    return counts
+
+
+class _Alltoall(torch.autograd.Function):
+    """Its gradient: the rows go back to where they came from."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: Any, ps: ProcessSet) -> Any:
+        ctx.ps, ctx.rows = ps, tensor.shape[0]
+        asked = splits if splits is not None else torch.tensor(_splits(None, tensor, ps.size()), dtype=torch.int32)
+        out, received = synchronize(alltoall_async(tensor, asked, name, ps))
+        ctx.received = received
+        if splits is None:
+            return out
+        ctx.mark_non_differentiable(received)
+        return out, received
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple:
+        back, _got = alltoall(grad.contiguous(), splits=ctx.received, process_set=ctx.ps)
+        if back.shape[0] < ctx.rows:  # rows that were sent to nobody
+            back = torch.cat([back, back.new_zeros((ctx.rows - back.shape[0], *back.shape[1:]))])
+        return back, None, None, None
+
+
+def alltoall(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Send splits[j] rows to rank j; (what came, rows from each rank), or only the former without splits."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return _Alltoall.apply(tensor, splits, name, process_set)
+    return synchronize(alltoall_async(tensor, splits, name, process_set))
+
+
+def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
+    """Start alltoall and return a handle."""
+    group = group_of(process_set)
+    number = dtype_code(tensor)
+    if tensor.dim() == 0:
+        raise ValueError("alltoall of a rank-zero tensor: it sends rows of the first dimension; call .reshape(1) first")
+    counts = _splits(splits, tensor, group.size)
+    handle = next_handle()
+    row = _row(tensor)
+    a = host(tensor)
+    call = {
+        "kind": _ALLTOALL, "dtype": number, "send": a.data_ptr(), "count": sum(counts) * row, "recv_count": 0, "row": row,
+        "send_counts": [c * row for c in counts], "flags": FLAG_SIZES, "shape": tensor.shape, "device": device_of(tensor),
+        "name": f"alltoall.{name}" if name else f"alltoall.noname.{handle}",
+    }  # fmt: skip
+
+    def finish(tickets: list[int]) -> Any:
+        out, rows = _fetch(group, tickets[0], tensor)
+        return out if splits is None else (out, torch.tensor(rows, dtype=torch.int32))
+
+    return start(handle, group, [call], finish, a)
+
+
+# -- reducescatter
+
+
+def _share(rows: int, size: int, rank: int) -> int:
+    return rows // size + (1 if rank < rows % size else 0)
+
+
+def _scatter(
+    tensors: Sequence[torch.Tensor], name: str | None, prefix: str, op: Any, pre: float, post: float, ps: ProcessSet, single: bool
+) -> int:
+    group = group_of(ps)
+    which = scatter_operator(op)
+    handle = next_handle()
+    base = f"{prefix}.{name}" if name else f"{prefix}.noname.{handle}"
+    size, rank = group.size, group.rank
+    calls, keep, back = [], [], []
+    for i, t in enumerate(tensors):
+        number = dtype_code(t)
+        if t.dim() == 0:
+            raise ValueError("reducescatter of a rank-zero tensor: it scatters rows of the first dimension; call .reshape(1) first")
+        row = _row(t)
+        counts = [_share(t.shape[0], size, r) * row for r in range(size)]
+        a = host(t)
+        b = torch.empty((_share(t.shape[0], size, rank), *t.shape[1:]), dtype=t.dtype)
+        keep += [a, b]
+        back.append((b, t.device))
+        calls.append({
+            "kind": _REDUCE_SCATTER, "op": which, "dtype": number, "send": a.data_ptr(), "recv": b.data_ptr(), "count": a.numel(),
+            "recv_count": b.numel(), "recv_counts": None if len(set(counts)) == 1 else counts, "prescale": pre, "postscale": post,
+            "name": base if single else f"{base}_{i + 1}of{len(tensors)}", "shape": t.shape, "device": device_of(t),
+        })  # fmt: skip
+
+    def finish(_: list[int]) -> Any:
+        done = [b if d.type == "cpu" else b.to(d) for b, d in back]
+        return done[0] if single else done
+
+    return start(handle, group, calls, finish, keep)
+
+
+class _Reducescatter(torch.autograd.Function):
+    """Its gradient: everybody's gradient joined (times the number of ranks for a sum)."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: Any, op: Any, pre: float, post: float, ps: ProcessSet) -> torch.Tensor:
+        ctx.settings = (op, pre, post, ps)
+        return synchronize(reducescatter_async(tensor, name, op, ps, pre, post))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple:
+        op, pre, post, ps = ctx.settings
+        return _join_back(grad, op, pre, post, ps), None, None, None, None, None
+
+
+def _join_back(grad: torch.Tensor, op: Any, pre: float, post: float, ps: ProcessSet) -> torch.Tensor:
+    if op == Sum:
+        grad = grad * ps.size()
+    if pre != 1.0 or post != 1.0:
+        grad = grad * (pre * post)
+    return allgather(grad.contiguous(), process_set=ps)
+
+
+def reducescatter(
+    tensor: torch.Tensor, name: str | None = None, compression: Any = Compression.none, op: Any = Average,
+    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """Reduce over all ranks and keep this rank's rows. Gradients flow through it."""
+    small, ctx = compression.compress(tensor)
+    if small.requires_grad and torch.is_grad_enabled():
+        out = _Reducescatter.apply(small, name, op, prescale_factor, postscale_factor, process_set)
+    else:
+        out = synchronize(reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
+    return compression.decompress(out, ctx)
+
+
+def reducescatter_async(
+    tensor: torch.Tensor, name: str | None = None, op: Any = Average, process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> int:  # fmt: skip
+    """Start reducescatter and return a handle."""
+    return _scatter([tensor], name, "reducescatter", op, prescale_factor, postscale_factor, process_set, True)
+
+
+class _GroupedReducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
+        ctx.settings = (op, pre, post, ps)
+        return tuple(synchronize(grouped_reducescatter_async(list(tensors), name, op, ps, pre, post)))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
+        return (None, None, None, None, None, *(_join_back(g, *ctx.settings) for g in grads))
+
+
+def grouped_reducescatter(
+    tensors: list[torch.Tensor], name: str | None = None, compression: Any = Compression.none, op: Any = Average,
+    process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:  # fmt: skip
+    """reducescatter of several tensors as one unit. Gradients flow through it."""
+    pairs = [compression.compress(t) for t in tensors]
+    small = [t for t, _ in pairs]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in small):
+        outs = _GroupedReducescatter.apply(name, op, prescale_factor, postscale_factor, process_set, *small)
+    else:
+        outs = synchronize(grouped_reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
+    return [compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs, strict=True)]
+
+
+def grouped_reducescatter_async(
+    tensors: list[torch.Tensor], name: str | None = None, op: Any = Average, process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+) -> int:  # fmt: skip
+    """Start grouped_reducescatter and return a handle."""
+    return _scatter(list(tensors), name, "grouped_reducescatter", op, prescale_factor, postscale_factor, process_set, False)
+
+
+# -- sparse, join, barrier
+
+
+def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: Any, process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
+    """Start the sum or average of sparse (COO) tensors; calling what is returned waits and gives the result."""
+    if op not in (Average, Sum):
+        raise ValueError("sparse_allreduce_async: only hvd.Average and hvd.Sum are offered for sparse tensors")
+    t = tensor.detach()
+    if not t.is_coalesced():
+        t = t.coalesce()
+    indices = allgather_async(t.indices().t().contiguous(), name=f"{name}.indices", process_set=process_set)
+    values = allgather_async(t.values().contiguous(), name=f"{name}.values", process_set=process_set)
+
+    def result() -> torch.Tensor:
+        v = synchronize(values)
+        i = synchronize(indices)
+        if op == Average:
+            v = v / process_set.size()
+        return torch.sparse_coo_tensor(i.t(), v, tensor.size(), device=tensor.device, check_invariants=False)
+
+    return result
+
+
+def join(device: int = -1) -> int:
+    """Say that this rank has no more data: zeros go to the others' allreduces until all have joined.
+
+    Returns the last rank that joined, the same on every rank.
+    """
+    if not hora.is_initialized():
+        raise NotInitialized()
+    try:
+        return global_process_set.group.join()
+    except hora.HoraError as error:
+        raise internal(error) from error
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Return when every rank of the set has come here."""
+    group = group_of(process_set)
+    handle = next_handle()
+    synchronize(start(handle, group, [{"kind": int(Kind.BARRIER), "name": "barrier.noname"}], lambda _: None, None))
+
+

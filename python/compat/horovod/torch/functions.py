@@ -1,0 +1,83 @@
+"""Equal starts, and Python objects between ranks."""
+
+from __future__ import annotations
+
+import collections.abc
+import io
+from typing import Any
+
+import cloudpickle
+import hora
+import torch
+from hora.torch import broadcast as _broadcast
+
+from ..common.process_sets import ProcessSet, global_process_set
+from ._handles import group_of, internal
+from .mpi_ops import allgather, broadcast_
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+
+
+def broadcast_parameters(params: Any, root_rank: int) -> None:
+    """Send root's parameters (a state_dict, or a list of tensors or of (name, tensor)) to all ranks, in place."""
+    if isinstance(params, dict):
+        pass
+    elif not isinstance(params, (list, collections.abc.ItemsView)) and not hasattr(params, "__next__"):
+        raise ValueError(f"invalid params of type: {type(params)}; give model.state_dict() or list(model.named_parameters())")
+    group = group_of(global_process_set)
+    try:
+        _broadcast.broadcast_parameters(params if isinstance(params, dict) else list(params), root_rank, group)
+    except hora.HoraError as error:
+        raise internal(error) from error
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
+    """Send root's optimizer state to all ranks; ranks without any yet get it whole."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("cannot broadcast torch.optim.LBFGS state: its history is not a table of tensors; start every rank equally")
+    group = group_of(global_process_set)
+    if group.size == 1:
+        return
+    tensors: list[torch.Tensor] = []
+    form = _broadcast._strip(optimizer.state_dict(), tensors) if group.rank == root_rank else None
+    form = broadcast_object(form, root_rank, "optimizer_state")
+    if group.rank == root_rank:
+        state = None
+    else:
+        tensors = []
+        state = _broadcast._fill(form, tensors)
+    try:
+        _broadcast.broadcast_tensors([(f"optimizer.{i}", t) for i, t in enumerate(tensors)], root_rank, group)
+    except hora.HoraError as error:
+        raise internal(error) from error
+    if state is not None:
+        optimizer.load_state_dict(state)
+
+
+def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Every rank gets root's object."""
+    name = name or "broadcast_object"  # not the type's name: the other ranks may hold None
+    if process_set.size() == 1:
+        return obj
+    if hora.rank() == root_rank:
+        b = io.BytesIO()
+        cloudpickle.dump(obj, b)
+        payload = torch.frombuffer(bytearray(b.getvalue()), dtype=torch.uint8)
+        broadcast_(torch.tensor([payload.numel()], dtype=torch.int64), root_rank, f"{name}.sz", process_set)
+    else:
+        size = torch.zeros(1, dtype=torch.int64)
+        broadcast_(size, root_rank, f"{name}.sz", process_set)
+        payload = torch.empty(int(size), dtype=torch.uint8)
+    broadcast_(payload, root_rank, f"{name}.t", process_set)
+    if hora.rank() == root_rank:
+        return obj
+    return cloudpickle.loads(payload.numpy().tobytes())
+
+
+def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
+    """Every rank gets the list of all ranks' objects, in rank order."""
+    name = name or type(obj).__name__
+    payload = torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
+    sizes = allgather(torch.tensor([payload.numel()], dtype=torch.int64), f"{name}.sz", process_set).tolist()
+    whole = allgather(payload, f"{name}.t", process_set)
+    return [cloudpickle.loads(part.numpy().tobytes()) for part in whole.split(sizes)]
