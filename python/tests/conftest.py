@@ -1,0 +1,121 @@
+"""How the tests start ranks: real processes of this interpreter, without a launcher unless a test asks for it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PYTHON = Path(__file__).resolve().parents[1]
+TIMEOUT = 60.0
+
+
+@dataclass
+class Ended:
+    """How one rank ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Job:
+    """Ranks that run, each, one function of a test module."""
+
+    def __init__(self, n: int, work, tmp: Path, env: dict[str, str] | None = None, args: tuple = (), before: str = "", links: str = "") -> None:
+        secret = tmp / f"secret-{secrets.token_hex(4)}"
+        secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o600)
+        module = Path(inspect.getsourcefile(work))
+        code = (
+            f"import sys; sys.path.insert(0, {str(module.parent)!r}); {before}\n"
+            f"import {module.stem} as m; m.{work.__name__}(*{args!r})"
+        )
+        base = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_", "OMPI_", "PMI", "SLURM_")) or k == "HORA_LIBRARY"}
+        base |= {
+            "PYTHONPATH": f"{PYTHON}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "HORA_SIZE": str(n), "HORA_LOCAL_SIZE": str(n),
+            "HORA_CROSS_RANK": "0", "HORA_CROSS_SIZE": "1", "HORA_ADDR": f"127.0.0.1:{free_port()}", "HORA_SERVE": "1",
+            "HORA_SECRET_FILE": str(secret), "HORA_JOB": secret.name, "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        if links:
+            base["HORA_LINKS"] = links
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", code], env=base | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r)} | (env or {}),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            )
+            for r in range(n)
+        ]  # fmt: skip
+
+    def wait(self, timeout: float = TIMEOUT) -> list[Ended]:
+        """All ranks' ends; kills them and fails the test when they take too long."""
+        end = time.monotonic() + timeout
+        try:
+            return [Ended(p.returncode, *o) for p, o in self._outputs(end)]
+        finally:
+            self.kill()
+
+    def _outputs(self, end: float):
+        late = []
+        done = []
+        for r, p in enumerate(self.processes):
+            try:
+                done.append((p, p.communicate(timeout=max(0.1, end - time.monotonic()))))
+            except subprocess.TimeoutExpired:
+                late.append(r)
+                os.killpg(p.pid, signal.SIGABRT)
+                done.append((p, p.communicate()))
+        if late:
+            said = "\n".join(f"--- rank {r}: {o[0][-1500:]}\n{o[1][-3000:]}" for r, (_, o) in enumerate(done))
+            pytest.fail(f"ranks {late} did not end in time\n{said}")
+        return done
+
+    def kill(self) -> None:
+        for p in self.processes:
+            try:
+                os.killpg(p.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            p.communicate()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture
+def job(tmp_path):
+    """job(n, work, …) starts n ranks and gives the Job."""
+    jobs: list[Job] = []
+
+    def start(n: int, work, **how) -> Job:
+        jobs.append(Job(n, work, tmp_path, **how))
+        return jobs[-1]
+
+    yield start
+    for j in jobs:
+        j.kill()
+
+
+@pytest.fixture
+def ranks(job):
+    """ranks(n, work, …) runs work on n ranks, which must all end well; their outputs."""
+
+    def go(n: int, work, timeout: float = TIMEOUT, **how) -> list[str]:
+        ends = job(n, work, **how).wait(timeout)
+        bad = [f"--- rank {r} ended with {e.code}\n{e.out}\n{e.err}" for r, e in enumerate(ends) if e.code]
+        assert not bad, "\n".join(bad)
+        return [e.out for e in ends]
+
+    return go

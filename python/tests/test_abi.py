@@ -1,0 +1,119 @@
+"""hora.h, the library's exports, and what Python declares are one thing."""
+
+import ctypes
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hora import _lib, errors, group
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "cmd" / "libhora" / "hora.h"
+
+C_TYPES = {
+    "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
+    "hora_str": ctypes.c_char_p,
+}  # fmt: skip
+# Pointers: ctypes takes bytes where the library only reads, an address where it writes.
+POINTERS = {"const hora_op": ctypes.c_char_p, "uint64_t": ctypes.c_void_p, "hora_outcome": ctypes.c_void_p}
+
+
+def header() -> str:
+    return re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+
+
+def declared() -> dict:
+    """Every function of the header: what it answers and takes."""
+    functions = {}
+    for answer, name, arguments in re.findall(r"^(\w+)\s+(hora_\w+)\(([^)]*)\);", header(), flags=re.M):
+        takes = []
+        for a in arguments.split(","):
+            a = a.strip()
+            if a == "void":
+                continue
+            kind, star = re.match(r"(.*?)\s*(\*?)\s*\w+$", a).groups()
+            takes.append(POINTERS[kind] if star else C_TYPES[kind])
+        functions[name] = (C_TYPES[answer], tuple(takes))
+    return functions
+
+
+def test_header_and_python_agree():
+    assert declared() == _lib.DECLARATIONS
+
+
+def test_at_most_thirty_functions():
+    assert 20 <= len(declared()) <= 30
+
+
+def test_exports_are_the_header():
+    out = subprocess.run(["nm", "-D", "--defined-only", _lib.library_path()], check=True, capture_output=True, text=True).stdout
+    exported = {line.split()[-1] for line in out.splitlines()}
+    assert exported == set(declared())
+
+
+def test_operation_layout():
+    """struct hora_op as C lays it out has the size that Python packs."""
+    body = re.search(r"typedef struct hora_op \{(.*?)\} hora_op;", header(), flags=re.S).group(1)
+    sizes = {"uint32_t": "I", "uint8_t": "B", "int32_t": "i", "double": "d", "uint64_t": "Q", "hora_str": "P"}
+    letters = ""
+    for line in body.split(";"):
+        line = line.strip()
+        if not line:
+            continue
+        if "*" in line:
+            letters += "P" * len(line.split(","))
+            continue
+        kind, names = line.split(None, 1)
+        letters += sizes[kind] * len(names.split(","))
+    assert struct.calcsize("@" + letters) == group.OP_SIZE
+    assert letters.replace("P", "Q") == "I4BiI".replace("4B", "BBBB") + group._OP.format.split("iI", 1)[1].replace("QQQQQQQQQQ", "Q" * 10)
+
+
+def test_kinds_have_classes():
+    kinds = dict(re.findall(r"(HORA_\w+) = (\d+)", header()))
+    numbers = {int(n) for k, n in kinds.items() if k != "HORA_OK"}
+    assert numbers == set(errors.BY_KIND)
+
+
+def test_abi_number():
+    assert int(re.search(r"#define HORA_ABI (\d+)", HEADER.read_text()).group(1)) == _lib.ABI == _lib.load().hora_abi()
+
+
+def test_numbers_are_those_of_go():
+    """Operators, kinds and element types are numbered as in package tensor and package collective."""
+    go = (ROOT / "tensor" / "tensor.go").read_text()
+    names = re.findall(r'^\t\w+:\s+\{"(\w+)", (\d+)\},', go, flags=re.M)
+    assert [n for n, _ in names] == list(group.DTYPE_NAMES)
+    assert [int(s) for _, s in names] == list(group.DTYPE_SIZES)
+    ops = re.search(r"opNames = \[opEnd\]string\{(.*?)\}", (ROOT / "tensor" / "op.go").read_text(), flags=re.S).group(1)
+    assert [o.strip().strip('"') for o in ops.split(",") if o.strip()] == [o.name.lower() for o in group.Op]
+    kinds = re.search(r"kindNames = \[kindEnd\]string\{(.*?)\}", (ROOT / "collective" / "call.go").read_text(), flags=re.S).group(1)
+    names = [k.strip().strip('"') for k in kinds.split(",") if k.strip()][1:]
+    assert names == [k.name.lower().replace("_", "") for k in group.Kind]
+
+
+def test_wrong_library_is_refused(tmp_path):
+    """A library of another version is one sentence, at once."""
+    source = tmp_path / "old.c"
+    source.write_text("int hora_abi(void) { return 999; }\n")
+    so = tmp_path / "libold.so"
+    subprocess.run(["gcc", "-shared", "-o", so, source], check=True)
+    with pytest.raises(errors.VersionError, match=r"interface 999, this package .* needs 1; reinstall hora"):
+        _lib._open(str(so))
+
+
+def test_missing_library_is_refused(tmp_path):
+    with pytest.raises(errors.VersionError, match="there is no such file; install the wheel"):
+        _lib._open(str(tmp_path / "libhora.so"))
+
+
+def test_foreign_library_is_refused(tmp_path):
+    source = tmp_path / "other.c"
+    source.write_text("int other(void) { return 0; }\n")
+    so = tmp_path / "libother.so"
+    subprocess.run(["gcc", "-shared", "-o", so, source], check=True)
+    with pytest.raises(errors.VersionError, match="it is not hora's library"):
+        _lib._open(str(so))

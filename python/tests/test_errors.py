@@ -1,0 +1,201 @@
+"""What bad input gets: one sentence of the right class, on every rank, and work goes on."""
+
+import time
+
+import numpy as np
+import pytest
+
+import hora
+
+
+def works():
+    """The group still works."""
+    assert hora.allreduce(np.ones(3)).tolist() == [float(hora.size())] * 3
+
+
+def differ(kind, call, *says):
+    """Every rank's call fails with one and the same text that says all this; then work goes on."""
+    with pytest.raises(kind) as e:
+        call()
+    text = str(e.value)
+    for s in says:
+        assert s in text, text
+    texts = hora.allgather_object(text)
+    assert len(set(texts)) == 1, texts
+    works()
+
+
+def work_mismatch():
+    hora.init()
+    r = hora.rank()
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3 + r)), "Mismatched", "shape", "3", "4")
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3, dtype="f4" if r else "f8")), "Mismatched data types", "float32", "float64")
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), "max" if r else "sum"), "Mismatched reduction operation", "max", "sum")
+    differ(hora.MismatchError, lambda: hora.broadcast(np.ones(3), r), "Mismatched", "root")
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3)) if r else hora.broadcast(np.ones(3)), "Mismatched operations")
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), name="a" if r else "b"), "a", "b")
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), prescale=2.0 if r else 1.0), "Mismatched prescale")
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones((2, 3) if r else (3, 2))), "Mismatched", "shape")
+    h = hora.allreduce(np.ones(3 + r), async_=True)
+    differ(hora.MismatchError, h.wait, "Mismatched")
+    # in place: what was there is untouched
+    x = np.full(3 + r, 7.0)
+    differ(hora.MismatchError, lambda: hora.allreduce(x, out=x), "Mismatched")
+    assert (x == 7).all()
+    # named
+    differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3 + r), name="t", named=True), "Mismatched", "t")
+
+
+@pytest.mark.parametrize("links", ["", "tcp"])
+def test_mismatch(ranks, links):
+    ranks(2, work_mismatch, links=links)
+
+
+def work_arguments():
+    hora.init()
+    r, n = hora.rank(), hora.size()
+
+    def bad(says, call):
+        with pytest.raises(hora.ArgumentError, match=says):
+            call()
+
+    locked = np.ones(3)
+    locked.flags.writeable = False
+    assert hora.allreduce(locked).tolist() == [float(n)] * 3
+    bad("read-only", lambda: hora.allreduce(locked, out=locked))
+    bad("read-only", lambda: hora.allreduce(b"abc", out=b"abc"))
+    bad("not contiguous.*ascontiguousarray", lambda: hora.allreduce(np.ones((4, 4)).T[1:]))
+    bad("not contiguous", lambda: hora.allreduce(np.ones(8)[::2], out=np.ones(4)))
+    bad("element type", lambda: hora.allreduce(np.array(["text"])))
+    bad("is no array", lambda: hora.allreduce({"a": 1}))
+    bad("is no operator", lambda: hora.allreduce(np.ones(3), "median"))
+    bad(f"rank {n} is not in a group of {n}", lambda: hora.broadcast(np.ones(3), n))
+    bad("out has element type float32", lambda: hora.allreduce(np.ones(3), out=np.ones(3, dtype="f4")))
+    bad("out has shape", lambda: hora.allreduce(np.ones(3), out=np.ones(4)))
+    bad("needs a name", lambda: hora.allreduce(np.ones(3), named=True))
+    bad("cannot be divided evenly", lambda: hora.alltoall(np.ones(n + 1)) if n > 1 else hora.alltoall(np.ones(3), [4]))
+    bad("sum to", lambda: hora.alltoall(np.ones(3), [4] + [0] * (n - 1)))
+    bad("does not fit", lambda: hora.allreduce(1 << 70))
+    bad("complex", lambda: hora.allreduce(np.ones(3, dtype="c8"), "max"))
+    bad("bitwise", lambda: hora.allreduce(np.ones(3), "xor"))
+    bad("negative", lambda: hora.buffer((-1, 2)))
+    bad("no element type", lambda: hora.buffer(3, "float7"))
+    works()
+    assert r == hora.rank()
+
+
+def test_arguments(ranks):
+    ranks(2, work_arguments)
+
+
+def test_before_init():
+    for call in (hora.rank, hora.size, hora.barrier, lambda: hora.allreduce(np.ones(3)), hora.world, hora.counters, lambda: hora.buffer(3)):
+        with pytest.raises(hora.NotInitializedError, match=r"call hora\.init\(\) first"):
+            call()
+    assert not hora.is_initialized()
+    hora.shutdown()  # harmless
+
+
+def work_in_flight():
+    """Arrays that are dropped, and buffers that somebody tries to resize, while an operation reads them."""
+    hora.init()
+    hora.barrier()
+    if hora.rank() == 0:
+        time.sleep(0.3)
+    b = bytearray(1000)
+    h = hora.allreduce(b, out=b, async_=True)
+    if hora.rank() == 1:
+        with pytest.raises(BufferError):
+            b.extend(b"more")
+        x = np.ones(1000)
+        g = hora.allreduce(x, out=x, async_=True)
+        with pytest.raises(ValueError):
+            x.resize(10_000_000)
+    else:
+        x = np.ones(1000)
+        g = hora.allreduce(x, out=x, async_=True)
+    h.wait()
+    g.wait()
+    b.extend(b"more")  # and afterwards they are the user's again
+    x = y = None
+    for _ in range(20):
+        y = np.ones(1_000_000)
+        hora.allreduce(y, out=y, async_=True)
+        del y
+    hora.barrier()
+    works()
+    assert x is None
+
+
+def test_in_flight(ranks):
+    ranks(2, work_in_flight)
+
+
+def work_deadline():
+    hora.init()
+    hora.barrier()
+    if hora.rank() == 1:
+        h = hora.allreduce(np.ones(3), async_=True)
+        begun = time.monotonic()
+        with pytest.raises(hora.DeadlineError, match="not finished within 0.2 s"):
+            h.wait(0.2)
+        assert 0.15 < time.monotonic() - begun < 1
+        assert not h.done()
+        h.wait()
+    else:
+        time.sleep(1)
+        hora.allreduce(np.ones(3))
+    works()
+
+
+def test_wait_with_a_timeout(ranks):
+    ranks(2, work_deadline)
+
+
+def work_settings():
+    for wrong, says in [({"rank": 5}, "rank"), ({"secret": "xyz"}, "hexadecimal"), ({"peer_timeout": "soon"}, "(?i)peer_timeout")]:
+        with pytest.raises(hora.SettingsError, match=says):
+            hora.init(**wrong)
+        assert not hora.is_initialized()
+    with pytest.raises(hora.SettingsError, match="must be text or a number"):
+        hora.init(rank=[1])
+    hora.init()
+    works()
+
+
+def test_settings(ranks):
+    ranks(1, work_settings)
+
+
+def work_environment():
+    """What Python puts into os.environ counts, though C cannot see it."""
+    import os
+
+    os.environ.update(HORA_RANK=os.environ.pop("MY_RANK"), HORA_LOCAL_RANK="0" if False else os.environ["HORA_LOCAL_RANK"])
+    hora.init()
+    assert hora.rank() == int(os.environ["HORA_RANK"])
+    works()
+
+
+def test_environment_set_from_python(job):
+    j = job(1, work_environment, env={"MY_RANK": "0", "HORA_RANK": "7"})
+    end = j.wait()[0]
+    assert end.code == 0, end.err
+
+
+def work_abort():
+    hora.init()
+    g = hora.Group(range(hora.size()), tag="to be aborted")
+    hora.barrier()
+    if hora.rank() == 1:
+        h = hora.allreduce(np.ones(3), group=g, async_=True)
+        g.abort("enough of it")
+        with pytest.raises(hora.ClosedError, match="enough of it"):
+            h.wait()
+        with pytest.raises(hora.ClosedError):
+            hora.allreduce(np.ones(3), group=g)
+    works()
+
+
+def test_abort(ranks):
+    ranks(2, work_abort)
