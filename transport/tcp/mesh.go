@@ -323,7 +323,8 @@ func hangUp(lanes []*lane, inOrder bool) {
 			}
 		}
 		for _, l := range lanes {
-			for l != nil && unsent(l.fd) > 0 && time.Now().Before(end) {
+			// A peer that hangs up has what it wanted.
+			for l != nil && unsent(l.fd) > 0 && !hungUp(l.fd) && time.Now().Before(end) {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -334,6 +335,12 @@ func hangUp(lanes []*lane, inOrder bool) {
 			l.fd = -1
 		}
 	}
+}
+
+// hungUp reports a connection that the peer has ended.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: 0}}
+	return pollWait(p, 0) > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
 func (l *lane) sayBye(end time.Time) {
