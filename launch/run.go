@@ -273,8 +273,10 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 
 // fail records a failure; the first one ends the job.
 func (j *job) fail(o Outcome) {
-	if j.stopped && (o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL) || j.final == nil && len(j.failed) > 0) {
-		return // our own doing
+	ours := o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL)
+	settled := len(j.failed) > 0 && j.final == nil
+	if j.stopped && (ours || settled || j.cancel != nil) {
+		return // it ended because we said so
 	}
 	j.failed = append(j.failed, o)
 	if len(j.failed) == 1 {

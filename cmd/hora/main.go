@@ -97,7 +97,9 @@ func (p *program) root() *cobra.Command {
 		p.runCommand(),
 		p.horovodrunCommand(),
 		p.demoCommand(),
+		p.demoWorker(),
 		p.benchCommand(),
+		p.benchRank(),
 		p.versionCommand(),
 	)
 	return root

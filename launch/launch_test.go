@@ -1,0 +1,347 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The test binary is its own agent, and its own launcher where a test has to kill one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "__agent":
+			os.Exit(testAgent())
+		case "__launch":
+			spec := testSpec(os.Args[2:])
+			spec.Stdout, spec.Stderr = os.Stdout, os.Stderr
+			Adopt()
+			o, err := Run(context.Background(), spec)
+			Sweep()
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+			os.Exit(o.ExitCode())
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func testAgent() int {
+	caught := make(chan os.Signal, 8)
+	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
+	cfg := AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Home: "/", Signals: caught}
+	for _, a := range os.Args[2:] {
+		switch a {
+		case "--stdin":
+			cfg.Input = os.NewFile(3, "stdin")
+		case "--remote":
+			cfg.Remote = true
+		}
+	}
+	if Agent(cfg) != nil {
+		return 1
+	}
+	return 0
+}
+
+func testSpec(command []string) Spec {
+	self, _ := os.Executable()
+	return Spec{Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(), Job: "test", LocalName: "here", Binary: self}
+}
+
+// script runs a shell script on spec.NP ranks.
+func script(t *testing.T, spec Spec, text string) (Outcome, string, string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	spec.Command = []string{"sh", "-c", text}
+	spec.Stdout, spec.Stderr = &out, &errs
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	o, err := Run(ctx, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o, out.String(), errs.String()
+}
+
+func TestWorkersGetTheirPlaceAndTheirLinesATag(t *testing.T) {
+	spec := testSpec(nil)
+	spec.Environ = append(spec.Environ, "OMP_NUM_THREADS=", "OLDPWD=/x", "TORCHELASTIC_USE_AGENT_STORE=True", "CUDA_VISIBLE_DEVICES=7")
+	spec.Env = []string{"MINE=given"}
+	o, out, errs := script(t, spec, `echo "$RANK of $WORLD_SIZE, local $HOROVOD_LOCAL_RANK of $HORA_LOCAL_SIZE, $OMP_NUM_THREADS $PYTHONUNBUFFERED $MINE $OLDPWD$TORCHELASTIC_USE_AGENT_STORE $CUDA_VISIBLE_DEVICES $HORA_HOST"; echo e$RANK >&2; test -s "$HORA_SECRET_FILE"`)
+	if o.Kind != Finished || o.ExitCode() != 0 {
+		t.Fatalf("outcome %v", o)
+	}
+	for r := range 2 {
+		want := fmt.Sprintf("[%d]<stdout>:%d of 2, local %d of 2, 1 1 given  7 here\n", r, r, r)
+		if !strings.Contains(out, want) {
+			t.Errorf("no line %q in %q", want, out)
+		}
+		if want := fmt.Sprintf("[%d]<stderr>:e%d\n", r, r); !strings.Contains(errs, want) {
+			t.Errorf("no line %q in %q", want, errs)
+		}
+	}
+}
+
+func TestFirstFailureEndsTheRestAndNamesItself(t *testing.T) {
+	spec := testSpec(nil)
+	spec.NP = 3
+	began := time.Now()
+	o, _, _ := script(t, spec, `if [ $RANK = 1 ]; then echo 'Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    fail()
+ValueError: bad shape (3, 4)' >&2; exit 7; fi; sleep 100`)
+	if o.Kind != Failed || o.Rank != 1 || o.ExitCode() != 7 || o.String() != "rank 1 on here: exit code 7: ValueError: bad shape (3, 4)" {
+		t.Errorf("outcome %q, exit code %d", o.String(), o.ExitCode())
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestWhoIgnoresTERMIsKilledAfterTheGrace(t *testing.T) {
+	spec := testSpec(nil)
+	spec.Grace = 300 * time.Millisecond
+	o, _, _ := script(t, spec, `if [ $RANK = 0 ]; then kill -9 $$; fi; trap "" TERM; while :; do sleep 1; done`)
+	if o.Kind != Killed || o.Rank != 0 || o.ExitCode() != 137 || !strings.Contains(o.String(), "rank 0 on here: killed by signal 9 (SIGKILL)") {
+		t.Errorf("outcome %q, exit code %d", o.String(), o.ExitCode())
+	}
+	if o.Took < spec.Grace {
+		t.Errorf("it took %v, less than the grace", o.Took)
+	}
+}
+
+// marked lists the processes that have mark in their environment.
+func marked(mark string) []int {
+	var pids []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, d := range dirs {
+		if b, err := os.ReadFile(d); err == nil && bytes.Contains(b, []byte(mark)) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(d)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// gone waits until no marked process is left.
+func gone(t *testing.T, mark string, limit time.Duration) {
+	t.Helper()
+	deadline := time.After(limit)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left := marked(mark)
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			for _, pid := range left {
+				b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				t.Errorf("process %d (%q) is left", pid, b)
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			return
+		}
+	}
+}
+
+// detaching is a worker that leaves a grandchild in a session of its own, twice forked, with no pipe of ours.
+const detaching = `setsid sh -c '(sleep 1000 >/dev/null 2>&1 </dev/null &) ; trap "" TERM; sleep 1000 >/dev/null 2>&1' >/dev/null 2>&1 & echo ready; `
+
+func TestNothingOutlivesAJob(t *testing.T) {
+	mark := fmt.Sprintf("HORA_TEST_MARK=done-%d", os.Getpid())
+	spec := testSpec(nil)
+	spec.Env = []string{mark}
+	o, _, _ := script(t, spec, detaching+"sleep 0.05")
+	if o.Kind != Finished {
+		t.Fatalf("outcome %v", o.String())
+	}
+	if left := marked(mark); len(left) > 0 {
+		gone(t, mark, 0)
+	}
+	if o.Took > 2*time.Second {
+		t.Errorf("it took %v", o.Took)
+	}
+}
+
+func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
+	for _, victim := range []string{"launcher", "agent"} {
+		t.Run(victim, func(t *testing.T) {
+			mark := fmt.Sprintf("HORA_TEST_MARK=%s-%d", victim, os.Getpid())
+			temp := t.TempDir()
+			self, _ := os.Executable()
+			cmd := exec.Command(self, "__launch", "sh", "-c", detaching+"sleep 1000")
+			cmd.Env = append(os.Environ(), mark, "TMPDIR="+temp)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Process.Kill()
+			var seen []byte
+			buf := make([]byte, 4096)
+			for bytes.Count(seen, []byte("ready")) < 2 {
+				n, err := out.Read(buf)
+				if err != nil {
+					t.Fatalf("launcher said %q: %v", seen, err)
+				}
+				seen = append(seen, buf[:n]...)
+			}
+			if n := len(marked(mark)); n < 8 {
+				t.Fatalf("only %d processes are marked", n)
+			}
+			if victim == "launcher" {
+				cmd.Process.Kill()
+			} else {
+				for _, pid := range descendants(cmd.Process.Pid)[:1] {
+					syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+			cmd.Wait()
+			gone(t, mark, 8*time.Second)
+			if victim == "launcher" {
+				if left, _ := filepath.Glob(filepath.Join(temp, "hora-*")); len(left) > 0 {
+					t.Errorf("left behind: %v", left)
+				}
+			}
+		})
+	}
+}
+
+func TestCommandsThatCannotStart(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644)
+	empty := filepath.Join(dir, "binary")
+	os.WriteFile(empty, []byte("\x00\x01\x02 not a program"), 0o755)
+	for _, c := range []struct {
+		command, text string
+		code          int
+	}{
+		{"no-such-command", "start no-such-command on here: there is no such command", ExitNotFound},
+		{"/no/such/file", "there is no such command", ExitNotFound},
+		{plain, "it is not executable: run chmod +x", ExitNotRunnable},
+		{empty, "it is no program for this machine", ExitNotRunnable},
+	} {
+		spec := testSpec([]string{c.command})
+		o, err := Run(context.Background(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind != NotStarted || o.ExitCode() != c.code || !strings.Contains(o.String(), c.text) {
+			t.Errorf("%s: %q, exit code %d", c.command, o.String(), o.ExitCode())
+		}
+	}
+}
+
+func TestSignalsReachTheWorkers(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	spec := testSpec(nil)
+	spec.Signals = signals
+	var errs bytes.Buffer
+	spec.Stderr = &errs
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	spec.Stdout = w
+	spec.Command = []string{"sh", "-c", `trap 'echo caught; exit 0' USR1; trap 'echo int; exit 3' INT; echo up; while :; do sleep 0.01; done`}
+	done := make(chan Outcome, 1)
+	go func() {
+		o, err := Run(context.Background(), spec)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Close()
+		done <- o
+	}()
+	buf, seen := make([]byte, 4096), ""
+	for strings.Count(seen, "up") < 2 {
+		n, err := r.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen += string(buf[:n])
+	}
+	signals <- syscall.SIGINT
+	o := <-done
+	if o.Kind != Cancelled || o.ExitCode() != 130 {
+		t.Errorf("outcome %q, exit code %d", o.String(), o.ExitCode())
+	}
+}
+
+func TestRankZeroReadsTheLaunchersInput(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.WriteString("from the launcher\n")
+	w.Close()
+	defer r.Close()
+	spec := testSpec(nil)
+	spec.Stdin = r
+	_, out, _ := script(t, spec, `cat`)
+	if out != "[0]<stdout>:from the launcher\n" {
+		t.Errorf("output %q", out)
+	}
+}
+
+func TestLogDirHoldsEveryByte(t *testing.T) {
+	spec := testSpec(nil)
+	spec.LogDir = filepath.Join(t.TempDir(), "logs")
+	_, out, _ := script(t, spec, `printf 'a\377b\n'; head -c 10000000 /dev/zero | tr '\0' x; echo; echo err >&2`)
+	for r := range 2 {
+		b, err := os.ReadFile(filepath.Join(spec.LogDir, fmt.Sprintf("rank.%d", r), "stdout"))
+		if err != nil || len(b) != 10000005 || !bytes.HasPrefix(b, []byte("a\xffb\n")) {
+			t.Errorf("rank %d logged %d bytes, %v", r, len(b), err)
+		}
+	}
+	if !strings.Contains(out, "[0]<stdout>:a\uFFFDb\n") {
+		t.Error("the broken byte is not shown as U+FFFD")
+	}
+	if n := strings.Count(out, "\n"); n != 4 {
+		t.Errorf("%d lines of output, want 4: the long ones whole", n)
+	}
+}
+
+func TestAFullDiskUnderLogDirEndsTheJob(t *testing.T) {
+	spec := testSpec(nil)
+	spec.LogDir = t.TempDir()
+	dir := filepath.Join(spec.LogDir, "rank.1")
+	os.Mkdir(dir, 0o755)
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "stdout")); err != nil {
+		t.Skip("no symbolic links here")
+	}
+	o, _, _ := script(t, spec, `while :; do echo line; sleep 0.01; done`)
+	if o.Kind != Trouble || o.ExitCode() != ExitLogs || !strings.Contains(o.String(), "write log of rank 1") || !strings.Contains(o.String(), "no space left") {
+		t.Errorf("outcome %q, exit code %d", o.String(), o.ExitCode())
+	}
+}
+
+func TestTwoHostNamesOnThisMachineStayTwoHosts(t *testing.T) {
+	spec := testSpec(nil)
+	spec.NP = 4
+	spec.Hosts = []Host{{"localhost", 2}, {"127.0.0.1", 2}}
+	_, out, _ := script(t, spec, `echo "$HOROVOD_HOSTNAME $HORA_LOCAL_RANK $HORA_CROSS_RANK/$HORA_CROSS_SIZE"`)
+	for r, want := range []string{"localhost 0 0/2", "localhost 1 0/2", "127.0.0.1 0 1/2", "127.0.0.1 1 1/2"} {
+		if line := fmt.Sprintf("[%d]<stdout>:%s\n", r, want); !strings.Contains(out, line) {
+			t.Errorf("no %q in %q", line, out)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package launch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestLinesAreWholeAndTagged(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, c := range []struct{ name, in, want string }{
+		{"plain", "a\nb\n", "T:a\nT:b\n"},
+		{"no end", "a\nb", "T:a\nT:b\n"},
+		{"dos", "a\r\nb\r\n", "T:a\nT:b\n"},
+		{"progress", "10%\r20%\r30%\r100%\n", "T:10%\nT:100%\n"},
+		{"progress before the line", "\r10%\r20%\r30%", "T:10%\nT:30%\n"},
+		{"character", "hé\xe2\x82\xacllo\n", "T:hé€llo\n"},
+		{"broken", "a\xff\n", "T:a\uFFFD\n"},
+	} {
+		for _, step := range []int{1, 2, 1000} {
+			var out bytes.Buffer
+			l := lineWriter{w: &out, mu: &sync.Mutex{}, tag: "T:", now: func() time.Time { return now }}
+			for in := []byte(c.in); len(in) > 0; {
+				n := min(step, len(in))
+				l.write(in[:n])
+				in = in[n:]
+			}
+			l.end()
+			if out.String() != c.want {
+				t.Errorf("%s by %d: %q, want %q", c.name, step, out.String(), c.want)
+			}
+		}
+	}
+}
+
+func TestLongLinesBreakBetweenCharacters(t *testing.T) {
+	var out bytes.Buffer
+	l := lineWriter{w: &out, mu: &sync.Mutex{}, now: time.Now}
+	l.write([]byte("x" + strings.Repeat("é", maxLine/2) + "\n"))
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) != 3 || len(lines[0]) != maxLine-1 || lines[1] != "é" || strings.Contains(out.String(), "\uFFFD") {
+		t.Errorf("%d lines, the first of %d bytes", len(lines)-1, len(lines[0]))
+	}
+}
+
+func TestLastException(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                   "",
+		"just this\n":        "just this",
+		"a\nfinal words\n\n": "final words",
+		"Traceback (most recent call last):\n  File \"a\", line 1\n    x\nValueError: no\nterminating\n":                                           "ValueError: no",
+		"panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:3 +0x1d\nexit status 2\n":                                                     "panic: boom",
+		"Traceback (most recent call last):\n  x\nKeyError: 1\n\nDuring handling:\n\nTraceback (most recent call last):\n  y\nRuntimeError: two\n": "RuntimeError: two",
+	} {
+		if got := LastException([]byte(in)); got != want {
+			t.Errorf("LastException(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestPlaceFillsAHostBeforeTheNext(t *testing.T) {
+	seats, err := Place([]Host{{"a", 2}, {"b", 4}, {"c", 1}}, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, s := range seats {
+		got += fmt.Sprintf("%d:h%d l%d/%d c%d/%d\n", s.Rank, s.Host, s.LocalRank, s.LocalSize, s.CrossRank, s.CrossSize)
+	}
+	want := "0:h0 l0/2 c0/2\n1:h0 l1/2 c0/2\n2:h1 l0/4 c1/2\n3:h1 l1/4 c1/2\n4:h1 l2/4 c0/1\n5:h1 l3/4 c0/1\n"
+	if got != want {
+		t.Errorf("seats\n%swant\n%s", got, want)
+	}
+	if _, err := Place([]Host{{"a", 2}}, 3); err == nil || err.Error() != "-np 3 needs 3 slots, and a:2 has 2: add hosts or slots, or lower -np" {
+		t.Errorf("too many ranks: %v", err)
+	}
+}
+
+func TestHostListsAndFiles(t *testing.T) {
+	hosts, err := ParseHosts("server1:4, server2")
+	if err != nil || fmt.Sprint(hosts) != "[{server1 4} {server2 1}]" {
+		t.Errorf("%v, %v", hosts, err)
+	}
+	hosts, err = ParseHostfile("f", "# cluster\nserver1 slots=4 # big\n\nserver2:3\nserver3\n")
+	if err != nil || fmt.Sprint(hosts) != "[{server1 4} {server2 3} {server3 1}]" {
+		t.Errorf("%v, %v", hosts, err)
+	}
+	for in, want := range map[string]string{
+		"a:0":       `"a:0" has no number of slots above 0`,
+		"a:x":       "write it as a:4",
+		"a:1,a:2":   "host a is there twice",
+		"a:1,,b:1":  "a host has no name",
+		"-oProxy:1": "is no host name",
+	} {
+		if _, err := ParseHosts(in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("-H %s: %v", in, err)
+		}
+	}
+	for in, want := range map[string]string{
+		"a slots=4\nb slots=x\n": `hosts:2: "slots=x" is no number`,
+		"a slot=4\n":             `hosts:1: "slot=4" is not slots=N`,
+		"a\n\na\n":               "hosts:3: host a is there twice",
+		"# nothing\n":            "hosts:1: there is no host",
+	} {
+		if _, err := ParseHostfile("hosts", in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("hostfile %q: %v", in, err)
+		}
+	}
+}
+
+// machine writes a sysfs with threads per core and cores per node.
+func machine(t *testing.T, nodes, cores, threads int) string {
+	t.Helper()
+	root := t.TempDir()
+	total := nodes * cores * threads
+	put := func(path, text string) {
+		path = filepath.Join(root, "devices/system", path)
+		os.MkdirAll(filepath.Dir(path), 0o755)
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("cpu/online", fmt.Sprintf("0-%d", total-1))
+	of := make([][]int, nodes)
+	for core := range nodes * cores {
+		var siblings []int
+		for k := range threads {
+			siblings = append(siblings, core+k*nodes*cores)
+		}
+		for _, c := range siblings {
+			put(fmt.Sprintf("cpu/cpu%d/topology/thread_siblings_list", c), formatList(siblings))
+		}
+		of[core%nodes] = append(of[core%nodes], siblings...) // nodes interleave, as on many servers
+	}
+	for n, cpus := range of {
+		put(fmt.Sprintf("node/node%d/cpulist", n), formatList(cpus))
+	}
+	return root
+}
+
+func TestSharesFollowNodesAndThreads(t *testing.T) {
+	for _, c := range []struct {
+		nodes, cores, threads, ranks int
+		want                         string
+		crowded                      bool
+	}{
+		{1, 4, 1, 2, "0-1/2 2-3/2", false},
+		{1, 4, 2, 2, "0-1,4-5/2 2-3,6-7/2", false},
+		{2, 2, 2, 2, "0,2,4,6/2 1,3,5,7/2", false},
+		{2, 2, 2, 4, "0,4/1 2,6/1 1,5/1 3,7/1", false},
+		{1, 2, 2, 4, "0/1 1/1 2/1 3/1", false},
+		{1, 4, 1, 3, "0/1 1/1 2/1", false},
+		{1, 2, 1, 3, "/1 /1 /1", true},
+		{2, 3, 1, 3, "0,2/2 4,1/2 3,5/2", false},
+	} {
+		shares, crowded := Shares(Cores(machine(t, c.nodes, c.cores, c.threads), nil), c.ranks, BindCore)
+		var got []string
+		for _, s := range shares {
+			got = append(got, fmt.Sprintf("%s/%d", formatList(s.CPUs), s.Cores))
+		}
+		want := strings.ReplaceAll(c.want, "4,1/", "1,4/")
+		if strings.Join(got, " ") != want || crowded != c.crowded {
+			t.Errorf("%d nodes of %d cores of %d threads, %d ranks: %v %v, want %s", c.nodes, c.cores, c.threads, c.ranks, got, crowded, want)
+		}
+	}
+}
+
+func TestTheKernelsRecordTellsOutOfMemory(t *testing.T) {
+	dir := t.TempDir()
+	events := filepath.Join(dir, "memory.events")
+	os.WriteFile(events, []byte("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n"), 0o644)
+	o := openOOM(dir)
+	if o.grew() {
+		t.Error("an old record counts as new")
+	}
+	os.WriteFile(events, []byte("low 0\nhigh 0\nmax 3\noom 2\noom_kill 3\noom_group_kill 0\n"), 0o644)
+	if !o.grew() || o.grew() {
+		t.Error("a new record counts once")
+	}
+	list := filepath.Join(dir, "cgroup")
+	os.WriteFile(list, []byte("0::/user.slice/a\n"), 0o644)
+	if got := ownCgroup(list, "/r"); got != "/r/user.slice/a" {
+		t.Errorf("version 2: %s", got)
+	}
+	os.WriteFile(list, []byte("4:cpu,cpuacct:/c\n3:memory:/m\n"), 0o644)
+	if got := ownCgroup(list, "/r"); got != "/r/memory/m" {
+		t.Errorf("version 1: %s", got)
+	}
+}
+
+func TestOtherHostsDoNotInheritOurDevices(t *testing.T) {
+	env := []string{"A=1", "BASH_FUNC_x%%=() {}", "OLDPWD=/", "CUDA_VISIBLE_DEVICES=0", "HIP_CUDA_VISIBLE_DEVICES=1", "HORA_SECRET_FILE=/s"}
+	if got := fmt.Sprint(Inherited(env, true)); got != "[A=1 CUDA_VISIBLE_DEVICES=0 HIP_CUDA_VISIBLE_DEVICES=1]" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(Inherited(env, false)); got != "[A=1]" {
+		t.Error(got)
+	}
+}
