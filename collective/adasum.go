@@ -77,8 +77,8 @@ func combine(dst, a, b unsafe.Pointer, n int, t tensor.DType, starts []int) {
 		if i+1 < len(starts) {
 			end = starts[i+1]
 		}
-		skip := from * t.Size()
-		combineOne(unsafe.Add(dst, skip), unsafe.Add(a, skip), unsafe.Add(b, skip), end-from, t)
+		skip, k := from*t.Size(), end-from
+		combineOne(shift(dst, skip, k), shift(a, skip, k), shift(b, skip, k), k, t)
 	}
 }
 

@@ -9,17 +9,17 @@ func (c *Comm) allgather(call *Call) error {
 	size := call.Type.Size()
 	n := c.mesh.Size()
 	begin, count := c.blocksOf(call.RecvCounts, call.Send.Count)
-	own := unsafe.Add(call.Recv.Ptr, begin[c.mesh.Rank()]*size)
+	own := shift(call.Recv.Ptr, begin[c.mesh.Rank()]*size, call.Send.Count)
 	switch {
 	case call.Recv.Count == 0:
 		return nil
 	case n == 1:
-		copyBytes(own, call.Send.Ptr, call.Send.Len())
+		copyAt(own, 0, call.Send.Ptr, 0, call.Send.Len())
 		return nil
 	case c.op.plan.layout == none:
 		return c.allgatherHere(call, begin, count)
 	}
-	copyBytes(own, call.Send.Ptr, call.Send.Len())
+	copyAt(own, 0, call.Send.Ptr, 0, call.Send.Len())
 	if c.op.plan.layout == Hier {
 		return c.allgatherLayers(call, begin, count)
 	}
@@ -54,7 +54,7 @@ func (c *Comm) allgatherHere(call *Call, begin, count []int) error {
 		return c.shareBlocks(call.Recv.Ptr, call.Send.Ptr, begin, count, size, -1)
 	}
 	for s := range c.seats {
-		copyBytes(unsafe.Add(call.Recv.Ptr, begin[s]*size), c.srcs[s], count[s]*size)
+		copyAt(call.Recv.Ptr, begin[s]*size, c.srcs[s], 0, count[s]*size)
 		c.board.Count(0, count[s]*size)
 	}
 	return c.release()
@@ -81,7 +81,7 @@ func (c *Comm) allgatherLayers(call *Call, begin, count []int) error {
 		for s, r := range ranks {
 			b[s], k[s] = begin[r], count[r]
 		}
-		mine := unsafe.Add(call.Recv.Ptr, b[c.seat]*size)
+		mine := shift(call.Recv.Ptr, b[c.seat]*size, k[c.seat])
 		if err := c.shareBlocks(call.Recv.Ptr, mine, b, k, size, -1); err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func (c *Comm) deliver(call *Call, dst, buf unsafe.Pointer, at, n int, t tensor.
 		kernel.FromFloat32(dst, (*float32)(buf), n, call.Type)
 		return
 	}
-	copyBytes(dst, buf, n*t.Size())
+	copyAt(dst, 0, buf, 0, n*t.Size())
 }
 
 func narrow(t tensor.DType) bool {
@@ -125,12 +125,14 @@ func (c *Comm) reduceInPlace(call *Call) error {
 	lines := (n + line - 1) / line
 	at := min(n, block(lines, c.seats, c.seat)*line)
 	end := min(n, block(lines, c.seats, c.seat+1)*line)
-	for s := range c.seats {
-		c.srcs[s] = unsafe.Add(c.srcs[s], at*size)
-		c.dsts[s] = unsafe.Add(c.dsts[s], at*size)
-	}
+	ahead := at // elements from where the pointers are to at
 	for step := shareStep / size; at < end; at += step {
 		now := min(step, end-at)
+		for s := range c.seats {
+			c.srcs[s] = unsafe.Add(c.srcs[s], ahead*size)
+			c.dsts[s] = unsafe.Add(c.dsts[s], ahead*size)
+		}
+		ahead = now
 		own := c.dsts[c.seat]
 		kernel.ReduceAll(own, c.srcs[:c.seats], now, t, call.Op)
 		finish(own, now, call, c.seats, t)
@@ -138,8 +140,6 @@ func (c *Comm) reduceInPlace(call *Call) error {
 			if s != c.seat {
 				kernel.Copy(c.dsts[s], own, now*size)
 			}
-			c.srcs[s] = unsafe.Add(c.srcs[s], now*size)
-			c.dsts[s] = unsafe.Add(c.dsts[s], now*size)
 		}
 		c.board.Count((c.seats-1)*now*size, (c.seats-1)*now*size)
 	}
@@ -152,7 +152,7 @@ func (c *Comm) allreduceLayers(buf unsafe.Pointer, n int, t tensor.DType, call *
 	inner := *call
 	inner.Pre, inner.Post = 1, 1
 	begin, count := c.shards(n, t.Size())
-	mine := unsafe.Add(buf, begin[c.topo.seat]*t.Size())
+	mine := shift(buf, begin[c.topo.seat]*t.Size(), count[c.topo.seat])
 	if c.board != nil {
 		if err := c.reduceBlocks(mine, buf, begin, count, &inner, t); err != nil {
 			return err

@@ -38,7 +38,7 @@ func (c *Comm) alltoall(call *Call) error {
 // distance.
 func (p *peers) pairwise(c *Comm, dst, src unsafe.Pointer, begin, count, from, length []int, size int) error {
 	n := p.n()
-	copyBytes(unsafe.Add(dst, from[p.me]*size), unsafe.Add(src, begin[p.me]*size), count[p.me]*size)
+	copyAt(dst, from[p.me]*size, src, begin[p.me]*size, count[p.me]*size)
 	for d := 1; d < n; d++ {
 		to, of := (p.me+d)%n, (p.me-d+n)%n
 		out := at(src, begin[to]*size, count[to]*size)
@@ -56,7 +56,7 @@ func (p *peers) bruckAlltoall(c *Comm, dst, src unsafe.Pointer, bytes int) error
 	n := p.n()
 	moving := pointer(c.work.take(n * bytes)) // at d: what is d places from its goal
 	for d := range n {
-		copyBytes(unsafe.Add(moving, d*bytes), unsafe.Add(src, (p.me+d)%n*bytes), bytes)
+		copyAt(moving, d*bytes, src, (p.me+d)%n*bytes, bytes)
 	}
 	for hop := 1; hop < n; hop *= 2 {
 		packed := 0
@@ -67,7 +67,7 @@ func (p *peers) bruckAlltoall(c *Comm, dst, src unsafe.Pointer, bytes int) error
 		at_ := 0
 		for d := hop; d < n; d++ {
 			if d&hop != 0 {
-				copyBytes(unsafe.Add(room, at_), unsafe.Add(moving, d*bytes), bytes)
+				copyAt(room, at_, moving, d*bytes, bytes)
 				at_ += bytes
 			}
 		}
@@ -77,13 +77,13 @@ func (p *peers) bruckAlltoall(c *Comm, dst, src unsafe.Pointer, bytes int) error
 		at_ = packed
 		for d := hop; d < n; d++ {
 			if d&hop != 0 {
-				copyBytes(unsafe.Add(moving, d*bytes), unsafe.Add(room, at_), bytes)
+				copyAt(moving, d*bytes, room, at_, bytes)
 				at_ += bytes
 			}
 		}
 	}
 	for d := range n {
-		copyBytes(unsafe.Add(dst, (p.me-d+n)%n*bytes), unsafe.Add(moving, d*bytes), bytes)
+		copyAt(dst, (p.me-d+n)%n*bytes, moving, d*bytes, bytes)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (c *Comm) alltoallHere(call *Call) error {
 		return c.alltoallParts(call)
 	}
 	for s := range c.seats {
-		copyBytes(unsafe.Add(call.Recv.Ptr, s*equal*size), unsafe.Add(c.srcs[s], c.seat*equal*size), equal*size)
+		copyAt(call.Recv.Ptr, s*equal*size, c.srcs[s], c.seat*equal*size, equal*size)
 		c.board.Count(0, equal*size)
 	}
 	return c.release()
@@ -152,12 +152,12 @@ func (c *Comm) alltoallParts(call *Call) error {
 			at += count[s]
 		}
 	}
-	copyBytes(unsafe.Add(call.Recv.Ptr, from[c.seat]*size), unsafe.Add(call.Send.Ptr, begin[c.seat]*size), count[c.seat]*size)
+	copyAt(call.Recv.Ptr, from[c.seat]*size, call.Send.Ptr, begin[c.seat]*size, count[c.seat]*size)
 	for at := 0; at < longest; at += q {
 		k := int(c.op.phase)
 		for s := range c.seats {
 			if n := min(q, count[s]-at); n > 0 && s != c.seat {
-				copyBytes(unsafe.Add(c.inPart(c.seat, k), s*q*size), unsafe.Add(call.Send.Ptr, (begin[s]+at)*size), n*size)
+				copyAt(c.inPart(c.seat, k), s*q*size, call.Send.Ptr, (begin[s]+at)*size, n*size)
 			}
 		}
 		if err := c.together(); err != nil {
@@ -169,7 +169,7 @@ func (c *Comm) alltoallParts(call *Call) error {
 				theirs = call.RecvCounts[s]
 			}
 			if n := min(q, theirs-at); n > 0 && s != c.seat {
-				copyBytes(unsafe.Add(call.Recv.Ptr, (from[s]+at)*size), unsafe.Add(c.inPart(s, k), c.seat*q*size), n*size)
+				copyAt(call.Recv.Ptr, (from[s]+at)*size, c.inPart(s, k), c.seat*q*size, n*size)
 				c.board.Count(0, n*size)
 			}
 		}

@@ -1,6 +1,10 @@
 package collective
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"hora/internal/kernel"
+)
 
 // arena is memory that grows to the largest demand once. It is aligned to a cache
 // line and never zeroed.
@@ -19,6 +23,25 @@ func (a *arena) take(n int) []byte {
 
 // pointer is b's first byte, nil for none.
 func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
+
+// shift is p plus an offset in bytes, nil where nothing lies there: a pointer just past
+// a tensor could point into what belongs to somebody else.
+func shift(p unsafe.Pointer, offset, n int) unsafe.Pointer {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Add(p, offset)
+}
+
+// copyAt copies n bytes, none being fine, unless they are where they should be.
+func copyAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int) {
+	if n <= 0 {
+		return
+	}
+	if d, s := unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt); d != s {
+		kernel.Copy(d, s, n)
+	}
+}
 
 // at is n bytes of memory from offset on.
 func at(p unsafe.Pointer, offset, n int) []byte {

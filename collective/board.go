@@ -6,7 +6,6 @@ import (
 	"time"
 	"unsafe"
 
-	"hora/internal/kernel"
 	"hora/tensor"
 )
 
@@ -253,11 +252,4 @@ func (c *Comm) inPart(seat, k int) unsafe.Pointer {
 
 func (c *Comm) outPart(seat, k int) unsafe.Pointer {
 	return pointer(c.board.Part(seat, 2+k&1))
-}
-
-// copyBytes is kernel.Copy that takes nothing.
-func copyBytes(dst, src unsafe.Pointer, n int) {
-	if n > 0 && dst != src {
-		kernel.Copy(dst, src, n)
-	}
 }

@@ -9,7 +9,7 @@ func (c *Comm) broadcast(call *Call) error {
 	buf := call.Recv.Ptr
 	if root && call.Send.Count > 0 {
 		if call.Recv.Count > 0 {
-			copyBytes(call.Recv.Ptr, call.Send.Ptr, bytes)
+			copyAt(call.Recv.Ptr, 0, call.Send.Ptr, 0, bytes)
 		}
 		buf = call.Send.Ptr
 	}
@@ -39,7 +39,7 @@ func (c *Comm) broadcastHere(call *Call, buf unsafe.Pointer, bytes int) error {
 		return c.spread(buf, bytes, from)
 	}
 	if from != c.seat {
-		copyBytes(buf, c.srcs[from], bytes)
+		copyAt(buf, 0, c.srcs[from], 0, bytes)
 		c.board.Count(0, bytes)
 	}
 	return c.release()

@@ -16,7 +16,7 @@ func (c *Comm) gather(call *Call) error {
 	}
 	switch {
 	case n == 1:
-		copyBytes(call.Recv.Ptr, call.Send.Ptr, own)
+		copyAt(call.Recv.Ptr, 0, call.Send.Ptr, 0, own)
 		return nil
 	case c.op.plan.layout == none:
 		return c.gatherHere(call, begin, count)
@@ -25,7 +25,7 @@ func (c *Comm) gather(call *Call) error {
 	case !root:
 		return c.all.sendIn(call.Root, call.Send.Bytes(), c.segment)
 	}
-	copyBytes(unsafe.Add(call.Recv.Ptr, begin[call.Root]*size), call.Send.Ptr, own)
+	copyAt(call.Recv.Ptr, begin[call.Root]*size, call.Send.Ptr, 0, own)
 	return c.all.collect(c, call.Recv.Ptr, begin, count, size, call.Root)
 }
 
@@ -53,7 +53,7 @@ func (c *Comm) gatherTree(call *Call) error {
 	rel := (c.mesh.Rank() - call.Root + n) % n
 	buf := pointer(c.work.take(n * bytes))
 	begin, _ := c.blocksOf(nil, bytes)
-	copyBytes(unsafe.Add(buf, begin[rel]), call.Send.Ptr, bytes)
+	copyAt(buf, begin[rel], call.Send.Ptr, 0, bytes)
 	if err := c.all.treeCollect(c, buf, begin, n*bytes, 1, call.Root); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (c *Comm) gatherTree(call *Call) error {
 		return nil
 	}
 	for i := range n {
-		copyBytes(unsafe.Add(call.Recv.Ptr, (i+call.Root)%n*bytes), unsafe.Add(buf, begin[i]), bytes)
+		copyAt(call.Recv.Ptr, (i+call.Root)%n*bytes, buf, begin[i], bytes)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (c *Comm) gatherHere(call *Call, begin, count []int) error {
 	}
 	if to == c.seat {
 		for s := range c.seats {
-			copyBytes(unsafe.Add(call.Recv.Ptr, begin[s]*size), c.srcs[s], count[s]*size)
+			copyAt(call.Recv.Ptr, begin[s]*size, c.srcs[s], 0, count[s]*size)
 			c.board.Count(0, count[s]*size)
 		}
 	}
@@ -95,12 +95,12 @@ func (c *Comm) collectParts(call *Call, begin, count []int, to int) error {
 					return err
 				}
 			}
-			copyBytes(c.inPart(c.seat, int(k)), unsafe.Add(call.Send.Ptr, at*size), min(q, call.Send.Count-at)*size)
+			copyAt(c.inPart(c.seat, int(k)), 0, call.Send.Ptr, at*size, min(q, call.Send.Count-at)*size)
 			c.step()
 		}
 		return nil
 	}
-	copyBytes(unsafe.Add(call.Recv.Ptr, begin[to]*size), call.Send.Ptr, count[to]*size)
+	copyAt(call.Recv.Ptr, begin[to]*size, call.Send.Ptr, 0, count[to]*size)
 	for at := 0; at < most(count); at += q {
 		k := int(c.op.phase)
 		for s := range c.seats {
@@ -111,7 +111,7 @@ func (c *Comm) collectParts(call *Call, begin, count []int, to int) error {
 			if err := c.board.Await(s, uint32(k)+1); err != nil {
 				return err
 			}
-			copyBytes(unsafe.Add(call.Recv.Ptr, (begin[s]+at)*size), c.inPart(s, k), n*size)
+			copyAt(call.Recv.Ptr, (begin[s]+at)*size, c.inPart(s, k), 0, n*size)
 			c.board.Count(0, n*size)
 		}
 		c.step()

@@ -109,7 +109,7 @@ func (p *peers) bruckGather(c *Comm, buf unsafe.Pointer, begin, count []int, siz
 		total += k * size
 	}
 	got := pointer(c.spare.take(total)) // blocks me, me+1, me+2 …
-	copyBytes(got, unsafe.Add(buf, begin[p.me]*size), count[p.me]*size)
+	copyAt(got, 0, buf, begin[p.me]*size, count[p.me]*size)
 	have := count[p.me] * size
 	for d := 1; d < n; d *= 2 {
 		out, in := 0, 0
@@ -125,7 +125,7 @@ func (p *peers) bruckGather(c *Comm, buf unsafe.Pointer, begin, count []int, siz
 	from := count[p.me] * size
 	for i := 1; i < n; i++ {
 		b := (p.me + i) % n
-		copyBytes(unsafe.Add(buf, begin[b]*size), unsafe.Add(got, from), count[b]*size)
+		copyAt(buf, begin[b]*size, got, from, count[b]*size)
 		from += count[b] * size
 	}
 	return nil

@@ -75,12 +75,12 @@ func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, on
 	q := c.pieces(1, size)
 	reads := only < 0 || only == c.seat
 	if reads {
-		copyBytes(unsafe.Add(dst, begin[c.seat]*size), src, count[c.seat]*size)
+		copyAt(dst, begin[c.seat]*size, src, 0, count[c.seat]*size)
 	}
 	for at := 0; at < most(count); at += q {
 		k := int(c.op.phase)
 		if n := min(q, count[c.seat]-at); n > 0 && only != c.seat {
-			copyBytes(c.inPart(c.seat, k), unsafe.Add(src, at*size), n*size)
+			copyAt(c.inPart(c.seat, k), 0, src, at*size, n*size)
 		}
 		if err := c.together(); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, on
 		}
 		for s := range c.seats {
 			if n := min(q, count[s]-at); n > 0 && s != c.seat {
-				copyBytes(unsafe.Add(dst, (begin[s]+at)*size), c.inPart(s, k), n*size)
+				copyAt(dst, (begin[s]+at)*size, c.inPart(s, k), 0, n*size)
 				c.board.Count(0, n*size)
 			}
 		}
@@ -107,13 +107,13 @@ func (c *Comm) spread(p unsafe.Pointer, n, from int) error {
 		k := int(c.op.phase)
 		now := min(c.part, n-at)
 		if from == c.seat {
-			copyBytes(c.inPart(from, k), unsafe.Add(p, at), now)
+			copyAt(c.inPart(from, k), 0, p, at, now)
 		}
 		if err := c.together(); err != nil {
 			return err
 		}
 		if from != c.seat {
-			copyBytes(unsafe.Add(p, at), c.inPart(from, k), now)
+			copyAt(p, at, c.inPart(from, k), 0, now)
 			c.board.Count(0, now)
 		}
 	}
@@ -142,7 +142,7 @@ func (c *Comm) reduceAndShare(dst, src unsafe.Pointer, n int, call *Call, only i
 					continue
 				}
 				b, e := block(len, c.seats, s), block(len, c.seats, s+1)
-				load(unsafe.Add(mine, s*q*size), unsafe.Add(src, (lo+b)*size), e-b, t, call.Pre)
+				load(unsafe.Add(mine, s*q*size), shift(src, (lo+b)*size, e-b), e-b, t, call.Pre)
 			}
 		}
 		if err := c.together(); err != nil {
@@ -180,7 +180,7 @@ func (c *Comm) reduceShare(dst, src unsafe.Pointer, at, n, k, q int, call *Call,
 	kernel.ReduceAll(out, c.srcs[:c.seats], n, t, call.Op)
 	finish(out, n, call, c.mesh.Size(), t)
 	if only < 0 {
-		copyBytes(c.outPart(c.seat, k), out, n*size)
+		copyAt(c.outPart(c.seat, k), 0, out, 0, n*size)
 	}
 	c.board.Count(0, (c.seats-1)*n*size)
 }
@@ -193,7 +193,7 @@ func (c *Comm) takeShares(dst unsafe.Pointer, lo, len, k, size int) {
 			continue
 		}
 		b, e := block(len, c.seats, s), block(len, c.seats, s+1)
-		copyBytes(unsafe.Add(dst, (lo+b)*size), c.outPart(s, k), (e-b)*size)
+		copyAt(dst, (lo+b)*size, c.outPart(s, k), 0, (e-b)*size)
 		c.board.Count(0, (e-b)*size)
 	}
 }

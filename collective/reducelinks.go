@@ -161,7 +161,7 @@ func (p *peers) halve(c *Comm, buf unsafe.Pointer, n int, t tensor.DType, op ten
 			if err := p.exchangeIn(peer, at(buf, give.from*size, give.n*size), peer, in, c.segment); err != nil {
 				return err
 			}
-			ordered(unsafe.Add(buf, keep.from*size), pointer(in), keep.n, t, op, keepLow)
+			ordered(shift(buf, keep.from*size, keep.n), pointer(in), keep.n, t, op, keepLow)
 			if keepLow {
 				hi = mid
 			} else {
@@ -196,7 +196,7 @@ func (p *peers) ringReduce(c *Comm, buf unsafe.Pointer, begin, count []int, t te
 	for s := 1; s < n; s++ {
 		give, take := (p.me-s+n)%n, (p.me-s-1+2*n)%n
 		out := at(buf, begin[give]*size, count[give]*size)
-		if err := p.exchangeAdd((p.me+1)%n, out, (p.me-1+n)%n, c, unsafe.Add(buf, begin[take]*size), count[take], t, op); err != nil {
+		if err := p.exchangeAdd((p.me+1)%n, out, (p.me-1+n)%n, c, shift(buf, begin[take]*size, count[take]), count[take], t, op); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (p *peers) exchangeAdd(to int, out []byte, from int, c *Comm, dst unsafe.Po
 		if i > 0 {
 			kernel.Reduce(dst, pointer(in), dst, i, t, op)
 		}
-		out, n, dst = out[o:], n-i, unsafe.Add(dst, i*size)
+		out, n, dst = out[o:], n-i, shift(dst, i*size, n-i)
 	}
 	return nil
 }

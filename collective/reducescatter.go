@@ -78,7 +78,7 @@ func (c *Comm) reduceScatterLayers(call *Call, buf unsafe.Pointer, begin, count 
 			for s, r := range ranks {
 				b[s], k[s] = begin[r], count[r]
 			}
-			mine := unsafe.Add(buf, b[c.seat]*size)
+			mine := shift(buf, b[c.seat]*size, k[c.seat])
 			if err := c.reduceBlocks(mine, buf, b, k, &inner, t); err != nil {
 				return err
 			}

@@ -1,7 +1,5 @@
 package collective
 
-import "unsafe"
-
 // scatter gives every rank its block of the root's Send.
 func (c *Comm) scatter(call *Call) error {
 	root := call.Root == c.mesh.Rank()
@@ -16,7 +14,7 @@ func (c *Comm) scatter(call *Call) error {
 	}
 	switch {
 	case n == 1:
-		copyBytes(call.Recv.Ptr, call.Send.Ptr, own)
+		copyAt(call.Recv.Ptr, 0, call.Send.Ptr, 0, own)
 		return nil
 	case c.op.plan.layout == none:
 		return c.scatterHere(call, begin, count)
@@ -25,7 +23,7 @@ func (c *Comm) scatter(call *Call) error {
 	case !root:
 		return c.all.recvIn(call.Root, call.Recv.Bytes(), c.segment)
 	}
-	copyBytes(call.Recv.Ptr, unsafe.Add(call.Send.Ptr, begin[call.Root]*size), own)
+	copyAt(call.Recv.Ptr, 0, call.Send.Ptr, begin[call.Root]*size, own)
 	for i := range n {
 		if i == call.Root {
 			continue
@@ -45,13 +43,13 @@ func (c *Comm) scatterTree(call *Call) error {
 	begin, _ := c.blocksOf(nil, bytes)
 	if rel == 0 {
 		for i := range n {
-			copyBytes(unsafe.Add(buf, begin[i]), unsafe.Add(call.Send.Ptr, (i+call.Root)%n*bytes), bytes)
+			copyAt(buf, begin[i], call.Send.Ptr, (i+call.Root)%n*bytes, bytes)
 		}
 	}
 	if err := c.all.treeDeal(c, buf, begin, n*bytes, 1, call.Root); err != nil {
 		return err
 	}
-	copyBytes(call.Recv.Ptr, unsafe.Add(buf, begin[rel]), bytes)
+	copyAt(call.Recv.Ptr, 0, buf, begin[rel], bytes)
 	return nil
 }
 
@@ -61,7 +59,7 @@ func (c *Comm) scatterHere(call *Call, begin, count []int) error {
 		return c.dealParts(call, begin, count, from)
 	}
 	own := call.Recv.Len()
-	copyBytes(call.Recv.Ptr, unsafe.Add(c.srcs[from], c.seat*own), own)
+	copyAt(call.Recv.Ptr, 0, c.srcs[from], c.seat*own, own)
 	c.board.Count(0, own)
 	return c.release()
 }
@@ -77,13 +75,13 @@ func (c *Comm) dealParts(call *Call, begin, count []int, from int) error {
 			if err := c.board.Await(from, k+1); err != nil {
 				return err
 			}
-			copyBytes(unsafe.Add(call.Recv.Ptr, at*size), unsafe.Add(c.inPart(from, int(k)), c.seat*q*size), min(q, call.Recv.Count-at)*size)
+			copyAt(call.Recv.Ptr, at*size, c.inPart(from, int(k)), c.seat*q*size, min(q, call.Recv.Count-at)*size)
 			c.board.Count(0, min(q, call.Recv.Count-at)*size)
 			c.step()
 		}
 		return nil
 	}
-	copyBytes(call.Recv.Ptr, unsafe.Add(call.Send.Ptr, begin[from]*size), count[from]*size)
+	copyAt(call.Recv.Ptr, 0, call.Send.Ptr, begin[from]*size, count[from]*size)
 	for at := 0; at < most(count); at += q {
 		k := c.op.phase
 		for s := range c.seats {
@@ -97,7 +95,7 @@ func (c *Comm) dealParts(call *Call, begin, count []int, from int) error {
 					return err
 				}
 			}
-			copyBytes(unsafe.Add(c.inPart(from, int(k)), s*q*size), unsafe.Add(call.Send.Ptr, (begin[s]+at)*size), n*size)
+			copyAt(c.inPart(from, int(k)), s*q*size, call.Send.Ptr, (begin[s]+at)*size, n*size)
 		}
 		c.step()
 	}
