@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 
 	"hora/launch"
