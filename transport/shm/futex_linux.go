@@ -1,0 +1,41 @@
+package shm
+
+import (
+	"math"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	futexWait = 0 // not private: the word is shared with other processes
+	futexWake = 1
+)
+
+// futex is the Waiter of real processes. It has no state.
+type futex struct{}
+
+// Wait sleeps under Syscall, so that the Go scheduler gives the processor token to
+// others and the collector can stop the world meanwhile; under RawSyscall it could
+// not until the sleep ends.
+func (futex) Wait(word *uint32, old uint32, timeout time.Duration) {
+	ts := unix.NsecToTimespec(int64(max(timeout, 0)))
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(old),
+		uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
+
+// Wake wakes all who sleep on word. It never sleeps itself.
+func (futex) Wake(word *uint32) {
+	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32, 0, 0, 0)
+}
+
+// Yield may take a whole time slice, so it is a Syscall too.
+func (futex) Yield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// thisCPU is the processor that the calling thread runs on.
+func thisCPU() int {
+	var cpu uint32
+	unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)
+	return int(cpu)
+}

@@ -1,0 +1,14 @@
+package shm
+
+import "log/slog"
+
+// ListenConfig is how a process lets others of its host find it. The zero value
+// works.
+type ListenConfig struct {
+	// Addr is the path of the socket, in a directory that only this user can enter;
+	// empty: an abstract name made of random bits, which leaves nothing behind.
+	Addr string
+	Job  string
+	Host string // this host's name, for error texts
+	Log  *slog.Logger
+}
