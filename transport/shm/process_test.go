@@ -1,0 +1,420 @@
+//go:build linux
+
+package shm
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hora/internal/secret"
+	"hora/transport"
+)
+
+// The tests start real ranks: this binary again, with the role in its environment.
+// A rank reads one command a line from its standard input and answers with one line.
+const rankEnv = "HORA_SHM_TEST_RANK"
+
+// role is what a rank is started with.
+type role struct {
+	Rank     int
+	Ranks    []int
+	Leader   string
+	Secret   string
+	Timeout  time.Duration
+	CPU      int // -1: unbound
+	Crowded  bool
+	FileSize uint64 // RLIMIT_FSIZE, 0: none
+}
+
+func TestMain(m *testing.M) {
+	if env := os.Getenv(rankEnv); env != "" {
+		os.Exit(runRank(env))
+	}
+	os.Exit(m.Run())
+}
+
+func parseSecret(text string) (s secret.Secret, err error) {
+	b, err := hex.DecodeString(text)
+	copy(s[:], b)
+	return s, err
+}
+
+// runRank is the main function of a started rank.
+func runRank(env string) int {
+	var r role
+	if err := json.Unmarshal([]byte(env), &r); err != nil {
+		panic(err)
+	}
+	if r.CPU >= 0 {
+		var set unix.CPUSet
+		set.Set(r.CPU)
+		bindAll(&set)
+	}
+	if r.FileSize > 0 {
+		unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: r.FileSize, Max: r.FileSize})
+	}
+	s, _ := parseSecret(r.Secret)
+	cfg := Config{
+		Secret: s, Job: "test", Host: "here", Rank: r.Rank, Ranks: r.Ranks, Leader: r.Leader,
+		PeerTimeout: r.Timeout, Oversubscribed: r.Crowded,
+	}
+	if r.Rank == r.Ranks[0] {
+		ln, err := Listen(s, ListenConfig{Job: "test", Host: "here"})
+		if err != nil {
+			fmt.Println("error", err)
+			return 1
+		}
+		defer ln.Close()
+		cfg.Listener = ln
+		fmt.Println("at", ln.Addr())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	l, err := Open(ctx, cfg)
+	if err != nil {
+		fmt.Printf("error unavailable=%v %v\n", errors.As(err, new(*UnavailableError)), err)
+		return 1
+	}
+	fmt.Println("open", l.Oversubscribed())
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		name, arg, _ := strings.Cut(in.Text(), " ")
+		f := commands[name]
+		if f == nil {
+			fmt.Println("error no command", name)
+			continue
+		}
+		start := time.Now()
+		text, err := f(l, arg)
+		if err != nil {
+			fmt.Printf("error %dms %v\n", time.Since(start).Milliseconds(), err)
+			continue
+		}
+		fmt.Println("ok", text)
+	}
+	l.Close()
+	return 0
+}
+
+// bindAll binds every thread of this process.
+func bindAll(set *unix.CPUSet) {
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, t := range tasks {
+		tid := 0
+		fmt.Sscan(t.Name(), &tid)
+		unix.SchedSetaffinity(tid, set)
+	}
+}
+
+// commands are what a rank can be told to do.
+var commands = map[string]func(l *Link, arg string) (string, error){
+	"barriers": func(l *Link, arg string) (string, error) { // from, count
+		var from, n uint64
+		fmt.Sscan(arg, &from, &n)
+		for seq := from; seq < from+n; seq++ {
+			if err := barrier(l, seq); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	},
+	"send": func(l *Link, arg string) (string, error) { // seq, to, bytes
+		var seq uint64
+		var to, n int
+		fmt.Sscan(arg, &seq, &to, &n)
+		l.Begin(transport.Stamp{Seq: seq}, time.Time{})
+		return "", l.Send(to, make([]byte, n))
+	},
+	"recv": func(l *Link, arg string) (string, error) {
+		var seq uint64
+		var from, n int
+		fmt.Sscan(arg, &seq, &from, &n)
+		l.Begin(transport.Stamp{Seq: seq}, time.Time{})
+		return "", l.Recv(from, make([]byte, n))
+	},
+	"buffer": func(l *Link, arg string) (string, error) {
+		n := 0
+		fmt.Sscan(arg, &n)
+		_, err := l.Buffer(context.Background(), n)
+		return "", err
+	},
+	"pingpong": pingPong,
+}
+
+func barrier(l *Link, seq uint64) error {
+	b := l.board
+	l.Begin(transport.Stamp{Seq: seq, Print: 1}, time.Time{})
+	b.Arrive(nil)
+	for seat := range b.Seats() {
+		if _, _, err := b.AwaitArrival(seat, -1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rank is a started process as the test sees it.
+type rank struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+}
+
+func startRank(t testing.TB, r role, wrap ...string) *rank {
+	t.Helper()
+	env, _ := json.Marshal(r)
+	args := append(wrap, os.Args[0], "-test.run=^$")
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), rankEnv+"="+string(env))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &rank{t, cmd, in, make(chan string, 16)}
+	go func() {
+		defer close(p.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Process.Signal(syscall.SIGCONT)
+		select { // an orderly end, if there can be one
+		case <-p.lines:
+		case <-time.After(time.Second):
+		}
+		cmd.Process.Kill()
+		for range p.lines {
+		}
+		cmd.Wait()
+	})
+	return p
+}
+
+func (p *rank) tell(command string) { io.WriteString(p.in, command+"\n") }
+
+// hear returns the next line, which must come within the time.
+func (p *rank) hear(within time.Duration) string {
+	p.t.Helper()
+	select {
+	case line, ok := <-p.lines:
+		if !ok {
+			return "ended"
+		}
+		return line
+	case <-time.After(within):
+		p.t.Fatalf("process %d said nothing within %v", p.cmd.Process.Pid, within)
+		return ""
+	}
+}
+
+func (p *rank) want(within time.Duration, prefix string) string {
+	p.t.Helper()
+	line := p.hear(within)
+	if !strings.HasPrefix(line, prefix) {
+		p.t.Fatalf("heard %q, want %q", line, prefix)
+	}
+	return line
+}
+
+// startJob starts n ranks and waits until they are open.
+func startJob(t testing.TB, n int, base role, wrap ...string) []*rank {
+	t.Helper()
+	if base.Secret == "" {
+		s := secret.New()
+		base.Secret = hex.EncodeToString(s[:])
+	}
+	for r := range n {
+		base.Ranks = append(base.Ranks, r)
+	}
+	bound := base.CPU >= 0
+	var out []*rank
+	for r := range n {
+		base.Rank = r
+		if bound {
+			base.CPU = r
+		}
+		p := startRank(t, base, wrap...)
+		out = append(out, p)
+		if r == 0 {
+			base.Leader = strings.TrimPrefix(p.want(10*time.Second, "at "), "at ")
+		}
+	}
+	for _, p := range out {
+		p.want(20*time.Second, "open")
+	}
+	return out
+}
+
+func TestProcesses(t *testing.T) {
+	for _, n := range []int{2, 3, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			ranks := startJob(t, n, role{CPU: -1})
+			for _, p := range ranks {
+				p.tell("barriers 1 20000")
+			}
+			for _, p := range ranks {
+				p.want(20*time.Second, "ok")
+			}
+		})
+	}
+}
+
+// TestKilled kills a rank while the others wait for it: in a board operation, in
+// messages, and while buffers are being made.
+func TestKilled(t *testing.T) {
+	for _, c := range []struct{ name, waiting, signal string }{
+		{"board", "barriers 1 1000000000", ""},
+		{"recv", "recv 1 2 8", ""},
+		{"send", "send 1 2 99999999", ""},
+		{"buffer", "buffer 100000", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ranks := startJob(t, 3, role{CPU: -1})
+			ranks[0].tell(c.waiting)
+			ranks[1].tell(c.waiting)
+			if c.name == "board" {
+				ranks[2].tell(c.waiting)
+			}
+			// Let them get into it: no answer for a while.
+			for _, p := range ranks[:2] {
+				select {
+				case line := <-p.lines:
+					t.Fatalf("ended early: %q", line)
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+			start := time.Now()
+			ranks[2].cmd.Process.Kill()
+			go ranks[2].cmd.Process.Wait() // as a launcher would, so that the reason is known
+			for _, p := range ranks[:2] {
+				line := p.want(5*time.Second, "error")
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if !strings.Contains(line, "lost rank 2 on host here: process") {
+					t.Errorf("heard %q", line)
+				}
+				t.Log(line, time.Since(start))
+			}
+			for _, p := range ranks[:2] { // and later operations as well
+				p.tell("barriers 7 1")
+				p.want(time.Second, "error")
+			}
+		})
+	}
+}
+
+// TestStopped stops a rank: it is lost after the peer timeout, and learns of it.
+func TestStopped(t *testing.T) {
+	ranks := startJob(t, 3, role{CPU: -1, Timeout: 800 * time.Millisecond})
+	for _, p := range ranks {
+		p.tell("barriers 1 1000000000")
+	}
+	time.AfterFunc(0, func() {}) // keep the runtime's timers warm
+	for _, p := range ranks {
+		select {
+		case line := <-p.lines:
+			t.Fatalf("ended early: %q", line)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	start := time.Now()
+	ranks[1].cmd.Process.Signal(syscall.SIGSTOP)
+	for _, p := range []*rank{ranks[0], ranks[2]} {
+		line := p.want(5*time.Second, "error")
+		if took := time.Since(start); took < 500*time.Millisecond || took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if !strings.Contains(line, "lost rank 1 on host here: silent for 800ms") {
+			t.Errorf("heard %q", line)
+		}
+	}
+	ranks[1].cmd.Process.Signal(syscall.SIGCONT)
+	line := ranks[1].want(5*time.Second, "error")
+	if !strings.Contains(line, "lost rank 1") {
+		t.Errorf("the rank that was stopped heard %q", line)
+	}
+}
+
+// TestShortStop stops a rank for less than the timeout: nothing happens.
+func TestShortStop(t *testing.T) {
+	ranks := startJob(t, 2, role{CPU: -1, Timeout: 3 * time.Second})
+	for _, p := range ranks {
+		p.tell("barriers 1 200000")
+	}
+	ranks[1].cmd.Process.Signal(syscall.SIGSTOP)
+	select {
+	case line := <-ranks[0].lines:
+		if !strings.HasPrefix(line, "ok") {
+			t.Fatal(line)
+		}
+	case <-time.After(700 * time.Millisecond):
+	}
+	ranks[1].cmd.Process.Signal(syscall.SIGCONT)
+	ranks[1].want(20*time.Second, "ok")
+}
+
+func TestOversubscribed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		role role
+	}{
+		{"told", role{CPU: -1, Crowded: true}},
+		{"same processor", role{CPU: -1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var wrap []string
+			if c.name != "told" {
+				wrap = []string{"taskset", "-c", "0"}
+			}
+			ranks := startJob(t, 4, c.role, wrap...)
+			for _, p := range ranks {
+				p.tell("barriers 1 2000")
+			}
+			for _, p := range ranks {
+				p.want(20*time.Second, "ok")
+			}
+		})
+	}
+}
+
+// TestNoMemory gives the lowest rank too small a limit: every rank gets an error that
+// says so and that TCP is open to them.
+func TestNoMemory(t *testing.T) {
+	s := secret.New()
+	base := role{CPU: -1, Secret: hex.EncodeToString(s[:]), Ranks: []int{0, 1}, FileSize: 100 << 10}
+	p0 := startRank(t, base)
+	base.Leader = strings.TrimPrefix(p0.want(10*time.Second, "at "), "at ")
+	base.Rank, base.FileSize = 1, 0
+	p1 := startRank(t, base)
+	for _, p := range []*rank{p0, p1} {
+		line := p.want(10*time.Second, "error unavailable=true")
+		if !strings.Contains(line, "ulimit -f") || !strings.Contains(line, "TCP") {
+			t.Errorf("heard %q", line)
+		}
+	}
+}
