@@ -12,11 +12,11 @@ import (
 type Config struct {
 	Rank, Size           int // Size 0 means 1
 	LocalRank, LocalSize int // place among the ranks of the host; LocalSize 0: found out while joining
-	CrossRank, CrossSize int // place of the host among the hosts that have this LocalRank
+	CrossRank, CrossSize int // place of the host among the hosts that have this LocalRank; CrossSize 0: found out
 
 	Host   string // this host's name in messages; empty means the system's
 	HostID string // equal on ranks that share memory; empty: boot id and network namespace
-	Job    string // the job's name: ranks of another job are refused
+	Job    string // the job's name: ranks of another job are refused; empty means "hora"
 	Epoch  uint64 // which life of an elastic job this is
 
 	// Addr is the coordinator's "host:port". With Serve set, rank 0 serves it itself,
@@ -24,11 +24,15 @@ type Config struct {
 	Addr  string
 	Serve bool
 	// Peers, when set, are the "host:port" of every rank, where each listens; no
-	// coordinator is asked then.
+	// coordinator is asked then. Ranks with one host in theirs share memory.
 	Peers []string
-	// Listen is the interface's address that this rank accepts connections on; empty:
-	// Peers[Rank], or the address that reaches the coordinator.
+	// Listen is the "host:port" that this rank accepts connections on; empty:
+	// Peers[Rank], or a free port on all interfaces.
 	Listen string
+	// RunDir and RunKey are where the ranks of one host without a launcher of ours find
+	// each other: local rank 0 writes the secret and the address to files in RunDir,
+	// a directory of this user alone, that RunKey tells from those of other jobs.
+	RunDir, RunKey string
 
 	Secret     Secret // proved by every connection; see SecretFile
 	SecretFile string // read while joining when Secret is zero
@@ -44,6 +48,7 @@ type Config struct {
 	Algorithms  string // overrides of the algorithm table, see docs/algorithms.md
 	Tune        bool   // measure segment sizes for about 50 ms when a group starts
 	Links       string // "" or "auto"; "tcp": no shared memory; "shm": refuse anything else
+	Lanes       int    // connections over which a pair of hosts spreads large messages; 0 means 1
 	TLS         bool   // encrypt connections between hosts
 
 	Source string // which convention FromEnv found: "hora", "horovod", "torchrun", "openmpi", "pmi", "slurm", "index", "alone"
@@ -51,9 +56,3 @@ type Config struct {
 	Events *event.Sink
 	Log    *slog.Logger // nil means slog.Default()
 }
-
-// FromEnv reads a Config from the environment that lookup gives, usually os.Getenv. The
-// first convention that names a rank wins: HORA_*, HOROVOD_*, torchrun's RANK,
-// WORLD_SIZE and LOCAL_RANK, Open MPI's, PMI's, a Slurm step's, JOB_COMPLETION_INDEX;
-// else it is a world of one. docs/environment.md is the table of all variables.
-func FromEnv(lookup func(string) string) (Config, error) { return Config{}, nil }

@@ -3,83 +3,269 @@ package hora
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"hora/elastic/rendezvous"
+	"hora/event"
+	"hora/transport"
+	"hora/transport/shm"
+	"hora/transport/tcp"
 )
 
-// World is this process's membership of a job.
-type World struct{}
+// World is this process's membership of a job. Its methods may be called from any
+// goroutine.
+type World struct {
+	cfg     Config
+	number  uint64 // epoch
+	members []rendezvous.Member
+	group   *Group
+	clock   event.Epoch
+	socket  string // of memory, when peers must be able to work it out
 
-// Join makes this process rank cfg.Rank of its world and returns when all ranks are
-// there.
-func Join(ctx context.Context, cfg Config) (*World, error) { return nil, errors.ErrUnsupported }
+	server   *rendezvous.Server // in the process that serves
+	client   *rendezvous.Client
+	memory   *shm.Listener
+	listener *tcp.Listener // until node takes it over
+
+	mu     sync.Mutex // guards the rest; never held over I/O
+	node   *tcp.Node
+	groups map[*Group]struct{}
+	made   map[string]uint64 // groups made of each set of ranks
+	ended  error             // why the world is over; nil while it lasts
+	closed bool
+	gone   transport.Counters // of closed groups
+}
+
+func newWorld(cfg Config) *World {
+	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}}
+}
+
+func (w *World) everyone() []int {
+	all := make([]int, w.cfg.Size)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
 
 // Group is the group of all ranks, with operations in the caller's order.
-func (w *World) Group() *Group { return nil }
+func (w *World) Group() *Group { return w.group }
 
 // Rank is this process's place among all.
-func (w *World) Rank() int { return 0 }
+func (w *World) Rank() int { return w.cfg.Rank }
 
 // Size is the number of processes.
-func (w *World) Size() int { return 0 }
+func (w *World) Size() int { return w.cfg.Size }
+
+// sameHost reports ranks that count as one host for local and cross ranks.
+func (w *World) sameHost(a, b int) bool {
+	return w.members[a].Host == w.members[b].Host && w.members[a].HostID == w.members[b].HostID
+}
+
+// place finds a rank's place by the members' hosts.
+func (w *World) place(rank int) (localRank, localSize int) {
+	for r := range w.members {
+		if w.sameHost(r, rank) {
+			if r < rank {
+				localRank++
+			}
+			localSize++
+		}
+	}
+	return localRank, localSize
+}
 
 // LocalRank is this process's place among those of its host.
-func (w *World) LocalRank() int { return 0 }
+func (w *World) LocalRank() int {
+	if w.cfg.LocalSize > 0 {
+		return w.cfg.LocalRank
+	}
+	r, _ := w.place(w.cfg.Rank)
+	return r
+}
 
 // LocalSize is the number of processes on this host.
-func (w *World) LocalSize() int { return 0 }
+func (w *World) LocalSize() int {
+	if w.cfg.LocalSize > 0 {
+		return w.cfg.LocalSize
+	}
+	_, n := w.place(w.cfg.Rank)
+	return n
+}
+
+// cross finds this host's place among those that have a rank of this LocalRank.
+func (w *World) cross() (rank, size int) {
+	mine, _ := w.place(w.cfg.Rank)
+	for r := range w.members {
+		if l, _ := w.place(r); l == mine {
+			if r < w.cfg.Rank {
+				rank++
+			}
+			size++
+		}
+	}
+	return rank, size
+}
 
 // CrossRank is this host's place among those that have this LocalRank.
-func (w *World) CrossRank() int { return 0 }
+func (w *World) CrossRank() int {
+	if w.cfg.CrossSize > 0 {
+		return w.cfg.CrossRank
+	}
+	r, _ := w.cross()
+	return r
+}
 
 // CrossSize is the number of hosts that have this LocalRank.
-func (w *World) CrossSize() int { return 0 }
+func (w *World) CrossSize() int {
+	if w.cfg.CrossSize > 0 {
+		return w.cfg.CrossSize
+	}
+	_, n := w.cross()
+	return n
+}
 
 // Homogeneous reports whether every host has equally many ranks.
-func (w *World) Homogeneous() bool { return false }
+func (w *World) Homogeneous() bool {
+	_, first := w.place(0)
+	for r := range w.members {
+		if _, n := w.place(r); n != first {
+			return false
+		}
+	}
+	return true
+}
 
 // Host is this host's name in messages.
-func (w *World) Host() string { return "" }
+func (w *World) Host() string { return w.cfg.Host }
 
 // HostOf is the name of the host that rank runs on.
-func (w *World) HostOf(rank int) string { return "" }
+func (w *World) HostOf(rank int) string {
+	if rank < 0 || rank >= len(w.members) {
+		return ""
+	}
+	return w.members[rank].Host
+}
 
 // Epoch is the number of this life of the job.
-func (w *World) Epoch() uint64 { return 0 }
+func (w *World) Epoch() uint64 { return w.number }
 
-// GroupOption changes a group that NewGroup makes.
-type GroupOption func(*groupOptions)
-
-type groupOptions struct {
-	named bool
-	name  string
-}
-
-// Named makes a group whose operations come in any order and are matched by name.
-func Named() GroupOption { return func(o *groupOptions) { o.named = true } }
-
-// Called gives the group a name for messages.
-func Called(name string) GroupOption { return func(o *groupOptions) { o.name = name } }
-
-// ErrNotMember is what NewGroup returns on a rank that is not in the list.
-var ErrNotMember = errors.New("this rank is not in the group")
-
-// NewGroup makes a group of the given ranks, in ascending order; nil means all. Every
-// member calls it, in the same order for groups of the same ranks; others need not.
-func (w *World) NewGroup(ctx context.Context, ranks []int, opts ...GroupOption) (*Group, error) {
-	return nil, errors.ErrUnsupported
-}
+// Config is what the world was joined with, with what was found out.
+func (w *World) Config() Config { return w.cfg }
 
 // Put stores a value that every rank can Get: the job's key-value store.
-func (w *World) Put(ctx context.Context, key string, value []byte) error { return errors.ErrUnsupported }
+func (w *World) Put(ctx context.Context, key string, value []byte) error {
+	if w.client == nil {
+		return errNoStore
+	}
+	return w.client.Put(ctx, key, value)
+}
 
 // Get waits for a value that some rank Put.
-func (w *World) Get(ctx context.Context, key string) ([]byte, error) { return nil, errors.ErrUnsupported }
+func (w *World) Get(ctx context.Context, key string) ([]byte, error) {
+	if w.client == nil {
+		return nil, errNoStore
+	}
+	return w.client.Get(ctx, key)
+}
+
+var errNoStore = errors.New("use key-value store: this world was joined without a coordinator; give Config.Addr")
 
 // Counters are the bytes and messages of all groups by link.
-func (w *World) Counters() Counters { return Counters{} }
+func (w *World) Counters() Counters {
+	w.mu.Lock()
+	sum := w.gone
+	open := make([]*Group, 0, len(w.groups))
+	for g := range w.groups {
+		open = append(open, g)
+	}
+	w.mu.Unlock()
+	for _, g := range open {
+		sum = sum.Add(g.Counters())
+	}
+	return sum
+}
+
+// lost ends the groups that err concerns.
+func (w *World) lost(err error) {
+	var peer *PeerLostError
+	rank := -1
+	if errors.As(err, &peer) {
+		rank = peer.Rank
+	}
+	w.mu.Lock()
+	if w.ended == nil && rank < 0 {
+		w.ended = err
+	}
+	var hit []*Group
+	for g := range w.groups {
+		if rank < 0 || slices.Contains(g.ranks, rank) {
+			hit = append(hit, g)
+		}
+	}
+	w.mu.Unlock()
+	for _, g := range hit {
+		g.lost(err)
+	}
+}
 
 // Leave ends this process's membership on purpose: others do not count it as lost. It
 // closes all groups and may be called again.
-func (w *World) Leave(ctx context.Context) error { return nil }
+func (w *World) Leave(ctx context.Context) error {
+	w.mu.Lock()
+	first := !w.closed
+	w.mu.Unlock()
+	if !first {
+		return nil
+	}
+	if w.client != nil {
+		// A coordinator that is gone already needs no good-bye.
+		_ = w.client.Leave(ctx)
+	}
+	err := w.Close()
+	w.cfg.Events.Emit(&event.Left{Rank: w.cfg.Rank})
+	return err
+}
 
-// Close ends the membership at once, as a crash would, but without leaking anything.
-func (w *World) Close() error { return nil }
+// Close ends the membership without a word to the coordinator, which counts this rank
+// as lost; it leaks nothing and may be called again.
+func (w *World) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	groups := make([]*Group, 0, len(w.groups))
+	for g := range w.groups {
+		groups = append(groups, g)
+	}
+	w.mu.Unlock()
+	var faults []error
+	for _, g := range groups {
+		faults = append(faults, g.Close())
+	}
+	w.mu.Lock()
+	node := w.node
+	w.mu.Unlock()
+	if node != nil {
+		faults = append(faults, node.Close())
+	} else if w.listener != nil {
+		faults = append(faults, w.listener.Close())
+	}
+	if w.memory != nil {
+		faults = append(faults, w.memory.Close())
+	}
+	if w.client != nil {
+		faults = append(faults, w.client.Close())
+	}
+	if w.server != nil {
+		faults = append(faults, w.server.Close())
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("leave world: %w", err)
+	}
+	return nil
+}

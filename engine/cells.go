@@ -66,6 +66,9 @@ func (c *cells) take(n int) *cell {
 		c.all = append(c.all, e)
 	}
 	e.half += cellStep
+	if e.half >= 1<<31 {
+		e.half = cellStep // a ticket is a positive int64 in C
+	}
 	e.left, e.dropped, e.inUse, e.err = int32(n), false, true, nil
 	e.result.ptr, e.result.count, e.result.counts, e.result.source = nil, 0, e.result.counts[:0], 0
 	atomic.StoreUint32(c.state(e.index), e.half)

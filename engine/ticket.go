@@ -75,6 +75,21 @@ func (g *Group) Wait(t Ticket, timeout time.Duration) (done bool, err error) {
 	return true, err
 }
 
+// Await blocks until t is done and returns its error, without releasing it.
+func (g *Group) Await(t Ticket) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.cells.find(t)
+	if e == nil {
+		return errReleased
+	}
+	g.awaited(e)
+	for e.left > 0 {
+		g.done.Wait()
+	}
+	return e.err
+}
+
 // Result is what the operation behind t with Request.Alloc received: where Alloc put
 // it and how many elements came from each rank. It appends to counts. It is valid from
 // done until t is released.

@@ -1,0 +1,72 @@
+package hora
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"hora/transport/shm"
+)
+
+// Buffer is memory that all ranks of this host map: operations on it copy nothing. It
+// is collective: all ranks of the group ask for the same size in the same order. It
+// lives until Free or until the group is closed. Where no memory is shared it is
+// ordinary memory.
+func (g *Group) Buffer(ctx context.Context, bytes int) ([]byte, error) {
+	if bytes <= 0 {
+		return nil, &InvalidError{Text: fmt.Sprintf("make buffer: %d bytes; ask for at least one", bytes)}
+	}
+	if g.link == nil {
+		return make([]byte, bytes), nil
+	}
+	b, err := g.link.Buffer(ctx, bytes)
+	if err != nil {
+		return nil, fmt.Errorf("make buffer of group %s: %w", g.name, err)
+	}
+	g.keep(b)
+	return b.Bytes(), nil
+}
+
+// Register has the other ranks of the host map size bytes of the shared descriptor fd,
+// from offset on, which lie at ptr in this process. Collective, as Buffer is; where no
+// memory is shared it does nothing.
+func (g *Group) Register(ctx context.Context, ptr unsafe.Pointer, size, fd int, offset int64) error {
+	if g.link == nil {
+		return nil
+	}
+	b, err := g.link.Adopt(ctx, ptr, size, fd, offset)
+	if err != nil {
+		return fmt.Errorf("register memory with group %s: %w", g.name, err)
+	}
+	g.keep(b)
+	return nil
+}
+
+// Free gives a buffer, or registered memory that begins at the same place, back. No
+// operation may be using it on any rank of the host.
+func (g *Group) Free(buffer []byte) error {
+	p := unsafe.SliceData(buffer)
+	g.mu.Lock()
+	i := slices.IndexFunc(g.buffers, func(b *shm.Buffer) bool { return unsafe.SliceData(b.Bytes()) == p })
+	var b *shm.Buffer
+	if i >= 0 {
+		b = g.buffers[i]
+		g.buffers = slices.Delete(g.buffers, i, i+1)
+	}
+	g.mu.Unlock()
+	if b == nil {
+		if g.link == nil {
+			return nil
+		}
+		return errors.New("free buffer: it is none of this group's")
+	}
+	return b.Close()
+}
+
+func (g *Group) keep(b *shm.Buffer) {
+	g.mu.Lock()
+	g.buffers = append(g.buffers, b)
+	g.mu.Unlock()
+}

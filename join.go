@@ -1,0 +1,259 @@
+package hora
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"hora/elastic/rendezvous"
+	"hora/event"
+	"hora/internal/secret"
+	"hora/transport/shm"
+	"hora/transport/tcp"
+)
+
+const (
+	defaultStart = 30 * time.Second
+	defaultPeer  = 10 * time.Second
+	defaultJob   = "hora"
+	// attempt bounds one try to join through files of RunDir that may be an older
+	// run's.
+	attempt = time.Second
+	// lookAgain is the pause between two tries.
+	lookAgain = 5 * time.Millisecond
+)
+
+// NewSecret makes the secret of a new job.
+func NewSecret() Secret { return secret.New() }
+
+// Join makes this process rank cfg.Rank of its world and returns when all ranks are
+// there.
+func Join(ctx context.Context, cfg Config) (*World, error) {
+	began := time.Now()
+	if err := cfg.fill(); err != nil {
+		return nil, fmt.Errorf("join world: %w", err)
+	}
+	w := newWorld(cfg)
+	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
+	defer cancel()
+	err := w.meet(ctx)
+	if err == nil {
+		w.group, err = w.open(ctx, w.everyone(), 0, groupOptions{name: "world"})
+	}
+	if err != nil {
+		w.Close()
+		err = fmt.Errorf("join world as rank %d of %d: %w", cfg.Rank, cfg.Size, err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w; start all %d ranks, or raise HORA_START_TIMEOUT above %v", err, cfg.Size, cfg.StartTimeout)
+		}
+		return nil, err
+	}
+	cfg.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
+	return w, nil
+}
+
+// fill gives every field that is not set its meaning, and finds all faults.
+func (c *Config) fill() error {
+	if c.Size == 0 {
+		c.Size = 1
+	}
+	if err := c.valid(); err != nil {
+		return err
+	}
+	if c.StartTimeout <= 0 {
+		c.StartTimeout = defaultStart
+	}
+	if c.PeerTimeout <= 0 {
+		c.PeerTimeout = defaultPeer
+	}
+	if c.Job == "" {
+		c.Job = defaultJob
+	}
+	if c.Host == "" {
+		c.Host, _ = os.Hostname()
+		if c.Host == "" {
+			c.Host = "localhost"
+		}
+	}
+	if c.HostID == "" {
+		c.HostID = hostID()
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Secret.IsZero() && c.SecretFile != "" {
+		s, err := secret.Read(c.SecretFile)
+		if err != nil {
+			return err
+		}
+		c.Secret = s
+	}
+	return nil
+}
+
+// hostID tells machines, and network namespaces of one machine, apart.
+func hostID() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		boot, _ = os.ReadFile("/etc/machine-id")
+	}
+	space, _ := os.Readlink("/proc/self/ns/net")
+	name := ""
+	if len(boot) == 0 {
+		name, _ = os.Hostname()
+	}
+	return fmt.Sprintf("%s%s %s", name, trimLine(boot), space)
+}
+
+func trimLine(b []byte) string {
+	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == ' ') {
+		b = b[:len(b)-1]
+	}
+	return string(b)
+}
+
+// meet finds the other ranks: w.members is complete afterwards.
+func (w *World) meet(ctx context.Context) error {
+	c := &w.cfg
+	switch {
+	case c.Size == 1 && c.Addr == "":
+		w.members = []rendezvous.Member{{Rank: 0, LocalSize: 1, CrossSize: 1, Host: c.Host, HostID: c.HostID}}
+		w.number = c.Epoch
+		return nil
+	case len(c.Peers) > 0:
+		return w.meetPeers(ctx)
+	case c.Secret.IsZero():
+		return w.meetByFiles(ctx)
+	case c.Addr == "":
+		return errors.New("nobody said where the ranks meet: set HORA_ADDR to host:port of rank 0's host (mpirun: -x HORA_ADDR)")
+	}
+	if c.Serve && c.Rank == 0 {
+		if err := w.serve(ctx, c.Addr); err != nil {
+			return err
+		}
+	}
+	return w.meetAt(ctx, c.Addr, c.Secret)
+}
+
+// serve runs the coordinator in this process.
+func (w *World) serve(ctx context.Context, addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("serve rendezvous: address %q is not host:port", addr)
+	}
+	if ip := net.ParseIP(host); ip == nil && host != "localhost" {
+		host = "" // a name may stand for an address that is not this interface's
+	}
+	lc := net.ListenConfig{}
+	lc.SetMultipathTCP(false)
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return fmt.Errorf("serve rendezvous: %w; choose a free port with HORA_PORT or HORA_ADDR", err)
+	}
+	w.server = rendezvous.Serve(context.WithoutCancel(ctx), ln, rendezvous.Config{
+		Secret: w.cfg.Secret, Job: w.cfg.Job, Host: w.cfg.Host, Size: w.cfg.Size, Silence: w.cfg.PeerTimeout,
+	})
+	return nil
+}
+
+// meetAt joins through the coordinator at addr.
+func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
+	w.cfg.Secret = s
+	if err := w.listen(ctx); err != nil {
+		return err
+	}
+	c := &w.cfg
+	client, err := rendezvous.Dial(ctx, addr, s, rendezvous.Hello{
+		Job: c.Job, Rank: c.Rank, Size: c.Size, Host: c.Host, OnNotice: w.notice,
+		Beat: min(time.Second, c.PeerTimeout/4),
+	})
+	if err != nil {
+		return err
+	}
+	w.client = client
+	me := rendezvous.Member{
+		Rank: c.Rank, LocalRank: c.LocalRank, LocalSize: c.LocalSize, CrossRank: c.CrossRank, CrossSize: c.CrossSize,
+		Host: c.Host, HostID: c.HostID, Pid: os.Getpid(),
+	}
+	if w.memory != nil {
+		me.Unix = w.memory.Addr()
+	}
+	if w.listener != nil {
+		me.Addrs = w.listener.Addrs()
+	}
+	epoch, err := client.Join(ctx, me)
+	if err != nil {
+		return err
+	}
+	c.Rank, c.Size, w.number = epoch.Rank, epoch.Size, epoch.Number
+	w.members = epoch.Members
+	if len(w.members) < epoch.Size {
+		if w.members, err = client.Members(ctx, missingRanks(epoch)...); err != nil {
+			return err
+		}
+		w.members = append(w.members, epoch.Members...)
+	}
+	slices.SortFunc(w.members, func(a, b rendezvous.Member) int { return a.Rank - b.Rank })
+	for i, m := range w.members {
+		if m.Rank != i {
+			return fmt.Errorf("the coordinator at %s knows no rank %d", addr, i)
+		}
+	}
+	return nil
+}
+
+func missingRanks(e rendezvous.Epoch) []int {
+	have := make([]bool, e.Size)
+	for _, m := range e.Members {
+		have[m.Rank] = true
+	}
+	var list []int
+	for r, ok := range have {
+		if !ok {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// listen opens what other ranks will connect to.
+func (w *World) listen(ctx context.Context) error {
+	c := &w.cfg
+	if c.Links != "tcp" && w.memory == nil {
+		l, err := shm.Listen(c.Secret, shm.ListenConfig{Addr: w.socket, Job: c.Job, Host: c.Host, Log: c.Log})
+		var no *shm.UnavailableError
+		switch {
+		case err == nil:
+			w.memory = l
+		case !errors.As(err, &no) || c.Links == "shm":
+			return err
+		}
+	}
+	if c.Links != "shm" && w.listener == nil && w.node == nil {
+		var at []string
+		if c.Listen != "" {
+			at = []string{c.Listen}
+		}
+		l, err := tcp.Listen(ctx, at...)
+		if err != nil {
+			return err
+		}
+		w.listener = l
+	}
+	return nil
+}
+
+// notice hears news of the epoch from the coordinator.
+func (w *World) notice(n rendezvous.Notice) {
+	switch n.Kind {
+	case rendezvous.NoticeLost:
+		w.lost(&PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason})
+	case rendezvous.NoticeEnd:
+		w.lost(fmt.Errorf("the job has ended: %s", n.Reason))
+	}
+}

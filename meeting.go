@@ -1,0 +1,148 @@
+package hora
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"hora/elastic/rendezvous"
+	"hora/internal/secret"
+)
+
+// meetByFiles meets the ranks of one host, which a foreign launcher has started, by
+// files in a directory that only this user can enter: local rank 0 writes the secret
+// and the address. What an older run left there fails to prove the secret and is read
+// again.
+func (w *World) meetByFiles(ctx context.Context) error {
+	c := &w.cfg
+	if c.RunKey == "" || c.LocalSize != c.Size {
+		return errors.New("this job has no secret: set HORA_SECRET_FILE on every host to a file of mode 0600 that holds the same 64 hexadecimal digits (openssl rand -hex 32), or start it with hora run")
+	}
+	dir := c.RunDir
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	dir = filepath.Join(dir, "hora-"+strconv.Itoa(os.Getuid()))
+	key := filepath.Join(dir, fmt.Sprintf("%s-%d", c.RunKey, c.Epoch))
+	if c.Rank == 0 {
+		return w.meetAsFirst(ctx, key)
+	}
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	last := fmt.Errorf("rank 0 has not written %s.addr", key)
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", last, context.Cause(ctx))
+		case <-pause.C:
+		}
+		if err := w.tryFiles(ctx, key); err == nil {
+			return nil
+		} else if !errors.Is(err, os.ErrNotExist) {
+			last = err
+		}
+		pause.Reset(lookAgain)
+	}
+}
+
+// meetAsFirst serves the rendezvous and writes where.
+func (w *World) meetAsFirst(ctx context.Context, key string) error {
+	c := &w.cfg
+	c.Secret = secret.New()
+	addr := c.Addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	if err := w.serve(ctx, addr); err != nil && addr != "127.0.0.1:0" {
+		err = w.serve(ctx, "127.0.0.1:0") // the port may be taken; the file says which it is
+		if err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(w.server.Addr().String())
+	addr = net.JoinHostPort("127.0.0.1", port)
+	if err := c.Secret.WriteFile(key + ".secret"); err != nil {
+		return err
+	}
+	defer os.Remove(key + ".secret")
+	draft := key + ".addr." + strconv.Itoa(os.Getpid())
+	if err := os.WriteFile(draft, []byte(addr), 0o600); err != nil {
+		return fmt.Errorf("write address for the other ranks: %w", err)
+	}
+	if err := os.Rename(draft, key+".addr"); err != nil {
+		return fmt.Errorf("write address for the other ranks: %w", err)
+	}
+	defer os.Remove(key + ".addr")
+	return w.meetAt(ctx, addr, c.Secret)
+}
+
+// tryFiles joins by what the files say now.
+func (w *World) tryFiles(ctx context.Context, key string) error {
+	addr, err := os.ReadFile(key + ".addr")
+	if err != nil {
+		return err
+	}
+	s, err := secret.Read(key + ".secret")
+	if err != nil {
+		return err
+	}
+	probe, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	c, err := rendezvous.Dial(probe, string(addr), s, rendezvous.Hello{Job: w.cfg.Job, Rank: -1, Host: w.cfg.Host})
+	if err != nil {
+		return err
+	}
+	c.Close()
+	return w.meetAt(ctx, string(addr), s)
+}
+
+// meetPeers needs nobody: every rank's address is known. Ranks whose addresses name one
+// host share memory, over a socket whose name they can all work out.
+func (w *World) meetPeers(ctx context.Context) error {
+	c := &w.cfg
+	if c.Secret.IsZero() {
+		return errors.New("ranks that are given as peers need a secret: set Config.Secret or HORA_SECRET_FILE")
+	}
+	local := make(map[string]int)
+	hosts := make([]string, len(c.Peers))
+	for r, p := range c.Peers {
+		p = strings.TrimSpace(p)
+		host, _, err := net.SplitHostPort(p)
+		if err != nil {
+			return fmt.Errorf("peer %d is %q, which is not host:port", r, p)
+		}
+		hosts[r] = host
+		m := rendezvous.Member{Rank: r, Host: host, HostID: host, Unix: w.socketOf(r), Addrs: []string{p}}
+		m.LocalRank = local[host]
+		local[host]++
+		w.members = append(w.members, m)
+	}
+	for r := range w.members {
+		w.members[r].LocalSize = local[hosts[r]]
+	}
+	w.number = c.Epoch
+	w.socket = w.socketOf(c.Rank)
+	if c.Listen == "" {
+		c.Listen = strings.TrimSpace(c.Peers[c.Rank])
+	}
+	return w.listen(ctx)
+}
+
+// socketOf is the abstract socket of a rank that was given as a peer. It is a secret of
+// the job, so that strangers cannot take it first.
+func (w *World) socketOf(rank int) string {
+	m := hmac.New(sha256.New, w.cfg.Secret[:])
+	fmt.Fprintf(m, "socket %s %d %d %s", w.cfg.Job, w.cfg.Epoch, rank, w.cfg.Peers[rank])
+	return "@hora-" + hex.EncodeToString(m.Sum(nil)[:16])
+}
