@@ -14,8 +14,8 @@ func ToFloat32(dst *float32, src unsafe.Pointer, n int, t tensor.DType) {
 	Best().ToFloat32(dst, src, n, t)
 }
 
-// FromFloat32 rounds n float32 to nearest even in t. NaNs keep their sign and the payload that fits; e4m3fn, which
-// has no infinity, takes what is too large as NaN.
+// FromFloat32 rounds n float32 to nearest even in t. 16-bit NaNs keep their sign and the payload that fits, 8-bit ones
+// their sign; e4m3fn, which has no infinity, takes what is too large as NaN (as ml_dtypes does).
 func FromFloat32(dst unsafe.Pointer, src *float32, n int, t tensor.DType) {
 	Best().FromFloat32(dst, src, n, t)
 }
@@ -74,7 +74,7 @@ func (l Level) toFloat32(dst *float32, src unsafe.Pointer, n int, t tensor.DType
 	case tensor.Float8E5M2:
 		in := view[uint8](src, n)
 		for i := done; i < n; i++ {
-			out[i] = float16Value(uint16(in[i]) << 8)
+			out[i] = e5m2Values[in[i]]
 		}
 	default:
 		refuse(t, tensor.Sum)
@@ -191,6 +191,19 @@ func tabulateE4M3() (table [256]float32) {
 	return table
 }
 
+// e5m2Values are all 256 values of e5m2: upper halves of float16, with one NaN.
+var e5m2Values = tabulateE5M2()
+
+func tabulateE5M2() (table [256]float32) {
+	for i := range table {
+		table[i] = float16Value(uint16(i) << 8)
+		if table[i] != table[i] {
+			table[i] = math.Float32frombits(uint32(i&0x80)<<24 | 0x7fc00000)
+		}
+	}
+	return table
+}
+
 // e4m3Bits rounds to nearest even. Above 464, halfway from 448 to what would be 480, there is only NaN.
 func e4m3Bits(f float32) uint8 {
 	x := math.Float32bits(f)
@@ -215,7 +228,7 @@ func e5m2Bits(f float32) uint8 {
 	x &= 0x7fffffff
 	switch {
 	case x > 0x7f800000:
-		return sign | 0x7e | uint8(x>>21&3)
+		return sign | 0x7e
 	case x >= 0x47700000: // 61440, halfway from 57344 to 65536
 		return sign | 0x7c
 	case x >= 0x38800000: // 2^-14, the smallest normal
