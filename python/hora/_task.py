@@ -1,0 +1,87 @@
+"""What a worker of `hora.run` does: fetch the call, make it, leave the outcome.
+
+    python -m hora._task FOLDER SPREAD
+
+FOLDER is the caller's. With SPREAD some ranks run on hosts that do not see it; the lowest rank that does hands the
+call out and takes the outcomes in, over connections that have proved the job's secret.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+import traceback
+from typing import Any
+
+import hora
+
+
+def main() -> None:
+    folder, spread = sys.argv[1], sys.argv[2] == "1"
+    near = os.path.isfile(os.path.join(folder, "task"))
+    keeper = 0
+    if spread:
+        hora.init()
+        keeper = [bool(n) for n in hora.allgather(int(near))].index(True)
+    payload = b""
+    if near:
+        with open(os.path.join(folder, "task"), "rb") as f:
+            payload = f.read()
+    if spread:
+        payload = hora.broadcast_object(payload, keeper)
+    rank = int(os.environ["HORA_RANK"])
+    outcome = _call(payload, rank)
+    if near:
+        _leave(folder, rank, {rank: outcome})
+    if not outcome["ok"]:
+        sys.stderr.write(outcome["traceback"])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)  # at once: the others wait for this rank in vain
+    if spread:
+        hora.init()  # the function may have left
+        far = hora.gather_object(None if near else outcome, keeper)
+        if far is not None:
+            _leave(folder, hora.size(), {r: o for r, o in enumerate(far) if o is not None})
+
+
+def _call(payload: bytes, rank: int) -> dict[str, Any]:
+    host = os.environ.get("HORA_HOST", "localhost")
+    try:
+        task = pickle.loads(payload)
+        sys.path.extend(p for p in task["path"] if p not in sys.path)
+        func, args, kwargs = pickle.loads(task["call"])
+        result = func(*args, **kwargs)
+        _dumps({"result": result})  # here its owner still knows what it is
+        return {"ok": True, "rank": rank, "host": host, "result": result}
+    except BaseException as e:
+        if isinstance(e, SystemExit) and e.code in (None, 0):
+            return {"ok": True, "rank": rank, "host": host, "result": None}
+        text = traceback.format_exc()
+        try:
+            pickle.loads(_dumps(e))
+        except Exception:  # an exception that cannot travel goes by its words
+            e = hora.HoraError(f"{type(e).__name__}: {e}")
+        return {"ok": False, "rank": rank, "host": host, "error": e, "traceback": text, "time": time.time()}
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:
+        import cloudpickle
+
+        return cloudpickle.dumps(value, protocol=5)
+
+
+def _leave(folder: str, number: int, outcomes: dict[int, Any]) -> None:
+    path = os.path.join(folder, f"result.{number}")
+    with open(path + "~", "wb") as f:
+        f.write(_dumps(outcomes))
+    os.rename(path + "~", path)
+
+
+if __name__ == "__main__":
+    main()

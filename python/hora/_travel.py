@@ -1,0 +1,124 @@
+"""Functions on their way to other processes: by value, with a word about what cannot go along."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .errors import ArgumentError, HoraError
+
+
+def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """The bytes of a call."""
+    try:
+        import cloudpickle
+    except ImportError:
+        raise HoraError("run: sending a function needs the package cloudpickle; run `pip install cloudpickle` (or hora[run])") from None
+    beside = [m for m in list(sys.modules.values()) if _lies_beside(m)]
+    for m in beside:
+        cloudpickle.register_pickle_by_value(m)
+    try:
+        return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": cloudpickle.dumps((func, args, kwargs))})
+    except Exception as e:
+        raise ArgumentError(_blame(cloudpickle, func, args, kwargs, e)) from e
+    finally:
+        for m in beside:
+            cloudpickle.unregister_pickle_by_value(m)
+
+
+def _lies_beside(module: Any) -> bool:
+    """Whether a module is the user's own: in or below the working directory or the main program's, not installed."""
+    path = getattr(module, "__file__", None)
+    name = getattr(module, "__name__", "")
+    if not isinstance(module, types.ModuleType) or not path or name == "__main__" or name.split(".")[0] == "hora":
+        return False
+    path = os.path.realpath(path)
+    if "site-packages" in path or "dist-packages" in path or path.startswith(os.path.realpath(sys.base_prefix) + os.sep):
+        return False
+    folders = {os.path.realpath(os.getcwd())}
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main:
+        folders.add(os.path.dirname(os.path.realpath(main)))
+    return any(path.startswith(f + os.sep) for f in folders)
+
+
+def _blame(cloudpickle: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cause: Exception) -> str:
+    """Which value cannot be pickled, in one sentence."""
+
+    def goes(value: Any) -> bool:
+        try:
+            cloudpickle.dumps(value)
+            return True
+        except Exception:
+            return False
+
+    for i, a in enumerate(args):
+        if not goes(a):
+            return f"run: argument {i + 1} of {_name(func)} (a {_type(a)}) cannot be pickled; make it inside the function"
+    for k, a in kwargs.items():
+        if not goes(a):
+            return f"run: argument {k} of {_name(func)} (a {_type(a)}) cannot be pickled; make it inside the function"
+    found = _captured(func, goes, set())
+    if found:
+        owner, variable, value, line = found
+        what = "import it" if isinstance(value, types.ModuleType) else "make it, or import it,"
+        return (
+            f"run: {_name(owner)} uses the variable {variable!r} (a {_type(value)}) in line {line} of "
+            f"{os.path.basename(owner.__code__.co_filename)}, which cannot be pickled; {what} inside the function"
+        )
+    return f"run: {_name(func)} cannot be pickled: {cause}; import or make what it uses inside the function"
+
+
+def _captured(func: Any, goes: Callable[[Any], bool], seen: set[int]) -> tuple[Any, str, Any, int] | None:
+    """The variable from outside, of func or of the functions it uses, that does not go along."""
+    func = getattr(func, "__func__", func)
+    code = getattr(func, "__code__", None)
+    if code is None or id(func) in seen:
+        return None
+    seen.add(id(func))
+    outside: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars, func.__closure__ or (), strict=True):
+        try:
+            outside[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            pass
+    outside |= {name: func.__globals__[name] for name in _names(code) if name in func.__globals__}
+    for name, value in outside.items():
+        if not goes(value):
+            deeper = _captured(value, goes, seen)
+            return deeper or (func, name, value, _line(code, name))
+    return None
+
+
+def _names(code: types.CodeType) -> set[str]:
+    names = set(code.co_names)
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            names |= _names(c)
+    return names
+
+
+def _line(code: types.CodeType, name: str) -> int:
+    """The first line that uses a variable."""
+    line = code.co_firstlineno
+    for i in dis.get_instructions(code):
+        if i.starts_line is not None and not isinstance(i.starts_line, bool):
+            line = i.starts_line
+        elif getattr(i, "line_number", None):
+            line = i.line_number
+        if i.argval == name:
+            return line
+    return code.co_firstlineno
+
+
+def _name(func: Any) -> str:
+    return getattr(func, "__qualname__", None) or repr(func)
+
+
+def _type(value: Any) -> str:
+    t = type(value)
+    return t.__qualname__ if t.__module__ == "builtins" else f"{t.__module__}.{t.__qualname__}"

@@ -1,0 +1,162 @@
+"""Run a function on many processes from a program or a notebook, and get its results back."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import _travel
+from .errors import ArgumentError, HoraError, PeerLostError
+
+__all__ = ["RemoteTraceback", "program", "run"]
+
+_LAST_LINES = 40  # of the workers' output, for the error of a job that left no exception
+
+
+class RemoteTraceback(Exception):
+    """The cause of an exception that a worker raised: its rank, host and traceback, as text."""
+
+    def __init__(self, rank: int, host: str, text: str) -> None:
+        super().__init__(text)
+        self.rank, self.host, self.text = rank, host, text
+
+    def __str__(self) -> str:
+        return f'\n"""\nrank {self.rank} on {self.host}:\n{self.text}"""'
+
+
+def program() -> str:
+    """Where the program `hora` is: beside this interpreter, on PATH, or built in the source tree."""
+    beside = [sysconfig.get_path("scripts"), os.path.dirname(sys.executable)]
+    try:
+        beside.append(sysconfig.get_path("scripts", f"{os.name}_user"))
+    except KeyError:
+        pass
+    for folder in beside:
+        path = os.path.join(folder, "hora")
+        if os.access(path, os.X_OK):
+            return path
+    found = shutil.which("hora")
+    tree = Path(__file__).resolve().parents[2] / "bin" / "hora"
+    if found is None and tree.is_file():
+        found = str(tree)
+    if found is None:
+        raise HoraError("find the program hora: it is not installed with this Python; install the wheel of hora, or in a source tree run `make build`")
+    return found
+
+
+def run(
+    func: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 1, *,
+    hosts: str | None = None, hostfile: str | None = None, env: Mapping[str, str] | None = None,
+    flags: Sequence[str] = (), python: str | None = None, verbose: bool = False, timeout: float | None = None,
+) -> list[Any]:  # fmt: skip
+    """Run `func(*args, **kwargs)` on `np` processes and return their results, by rank.
+
+    The function calls `hora.init()` itself. It may come from a notebook: it travels by value, with the functions of
+    modules that lie beside the notebook. The workers get this process's environment as it is now, and `env` on top.
+    `hosts` ("h1:4,h2:4") or `hostfile` name other machines; `flags` are further flags of `hora run`; `python` is the
+    interpreter there. Output of the workers comes out here line by line. When a worker raises, so does this call: the
+    same exception, with the worker's rank and traceback as its cause.
+
+    >>> def train(lr):
+    ...     import hora
+    ...     hora.init()
+    ...     return hora.allreduce(lr)
+    >>> hora.run(train, args=(0.1,), np=2)
+    [0.2, 0.2]
+    """
+    if hosts is not None and hostfile is not None:
+        raise ArgumentError("run: hosts and hostfile are both given; give one of them")
+    payload = _travel.pack(func, tuple(args), dict(kwargs or {}))
+    with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:  # mode 0700
+        task = os.path.join(folder, "task")
+        with open(task, "wb") as f:
+            f.write(payload)
+        command = [program(), "run", "-np", str(np), "--no-tag" if np == 1 else "--tag-output=true"]
+        if hosts is not None:
+            command += ["-H", hosts]
+        if hostfile is not None:
+            command += ["--hostfile", hostfile]
+        if verbose:
+            command.append("--verbose")
+        spread = "1" if hosts is not None or hostfile is not None else "0"
+        command += [*flags, "--", python or sys.executable, "-m", "hora._task", folder, spread]
+        job = _Job(command, os.environ | dict(env or {}))
+        code = job.wait(timeout)
+        return _results(folder, np, code, job)
+
+
+class _Job:
+    """The running `hora run`, with its output forwarded to this program's, which a notebook shows."""
+
+    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
+        self.last: deque[str] = deque(maxlen=_LAST_LINES)
+        self.process = subprocess.Popen(
+            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="replace",
+        )  # fmt: skip
+        self.readers = [
+            threading.Thread(target=self._forward, args=(self.process.stdout, sys.stdout), daemon=True),
+            threading.Thread(target=self._forward, args=(self.process.stderr, sys.stderr), daemon=True),
+        ]
+        for t in self.readers:
+            t.start()
+
+    def _forward(self, source: Any, to: Any) -> None:
+        for line in source:
+            self.last.append(line)
+            to.write(line)
+            to.flush()
+
+    def wait(self, timeout: float | None) -> int:
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise HoraError(f"run: the job did not end within {timeout:g} s and was ended") from None
+        except BaseException:  # Ctrl-C: the launcher ends the workers
+            self.stop()
+            raise
+        for t in self.readers:
+            t.join(5)
+        return code
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _results(folder: str, n: int, code: int, job: _Job) -> list[Any]:
+    """What the workers left in the folder: results by rank, or the exception that came first."""
+    ended: dict[int, Any] = {}
+    failed = []
+    for path in sorted(Path(folder).glob("result.*[0-9]")):
+        with open(path, "rb") as f:
+            for rank, outcome in pickle.load(f).items():
+                ended[rank] = outcome
+                if not outcome["ok"]:
+                    failed.append(outcome)
+    if failed:
+        # The others mostly fail because the first one did.
+        first = min(failed, key=lambda o: (isinstance(o["error"], PeerLostError), o["time"]))
+        raise first["error"] from RemoteTraceback(first["rank"], first["host"], first["traceback"])
+    missing = sorted(set(range(n)) - set(ended))
+    if code or missing:
+        said = "".join(job.last).strip()
+        raise HoraError(
+            f"run: the job ended with exit code {code} and ranks {missing} left no result; their last lines:\n{said or '(none)'}"
+        )
+    return [ended[r]["result"] for r in sorted(ended)]
