@@ -96,6 +96,7 @@ func outputFlags() []flagRow {
 		{spellings: "--prefix-output-with-timestamp -prefix-timestamp", help: "begin each tagged line with the time", set: setBool(func(o *options) *bool { return &o.timestamps })},
 		{spellings: "--timeline-filename --timeline", arg: "FILE", help: "write a timeline of all operations", set: toEnv("HOROVOD_TIMELINE")},
 		{spellings: "--timeline-mark-cycles", help: "mark agreements in the timeline", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "1")},
+		{spellings: "--no-timeline-mark-cycles", help: "do not", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "0")},
 		{spellings: "--log-level", arg: "LEVEL", def: "WARNING", help: "what the workers' library logs: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL", set: func(o *options, v string) error {
 			switch strings.ToUpper(v) {
 			case "TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL":

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// The test binary is the program itself when HORA_TEST_PROGRAM is set, and an agent of it.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == agentCommand || os.Getenv("HORA_TEST_PROGRAM") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+type result struct {
+	code     int
+	out, err string
+}
+
+// last is the last line on standard error.
+func (r result) last() string {
+	lines := strings.Split(strings.TrimSpace(r.err), "\n")
+	return lines[len(lines)-1]
+}
+
+// command runs the program as name with args, in dir.
+func command(t *testing.T, dir, name string, args ...string) result {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Args[0] = name
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	_ = cmd.Run() // its exit code tells
+	if ctx.Err() != nil {
+		t.Fatalf("%s %v hangs; it said %q", name, args, errs.String())
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+func hora(t *testing.T, args ...string) result {
+	t.Helper()
+	return command(t, t.TempDir(), "hora", args...)
+}
+
+func TestRunAndHorovodrunAreOneProgram(t *testing.T) {
+	for _, argv := range [][]string{
+		{"hora", "run", "-np", "2", "sh", "-c", "echo $RANK"},
+		{"hora", "run", "-np=2", "--", "sh", "-c", "echo $RANK"},
+		{"hora", "horovodrun", "-np", "2", "sh", "-c", "echo $RANK"},
+		{"/usr/bin/horovodrun", "--num-proc", "2", "--gloo", "--disable-cache", "sh", "-c", "echo $RANK"},
+	} {
+		r := command(t, t.TempDir(), argv[0], argv[1:]...)
+		if r.code != 0 || !strings.Contains(r.out, "[0]<stdout>:0\n") || !strings.Contains(r.out, "[1]<stdout>:1\n") {
+			t.Errorf("%v: %+v", argv, r)
+		}
+	}
+}
+
+func TestArgumentsReachTheCommandUntouched(t *testing.T) {
+	r := hora(t, "run", "-np", "1", "--no-tag", "printf", `%s|`, "-np", "a b", "--env", "*", "-cb", "")
+	if r.code != 0 || r.out != "-np|a b|--env|*|-cb||" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestLastLineAndExitCodeNameTheFirstFailure(t *testing.T) {
+	host, _ := os.Hostname()
+	r := hora(t, "run", "-np", "2", "sh", "-c", `[ $RANK = 0 ] && exec sleep 100; echo "ValueError: no" >&2; exit 9`)
+	if r.code != 9 || r.last() != "hora: rank 1 on "+host+": exit code 9: ValueError: no" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestBadInputIsOneSentence(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	hostfile := put("hosts", "server1 slots=2\nserver2 slots=two\n", 0o644)
+	plain := put("train.sh", "#!/bin/sh\n", 0o644)
+	open := put("secret", strings.Repeat("ab", 32), 0o644)
+	config := put("config.yaml", "params:\n  fusion-threshold-mb: large\n", 0o644)
+	unknown := put("unknown.yaml", "parms:\n  x: 1\n", 0o644)
+	file := put("file", "", 0o644)
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"run", 2, "there is no command to start"},
+		{"run -np 2", 2, "there is no command to start"},
+		{"run -np two true", 2, `"two" is not a whole number`},
+		{"run -np 0 true", 2, `"0" is not a whole number from 1`},
+		{"run -np", 2, "flag -np needs N"},
+		{"run --nonsense true", 2, "unknown flag: --nonsense"},
+		{"run -H a:1 --hostfile x true", 2, "-H, --hostfile and --discover each say where to run: give one of them"},
+		{"run -np 5 -H localhost:2 true", 2, "-np 5 needs 5 slots, and localhost:2 has 2: add hosts or slots, or lower -np"},
+		{"run -H localhost:x true", 2, `write it as localhost:4`},
+		{"run --hostfile " + hostfile + " true", 2, hostfile + `:2: "slots=two" is no number of slots`},
+		{"run --hostfile /no/file true", 2, "read hostfile /no/file: no such file or directory"},
+		{"run -np 2 --min-np 3 --max-np 2 true", 2, "--min-np 3 is above --max-np 2"},
+		{"run --gloo --mpi true", 2, "--gloo and --mpi contradict each other"},
+		{"horovodrun true", 2, "-np is missing"},
+		{"run --config-file " + config + " true", 2, config + `:2: fusion-threshold-mb: "large" is not a number`},
+		{"run --config-file " + unknown + " true", 2, unknown + `:1: there is no section "parms"`},
+		{"run --secret-file " + open + " true", 2, "chmod 600"},
+		{"run --env NAME true", 2, `"NAME" is not NAME=VALUE`},
+		{"run --bind socket true", 2, `"socket" is neither core nor none`},
+		{"run --blacklist-cooldown-range 9 3 true", 2, "1 <= MIN <= MAX <= 3600"},
+		{"run no-such-command", 127, "start no-such-command on"},
+		{"run " + plain, 126, "it is not executable: run chmod +x"},
+		{"run --log-dir " + file + "/logs true", 73, "choose another --log-dir"},
+		{"run -H no-such-host.invalid:1 true", 68, "no-such-host.invalid"},
+		{"nonsense", 2, `there is no subcommand "nonsense"`},
+	} {
+		r := hora(t, strings.Fields(c.args)...)
+		if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
+			t.Errorf("hora %s: exit code %d, want %d with %q; it said\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
+		}
+	}
+}
+
+func TestCheckBuildInHorovodsForm(t *testing.T) {
+	for _, flag := range []string{"-cb", "--check-build"} {
+		r := command(t, t.TempDir(), "horovodrun", flag)
+		form := regexp.MustCompile(`^Horovod v\S+.*:\n\nAvailable Frameworks:\n    \[X\] TensorFlow\n    \[X\] PyTorch\n    \[ \] MXNet\n\nAvailable Controllers:\n    \[ \] MPI\n    \[X\] Gloo\n\nAvailable Tensor Operations:\n    \[[ X]\] NCCL\n    \[ \] DDL\n    \[ \] CCL\n    \[ \] MPI\n    \[X\] Gloo\n$`)
+		if r.code != 0 || !form.MatchString(r.out) {
+			t.Errorf("%s: exit code %d\n%s", flag, r.code, r.out)
+		}
+	}
+}
+
+func TestConfigurationFileAndLaterFlagsWin(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "c.yaml")
+	os.WriteFile(path, []byte(`
+verbose: false
+num-proc: 1
+env: [A=1, B=2]
+params:
+  fusion_threshold_mb: 32
+  cycle-time-ms: 5
+timeline:
+  filename: /tmp/t.json
+  mark-cycles: true
+stall_check:
+  enabled: false
+logging:
+  level: INFO
+  with-timestamp: false
+`), 0o644)
+	show := `echo $A $B $HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_TIMELINE $HOROVOD_TIMELINE_MARK_CYCLES $HOROVOD_STALL_CHECK_DISABLE $HOROVOD_LOG_LEVEL $HOROVOD_LOG_HIDE_TIME`
+	r := hora(t, "run", "--fusion-threshold-mb", "1", "--config-file", path, "--cycle-time-ms", "7", "--env", "B=3", "--no-tag", "sh", "-c", show)
+	if want := "1 3 33554432 7 /tmp/t.json 1 1 INFO 1\n"; r.code != 0 || r.out != want {
+		t.Errorf("%+v, want %q", r, want)
+	}
+}
+
+func TestVerboseSaysWhyAFlagHasNoEffect(t *testing.T) {
+	r := hora(t, "run", "--verbose", "--cycle-time-ms", "3", "--mpi-args=-x Y", "true")
+	if r.code != 0 || !strings.Contains(r.err, "--cycle-time-ms has no effect: "+noCycle) || !strings.Contains(r.err, "--mpi-args has no effect: "+noMPI) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// horovodFlags are horovodrun's, as docs of version 0.28.1 list them.
+const horovodFlags = `-v --version -np --num-proc -cb --check-build --disable-cache --start-timeout --network-interfaces
+--network-interface --output-filename --verbose --config-file -p --ssh-port -i --ssh-identity-file --fusion-threshold-mb
+--cycle-time-ms --cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather
+--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce --autotune --no-autotune --autotune-log-file --autotune-warmup-samples
+--autotune-steps-per-sample --autotune-bayes-opt-max-samples --autotune-gaussian-process-noise --min-np --min-num-proc
+--max-np --max-num-proc --slots-per-host --elastic-timeout --reset-limit --blacklist-cooldown-range --timeline-filename
+--timeline-mark-cycles --no-timeline-mark-cycles --no-stall-check --stall-check --stall-check-warning-time-seconds --stall-check-shutdown-time-seconds
+--mpi-threads-disable --no-mpi-threads-disable --mpi-args --tcp --binding-args --num-nccl-streams --thread-affinity --gloo-timeout-seconds
+--log-level --log-without-timestamp --log-with-timestamp -prefix-timestamp --prefix-output-with-timestamp -H --hosts -hostfile --hostfile
+--host-discovery-script --gloo --mpi --jsrun`
+
+func TestEveryHorovodrunFlagIsAccepted(t *testing.T) {
+	table := flagTable()
+	for _, spelling := range strings.Fields(horovodFlags) {
+		row := findFlag(table, spelling)
+		if row == nil {
+			t.Errorf("no %s", spelling)
+			continue
+		}
+		o := &options{given: map[string]bool{}, table: table}
+		sample := map[string]string{"--blacklist-cooldown-range": "2 5", "--log-level": "DEBUG", "--autotune-gaussian-process-noise": "0.5"}["--"+row.name()]
+		if sample == "" {
+			sample = "3"
+		}
+		argv := append(append([]string{spelling}, strings.Fields(sample)[:row.values()]...), "command")
+		if row.name() == "config-file" {
+			continue
+		}
+		args, err := normalise(table, argv)
+		if err != nil {
+			t.Errorf("%v: %v", argv, err)
+			continue
+		}
+		fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		define(fs, table, o)
+		if err := fs.Parse(args); err != nil || !o.given[row.name()] || fs.NArg() != 1 {
+			t.Errorf("%v became %v: %v", argv, args, err)
+		}
+	}
+}
+
+func TestFlagTableIsSound(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range flagTable() {
+		if r.help == "" || r.set == nil || !strings.HasPrefix(r.spellings, "--") {
+			t.Errorf("row %q is incomplete", r.spellings)
+		}
+		for _, s := range strings.Fields(r.spellings) {
+			if seen[s] {
+				t.Errorf("%s is there twice", s)
+			}
+			seen[s] = true
+		}
+	}
+}
+
+func TestSecretIsInNoArgumentAndNotLeftBehind(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	r := hora(t, "run", "-np", "1", "--no-tag", "sh", "-c", `s=$(cat "$HORA_SECRET_FILE"); stat -c %a "$HORA_SECRET_FILE" "$(dirname "$HORA_SECRET_FILE")"; cat /proc/*/cmdline /proc/$PPID/environ | tr '\0' '\n' | grep -c "^.*$s" `)
+	if !strings.HasPrefix(r.out, "600\n700\n0\n") {
+		t.Errorf("%+v", r)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "hora-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
