@@ -101,6 +101,11 @@ func (p *program) root() *cobra.Command {
 		p.benchCommand(),
 		p.benchRank(),
 		p.versionCommand(),
+		p.demoCommand(),
+		p.demoWorker(),
+		p.benchCommand(),
+		p.benchRank(),
+		p.doctorCommand(),
 	)
 	return root
 }
