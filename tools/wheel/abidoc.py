@@ -1,0 +1,65 @@
+"""Write the tables of docs/abi.md from cmd/libhora/hora.h; with --check only say whether they are up to date."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BEGIN, END = "<!-- generated from cmd/libhora/hora.h -->", "<!-- end of what is generated -->"
+
+
+def tables(header: str) -> str:
+    """The functions, error numbers and structures, as Markdown."""
+    lines = ["", "| function | what it does |", "| --- | --- |"]
+    section = ""
+    body = header[header.index("/* -- the library */") :]
+    for line in body.splitlines():
+        if m := re.match(r"/\* -- (.*?)(?:\*/)?$", line):
+            section = m.group(1).strip()
+            lines.append(f"| **{section.split('.')[0].replace('|', '/')}** | {section.partition('. ')[2]} |")
+        elif m := re.match(r"(\w+ hora_\w+\([^)]*\);)\s*(?:/\* (.*?) \*/)?", line):
+            lines.append(f"| `{m.group(1)}` | {m.group(2) or ''} |")
+    lines += ["", "| number | name | meaning |", "| --- | --- | --- |"]
+    for name, number, meaning in re.findall(r"^    (HORA_\w+) = (\d+),?\s*(?:/\* (.*?) \*/)?$", header, flags=re.M):
+        lines.append(f"| {number} | `{name}` | {meaning or 'no failure'} |")
+    for struct in ("hora_op", "hora_outcome"):
+        text = re.search(rf"typedef struct {struct} \{{.*?\}} {struct};", header, flags=re.S).group(0)
+        lines += ["", "```c", text, "```"]
+    lines += ["", *numbers(), ""]
+    return "\n".join(lines)
+
+
+def numbers() -> list[str]:
+    """Operators, kinds and element types by number."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from hora.group import DTYPE_NAMES, Kind, Op
+
+    def row(what: str, pairs: list[tuple[int, str]]) -> str:
+        return f"| {what} | {', '.join(f'{n} {name}' for n, name in pairs)} |"
+
+    return [
+        "| field | numbers |",
+        "| --- | --- |",
+        row("kind", [(int(k), k.name.lower()) for k in Kind]),
+        row("op", [(int(o), o.name.lower()) for o in Op]),
+        row("dtype", [(i, n) for i, n in enumerate(DTYPE_NAMES) if i]),
+    ]
+
+
+def main() -> None:
+    page = ROOT / "docs/abi.md"
+    text = page.read_text()
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    fresh = before + BEGIN + tables((ROOT / "cmd/libhora/hora.h").read_text()) + END + after
+    if "--check" in sys.argv:
+        if fresh != text:
+            sys.exit("docs/abi.md is not up to date: run python tools/wheel/abidoc.py")
+        return
+    page.write_text(fresh)
+
+
+if __name__ == "__main__":
+    main()
