@@ -5,13 +5,15 @@ import "fmt"
 // Kinds of a control message.
 const (
 	ControlHeartbeat uint8 = 1 // empty body; sent every second
-	ControlBye       uint8 = 2 // the origin leaves the group (group 0: its process leaves) in order
+	ControlBye       uint8 = 2 // the origin leaves the group in order
 	ControlProbe     uint8 = 3 // the origin has waited long in the operation Seq, Print
 	ControlExplain   uint8 = 4 // operation Seq failed to match; Text is the origin's description
 	ControlPast      uint8 = 5 // the origin is no longer in operation Seq, where it had Print
 	ControlPoison    uint8 = 6 // the origin has given up; Lost is the rank that it lost or -1, Text says why
 	ControlWant      uint8 = 7 // please connect lane Seq of this group to the origin
-	controlLast            = ControlWant
+	ControlTell      uint8 = 8 // Text is for the engine of rank To
+	ControlLeave     uint8 = 9 // empty body; the sender's process leaves the job in order
+	controlLast            = ControlLeave
 )
 
 // Roles tell which half of an operation between two ranks the origin has.
@@ -23,7 +25,7 @@ const (
 )
 
 // MaxText bounds the text of a control message.
-const MaxText = 4096
+const MaxText = 16 << 10
 
 // maxRank bounds a rank's number.
 const maxRank = 1<<31 - 1
@@ -44,10 +46,12 @@ type Control struct {
 	Text   []byte
 }
 
+func hasBody(kind uint8) bool { return kind != ControlHeartbeat && kind != ControlLeave }
+
 // AppendControl appends the whole message; a longer text than MaxText is cut.
 func AppendControl(b []byte, c Control) []byte {
 	b, at := BeginMessage(b, c.Kind)
-	if c.Kind != ControlHeartbeat {
+	if hasBody(c.Kind) {
 		b = AppendU64(b, c.Group)
 		b = AppendI64(b, int64(c.Origin))
 		b = AppendI64(b, int64(c.To))
@@ -67,7 +71,7 @@ func ParseControl(kind uint8, body []byte) (Control, error) {
 		return Control{}, fmt.Errorf("%w: control message of kind %d", ErrValue, kind)
 	}
 	d := NewDecoder(body)
-	if kind != ControlHeartbeat {
+	if hasBody(kind) {
 		c.Group = d.U64()
 		c.Origin = d.Int(0, maxRank)
 		c.To = d.Int(-1, maxRank)

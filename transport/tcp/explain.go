@@ -101,8 +101,18 @@ func (m *Mesh) Explain(mine []byte) ([][]byte, error) {
 	q.texts[me], q.came[me] = mine, true
 	m.mu.Unlock()
 
+	// The others need ours even if theirs are all here.
+	say := func() {
+		if a.peer >= 0 {
+			m.tell(a.peer, c)
+		} else {
+			m.broadcast(c)
+		}
+	}
+	say()
+	pause := min(time.Second, m.n.cfg.PeerTimeout/4)
 	end := time.Now().Add(m.n.cfg.PeerTimeout)
-	again := time.NewTimer(0)
+	again := time.NewTimer(pause)
 	defer again.Stop()
 	for {
 		m.mu.Lock()
@@ -126,12 +136,8 @@ func (m *Mesh) Explain(mine []byte) ([][]byte, error) {
 		select {
 		case <-m.news:
 		case <-again.C:
-			if a.peer >= 0 {
-				m.tell(a.peer, c)
-			} else {
-				m.broadcast(c)
-			}
-			again.Reset(min(time.Second, m.n.cfg.PeerTimeout/4))
+			say()
+			again.Reset(pause)
 		}
 	}
 }
@@ -187,10 +193,16 @@ func (m *Mesh) heardProbe(c wire.Control) {
 			m.alarm.Or(alarmMismatch)
 		}
 	}
+	here := m.stamp == mine
 	m.mu.Unlock()
-	if clash {
-		m.tell(c.Origin, m.past(c.Seq, mine.Print))
+	if !clash || c.To >= 0 {
+		return
 	}
+	answer := m.past(c.Seq, mine.Print)
+	if here { // this rank will explain; until then the other knows at least the difference
+		answer.Kind, answer.To = wire.ControlProbe, c.Origin
+	}
+	m.tell(c.Origin, answer)
 }
 
 func (m *Mesh) past(seq, print uint64) wire.Control {
@@ -296,7 +308,7 @@ func (m *Mesh) heardPoison(from int, c wire.Control) {
 	_, known := m.lost[c.Origin]
 	if !known {
 		// The origin will say nothing more, which matters to those who wait for it.
-		m.lost[c.Origin] = loss{reason: why.Reason, at: time.Now(), grace: thirdPartyGrace}
+		m.lost[c.Origin] = loss{reason: why.Reason, at: time.Now(), grace: thirdPartyGrace, cause: why}
 		m.alarm.Or(alarmLost)
 	}
 	m.mu.Unlock()

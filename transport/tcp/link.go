@@ -19,6 +19,7 @@ type loss struct {
 	reason string
 	at     time.Time
 	grace  time.Duration // how long its data connections may still deliver
+	cause  error         // it gave up because of this; nil: it is the cause itself
 }
 
 const (
@@ -143,7 +144,7 @@ func (l *link) readAll() error {
 		}
 		switch {
 		case c.Kind == wire.ControlHeartbeat:
-		case c.Kind == wire.ControlBye && c.Group == 0:
+		case c.Kind == wire.ControlLeave:
 			l.bye.Store(true)
 		default:
 			l.n.dispatch(l, c)

@@ -265,10 +265,19 @@ func (m *Mesh) verdict(to, from int) error {
 			continue
 		}
 		if m.ready[r*m.stride] == nil || time.Since(why.at) >= why.grace {
-			return lostError(r, m.HostName(r), why)
+			return m.lostBy(r, why)
 		}
 	}
 	return nil
+}
+
+// lostBy is the error for the loss of rank r. A rank that gave up because of
+// another is lost because of that one.
+func (m *Mesh) lostBy(r int, why loss) error {
+	if why.cause != nil {
+		return why.cause
+	}
+	return lostError(r, m.HostName(r), why)
 }
 
 // Close leaves the group: it tells the peers, lets what was sent arrive, and joins

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -337,7 +336,7 @@ func (n *Node) Close() error {
 	n.parked, n.early, n.spare = nil, nil, nil
 	n.mu.Unlock()
 	if first {
-		bye := wire.AppendControl(nil, wire.Control{Kind: wire.ControlBye, To: -1, Lost: -1})
+		bye := wire.AppendControl(nil, wire.Control{Kind: wire.ControlLeave})
 		for _, l := range links {
 			l.send(bye)
 			l.end()
@@ -359,5 +358,3 @@ func (n *Node) Close() error {
 func lostError(rank int, host string, why loss) *transport.PeerLostError {
 	return &transport.PeerLostError{Rank: rank, Host: host, Reason: why.reason}
 }
-
-var noCert [sha256.Size]byte

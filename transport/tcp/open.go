@@ -163,7 +163,7 @@ func (m *Mesh) await(ctx context.Context) error {
 		err := m.failed
 		for r, why := range m.lost {
 			if err == nil {
-				err = lostError(r, m.HostName(r), why)
+				err = m.lostBy(r, why)
 			}
 		}
 		m.mu.Unlock()

@@ -277,14 +277,15 @@ func (m *Mesh) hungUp(err error, who int) error {
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			m.mu.Lock()
 			known, ok := m.lost[who]
-			failed := m.failed
+			failed, first := m.failed, m.doomFor
 			m.mu.Unlock()
-			if ok {
-				why = known
-				break
-			}
-			if failed != nil {
+			switch {
+			case failed != nil:
 				return failed
+			case ok && known.reason != transport.ReasonLeft && first != nil:
+				return first // the loss that began it
+			case ok:
+				return m.lostBy(who, known)
 			}
 		}
 	}
