@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .. import _lib
+from ..buffer import Buffer
 from ..group import FLAG_NAMED, Group, Kind, Op, Plan
 from ._tensor import code
 
@@ -47,4 +47,4 @@ class Channel:
         """Bytes that all ranks of this host map; every rank of the group asks for the same."""
         if self.size == 1 or nbytes == 0:
             return torch.empty(nbytes, dtype=torch.uint8)
-        return torch.frombuffer(_lib.allocate(self.group.handle, nbytes).view(), dtype=torch.uint8)
+        return Buffer((nbytes,), "uint8", self.group).torch()

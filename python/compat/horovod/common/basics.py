@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import hora
+from hora import _world
 
 from . import process_sets as registry
 from .process_sets import ProcessSet
@@ -162,7 +163,7 @@ class HorovodBasics:
         return max(1, -(-self.size() // max(1, self.local_size())))
 
     def _agree_local_size(self) -> bool:
-        hosts = hora._lib.info(0).get("hosts")
+        hosts = _world.info(0).get("hosts")
         if not isinstance(hosts, list):
             return True
         counts = {hosts.count(h) for h in hosts}

@@ -1,0 +1,19 @@
+"""Messages from training functions to the driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["log_to_driver"]
+
+_MAX = 4000
+
+
+def log_to_driver(message: object) -> None:
+    """Print a message on the driver, from any rank; longer than 4000 characters is cut."""
+    text = str(message)
+    if len(text) > _MAX:
+        text = text[:_MAX] + "…"
+    rank = os.environ.get("HOROVOD_RANK")
+    print(text if rank is None else f"[{rank}] {text}", file=sys.stdout, flush=True)
