@@ -107,26 +107,24 @@ func (n *names) release(planned bool) {
 			n.recycle(u)
 		}
 	}
-	g.mu.Unlock()
 	n.chosen = n.chosen[:0]
-	if verdict == stepWithdrawn {
+	switch {
+	case verdict == stepWithdrawn:
 		n.plan.drop()
-		n.againSoon()
-		return
-	}
-	for _, key := range n.keys {
-		n.table.ran(n.table.learn(key), step)
-	}
-	if !planned {
-		if verdict == stepDone && !n.joinSeen {
-			n.plan.record(step, n.keys)
-		} else {
-			n.plan.drop()
-		}
-	} else if verdict == stepDone {
+		n.again = true
+	case planned && verdict == stepDone:
 		n.plan.advance()
-	} else {
+	case planned || verdict != stepDone || n.joinSeen:
 		n.plan.drop()
+		n.plan.forget()
+	default:
+		n.plan.record(step, n.keys)
+	}
+	g.mu.Unlock()
+	if verdict != stepWithdrawn {
+		for _, key := range n.keys {
+			n.table.ran(n.table.learn(key), step)
+		}
 	}
 }
 
@@ -314,22 +312,21 @@ func (n *names) putBack(members []*op) {
 }
 
 // pack makes call one allreduce of all members. Members that lie one after another in
-// memory are reduced where they are.
+// one registered buffer are reduced where they are. (Elsewhere neighbours may be
+// separate allocations that happen to touch.)
 func (n *names) pack(members []*op, call *collective.Call) {
-	total := 0
-	adjacent := true
+	total, adjacent := 0, true
 	for i, o := range members {
 		if i > 0 {
 			p := members[i-1]
-			adjacent = adjacent && unsafe.Add(p.Send.Ptr, p.Send.Len()) == o.Send.Ptr &&
-				unsafe.Add(p.Recv.Ptr, p.Recv.Len()) == o.Recv.Ptr
+			adjacent = adjacent && follows(p.Send, o.Send) && follows(p.Recv, o.Recv)
 		}
 		total += o.Send.Count
 	}
 	t := members[0].Type
 	call.Send, call.Recv = members[0].Send, members[0].Recv
 	call.Send.Count, call.Recv.Count = total, total
-	if adjacent {
+	if adjacent && n.registered(call.Send) && n.registered(call.Recv) {
 		return
 	}
 	buf := n.packing.take(total * t.Size())
@@ -342,6 +339,19 @@ func (n *names) pack(members []*op, call *collective.Call) {
 	}
 	call.Send = tensor.View{Ptr: buf, Count: total, Type: t}
 	call.Recv = call.Send
+}
+
+// follows reports that b begins where a ends.
+func follows(a, b tensor.View) bool { return uintptr(a.Ptr)+uintptr(a.Len()) == uintptr(b.Ptr) }
+
+// registered reports that v lies in one buffer that the ranks of this host map.
+func (n *names) registered(v tensor.View) bool {
+	b := n.g.mesh.Board()
+	if b == nil {
+		return false
+	}
+	_, _, ok := b.Registered(v.Ptr, v.Len())
+	return ok
 }
 
 // unpack copies the result to where the members want it.

@@ -2,7 +2,8 @@ package engine
 
 import "slices"
 
-// plan is what the group will do next when it repeats itself: after two equal rounds of
+// plan is what the group will do next when it repeats itself. It changes by the turn's
+// holder alone, with Group.mu held: after two equal rounds of
 // a cycle of steps, no agreement is exchanged and each step runs as soon as this rank
 // has all of it. The history is the same on all ranks, so they all begin and end a plan
 // at the same operation. A rank that has something else enters a round instead; its
