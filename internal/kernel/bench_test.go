@@ -36,6 +36,28 @@ func BenchmarkReduce(b *testing.B) {
 	}
 }
 
+// Small operations pay for the call, not for the bytes.
+func BenchmarkSmall(b *testing.B) {
+	for _, level := range Levels() {
+		for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+			for _, n := range []int{1, 12, 64, 1024} {
+				b.Run(fmt.Sprintf("%s/%d/%s", d, n, level), func(b *testing.B) {
+					x, y := pages(4*n), pages(4*n)
+					for b.Loop() {
+						level.Reduce(ptr(x), ptr(x), ptr(y), n, d, tensor.Sum)
+					}
+				})
+				b.Run(fmt.Sprintf("%s/%d/%s/all", d, n, level), func(b *testing.B) {
+					srcs := []unsafe.Pointer{ptr(pages(4 * n)), ptr(pages(4 * n)), ptr(pages(4 * n))}
+					for b.Loop() {
+						level.ReduceAll(srcs[0], srcs, n, d, tensor.Sum)
+					}
+				})
+			}
+		}
+	}
+}
+
 func BenchmarkReduceAll(b *testing.B) {
 	for _, level := range Levels() {
 		for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16, tensor.Float8E4M3} {

@@ -42,15 +42,13 @@ func (l Level) Reduce(dst, a, b unsafe.Pointer, n int, t tensor.DType, op tensor
 	if n <= 0 {
 		return
 	}
-	if err := tensor.Check(op, t); err != nil || op == tensor.Adasum {
-		refuse(t, op)
-	}
-	t, op, n = plainer(t, op, n)
+	p := planOf(t, op)
+	t, op, n = p.t, p.op, n*p.times
 	if l == Pure || isFloat8(t) {
 		reducePure(l, dst, a, b, n, t, op)
 		return
 	}
-	size := t.Size()
+	size := p.size
 	raceRead(a, n*size)
 	raceRead(b, n*size)
 	raceWrite(dst, n*size)
@@ -79,15 +77,13 @@ func (l Level) ReduceAll(dst unsafe.Pointer, srcs []unsafe.Pointer, n int, t ten
 		l.Reduce(dst, srcs[0], srcs[1], n, t, op)
 		return
 	}
-	if err := tensor.Check(op, t); err != nil || op == tensor.Adasum {
-		refuse(t, op)
-	}
-	t, op, n = plainer(t, op, n)
+	p := planOf(t, op)
+	t, op, n = p.t, p.op, n*p.times
 	if l == Pure || isFloat8(t) {
 		reduceAllPure(l, dst, srcs, 0, n, t, op)
 		return
 	}
-	size := t.Size()
+	size := p.size
 	for _, s := range srcs {
 		raceRead(s, n*size)
 	}
@@ -101,10 +97,44 @@ func (l Level) ReduceAll(dst unsafe.Pointer, srcs []unsafe.Pointer, n int, t ten
 	}
 }
 
-// plainer rewrites (type, operator, count) to the plainest kernel with the same bits: complex
-// sums are sums of their parts, bitwise operators work on bytes, and sums and products of
-// integers do not see the sign.
-func plainer(t tensor.DType, op tensor.Op, n int) (tensor.DType, tensor.Op, int) {
+// plan is a reduction rewritten to the plainest kernel with the same bits: complex sums are sums of their parts, bitwise
+// operators work on bytes, and sums and products of integers do not see the sign.
+type plan struct {
+	t     tensor.DType
+	op    tensor.Op
+	size  int // bytes of an element of t
+	times int // elements of t in one that was asked for; 0: there is no such reduction
+}
+
+const (
+	typeSpan = 32 // above every number of a type and of an operator
+	opSpan   = 16
+)
+
+// plans is filled once, when the program starts: looking a reduction up must cost no more than reducing a few elements.
+var plans = tabulatePlans()
+
+func tabulatePlans() (table [typeSpan][opSpan]plan) {
+	for _, t := range tensor.DTypes() {
+		for _, op := range tensor.Ops() {
+			if op != tensor.Adasum && tensor.Check(op, t) == nil {
+				p := &table[t][op]
+				p.t, p.op, p.times = plainer(t, op)
+				p.size = p.t.Size()
+			}
+		}
+	}
+	return table
+}
+
+func planOf(t tensor.DType, op tensor.Op) *plan {
+	if t >= typeSpan || op >= opSpan || plans[t][op].times == 0 {
+		refuse(t, op)
+	}
+	return &plans[t%typeSpan][op%opSpan]
+}
+
+func plainer(t tensor.DType, op tensor.Op) (tensor.DType, tensor.Op, int) {
 	if op == tensor.Average {
 		op = tensor.Sum
 	}
@@ -119,7 +149,7 @@ func plainer(t tensor.DType, op tensor.Op, n int) (tensor.DType, tensor.Op, int)
 	case t.IsInteger():
 		switch op {
 		case tensor.And, tensor.Or, tensor.Xor:
-			return tensor.Uint8, op, n * t.Size()
+			return tensor.Uint8, op, t.Size()
 		case tensor.Sum, tensor.Product:
 			switch t {
 			case tensor.Int8:
@@ -133,11 +163,11 @@ func plainer(t tensor.DType, op tensor.Op, n int) (tensor.DType, tensor.Op, int)
 			}
 		}
 	case t == tensor.Complex64 && op == tensor.Sum:
-		return tensor.Float32, op, 2 * n
+		return tensor.Float32, op, 2
 	case t == tensor.Complex128 && op == tensor.Sum:
-		return tensor.Float64, op, 2 * n
+		return tensor.Float64, op, 2
 	}
-	return t, op, n
+	return t, op, 1
 }
 
 func isFloat8(t tensor.DType) bool { return t == tensor.Float8E4M3 || t == tensor.Float8E5M2 }

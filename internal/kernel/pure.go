@@ -51,45 +51,59 @@ func reducePure(l Level, dst, a, b unsafe.Pointer, n int, t tensor.DType, op ten
 	}
 }
 
-// reduceAllPure is the twin of every kernel of many sources, over elements [from, from+n) of all of them.
+// reduceAllPure is the twin of every kernel of many sources, over elements [from, from+n) of all of them. Scratch
+// memory is cleared each time, so the few elements that a vector kernel leaves get little of it.
 func reduceAllPure(l Level, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) {
 	size := t.Size()
-	if size == 1 && isFloat8(t) || t == tensor.Float16 || t == tensor.BFloat16 {
+	switch {
+	case t == tensor.Float16 || t == tensor.BFloat16 || isFloat8(t):
 		reduceNarrow(l, dst, srcs, from, n, t, op)
-		return
+	case n*size <= 64:
+		var block [64]byte
+		reduceBlocks(l, block[:], dst, srcs, from, n, t, op)
+	default:
+		var block [2048]byte
+		reduceBlocks(l, block[:], dst, srcs, from, n, t, op)
 	}
-	// dst may be any of srcs, so a block of it is written only when all of them have been read.
-	var block [2048]byte
-	acc := unsafe.Pointer(&block)
-	step := len(block) / size
+}
+
+// reduceBlocks writes a block of dst only when all sources have been read there, for dst may be any of them.
+func reduceBlocks(l Level, block []byte, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) {
+	size := t.Size()
+	acc, step := unsafe.Pointer(unsafe.SliceData(block)), len(block)/size
 	for end := from + n; from < end; from += step {
 		m := min(end-from, step)
 		reducePure(l, acc, unsafe.Add(srcs[0], from*size), unsafe.Add(srcs[1], from*size), m, t, op)
 		for _, s := range srcs[2:] {
 			reducePure(l, acc, acc, unsafe.Add(s, from*size), m, t, op)
 		}
-		copy(view[byte](unsafe.Add(dst, from*size), m*size), block[:m*size])
+		copy(view[byte](unsafe.Add(dst, from*size), m*size), block)
 	}
 }
 
 // reduceNarrow folds floats of 16 and 8 bits in float32 and rounds once.
 func reduceNarrow(l Level, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) {
-	const step = 512
-	var acc, next [step]float32
-	size := t.Size()
-	wide := tensor.Float32
+	if n <= 16 {
+		var acc, next [16]float32
+		reduceWidened(l, acc[:], next[:], dst, srcs, from, n, t, op)
+		return
+	}
+	var acc, next [512]float32
+	reduceWidened(l, acc[:], next[:], dst, srcs, from, n, t, op)
+}
+
+func reduceWidened(l Level, acc, next []float32, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) {
+	size, step := t.Size(), len(acc)
+	p, q := unsafe.Pointer(&acc[0]), unsafe.Pointer(&next[0])
 	for end := from + n; from < end; from += step {
-		m := min(end-from, step)
+		m, done := min(end-from, step), 0
 		l.toFloat32(&acc[0], unsafe.Add(srcs[0], from*size), m, t)
 		for _, s := range srcs[1:] {
 			l.toFloat32(&next[0], unsafe.Add(s, from*size), m, t)
-			if l == Pure {
-				foldFloat32(acc[:m], acc[:m], next[:m], op)
-			} else {
-				p, q := unsafe.Pointer(&acc), unsafe.Pointer(&next)
-				done := reducePair(l, p, p, q, m, wide, op)
-				foldFloat32(acc[done:m], acc[done:m], next[done:m], op)
+			if l != Pure {
+				done = reducePair(l, p, p, q, m, tensor.Float32, op)
 			}
+			foldFloat32(acc[done:m], acc[done:m], next[done:m], op)
 		}
 		l.fromFloat32(unsafe.Add(dst, from*size), &acc[0], m, t)
 	}
