@@ -27,6 +27,9 @@ func (n *Node) dial(ctx context.Context, p Peer, purpose string, group uint64, l
 				return conn, nil
 			}
 			last = err
+			n.mu.Lock()
+			n.trouble[p.Rank] = err
+			n.mu.Unlock()
 			var version *secret.VersionError
 			if errors.As(err, &version) {
 				return nil, fmt.Errorf("connect to rank %d on host %s: %w", p.Rank, p.Host, err)

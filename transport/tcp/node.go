@@ -47,6 +47,7 @@ type Node struct {
 	spare   []*link // second connections to one process
 	dialing map[int]bool
 	lost    map[int]loss
+	trouble map[int]error // why the last attempt to connect to a process failed
 }
 
 // place names a data connection of this process.
@@ -82,7 +83,7 @@ func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, meshes: map[uint64]*Mesh{}, parked: map[place]parkedConn{}, links: map[int]*link{},
-		dialing: map[int]bool{}, lost: map[int]loss{}, changed: make(chan struct{}),
+		dialing: map[int]bool{}, lost: map[int]loss{}, trouble: map[int]error{}, changed: make(chan struct{}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if cfg.TLS {

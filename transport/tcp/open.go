@@ -194,6 +194,11 @@ func (m *Mesh) missing(ranks []int, cause error) error {
 		how := "did not connect to " + m.n.cfg.Host
 		if m.dials(r) {
 			how = fmt.Sprintf("could not be reached from %s at %s", m.n.cfg.Host, strings.Join(p.Addrs, ", "))
+			m.n.mu.Lock()
+			if err := m.n.trouble[p.Rank]; err != nil && ctxError(err) == nil {
+				how += fmt.Sprintf(" (%v)", err)
+			}
+			m.n.mu.Unlock()
 		}
 		who = append(who, fmt.Sprintf("rank %d on host %s %s", r, p.Host, how))
 	}
@@ -201,6 +206,14 @@ func (m *Mesh) missing(ranks []int, cause error) error {
 		return fmt.Errorf("open group %d: %s in time; check that the hosts may reach each other (firewall, interface)", m.cfg.Group, strings.Join(who, "; "))
 	}
 	return fmt.Errorf("open group %d: %s: %w", m.cfg.Group, strings.Join(who, "; "), cause)
+}
+
+// ctxError is err if it only says that time was up.
+func ctxError(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }
 
 // dial connects the lane with that index in a goroutine of the mesh, unless that is
