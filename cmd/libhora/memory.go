@@ -20,7 +20,7 @@ type memories struct {
 
 type memory struct {
 	bytes int
-	free  func() // nil: goes with its group
+	free  func()
 }
 
 func (m *memories) add(at unsafe.Pointer, mem memory) uint64 {
@@ -55,7 +55,7 @@ func (m *memories) close(handle uint64) {
 	mem, ok := m.all[handle]
 	delete(m.all, handle)
 	m.mu.Unlock()
-	if ok && mem.free != nil {
+	if ok {
 		mem.free()
 	}
 }
@@ -72,7 +72,7 @@ func horaBuffer(handle, bytes C.uint64_t) (answer C.int64_t) {
 		if err != nil {
 			return err
 		}
-		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)), memory{bytes: len(b)})
+		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)), memory{bytes: len(b), free: func() { g.g.Free(b) }})
 		return nil
 	})
 }

@@ -281,9 +281,10 @@ def broadcast(
 def _taken(a: Array, ticket: int) -> tuple[Any, list[int]]:
     """A result whose size the operation found out, and how many rows came from each rank."""
     result = _lib.result(ticket)
-    if result.memory is None:
-        raise ArgumentError("take result: the operation left none")
     rows = [c // max(1, a.row) for c in result.counts]
+    if result.memory is None:  # nothing came from anybody
+        b = a.new(a.with_rows(0))
+        return b.family.value(b), rows
     return a.wrap(result.memory, a.with_rows(sum(rows))), rows
 
 
@@ -334,7 +335,7 @@ def gather(
     call = {
         "kind": Kind.GATHER, "op": 0, "dtype": a.dtype, "root": root, "send": a.ptr, "recv": b.ptr if b else 0,
         "count": a.count, "recv_count": b.count if b else 0,
-        "recv_counts": None if sizes is None or b is None else _elements(rows, a.row), "timeout": timeout,
+        "recv_counts": None if sizes is None else _elements(rows, a.row), "timeout": timeout,
         "shape": a.shape if sizes is None else None, "keep": (a, b),
     }  # fmt: skip
     return _go(g, call, _value(b) if b else lambda _: None, async_, named, name)
@@ -364,7 +365,7 @@ def scatter(
     call = {
         "kind": Kind.SCATTER, "op": 0, "dtype": b.dtype, "root": root, "send": a.ptr if a else 0, "recv": b.ptr,
         "count": a.count if a else 0, "recv_count": b.count,
-        "send_counts": _elements(rows, a.row) if rows and a else None, "timeout": timeout,
+        "send_counts": _elements(rows, b.row) if rows else None, "timeout": timeout,
         "keep": (a, b),
     }  # fmt: skip
     return _go(g, call, _value(b), async_, named, name)

@@ -146,7 +146,7 @@ class Group:
 
     `Group([0, 2])` is called by its members only (a rank that is not in the list gets a group with
     `included` False and no communication); `tag` tells apart groups of the same ranks made by different
-    parts of a program. Ranks inside a group are numbered by their place in `ranks`.
+    parts of a program. Inside a group ranks are numbered in ascending order.
 
     >>> evens = hora.Group(range(0, hora.size(), 2))
     >>> if evens.included: hora.allreduce(x, out=x, group=evens)
@@ -161,7 +161,7 @@ class Group:
             self._rank, self._ranks = -1, ()
             return
         world = _world.world_info()
-        members = [int(r) for r in ranks]
+        members = sorted(int(r) for r in ranks)
         if len(set(members)) != len(members) or not members:
             raise ArgumentError(f"make group: ranks {members} must be different and at least one")
         bad = [r for r in members if not 0 <= r < world["size"]]

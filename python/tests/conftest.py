@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 PYTHON = Path(__file__).resolve().parents[1]
-TIMEOUT = 60.0
+TIMEOUT = 30.0
 
 
 @dataclass
