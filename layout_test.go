@@ -51,6 +51,7 @@ var packages = map[string]struct {
 	"cmd/hora":           {"any", ""},
 	"cmd/libhora":        {". tensor device timeline event checkpoint dataset", "std"},
 	"internal/simtest":   {"any", "std"},
+	"internal/hosttest":  {"", "std"},
 }
 
 // pure packages are state machines: no network, files, clock, locks or goroutines.

@@ -58,6 +58,9 @@ type agent struct {
 	swept    bool     // what workers left behind has been asked to end
 	input    *os.File // rank 0's standard input, written by us
 	oom      oomCounter
+	pinged   time.Time    // when the launcher last gave a sign of life
+	asking   bool         // watch is looking
+	door     net.Listener // of a remote agent, until the plan comes
 }
 
 // proc is one worker.
@@ -91,12 +94,18 @@ func Agent(cfg AgentConfig) error {
 	if cfg.Sys == "" {
 		cfg.Sys = "/sys"
 	}
-	a := &agent{cfg: cfg, out: newPipeWriter(cfg.Out, nil), events: make(chan any, 64), procs: map[int]*proc{}}
+	a := &agent{cfg: cfg, out: newPipeWriter(cfg.Out, nil, false), events: make(chan any, 64), procs: map[int]*proc{}}
 	if err := adopt(); err != nil {
 		a.warn("grandchildren that detach cannot be followed on this host: %v", err)
 	}
 	a.forker = newForker()
 	defer a.forker.close()
+	if cfg.Remote {
+		if err := a.greet(); err != nil {
+			return err
+		}
+		defer a.door.Close()
+	}
 	stop := make(chan struct{})
 	defer close(stop)
 	go a.listen(stop)
@@ -105,6 +114,39 @@ func Agent(cfg AgentConfig) error {
 	a.out.send(sayDone, nil)
 	return a.out.close()
 }
+
+// greet tells the launcher this host's addresses. The port stays open until the plan comes, so that other hosts can
+// try to reach it.
+func (a *agent) greet() error {
+	door, err := net.Listen("tcp", ":0")
+	if err != nil {
+		return fmt.Errorf("find a free port: %w", err)
+	}
+	a.door = door
+	a.out.sendJSON(sayHello, greeting{Version: protocolVersion, Addrs: listAddrs(), Port: door.Addr().(*net.TCPAddr).Port})
+	return nil
+}
+
+// watch looks after the launcher's host while no ping comes. A launcher that is stopped still has a kernel that accepts
+// connections; a host that is cut off has not, and its workers end as if the launcher had ended.
+func (a *agent) watch() {
+	silence := time.Duration(a.plan.Silence) * time.Millisecond
+	if silence == 0 || a.orphaned || a.asking || time.Since(a.pinged) < silence {
+		return
+	}
+	a.asking = true
+	addr := a.plan.Addr
+	go func() {
+		c, err := net.DialTimeout("tcp", addr, silence)
+		if err == nil {
+			c.Close()
+		}
+		a.events <- looked{err == nil}
+	}()
+}
+
+// looked is what watch found.
+type looked struct{ there bool }
 
 // listen passes the launcher's messages on. It ends with the process's input, so nobody waits for it.
 func (a *agent) listen(stop chan struct{}) {
@@ -130,10 +172,22 @@ func (a *agent) listen(stop chan struct{}) {
 
 // own runs until the job's end on this host.
 func (a *agent) own() {
+	pulse := time.NewTicker(time.Second)
+	defer pulse.Stop()
 	for {
 		select {
+		case <-pulse.C:
+			if a.plan != nil {
+				a.watch()
+			}
 		case e := <-a.events:
 			switch e := e.(type) {
+			case looked:
+				a.asking = false
+				if !e.there && time.Since(a.pinged) >= time.Duration(a.plan.Silence)*time.Millisecond {
+					a.orphaned = true
+					a.stop(a.cfg.Grace)
+				}
 			case command:
 				a.obey(e)
 			case hungUp:
@@ -192,7 +246,10 @@ func (a *agent) obey(c command) {
 			a.fail(-1, ExitBug, fmt.Sprintf("read plan: %v", err))
 			return
 		}
-		a.plan = &p
+		a.plan, a.pinged = &p, time.Now()
+		if a.door != nil {
+			a.door.Close()
+		}
 		a.start()
 	case cmdSignal:
 		rank, sig := d.Int(-1, 1<<30), syscall.Signal(d.Int(1, 64))
@@ -210,6 +267,7 @@ func (a *agent) obey(c command) {
 			a.limit(time.Duration(ms) * time.Millisecond)
 		}
 	case cmdPing:
+		a.pinged = time.Now()
 		a.out.send(sayPong, nil)
 	case cmdInput:
 		if a.input == nil {

@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,13 +23,21 @@ func TestMain(m *testing.M) {
 		case "__agent":
 			os.Exit(testAgent())
 		case "__launch":
-			spec := testSpec(os.Args[2:])
+			spec := testFlags()
 			spec.Stdout, spec.Stderr = os.Stdout, os.Stderr
 			Adopt()
 			o, err := Run(context.Background(), spec)
 			Sweep()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
+				var known *Error
+				if errors.As(err, &known) {
+					os.Exit(known.Code)
+				}
+				os.Exit(1)
+			}
+			if o.Kind != Finished {
+				fmt.Fprintln(os.Stderr, o.String())
 			}
 			os.Exit(o.ExitCode())
 		}
@@ -36,10 +45,38 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// testFlags reads a few flags as the program does.
+func testFlags() Spec {
+	args := os.Args[2:]
+	spec := testSpec(nil)
+	spec.Dir, _ = os.Getwd()
+	if name, err := os.Hostname(); err == nil {
+		spec.LocalName = name
+	}
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		name, v, _ := strings.Cut(args[0], "=")
+		n, _ := strconv.Atoi(v)
+		switch name {
+		case "-np":
+			spec.NP = n
+		case "-H":
+			spec.Hosts, _ = ParseHosts(v)
+		case "-start":
+			spec.Start = time.Duration(n) * time.Second
+		case "-silence":
+			spec.Silence = time.Duration(n) * time.Second
+		}
+		args = args[1:]
+	}
+	spec.Command = args
+	return spec
+}
+
 func testAgent() int {
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
-	cfg := AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Home: "/", Signals: caught}
+	cfg := AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Signals: caught}
+	cfg.Home, _ = os.UserHomeDir()
 	for _, a := range os.Args[2:] {
 		switch a {
 		case "--stdin":
@@ -202,8 +239,12 @@ func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
 				}
 				seen = append(seen, buf[:n]...)
 			}
-			if n := len(marked(mark)); n < 8 {
-				t.Fatalf("only %d processes are marked", n)
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for deadline := time.Now().Add(5 * time.Second); len(marked(mark)) < 8; <-tick.C { // ready is said while the last still start
+				if time.Now().After(deadline) {
+					t.Fatalf("only %d processes are marked", len(marked(mark)))
+				}
 			}
 			if victim == "launcher" {
 				cmd.Process.Kill()

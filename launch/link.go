@@ -1,15 +1,13 @@
 package launch
 
 import (
-	"bytes"
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"hora/internal/wire"
@@ -20,14 +18,15 @@ type link struct {
 	index   int
 	name    string
 	local   bool
-	in      *os.File // to the agent
-	out     *os.File // from it
-	errs    *bytes.Buffer
+	in      *os.File      // to the agent
+	out     *os.File      // from it
+	errs    *cappedText   // what ssh and a remote agent say on standard error; nil for local ones
+	program *carried      // what to send to a host that lacks it; nil with --remote-hora
+	said    chan struct{} // closed when errs is complete; nil for local ones
 	writer  *pipeWriter
 	process *os.Process
 	reader  sync.WaitGroup
-	hello   chan greeting // capacity 1
-	probed  chan []bool   // capacity 1
+	answers []bool // of the probe
 	planned bool
 	ended   bool // its reader has ended
 	done    bool // it has said that nothing is left
@@ -43,7 +42,7 @@ func (j *job) openLinks() error {
 		used = max(used, s.Host+1)
 	}
 	for h := range used {
-		l := &link{index: h, name: j.hosts[h].Name, hello: make(chan greeting, 1), probed: make(chan []bool, 1)}
+		l := &link{index: h, name: j.hosts[h].Name}
 		l.local = j.isLocal(l.name)
 		if err := j.startAgent(l); err != nil {
 			return err
@@ -106,14 +105,14 @@ func (j *job) startAgent(l *link) error {
 		return j.startRemote(l, inR, outW)
 	}
 	l.process, err = os.StartProcess(argv[0], argv, &os.ProcAttr{
-		Env: j.spec.Environ, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+		Env: j.spec.Environ, Files: files, Sys: detached(),
 	})
 	if err != nil {
 		inW.Close()
 		outR.Close()
 		return fault(ExitSystem, "start the agent %s: %v", argv[0], err)
 	}
-	l.writer = newPipeWriter(l.in, l.in)
+	l.writer = newPipeWriter(l.in, l.in, false)
 	return nil
 }
 
@@ -121,8 +120,20 @@ func (j *job) startAgent(l *link) error {
 func (j *job) read(l *link) {
 	defer l.reader.Done()
 	var buf []byte
+	rd := bufio.NewReaderSize(l.out, 64<<10)
+	var fault error
+	if !l.local {
+		if fault = l.greet(rd); fault != nil {
+			l.in.Close()
+			l.writer.release()
+		}
+	}
 	for {
-		kind, body, err := wire.ReadMessage(l.out, buf, agentLimit)
+		kind, body, err := wire.ReadMessage(rd, buf, agentLimit)
+		if fault != nil && !errors.Is(fault, io.EOF) {
+			err = fault
+			l.kill()
+		}
 		if err != nil {
 			state, werr := l.process.Wait()
 			if werr == nil && !errors.Is(err, io.EOF) {
@@ -133,6 +144,12 @@ func (j *job) read(l *link) {
 			}
 			if werr == nil {
 				werr = io.ErrUnexpectedEOF
+			}
+			if l.said != nil {
+				select {
+				case <-l.said:
+				case <-time.After(settle): // a shared ssh connection in the background holds it open
+				}
 			}
 			j.events <- linkEnd{l, werr}
 			return
@@ -148,18 +165,12 @@ func (j *job) read(l *link) {
 		case sayHello:
 			var g greeting
 			if decodeJSON(body, &g) == nil {
-				select {
-				case l.hello <- g:
-				default:
-				}
+				j.events <- greeted{l, g}
 			}
 		case sayProbed:
 			var ok []bool
 			if decodeJSON(body, &ok) == nil {
-				select {
-				case l.probed <- ok:
-				default:
-				}
+				j.events <- probed{l, ok}
 			}
 		default:
 			j.events <- said{l, kind, body}
@@ -179,9 +190,38 @@ func (l *link) hangUp() {
 	l.writer.finish()
 }
 
+type greeted struct {
+	l *link
+	g greeting
+}
+
+type probed struct {
+	l  *link
+	ok []bool
+}
+
+// cappedText keeps the first 16 KiB of a text. Safe for concurrent use.
+type cappedText struct {
+	mu sync.Mutex // guards b
+	b  []byte
+}
+
+func (c *cappedText) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	c.b = append(c.b, p[:min(len(p), 16<<10-len(c.b))]...)
+	c.mu.Unlock()
+	return len(p), nil
+}
+
+func (c *cappedText) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.b)
+}
+
 // kill ends the process that the link runs over.
 func (l *link) kill() {
-	if !l.ended {
+	if !l.ended && l.process != nil {
 		_ = l.process.Kill() // it may have ended by itself
 	}
 }
@@ -193,7 +233,7 @@ func (l *link) explain(err error) string {
 	}
 	text := ""
 	if l.errs != nil {
-		text = strings.TrimSpace(l.errs.String())
+		text = sshWords(l.errs.String())
 	}
 	switch {
 	case l.local:
@@ -221,6 +261,9 @@ func (j *job) closeLinks() {
 	}()
 	for _, l := range j.links {
 		l.writer.finish()
+		if !l.local && !l.done {
+			l.kill()
+		}
 	}
 	for _, l := range j.links {
 		l.reader.Wait()

@@ -12,6 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// detached keeps what a terminal sends away from a process of ours.
+func detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
 // adopt makes this process the parent of every descendant whose own parent ends.
 func adopt() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 

@@ -12,6 +12,9 @@ import (
 // What the launcher and an agent say to each other, over the agent's standard input and output. The pipe, or the ssh
 // connection behind it, is the proof of who speaks.
 
+// protocolVersion changes with any change of what follows.
+const protocolVersion = "1"
+
 // Messages of the launcher.
 const (
 	cmdPlan     uint8 = 1 + iota // JSON plan: start these workers
@@ -51,9 +54,11 @@ type plan struct {
 	Environ []string `json:"environ"` // for all workers of the host
 	Workers []worker `json:"workers"`
 	Bind    Bind     `json:"bind"`
-	Input   bool     `json:"input"` // rank 0 is here and reads the launcher's standard input
-	First   int      `json:"first"` // workers of other host names on this machine that come before
-	Total   int      `json:"total"` // workers of all host names on this machine
+	Input   bool     `json:"input"`   // rank 0 is here and reads the launcher's standard input
+	Addr    string   `json:"addr"`    // of the coordinator, as this host reaches it
+	Silence int64    `json:"silence"` // milliseconds without a ping after which to look whether the launcher's host is there; 0 never looks
+	First   int      `json:"first"`   // workers of other host names on this machine that come before
+	Total   int      `json:"total"`   // workers of all host names on this machine
 }
 
 // worker is one process of a plan.
@@ -64,9 +69,9 @@ type worker struct {
 
 // greeting is an agent's first message.
 type greeting struct {
-	Host  string   `json:"host"`
-	Addrs []string `json:"addrs"` // of its network interfaces, "eth0 10.0.0.1"
-	Port  int      `json:"port"`  // a free TCP port
+	Version string   `json:"version"`
+	Addrs   []string `json:"addrs"` // of its network interfaces, "eth0 10.0.0.1"
+	Port    int      `json:"port"`  // a free TCP port
 }
 
 // pipeWriter queues messages and writes them from one goroutine. Output waits for room; all else never waits, so that
@@ -74,6 +79,7 @@ type greeting struct {
 type pipeWriter struct {
 	w    io.Writer
 	end  io.Closer     // closed after the last message; may be nil
+	open chan struct{} // closed when writing may begin
 	room chan struct{} // one token per output message in the queue
 
 	mu     sync.Mutex // guards queue and closed; held for appends only
@@ -89,11 +95,18 @@ type queued struct {
 	output bool
 }
 
-func newPipeWriter(w io.Writer, end io.Closer) *pipeWriter {
-	p := &pipeWriter{w: w, end: end, room: make(chan struct{}, 64), wake: make(chan struct{}, 1), done: make(chan struct{})}
+// newPipeWriter starts a writer; a held one writes nothing before release.
+func newPipeWriter(w io.Writer, end io.Closer, held bool) *pipeWriter {
+	p := &pipeWriter{w: w, end: end, room: make(chan struct{}, 64), wake: make(chan struct{}, 1), done: make(chan struct{}), open: make(chan struct{})}
+	if !held {
+		close(p.open)
+	}
 	go p.run()
 	return p
 }
+
+// release lets a held writer write; it is called once.
+func (p *pipeWriter) release() { close(p.open) }
 
 func (p *pipeWriter) send(kind uint8, body []byte) {
 	b, at := wire.BeginMessage(make([]byte, 0, wire.MessageHeaderBytes+len(body)), kind)
@@ -143,6 +156,7 @@ func (p *pipeWriter) run() {
 	if p.end != nil {
 		defer p.end.Close()
 	}
+	<-p.open
 	for range p.wake {
 		p.mu.Lock()
 		queue, closed := p.queue, p.closed

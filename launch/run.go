@@ -25,6 +25,7 @@ type job struct {
 	hosts   []Host
 	seats   []Seat
 	links   []*link
+	program *carried // this program, once a host needs it
 	server  *rendezvous.Server
 	port    int // of the coordinator
 	events  chan any
@@ -143,6 +144,9 @@ func (j *job) sendPlans(ctx context.Context) error {
 			}
 			p.Workers = append(p.Workers, worker{Rank: s.Rank, Env: merge(at.variables(), j.spec.Env)})
 			p.Input = p.Input || s.Rank == 0 && !l.local && j.spec.Stdin != nil
+		}
+		if !l.local {
+			p.Addr, p.Silence = routes[h].addr, j.spec.Silence.Milliseconds()
 		}
 		p.Total = len(p.Workers)
 		if l.local {

@@ -1,12 +1,457 @@
 package launch
 
 import (
+	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
 )
 
-func (j *job) startRemote(l *link, in, out *os.File) error {
-	return fault(ExitHost, "reach host %s", l.name)
+// ready is the word by which the remote script says that it was reached, among whatever a login shell prints.
+const ready = "hora-host-ready"
+
+// bootstrap is what the remote shell runs: it says whether the program is there, takes it from standard input when it is
+// not, and becomes the agent. It holds no single quote, since the login shell sees it within some.
+const bootstrap = `d="${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}/bin"; f="$d/hora-HASH"; ` +
+	`sum() { if command -v sha256sum >/dev/null 2>&1; then sha256sum <"$1" | cut -c1-64; else wc -c <"$1" | tr -d " "; fi; }; ` +
+	`good() { s=$(sum "$1"); [ "$s" = HASH ] || [ "$s" = SIZE ]; }; ` +
+	`if [ -x "$f" ] && good "$f"; then echo READY have $(uname -sm); else ` +
+	`echo READY need $(uname -sm); umask 077; mkdir -p "$d" && head -c SIZE >"$f.$$" && good "$f.$$" && chmod 700 "$f.$$" && mv "$f.$$" "$f" || ` +
+	`{ rm -f "$f.$$"; echo "cannot keep the program in $d" >&2; exit 1; }; echo READY kept; fi; exec "$f" __agent --remote`
+
+// carried is this program as it is copied to other hosts.
+type carried struct {
+	path, hash string
+	size       int64
 }
 
-func (j *job) askRoutes(ctx context.Context) ([]route, error) { return nil, nil }
+func (j *job) carry() (*carried, error) {
+	if j.program != nil || j.spec.SSH.RemoteHora != "" {
+		return j.program, nil
+	}
+	path := j.spec.Binary
+	if path == "" {
+		path = j.spec.Self[0]
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fault(ExitSystem, "read this program to copy it: %v: give --remote-hora PATH", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return nil, fault(ExitSystem, "read this program to copy it: %v: give --remote-hora PATH", err)
+	}
+	j.program = &carried{path: path, hash: hex.EncodeToString(h.Sum(nil)), size: n}
+	return j.program, nil
+}
+
+// startRemote starts ssh to a host, with in and out as the agent's standard streams.
+func (j *job) startRemote(l *link, in, out *os.File) error {
+	program, err := j.carry()
+	if err != nil {
+		return err
+	}
+	l.program = program
+	script := "echo " + ready + " have $(uname -sm); exec " + shellWord(j.spec.SSH.RemoteHora) + " __agent --remote"
+	if program != nil {
+		script = strings.NewReplacer("HASH", program.hash, "SIZE", strconv.FormatInt(program.size, 10), "READY", ready).Replace(bootstrap)
+	}
+	name := j.spec.SSH.Program
+	if name == "" {
+		name = "ssh"
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return fault(ExitSystem, "reach host %s: there is no %s program here: install openssh-client", l.name, name)
+	}
+	argv := []string{name, "-T", "-x", "-o", "BatchMode=yes", "-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=accept-new",
+		"-o", "ConnectTimeout=" + strconv.Itoa(max(int(j.spec.Start/time.Second), 1)), "-o", "EscapeChar=none",
+		"-o", "ServerAliveInterval=" + strconv.Itoa(max(int(j.spec.Silence/time.Second), 1)), "-o", "ServerAliveCountMax=2"}
+	if j.spec.SSH.Port > 0 {
+		argv = append(argv, "-p", strconv.Itoa(j.spec.SSH.Port))
+	}
+	if j.spec.SSH.Identity != "" {
+		argv = append(argv, "-i", j.spec.SSH.Identity)
+	}
+	argv = append(argv, "--", l.name, "exec sh -c '"+script+"'")
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		return fault(ExitSystem, "open pipe to ssh: %v: raise the limit with ulimit -n", err)
+	}
+	defer errW.Close()
+	l.process, err = os.StartProcess(path, argv, &os.ProcAttr{Env: j.spec.Environ, Files: []*os.File{in, out, errW}, Sys: detached()})
+	if err != nil {
+		errR.Close()
+		return fault(ExitSystem, "start ssh to %s: %v", l.name, err)
+	}
+	l.writer = newPipeWriter(l.in, l.in, true)
+	l.errs = &cappedText{}
+	l.said = make(chan struct{})
+	go func() {
+		defer close(l.said)
+		defer errR.Close()
+		io.Copy(l.errs, errR)
+	}()
+	return nil
+}
+
+// shellWord guards a path against the remote shell; bootstrap's quoting allows no single quote.
+func shellWord(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", "$", `\$`, "'", "").Replace(s) + `"`
+}
+
+// greet reads what the remote script says, sends it the program if it needs it, and lets messages flow.
+func (l *link) greet(rd *bufio.Reader) error {
+	word, err := l.awaitReady(rd)
+	if err != nil {
+		return err
+	}
+	if word == "need" {
+		if l.program == nil {
+			return errors.New("it asks for a program")
+		}
+		f, err := os.Open(l.program.path)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(l.in, f)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("copy the program there: %w", err)
+		}
+		if _, err := l.awaitReady(rd); err != nil {
+			return err
+		}
+	}
+	l.writer.release()
+	return nil
+}
+
+func (l *link) awaitReady(rd *bufio.Reader) (string, error) {
+	for range 1000 { // lines of a talkative login shell
+		line, err := rd.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != ready {
+			continue
+		}
+		if len(f) == 4 && l.program != nil {
+			if here := machineName(); f[2]+" "+f[3] != here {
+				return "", fmt.Errorf("it is a %s %s machine and this hora is built for %s: install hora there and give --remote-hora PATH", f[2], f[3], here)
+			}
+		}
+		return f[1], nil
+	}
+	return "", errors.New("its login shell prints too much: make it silent for ssh commands")
+}
+
+// machineName is what uname -sm says of machines like this one.
+func machineName() string {
+	arch := runtime.GOARCH
+	switch {
+	case arch == "amd64":
+		arch = "x86_64"
+	case arch == "arm64" && runtime.GOOS == "linux":
+		arch = "aarch64"
+	}
+	return map[string]string{"linux": "Linux", "darwin": "Darwin"}[runtime.GOOS] + " " + arch
+}
+
+// sshFault turns what ssh said into a sentence and an exit code.
+func sshFault(host, said string) *Error {
+	said = sshWords(said)
+	has := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(said, p) })
+	}
+	switch {
+	case has("Could not resolve", "Name or service not known", "nodename nor servname"):
+		return fault(ExitNoHost, "reach host %s: %s: correct the name, or add it to ~/.ssh/config or /etc/hosts", host, said)
+	case has("IDENTIFICATION HAS CHANGED", "Host key verification failed"):
+		return fault(ExitHost, "reach host %s: its ssh host key is not the one known here: if the host was reinstalled, run ssh-keygen -R %s", host, host)
+	case has("Permission denied", "Too many authentication failures"):
+		return fault(ExitHost, "reach host %s: it refuses ssh (%s): set up a key with ssh-keygen -t ed25519 and ssh-copy-id %s", host, said, host)
+	case has("Connection refused"):
+		return fault(ExitHost, "reach host %s: it refuses connections to its ssh port (%s): start sshd there, or give --ssh-port", host, said)
+	case has("timed out", "not responding", "No route to host", "unreachable"):
+		return fault(ExitHost, "reach host %s: %s: look whether it is up and the network to it works", host, said)
+	case said == "":
+		return fault(ExitHost, "reach host %s: ssh ended without a word: try ssh %s true", host, host)
+	}
+	return fault(ExitHost, "reach host %s: %s: try ssh %s true", host, said, host)
+}
+
+// sshWords picks the telling line of ssh's standard error.
+func sshWords(said string) string {
+	last := ""
+	for line := range strings.Lines(said) {
+		line = strings.TrimRight(strings.TrimSpace(line), ".")
+		switch {
+		case line == "", strings.HasPrefix(line, "Warning: Permanently added"), strings.HasPrefix(line, "@@@"):
+		case strings.Contains(line, "IDENTIFICATION HAS CHANGED"):
+			return line
+		default:
+			last = line
+		}
+	}
+	return strings.TrimPrefix(last, "ssh: ")
+}
+
+// askRoutes waits for every remote agent, and asks each which of our addresses, and of rank 0's host, it reaches.
+func (j *job) askRoutes(ctx context.Context) ([]route, error) {
+	limit := time.NewTimer(j.spec.Start)
+	defer limit.Stop()
+	greetings, err := j.awaitGreetings(ctx, limit.C)
+	if err != nil {
+		return nil, err
+	}
+	mine := ownAddrs(j.spec.Interfaces)
+	if len(mine) == 0 {
+		return nil, fault(ExitSystem, "find this host's addresses: no interface that is up has one%s", onlyThese(j.spec.Interfaces))
+	}
+	var masterAddrs []string
+	masterPort := 0
+	if j.links[0].local {
+		if masterPort, err = freePort(":0"); err != nil {
+			return nil, err
+		}
+	} else {
+		masterPort = greetings[0].Port
+		masterAddrs = withPort(pick(greetings[0].Addrs, j.spec.Interfaces), masterPort)
+	}
+	coordinator := withPort(mine, j.port)
+	asked := append(slices.Clone(coordinator), masterAddrs...)
+	for _, l := range j.links {
+		if !l.local {
+			l.sendJSON(cmdProbe, asked)
+		}
+	}
+	out := make([]route, len(j.links))
+	for i, l := range j.links {
+		ok := make([]bool, len(asked))
+		if l.local {
+			copy(ok[len(coordinator):], reachable(masterAddrs, time.Second))
+			ok[0] = true
+		} else if ok, err = j.awaitProbe(ctx, l, limit.C); err != nil {
+			return nil, err
+		}
+		if len(ok) != len(asked) {
+			return nil, fault(ExitBug, "probe from %s: it answered %d of %d questions", l.name, len(ok), len(asked))
+		}
+		to := slices.Index(ok[:len(coordinator)], true)
+		if to < 0 {
+			return nil, fault(ExitHost, "host %s reaches none of this host's addresses (%s): open the ports between them, or name a network with --network-interface", l.name, strings.Join(coordinator, " "))
+		}
+		out[i] = route{addr: coordinator[to], master: mine[to], masterPort: masterPort}
+		if l.local {
+			out[i].addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(j.port))
+		}
+		if !j.links[0].local {
+			m := slices.Index(ok[len(coordinator):], true)
+			if i == 0 {
+				m = 0 // itself
+			}
+			if m < 0 {
+				return nil, fault(ExitHost, "host %s reaches none of the addresses of %s (%s): open the ports between them, or name a network with --network-interface", l.name, j.links[0].name, strings.Join(masterAddrs, " "))
+			}
+			out[i].master, _, _ = net.SplitHostPort(masterAddrs[m])
+		}
+	}
+	if j.links[0].local { // one name of rank 0's host for all, where the others agree
+		for i, l := range j.links {
+			if !l.local {
+				for k := range out {
+					if j.links[k].local {
+						out[k].master = out[i].master
+					}
+				}
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+func onlyThese(names []string) string {
+	if len(names) == 0 {
+		return ": connect it to the other hosts' network"
+	}
+	return " among " + strings.Join(names, ", ") + ": give other names to --network-interface"
+}
+
+// awaitGreetings waits until every remote host has answered, and otherwise names all that have not.
+func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]greeting, error) {
+	got := make([]greeting, len(j.links))
+	waiting := map[*link]bool{}
+	for _, l := range j.links {
+		if !l.local {
+			waiting[l] = true
+		}
+	}
+	var faults []*Error
+	var soon <-chan time.Time // the others' last chance, once one host has failed
+	for len(waiting) > 0 {
+		select {
+		case e := <-j.events:
+			switch e := e.(type) {
+			case greeted:
+				if e.g.Version != protocolVersion {
+					return nil, fault(ExitHost, "reach host %s: its hora speaks version %q and this one %q: install the same hora there, or leave --remote-hora away", e.l.name, e.g.Version, protocolVersion)
+				}
+				got[e.l.index] = e.g
+				e.l.heard = time.Now()
+				delete(waiting, e.l)
+			case linkEnd:
+				e.l.ended = true
+				if e.l.local {
+					return nil, fault(ExitSystem, "start the agent on %s: %s", e.l.name, e.l.explain(e.err))
+				}
+				faults = append(faults, e.l.fault(e.err))
+				delete(waiting, e.l)
+				if soon == nil {
+					soon = time.After(time.Second)
+				}
+			}
+		case <-soon:
+			return nil, joinFaults(faults)
+		case <-limit:
+			for _, l := range j.links {
+				if waiting[l] {
+					faults = append(faults, fault(ExitTimeout, "reach host %s: no answer in %v: look whether it is up, or raise --start-timeout", l.name, j.spec.Start))
+				}
+			}
+			return nil, joinFaults(faults)
+		case s := <-j.spec.Signals:
+			return nil, fault(ExitSignal+signalNumber(s), "stopped by %v while hosts were being reached", s)
+		case <-ctx.Done():
+			return nil, fault(1, "stopped while hosts were being reached")
+		}
+	}
+	if len(faults) > 0 {
+		return nil, joinFaults(faults)
+	}
+	return got, nil
+}
+
+// joinFaults makes one sentence of what keeps several hosts away.
+func joinFaults(faults []*Error) error {
+	texts := make([]string, len(faults))
+	for i, f := range faults {
+		texts[i] = f.Text
+	}
+	return &Error{Code: faults[0].Code, Text: strings.Join(texts, "; ")}
+}
+
+func (l *link) fault(err error) *Error {
+	if said := l.errs.String(); sshWords(said) != "" || errors.Is(err, io.EOF) {
+		return sshFault(l.name, said)
+	}
+	return fault(ExitHost, "reach host %s: %v", l.name, err)
+}
+
+func (j *job) awaitProbe(ctx context.Context, l *link, limit <-chan time.Time) ([]bool, error) {
+	for {
+		if l.answers != nil {
+			return l.answers, nil
+		}
+		select {
+		case e := <-j.events:
+			switch e := e.(type) {
+			case probed:
+				e.l.answers = e.ok
+			case linkEnd:
+				e.l.ended = true
+				return nil, e.l.fault(e.err)
+			}
+		case <-limit:
+			return nil, fault(ExitTimeout, "host %s did not say in %v which addresses it reaches: look whether it is overloaded, or raise --start-timeout", l.name, j.spec.Start)
+		case <-ctx.Done():
+			return nil, fault(1, "stopped while hosts were being reached")
+		}
+	}
+}
+
+// ownAddrs lists this host's addresses, the likeliest for other hosts first: IPv4 before IPv6, real interfaces before
+// bridges of containers; loopback and link-local ones never. names restricts the interfaces.
+func ownAddrs(names []string) []string { return pick(listAddrs(), names) }
+
+// listAddrs is "interface address" for each address of each interface that is up.
+func listAddrs() []string {
+	var out []string
+	ifs, _ := net.Interfaces()
+	for _, i := range ifs {
+		if i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			n, ok := a.(*net.IPNet)
+			if ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+				out = append(out, i.Name+" "+n.IP.String())
+			}
+		}
+	}
+	return out
+}
+
+// pick orders and filters such a list.
+func pick(list, names []string) []string {
+	type entry struct {
+		addr  string
+		worth int
+	}
+	var es []entry
+	for _, s := range list {
+		name, addr, ok := strings.Cut(s, " ")
+		ip := net.ParseIP(addr)
+		if !ok || ip == nil || len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		worth := 0
+		if ip.To4() == nil {
+			worth++
+		}
+		for _, virtual := range []string{"docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "podman", "lxc"} {
+			if strings.HasPrefix(name, virtual) {
+				worth += 2
+			}
+		}
+		es = append(es, entry{addr, worth})
+	}
+	slices.SortStableFunc(es, func(a, b entry) int { return a.worth - b.worth })
+	out := make([]string, len(es))
+	for i, e := range es {
+		out[i] = e.addr
+	}
+	return out
+}
+
+func withPort(addrs []string, port int) []string {
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = net.JoinHostPort(a, strconv.Itoa(port))
+	}
+	return out
+}
+
+func signalNumber(s os.Signal) int {
+	if n, ok := s.(syscall.Signal); ok {
+		return int(n)
+	}
+	return 0
+}

@@ -55,7 +55,7 @@ func command(t *testing.T, dir, name string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-func hora(t *testing.T, args ...string) result {
+func horaCommand(t *testing.T, args ...string) result {
 	t.Helper()
 	return command(t, t.TempDir(), "hora", args...)
 }
@@ -75,7 +75,7 @@ func TestRunAndHorovodrunAreOneProgram(t *testing.T) {
 }
 
 func TestArgumentsReachTheCommandUntouched(t *testing.T) {
-	r := hora(t, "run", "-np", "1", "--no-tag", "printf", `%s|`, "-np", "a b", "--env", "*", "-cb", "")
+	r := horaCommand(t, "run", "-np", "1", "--no-tag", "printf", `%s|`, "-np", "a b", "--env", "*", "-cb", "")
 	if r.code != 0 || r.out != "-np|a b|--env|*|-cb||" {
 		t.Errorf("%+v", r)
 	}
@@ -83,7 +83,7 @@ func TestArgumentsReachTheCommandUntouched(t *testing.T) {
 
 func TestLastLineAndExitCodeNameTheFirstFailure(t *testing.T) {
 	host, _ := os.Hostname()
-	r := hora(t, "run", "-np", "2", "sh", "-c", `[ $RANK = 0 ] && exec sleep 100; echo "ValueError: no" >&2; exit 9`)
+	r := horaCommand(t, "run", "-np", "2", "sh", "-c", `[ $RANK = 0 ] && exec sleep 100; echo "ValueError: no" >&2; exit 9`)
 	if r.code != 9 || r.last() != "hora: rank 1 on "+host+": exit code 9: ValueError: no" {
 		t.Errorf("%+v", r)
 	}
@@ -135,7 +135,7 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"run -H no-such-host.invalid:1 true", 68, "no-such-host.invalid"},
 		{"nonsense", 2, `there is no subcommand "nonsense"`},
 	} {
-		r := hora(t, strings.Fields(c.args)...)
+		r := horaCommand(t, strings.Fields(c.args)...)
 		if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
 			t.Errorf("hora %s: exit code %d, want %d with %q; it said\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
 		}
@@ -172,14 +172,14 @@ logging:
   with-timestamp: false
 `), 0o644)
 	show := `echo $A $B $HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_TIMELINE $HOROVOD_TIMELINE_MARK_CYCLES $HOROVOD_STALL_CHECK_DISABLE $HOROVOD_LOG_LEVEL $HOROVOD_LOG_HIDE_TIME`
-	r := hora(t, "run", "--fusion-threshold-mb", "1", "--config-file", path, "--cycle-time-ms", "7", "--env", "B=3", "--no-tag", "sh", "-c", show)
+	r := horaCommand(t, "run", "--fusion-threshold-mb", "1", "--config-file", path, "--cycle-time-ms", "7", "--env", "B=3", "--no-tag", "sh", "-c", show)
 	if want := "1 3 33554432 7 /tmp/t.json 1 1 INFO 1\n"; r.code != 0 || r.out != want {
 		t.Errorf("%+v, want %q", r, want)
 	}
 }
 
 func TestVerboseSaysWhyAFlagHasNoEffect(t *testing.T) {
-	r := hora(t, "run", "--verbose", "--cycle-time-ms", "3", "--mpi-args=-x Y", "true")
+	r := horaCommand(t, "run", "--verbose", "--cycle-time-ms", "3", "--mpi-args=-x Y", "true")
 	if r.code != 0 || !strings.Contains(r.err, "--cycle-time-ms has no effect: "+noCycle) || !strings.Contains(r.err, "--mpi-args has no effect: "+noMPI) {
 		t.Errorf("%+v", r)
 	}
@@ -245,7 +245,7 @@ func TestFlagTableIsSound(t *testing.T) {
 func TestSecretIsInNoArgumentAndNotLeftBehind(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	r := hora(t, "run", "-np", "1", "--no-tag", "sh", "-c", `s=$(cat "$HORA_SECRET_FILE"); stat -c %a "$HORA_SECRET_FILE" "$(dirname "$HORA_SECRET_FILE")"; cat /proc/*/cmdline /proc/$PPID/environ | tr '\0' '\n' | grep -c "^.*$s" `)
+	r := horaCommand(t, "run", "-np", "1", "--no-tag", "sh", "-c", `s=$(cat "$HORA_SECRET_FILE"); stat -c %a "$HORA_SECRET_FILE" "$(dirname "$HORA_SECRET_FILE")"; cat /proc/*/cmdline /proc/$PPID/environ | tr '\0' '\n' | grep -c "^.*$s" `)
 	if !strings.HasPrefix(r.out, "600\n700\n0\n") {
 		t.Errorf("%+v", r)
 	}

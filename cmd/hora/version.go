@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"hora"
 )
 
 func (p *program) versionCommand() *cobra.Command {
@@ -19,4 +21,4 @@ func (p *program) versionCommand() *cobra.Command {
 	}
 }
 
-func version() string { return "0.1.0" }
+func version() string { return hora.Version() }

@@ -1,0 +1,138 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hora/internal/hosttest"
+)
+
+// program installs this test binary on a host as a launcher and agent.
+func program(t *testing.T, h *hosttest.Host) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Install(self, "launcher")
+}
+
+func TestRanksOnHostsOverSSH(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2")
+	a, b := n.Hosts[0], n.Hosts[1]
+	p := program(t, a)
+	script := `echo "$RANK/$WORLD_SIZE $HORA_HOST=$(hostname) local $LOCAL_RANK/$LOCAL_WORLD_SIZE $HORA_ADDR $MASTER_ADDR"; stat -c %a $HORA_SECRET_FILE`
+	for round, kind := range []string{"copied", "cached"} {
+		began := time.Now()
+		code, out, errs := a.Output(30*time.Second, p, "__launch", "-np=4", "-H=server1:2,server2:2", "sh", "-c", script)
+		took := time.Since(began)
+		if code != 0 || strings.Count(out, ">:600\n") != 4 {
+			t.Fatalf("exit code %d\n%s%s", code, out, errs)
+		}
+		for _, want := range []string{
+			"[0]<stdout>:0/4 server1=server1 local 0/2 127.0.0.1:", "[3]<stdout>:3/4 server2=server2 local 1/2 10.77.0.1:", " 10.77.0.1\n",
+		} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q in\n%s", want, out)
+			}
+		}
+		sent, _ := a.Bytes()
+		t.Logf("round %d, program %s: %v, server1 has sent %d bytes", round, kind, took, sent)
+	}
+	if got, _ := filepath.Glob(b.Home + "/.cache/hora/bin/hora-*"); len(got) != 1 {
+		t.Errorf("the cache holds %v", got)
+	}
+	for _, h := range n.Hosts {
+		if left, _ := filepath.Glob(h.Temp + "/hora-*"); len(left) > 0 {
+			t.Errorf("%s is left with %v", h.Name, left)
+		}
+	}
+}
+
+func TestFirstFailureOnAnotherHost(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2", "server3")
+	a := n.Hosts[0]
+	p := program(t, a)
+	mark := fmt.Sprintf("HORA_TEST_MARK=hosts-%d", os.Getpid())
+	code, _, errs := a.Output(30*time.Second, "env", mark, p, "__launch", "-np=2", "-H=server2:1,server3:1", "sh", "-c",
+		detaching+`[ $RANK = 1 ] && { echo "RuntimeError: here" >&2; exit 5; }; sleep 1000`)
+	if code != 5 || !strings.Contains(errs, "rank 1 on server3: exit code 5: RuntimeError: here") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+	gone(t, mark, 8*time.Second)
+}
+
+func TestHostsThatCannotBeReached(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2", "server3", "server4")
+	a := n.Hosts[0]
+	p := program(t, a)
+	for _, c := range []struct {
+		name, hosts, want string
+		code              int
+		prepare           func()
+	}{
+		{"unknown", "server1:1,nosuch:1", "reach host nosuch: ", ExitNoHost, func() {}},
+		{"refused", "server1:1,server3:1", "it refuses ssh", ExitHost, func() { os.Remove(n.Hosts[2].Home + "/.ssh/authorized_keys") }},
+		{"changed key", "server1:1,server2:1", "its ssh host key is not the one known here: if the host was reinstalled, run ssh-keygen -R server2", ExitHost, func() {
+			if code, _, errs := a.Output(20*time.Second, p, "__launch", "-np=1", "-H=server2:1", "true"); code != 0 {
+				t.Fatal(errs)
+			}
+			n.Hosts[1].Rekey()
+		}},
+		{"cut", "server1:1,server4:1", "server4", ExitTimeout, func() { n.Hosts[3].Cable(false) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.prepare()
+			np := fmt.Sprintf("-np=%d", strings.Count(c.hosts, ":"))
+			code, out, errs := a.Output(20*time.Second, p, "__launch", "-start=2", np, "-H="+c.hosts, "true")
+			if (code != c.code && c.name != "cut") || code == 0 || !strings.Contains(errs, c.want) || strings.Count(strings.TrimSpace(errs), "\n") > 0 {
+				t.Errorf("exit code %d, want %d with %q\n%s%s", code, c.code, c.want, out, errs)
+			}
+		})
+	}
+}
+
+func TestMissingCommandOnAnotherHost(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2")
+	a := n.Hosts[0]
+	p := program(t, a)
+	if err := os.WriteFile(a.Home+"/train", []byte("#!/bin/sh\nsleep 100\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs := a.Output(20*time.Second, p, "__launch", "-np=2", "-H=server1:1,server2:1", "./train")
+	if code != ExitNotFound || !strings.Contains(errs, "start ./train on server2: there is no such command") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+}
+
+func TestACutHostIsALoss(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2")
+	a, b := n.Hosts[0], n.Hosts[1]
+	p := program(t, a)
+	mark := fmt.Sprintf("HORA_TEST_MARK=cut-%d", os.Getpid())
+	var began time.Time
+	cut := make(chan struct{})
+	go func() {
+		defer close(cut)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-tick.C {
+			if _, err := os.Stat(b.Home + "/up"); err == nil {
+				break
+			}
+		}
+		began = time.Now()
+		b.Cable(false)
+	}()
+	code, _, errs := a.Output(30*time.Second, "env", mark, p, "__launch", "-silence=2", "-np=2", "-H=server1:1,server2:1", "sh", "-c", "touch $HOME/up; sleep 1000")
+	<-cut
+	if code != ExitHost || !strings.Contains(errs, "lost host server2: silent for 2s") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+	t.Logf("ended after %v", time.Since(began))
+	gone(t, mark, 15*time.Second) // the cut host ends its own part, too
+}
