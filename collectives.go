@@ -108,7 +108,7 @@ func Gather[T Element](ctx context.Context, g *Group, x []T, root int) ([]T, err
 		return nil, err
 	}
 	v := tensor.Of(x)
-	r := Request{Call: Call{Kind: KindGather, Type: v.Type, Root: root, Send: v}, Name: g.auto()}
+	r := Request{Call: Call{Kind: KindGather, Type: v.Type, Root: root, Send: v, RecvCounts: []int{}}, Name: g.auto()}
 	var all []T
 	if g.Rank() == root {
 		total := 0
@@ -133,7 +133,7 @@ func Scatter[T Element](ctx context.Context, g *Group, dst, x []T, root int) err
 		return err
 	}
 	v := tensor.Of(dst)
-	r := Request{Call: Call{Kind: KindScatter, Type: v.Type, Root: root, Recv: v}, Name: g.auto()}
+	r := Request{Call: Call{Kind: KindScatter, Type: v.Type, Root: root, Recv: v, SendCounts: []int{}}, Name: g.auto()}
 	if g.Rank() == root {
 		r.Send = tensor.Of(x)
 		r.SendCounts = make([]int, len(sizes))

@@ -52,7 +52,7 @@ var ErrNotMember = errors.New("this rank is not in the group")
 
 // NewGroup makes a group of the given ranks; nil means all. Its ranks are numbered in
 // ascending order. Every member calls it, in the same order for groups of the same
-// ranks; others need not.
+// ranks, name and kind; others need not.
 func (w *World) NewGroup(ctx context.Context, ranks []int, opts ...GroupOption) (*Group, error) {
 	if ranks == nil {
 		ranks = w.everyone()
@@ -74,7 +74,7 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, opts ...GroupOption) 
 	for _, f := range opts {
 		f(&o)
 	}
-	id := w.nextID(ranks)
+	id := w.nextID(fmt.Sprint(ranks, o.named, o.name))
 	if o.name == "" {
 		o.name = fmt.Sprintf("of ranks %v", ranks)
 		if len(ranks) == w.cfg.Size {
@@ -86,10 +86,9 @@ func (w *World) NewGroup(ctx context.Context, ranks []int, opts ...GroupOption) 
 	return w.open(ctx, ranks, id, o)
 }
 
-// nextID numbers a group as every member does: by its ranks and how many groups of them
-// there were before. The world's own group has number 0.
-func (w *World) nextID(ranks []int) uint64 {
-	key := fmt.Sprint(ranks)
+// nextID numbers a group as every member does: by what tells it from others and how
+// many such groups there were before. The world's own group has number 0.
+func (w *World) nextID(key string) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.made[key]++

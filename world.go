@@ -32,7 +32,7 @@ type World struct {
 	mu     sync.Mutex // guards the rest; never held over I/O
 	node   *tcp.Node
 	groups map[*Group]struct{}
-	made   map[string]uint64 // groups made of each set of ranks
+	made   map[string]uint64 // groups made of each set of ranks, name and kind
 	ended  error             // why the world is over; nil while it lasts
 	closed bool
 	gone   transport.Counters // of closed groups

@@ -68,8 +68,18 @@ func fingerprint(r *Request) print {
 	case collective.ReduceScatter:
 		p = p.mix(uint64(r.Send.Count)).ints(r.RecvCounts)
 	}
+	// Whether blocks differ decides the algorithm, so it must be known to all.
+	if r.RecvCounts != nil && r.Alloc == nil {
+		p = p.mix(2)
+	}
+	if r.SendCounts != nil && r.Alloc == nil {
+		p = p.mix(3)
+	}
 	if r.Alloc != nil {
 		p = p.mix(1)
+	}
+	if r.Agree {
+		p = p.mix(4)
 	}
 	if len(r.Starts) > 0 {
 		p = p.ints(r.Starts)

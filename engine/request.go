@@ -17,6 +17,9 @@ type Request struct {
 	// groups need one; it is unique among the operations in flight.
 	Name string
 
+	// (Of the Call: where only the root knows counts, the others give an empty, non-nil
+	// list, so that they know that blocks differ.)
+
 	// Shape is the tensor's, for the comparison between ranks and for messages; nil
 	// compares element counts only. The first dimension of an allgather or alltoall
 	// may differ between ranks.
