@@ -124,7 +124,7 @@ func (l *Link) deliver(m message) {
 		l.work.Add(1)
 		go func() { // not from here: this may be the goroutine that empties the inbox
 			defer l.work.Done()
-			l.toLeader(kindMapped, verdict{id, fmt.Sprintf("rank %d gave up waiting for it", l.cfg.Rank)}.encode(), -1)
+			l.toLeader(kindMapped, verdict{id: id, why: fmt.Sprintf("rank %d gave up waiting for it", l.cfg.Rank)}.encode(), -1)
 		}()
 	}
 }
@@ -165,7 +165,7 @@ func (l *Link) ask(ctx context.Context, w want, own unsafe.Pointer, fd int) (*Bu
 		region, err = l.mapBuffer(a, m.fds, own)
 	}
 	m.closeFDs()
-	if e := l.toLeader(kindMapped, verdict{w.id, reasonOf(err)}.encode(), -1); e != nil {
+	if e := l.toLeader(kindMapped, verdictOn(w.id, err).encode(), -1); e != nil {
 		err = errors.Join(err, e)
 	}
 	if err == nil {
@@ -312,7 +312,7 @@ func (l *Link) serve(table map[uint32]*pending, in letter) error {
 			p.why = v.why
 		}
 		if p.mapped++; p.mapped == l.seats {
-			l.toAll(kindGo, verdict{v.id, p.why}.encode())
+			l.toAll(kindGo, verdict{id: v.id, why: p.why}.encode())
 			if p.why != "" {
 				delete(table, v.id)
 			}

@@ -78,6 +78,9 @@ func (l *Link) start() {
 	l.board.OnFail(func(error) { close(l.failed) })
 
 	l.post = post{seat: l.seat, boxes: l.segment.boxes, send: make([]sync.Mutex, l.seats)}
+	for _, p := range l.segment.pulses {
+		l.post.awake = append(l.post.awake, &p.awake)
+	}
 	l.post.hang(l.bells)
 	l.processes = make([]*os.File, l.seats)
 	for seat, fd := range l.pidfds {

@@ -31,6 +31,7 @@ type Listener struct {
 	secret secret.Secret
 	cfg    ListenConfig
 	slots  chan struct{} // one per connection that may be proving
+	done   chan struct{} // closed by Close
 
 	mu     sync.Mutex // guards the rest; never held over I/O or a channel
 	closed bool
@@ -75,7 +76,7 @@ func Listen(s secret.Secret, cfg ListenConfig) (*Listener, error) {
 		return nil, unavailable("listen on unix socket: %w", err)
 	}
 	l := &Listener{
-		ln: ln, secret: s, cfg: cfg, slots: make(chan struct{}, maxUnproved),
+		ln: ln, secret: s, cfg: cfg, slots: make(chan struct{}, maxUnproved), done: make(chan struct{}),
 		groups: map[groupKey]*claims{}, open: map[*net.UnixConn]bool{},
 	}
 	l.work.Add(1)
@@ -106,6 +107,7 @@ func (l *Listener) Close() error {
 	l.mu.Unlock()
 	var err error
 	if first {
+		close(l.done)
 		err = l.ln.Close()
 	}
 	for _, c := range conns {
@@ -125,29 +127,31 @@ func (l *Listener) accept() {
 		if err != nil { // out of descriptors, most likely: let others finish
 			l.cfg.Log.Warn("accept on shared memory's socket failed", "err", err)
 			select {
-			case l.slots <- struct{}{}:
-				<-l.slots
+			case <-l.done:
+				return
 			case <-time.After(50 * time.Millisecond):
 			}
 			continue
 		}
-		select {
-		case l.slots <- struct{}{}:
-		default:
-			l.cfg.Log.Warn("refused a connection to shared memory's socket: too many have not proved the job's secret")
+		// By the kernel's word, before anything else: other users cost nothing more.
+		pidfd, err := credentials(conn)
+		if err != nil {
+			l.cfg.Log.Warn("refused a connection to shared memory's socket", "err", err)
 			conn.Close()
 			continue
 		}
+		l.slots <- struct{}{} // proofs are bounded, so this is; the rest waits in the backlog
 		if !l.track(conn) {
 			<-l.slots
 			conn.Close()
+			closeFD(pidfd)
 			return
 		}
 		l.work.Add(1)
 		go func() {
 			defer l.work.Done()
 			defer func() { <-l.slots }()
-			l.receive(conn)
+			l.receive(conn, pidfd)
 		}()
 	}
 }
@@ -163,8 +167,8 @@ func (l *Listener) track(conn *net.UnixConn) bool {
 }
 
 // receive has one connection prove itself and parks it for its group.
-func (l *Listener) receive(conn *net.UnixConn) {
-	peer, pidfd, err := l.prove(conn)
+func (l *Listener) receive(conn *net.UnixConn, pidfd int) {
+	peer, err := l.prove(conn)
 	l.mu.Lock()
 	delete(l.open, conn)
 	if err == nil && l.closed {
@@ -192,12 +196,8 @@ func (c claim) drop() {
 	closeFD(c.pidfd)
 }
 
-// prove checks the peer's user by the kernel's word, then its secret.
-func (l *Listener) prove(conn *net.UnixConn) (peer secret.Identity, pidfd int, err error) {
-	pidfd, err = credentials(conn)
-	if err != nil {
-		return peer, -1, err
-	}
+// prove has the peer prove the secret, and says who it is.
+func (l *Listener) prove(conn *net.UnixConn) (secret.Identity, error) {
 	accept := func(id secret.Identity) (secret.Identity, error) {
 		me := secret.Identity{
 			Purpose: purpose, Job: l.cfg.Job, Epoch: id.Epoch, Group: id.Group,
@@ -208,8 +208,7 @@ func (l *Listener) prove(conn *net.UnixConn) (peer secret.Identity, pidfd int, e
 		}
 		return me, secret.Match(me, id)
 	}
-	peer, err = secret.Server(conn, l.secret, l.cfg.Host, accept, time.Now().Add(proofTime))
-	return peer, pidfd, err
+	return secret.Server(conn, l.secret, l.cfg.Host, accept, time.Now().Add(proofTime))
 }
 
 // park keeps c until its group takes it, and returns what has waited for too long.
@@ -293,6 +292,8 @@ func (l *Listener) take(ctx context.Context, key groupKey, got func(claim) (all 
 		case <-bell:
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-l.done:
+			return net.ErrClosed
 		}
 	}
 }

@@ -12,58 +12,72 @@ import (
 	"hora/transport"
 )
 
-// mailbox carries control messages from one seat to another: a ring of length and
+// A mailbox carries control messages from one seat to another: a ring of length and
 // bytes, written by whoever tells (under the sender's mutex), read by the one
 // goroutine that hears.
-type mailbox struct {
+type mailHead struct {
 	written uint64
 	_       [120]byte
 	read    uint64
 	_       [120]byte
-	data    [mailboxData]byte
 }
 
-const (
-	mailboxBytes = 48 << 10
-	mailboxData  = mailboxBytes - 256
-	mailHeader   = 4
-)
+// mailbox is one as this process maps it.
+type mailbox struct {
+	head *mailHead
+	data []byte
+}
 
-var (
-	_ [mailboxBytes - unsafe.Sizeof(mailbox{})]byte
-	_ [mailboxData - transport.MaxTell - 2*mailHeader]byte
-)
+const mailHeader = 4 // a message's length goes before it
+
+// mailboxBytes is what each of the seats² mailboxes takes; pages that no message ever
+// reached take no memory. Messages between two ranks go through here as well, so a
+// box should hold more than the window that the engine grants.
+func mailboxBytes(seats int) int {
+	switch {
+	case seats <= 8:
+		return 2 << 20
+	case seats <= 32:
+		return 512 << 10
+	}
+	return 64 << 10
+}
+
+func newMailbox(mem []byte) *mailbox {
+	n := int(unsafe.Sizeof(mailHead{}))
+	return &mailbox{(*mailHead)(unsafe.Pointer(&mem[0])), mem[n:]}
+}
 
 var errMailFull = errors.New("its mailbox is full; it has heard nothing for long")
 
 func (m *mailbox) put(msg []byte) error {
-	w, r := m.written, atomic.LoadUint64(&m.read)
+	w, r := m.head.written, atomic.LoadUint64(&m.head.read)
 	need := uint64(mailHeader + len(msg))
-	if w-r+need > mailboxData {
+	if w-r+need > uint64(len(m.data)) {
 		return errMailFull
 	}
 	var header [mailHeader]byte
 	binary.LittleEndian.PutUint32(header[:], uint32(len(msg)))
 	m.copyIn(w, header[:])
 	m.copyIn(w+mailHeader, msg)
-	atomic.StoreUint64(&m.written, w+need)
+	atomic.StoreUint64(&m.head.written, w+need)
 	return nil
 }
 
 func (m *mailbox) copyIn(pos uint64, p []byte) {
-	n := copy(m.data[pos%mailboxData:], p)
-	copy(m.data[:], p[n:])
+	n := copy(m.data[pos%uint64(len(m.data)):], p)
+	copy(m.data, p[n:])
 }
 
 func (m *mailbox) copyOut(pos uint64, p []byte) {
-	n := copy(p, m.data[pos%mailboxData:])
-	copy(p[n:], m.data[:])
+	n := copy(p, m.data[pos%uint64(len(m.data)):])
+	copy(p[n:], m.data)
 }
 
 // next reads one message into buf; ok is false when there is none. What makes no
 // sense empties the box.
 func (m *mailbox) next(buf *[transport.MaxTell]byte) (msg []byte, ok bool) {
-	w, r := atomic.LoadUint64(&m.written), m.read
+	w, r := atomic.LoadUint64(&m.head.written), m.head.read
 	if w == r {
 		return nil, false
 	}
@@ -71,11 +85,11 @@ func (m *mailbox) next(buf *[transport.MaxTell]byte) (msg []byte, ok bool) {
 	m.copyOut(r, header[:])
 	n := uint64(binary.LittleEndian.Uint32(header[:]))
 	if n > transport.MaxTell || mailHeader+n > w-r {
-		atomic.StoreUint64(&m.read, w)
+		atomic.StoreUint64(&m.head.read, w)
 		return nil, false
 	}
 	m.copyOut(r+mailHeader, buf[:n])
-	atomic.StoreUint64(&m.read, r+mailHeader+n)
+	atomic.StoreUint64(&m.head.read, r+mailHeader+n)
 	return buf[:n], true
 }
 
@@ -83,6 +97,7 @@ func (m *mailbox) next(buf *[transport.MaxTell]byte) (msg []byte, ok bool) {
 type post struct {
 	seat  int
 	boxes [][]*mailbox
+	awake []*uint32  // of each seat, in the segment: 1 while its hearer looks at its boxes
 	bells []*os.File // eventfd of each seat; its own is what hear reads
 
 	send []sync.Mutex // by seat: guards writing to its box; memory only
@@ -102,6 +117,9 @@ func (p *post) tell(to int, msg []byte) error {
 	if err != nil {
 		return fmt.Errorf("tell: %w", err)
 	}
+	if atomic.LoadUint32(p.awake[to]) != 0 {
+		return nil // it looks once more before it sleeps
+	}
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	if _, err := p.bells[to].Write(one[:]); err != nil {
@@ -110,26 +128,44 @@ func (p *post) tell(to int, msg []byte) error {
 	return nil
 }
 
-// hear hands every message to the listener until the bell is closed.
+// hear hands every message to the listener until the bell is closed. Whoever tells
+// puts the message first and asks then whether this rank is awake; this rank says
+// that it is not and looks once more then. So one of the two sees the other.
 func (p *post) hear() {
 	var count [8]byte
+	awake := p.awake[p.seat]
 	for {
+		atomic.StoreUint32(awake, 1)
+		p.empty()
+		atomic.StoreUint32(awake, 0)
+		p.empty()
 		if _, err := p.bells[p.seat].Read(count[:]); err != nil {
 			return
 		}
-		p.mu.Lock()
-		f := p.listen
-		p.mu.Unlock()
+	}
+}
+
+// empty hands over what has come so far.
+func (p *post) empty() {
+	p.mu.Lock()
+	f := p.listen
+	p.mu.Unlock()
+	for {
+		quiet := true
 		for from := range p.boxes {
 			for {
 				msg, ok := p.boxes[from][p.seat].next(&p.buf)
 				if !ok {
 					break
 				}
+				quiet = false
 				if f != nil {
 					f(from, msg)
 				}
 			}
+		}
+		if quiet {
+			return
 		}
 	}
 }

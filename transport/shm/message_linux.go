@@ -301,23 +301,30 @@ func decodePlacement(p []byte, fds int) (placement, error) {
 // verdict says of the segment (id 0) or a buffer (id ≥ 1) whether it is mapped: an
 // empty why = yes. It is the payload of kindMapped, kindGo, kindRelease and kindFree.
 type verdict struct {
-	id  uint32
-	why string
+	id    uint32
+	why   string
+	final bool // not for want of memory: TCP would not help either
 }
 
 func (v verdict) encode() []byte {
-	return wire.AppendString(wire.AppendU32(nil, v.id), v.why[:min(len(v.why), maxWhy)])
+	b := wire.AppendString(wire.AppendU32(nil, v.id), v.why[:min(len(v.why), maxWhy)])
+	return wire.AppendBool(b, v.final)
 }
 
 func decodeVerdict(p []byte) (verdict, error) {
 	d := wire.NewDecoder(p)
-	v := verdict{id: d.U32(), why: d.String(maxWhy)}
+	v := verdict{id: d.U32(), why: d.String(maxWhy), final: d.Bool()}
 	return v, d.Done()
 }
 
-func reasonOf(err error) string {
+// verdictOn is the verdict that err is.
+func verdictOn(id uint32, err error) verdict {
 	if err == nil {
-		return ""
+		return verdict{id: id}
 	}
-	return err.Error()
+	var lack *UnavailableError
+	if errors.As(err, &lack) {
+		return verdict{id: id, why: lack.Reason.Error()}
+	}
+	return verdict{id: id, why: err.Error(), final: true}
 }

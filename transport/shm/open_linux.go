@@ -19,6 +19,7 @@ const (
 	// reach: its name is known only once it listens.
 	redial      = time.Second
 	redialPause = 5 * time.Millisecond
+	hearWhy     = time.Second
 )
 
 // Open joins the ranks of cfg.Ranks, which all call it, in one segment. It blocks
@@ -81,6 +82,15 @@ func (l *Link) join() join {
 // lead opens the group's memory as the lowest rank.
 func (l *Link) lead(ctx context.Context) error {
 	joins, err := l.gather(ctx)
+	var bounds []func() bool
+	for _, conn := range l.conns {
+		if conn != nil {
+			bounds = append(bounds, bound(ctx, conn, 0))
+		}
+	}
+	if err == nil {
+		err = l.hearJoins(joins)
+	}
 	if err == nil {
 		err = l.judge(joins)
 	}
@@ -90,8 +100,13 @@ func (l *Link) lead(ctx context.Context) error {
 	if err == nil {
 		err = l.handOut()
 	}
+	for _, inTime := range bounds {
+		if !inTime() && err == nil {
+			err = fmt.Errorf("open shared memory: %w", ctx.Err())
+		}
+	}
 	// One word from the leader ends it for all, good or bad.
-	word := verdict{why: reasonOf(err)}.encode()
+	word := verdictOn(0, err).encode()
 	for _, conn := range l.conns {
 		if conn == nil {
 			continue
@@ -105,7 +120,7 @@ func (l *Link) lead(ctx context.Context) error {
 	return err
 }
 
-// gather collects every other rank's connection and what it says.
+// gather collects every other rank's connection.
 func (l *Link) gather(ctx context.Context) ([]join, error) {
 	joins := make([]join, l.seats)
 	joins[0] = l.join()
@@ -131,22 +146,28 @@ func (l *Link) gather(ctx context.Context) ([]join, error) {
 		return missing == 0
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open shared memory: wait for rank %s on host %s: %w", l.missing(), l.cfg.Host, err)
+		return joins, fmt.Errorf("open shared memory: wait for rank %s on host %s: %w", l.missing(), l.cfg.Host, err)
 	}
+	return joins, nil
+}
+
+func (l *Link) hearJoins(joins []join) error {
 	for seat := 1; seat < l.seats; seat++ {
-		conn := l.conns[seat]
-		setDeadline(conn, ctx)
-		m, err := receive(conn)
+		m, err := receive(l.conns[seat])
 		if err != nil {
-			return nil, fmt.Errorf("open shared memory: hear from rank %d: %w", l.cfg.Ranks[seat], err)
+			return fmt.Errorf("open shared memory: hear from rank %d: %w", l.cfg.Ranks[seat], err)
 		}
 		l.bells[seat] = m.takeFD(0)
 		m.closeFDs()
-		if joins[seat], err = decodeJoin(m.payload); err != nil || m.kind != kindJoin || l.bells[seat] < 0 {
-			return nil, fmt.Errorf("open shared memory: rank %d sent something else: %w", l.cfg.Ranks[seat], err)
+		joins[seat], err = decodeJoin(m.payload)
+		if err == nil && (m.kind != kindJoin || l.bells[seat] < 0) {
+			err = fmt.Errorf("kind %d", m.kind)
+		}
+		if err != nil {
+			return fmt.Errorf("open shared memory: rank %d sent something else: %w", l.cfg.Ranks[seat], err)
 		}
 	}
-	return joins, nil
+	return nil
 }
 
 func (l *Link) missing() string {
@@ -243,7 +264,9 @@ func (l *Link) follow(ctx context.Context) error {
 		return err
 	}
 	l.conns[0] = conn
-	setDeadline(conn, ctx)
+	// The leader's context ends at about the same time, and it knows who was missing.
+	inTime := bound(ctx, conn, hearWhy)
+	defer inTime()
 	if err := send(conn, kindJoin, l.join().encode(), l.bells[l.seat]); err != nil {
 		return unavailable("join rank %d: %w", l.cfg.Ranks[0], err)
 	}
@@ -254,7 +277,7 @@ func (l *Link) follow(ctx context.Context) error {
 	if m.kind != kindGo {
 		mapErr := l.takeSegment(&m)
 		m.closeFDs()
-		if err := send(conn, kindMapped, verdict{why: reasonOf(mapErr)}.encode()); err != nil {
+		if err := send(conn, kindMapped, verdictOn(0, mapErr).encode()); err != nil {
 			return unavailable("answer rank %d: %w", l.cfg.Ranks[0], err)
 		}
 		if m, err = receive(conn); err != nil {
@@ -263,6 +286,9 @@ func (l *Link) follow(ctx context.Context) error {
 	}
 	m.closeFDs()
 	v, err := decodeVerdict(m.payload)
+	if err == nil && v.final {
+		return fmt.Errorf("rank %d could not: %s", l.cfg.Ranks[0], v.why)
+	}
 	if err == nil && v.why != "" {
 		err = errors.New(v.why)
 	}
@@ -272,7 +298,10 @@ func (l *Link) follow(ctx context.Context) error {
 	if err != nil {
 		return unavailable("rank %d says: %w", l.cfg.Ranks[0], err)
 	}
-	return conn.SetDeadline(time.Time{})
+	if !inTime() {
+		return fmt.Errorf("open shared memory: %w", ctx.Err())
+	}
+	return nil
 }
 
 func (l *Link) takeSegment(m *message) error {
@@ -362,10 +391,10 @@ func (l *Link) proveTo(ctx context.Context, conn *net.UnixConn) error {
 	return err
 }
 
-func setDeadline(conn *net.UnixConn, ctx context.Context) {
-	if d, ok := ctx.Deadline(); ok {
-		conn.SetDeadline(d)
-	}
+// bound ends what is said on conn slack after ctx ends. The result takes that back
+// and reports whether it was in time.
+func bound(ctx context.Context, conn *net.UnixConn, slack time.Duration) (inTime func() bool) {
+	return context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(slack)) })
 }
 
 // affinity is the set of processors this process may run on, a bit each.

@@ -152,6 +152,7 @@ var commands = map[string]func(l *Link, arg string) (string, error){
 		return "", err
 	},
 	"pingpong": pingPong,
+	"exchange": exchange,
 }
 
 func barrier(l *Link, seq uint64) error {

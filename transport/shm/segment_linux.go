@@ -20,8 +20,10 @@ const pageBytes = 4096
 
 // pulse is one seat's sign of life, and what killed it.
 type pulse struct {
-	beat uint64 // grows once a beat
-	_    [120]byte
+	beat  uint64 // grows once a beat
+	_     [120]byte
+	awake uint32 // 1 while the seat's goroutine for control messages looks at its boxes
+	_     [124]byte
 	lost uint32 // 0 alive, 1 being written, 2 lost
 	n    uint32
 	why  [120]byte
@@ -54,7 +56,7 @@ type segment struct {
 func segmentBytes(seats int, cfg transport.BoardConfig) int {
 	n := transport.BoardSize(seats, cfg) + seats*int(unsafe.Sizeof(pulse{}))
 	n = (n + pageBytes - 1) &^ (pageBytes - 1)
-	return n + seats*seats*mailboxBytes
+	return n + seats*seats*mailboxBytes(seats)
 }
 
 // mapSegment maps fd and finds the areas in it.
@@ -79,8 +81,8 @@ func mapSegment(fd, size, seats int, cfg transport.BoardConfig) (*segment, error
 	s.boxes = make([][]*mailbox, seats)
 	for from := range seats {
 		for range seats {
-			s.boxes[from] = append(s.boxes[from], (*mailbox)(unsafe.Pointer(&mem[at])))
-			at += mailboxBytes
+			s.boxes[from] = append(s.boxes[from], newMailbox(mem[at:at+mailboxBytes(seats)]))
+			at += mailboxBytes(seats)
 		}
 	}
 	return s, nil
