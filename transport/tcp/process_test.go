@@ -31,6 +31,9 @@ type rankSpec struct {
 	Listen      string // "": loopback
 	IdleRank    int    // never takes part in an operation; -1: none
 	TLS         bool
+	Bench       int    // so many small allreduces instead of the ring; prints ns each
+	Core        int    // bind to this core; -1: none
+	Mesh        string // JSON of a MeshConfig whose tuning fields count
 }
 
 func TestMain(m *testing.M) {
@@ -78,9 +81,24 @@ func beRank(text string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	m, err := n.Open(ctx, MeshConfig{Group: 1, Rank: s.Rank, Peers: peers, Oversubscribed: true})
+	cfg := MeshConfig{Group: 1, Rank: s.Rank, Peers: peers, Oversubscribed: true}
+	if s.Mesh != "" {
+		var tuning struct {
+			Lanes, StripeBytes, SocketBytes, Polls, Yields int
+			Oversubscribed                                 bool
+		}
+		if err := json.Unmarshal([]byte(s.Mesh), &tuning); err != nil {
+			return err
+		}
+		cfg.Lanes, cfg.StripeBytes, cfg.SocketBytes = tuning.Lanes, tuning.StripeBytes, tuning.SocketBytes
+		cfg.Polls, cfg.Yields, cfg.Oversubscribed = tuning.Polls, tuning.Yields, tuning.Oversubscribed
+	}
+	m, err := n.Open(ctx, cfg)
 	if err != nil {
 		return err
+	}
+	if s.Bench > 0 {
+		return s.bench(m, n)
 	}
 	if s.Rank == s.IdleRank {
 		fmt.Println("running")
@@ -110,7 +128,7 @@ type proc struct {
 }
 
 // spawn starts the ranks and returns when all are exchanging.
-func spawn(t *testing.T, size int, set func(*rankSpec), wrap func(rank int, cmd *exec.Cmd)) []*proc {
+func spawn(t testing.TB, size int, set func(*rankSpec), wrap func(rank int, cmd *exec.Cmd)) []*proc {
 	t.Helper()
 	key := secret.New().Hex()
 	procs := make([]*proc, size)
@@ -172,7 +190,7 @@ func spawn(t *testing.T, size int, set func(*rankSpec), wrap func(rank int, cmd 
 }
 
 // next is the process's next line.
-func (p *proc) next(t *testing.T, within time.Duration) string {
+func (p *proc) next(t testing.TB, within time.Duration) string {
 	t.Helper()
 	select {
 	case line, ok := <-p.lines:
