@@ -283,12 +283,13 @@ func TestLeaveFailDeadline(t *testing.T) {
 	})
 	t.Run("deadline", func(t *testing.T) {
 		links := openAll(t, 2, nil)
-		links[0].Begin(transport.Stamp{Seq: 1}, time.Now().Add(30*time.Millisecond))
+		links[0].Begin(transport.Stamp{Seq: 1}, time.Time{})
 		links[0].board.Arrive(nil)
 		_, ok, err := links[0].board.AwaitArrival(1, 5*time.Millisecond)
 		if ok || err != nil {
 			t.Fatalf("budget: %v %v", ok, err)
 		}
+		links[0].Begin(transport.Stamp{Seq: 1}, time.Now().Add(30*time.Millisecond))
 		_, _, err = links[0].board.AwaitArrival(1, -1)
 		var late *transport.DeadlineError
 		if !errors.As(err, &late) || late.Rank != 1 || late.Seq != 1 {
