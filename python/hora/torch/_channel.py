@@ -6,11 +6,32 @@ from typing import Any
 
 import torch
 
+from .. import _lib
 from ..buffer import Buffer
-from ..group import FLAG_NAMED, Group, Kind, Op, Plan
+from ..group import FLAG_NAMED, Group, Kind, Op, Plan, _pack
 from ._tensor import code
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "Standing"]
+
+
+class Standing:
+    """A named operation that is started again and again: its arguments are packed once."""
+
+    __slots__ = ("_keep", "_op", "handle")
+
+    def __init__(self, handle: int, op: bytes, keep: Any) -> None:
+        self.handle, self._op, self._keep = handle, op, keep
+
+    def run(self) -> None:
+        """Start and wait."""
+        _lib.run(self.handle, self._op, self._keep)
+
+    def submit(self) -> int:
+        """Start and return the ticket."""
+        return _lib.submit(self.handle, self._op, 1, self._keep)[0]
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
 
 
 class Channel:
@@ -26,20 +47,22 @@ class Channel:
         """group.run, in this channel's manner."""
         self.group.run(*args, flags=self._flags | more.pop("flags", 0), **more)
 
-    def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> Plan:
-        """Reduce t in place, again and again."""
-        p = t.data_ptr()
-        return self.group.plan(
-            Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), prescale=prescale, postscale=postscale, name=name,
-            flags=self._flags, keep=t,
-        )  # fmt: skip
+    def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> Plan | Standing:
+        """What reduces t in place, again and again."""
+        p, n = t.data_ptr(), t.numel()
+        if not self.named:
+            return self.group.plan(Kind.ALLREDUCE, op, code(t), 0, p, p, n, prescale=prescale, postscale=postscale, name=name, keep=t)
+        packed, held = _pack(
+            Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, prescale, postscale, name, None, None, None, FLAG_NAMED, 0, 0, [n], 0
+        )
+        return Standing(self.group.handle, packed, (held, t))
 
     def start(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> int:
         """Start to reduce t in place; the caller keeps it alive until the ticket has ended."""
         p = t.data_ptr()
         call = dict(
             kind=Kind.ALLREDUCE, op=op, dtype=code(t), send=p, recv=p, count=t.numel(), prescale=prescale,
-            postscale=postscale, name=name,
+            postscale=postscale, name=name, shape=t.shape,
         )  # fmt: skip
         return self.group.submit_many([call], named=self.named)[0]
 

@@ -204,7 +204,7 @@ class HoraBackend(Verbs, _BASE):
         p = flat.data_ptr()
         return self._go(
             Kind.REDUCE, op, code(flat), opts.rootRank, p, p if mine else 0, flat.numel(), self._seconds(opts),
-            not opts.asyncOp, tensors, flat, finish, prescale=scale,
+            not opts.asyncOp, tensors, flat, finish, prescale=scale, recv_count=flat.numel() if mine else 0,
         )  # fmt: skip
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
