@@ -35,6 +35,7 @@ def init(settings: dict[str, Any]) -> None:
         except KeyboardInterrupt:
             lib.hora_shutdown()
             raise
+    _lib.world = {}
     _lib.world = info(0)
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
@@ -76,6 +77,7 @@ def world_info() -> dict[str, Any]:
 
 def info(group: int) -> dict[str, Any]:
     """What the library says about a group, as of now."""
+    world_info()
     text = _lib.load().hora_info(group)
     if not text:
         raise _lib.failure()
