@@ -23,7 +23,7 @@ const (
 	defaultJob   = "hora"
 	// attempt bounds one try to join through files of RunDir that may be an older
 	// run's.
-	attempt = time.Second
+	attempt = 250 * time.Millisecond
 	// lookAgain is the pause between two tries.
 	lookAgain = 5 * time.Millisecond
 )

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,13 +152,7 @@ func freePort(t *testing.T) int {
 // start runs n processes of a role as one world whose rank 0 serves the rendezvous.
 func start(t *testing.T, n int, role string, env ...string) []*process {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "secret")
-	if err := os.Chmod(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := hora.NewSecret().WriteFile(file); err != nil {
-		t.Fatal(err)
-	}
+	file := secretFile(t)
 	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
 	all := make([]*process, n)
 	for r := range all {

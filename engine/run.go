@@ -48,6 +48,10 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 		g.passTurn()
 		return 0, true, err
 	}
+	if g.cause.Load() != nil {
+		g.passTurn()
+		return 0, true, g.failure(r)
+	}
 	listen := g.cfg.Events.On()
 	var started, arrived int64
 	if listen {
