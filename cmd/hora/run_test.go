@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == agentCommand || os.Getenv("HORA_TEST_PROGRAM") != "" {
 		main()
 	}
+	if os.Getenv("HORA_TEST_WORKER") != "" {
+		os.Exit(worker())
+	}
 	os.Exit(m.Run())
 }
 
@@ -36,6 +39,11 @@ func (r result) last() string {
 // command runs the program as name with args, in dir.
 func command(t *testing.T, dir, name string, args ...string) result {
 	t.Helper()
+	return commandEnv(t, dir, nil, name, args...)
+}
+
+func commandEnv(t *testing.T, dir string, extra []string, name string, args ...string) result {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +54,7 @@ func command(t *testing.T, dir, name string, args ...string) result {
 	cmd.Args[0] = name
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
+	cmd.Env = append(cmd.Env, extra...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	_ = cmd.Run() // its exit code tells
@@ -245,7 +254,7 @@ func TestFlagTableIsSound(t *testing.T) {
 func TestSecretIsInNoArgumentAndNotLeftBehind(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	r := horaCommand(t, "run", "-np", "1", "--no-tag", "sh", "-c", `s=$(cat "$HORA_SECRET_FILE"); stat -c %a "$HORA_SECRET_FILE" "$(dirname "$HORA_SECRET_FILE")"; cat /proc/*/cmdline /proc/$PPID/environ | tr '\0' '\n' | grep -c "^.*$s" `)
+	r := horaCommand(t, "run", "-np", "1", "--no-tag", "sh", "-c", `stat -c %a "$HORA_SECRET_FILE" "$(dirname "$HORA_SECRET_FILE")"; cat /proc/*/cmdline /proc/$PPID/environ | tr '\0' '\n' | grep -c -f "$HORA_SECRET_FILE"`)
 	if !strings.HasPrefix(r.out, "600\n700\n0\n") {
 		t.Errorf("%+v", r)
 	}
