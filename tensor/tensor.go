@@ -176,5 +176,8 @@ func (v View) Slice(from, to int) View {
 	if from < 0 || to < from || to > v.Count {
 		panic(fmt.Sprintf("tensor: slice [%d:%d) of a view of %d elements", from, to, v.Count))
 	}
+	if from == to { // never a pointer past the end: the collector could take it for another object's
+		return View{Ptr: v.Ptr, Type: v.Type}
+	}
 	return View{Ptr: unsafe.Add(v.Ptr, from*v.Type.Size()), Count: to - from, Type: v.Type}
 }
