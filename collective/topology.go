@@ -21,8 +21,9 @@ type topology struct {
 
 func readTopology(m transport.Mesh) topology {
 	t := topology{rank: m.Rank(), even: true}
+	apart := lonely(m)
 	for r, h := range m.Hosts() {
-		if m.Size() > 1 && lonely(m) {
+		if apart {
 			h = r
 		}
 		for len(t.hosts) <= h {

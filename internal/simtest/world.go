@@ -49,6 +49,7 @@ func Run(t *testing.T, w World, f func(*Rank) error) []error {
 				if r.Comm, errs[i] = collective.New(r.Mesh, w.Comm); errs[i] == nil {
 					errs[i] = f(r)
 				}
+				_ = r.Mesh.Close() // as the end of a process would
 			})
 		}
 		all.Wait()

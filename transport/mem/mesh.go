@@ -207,7 +207,11 @@ func (m *Mesh) recv(from int, p []byte) error {
 			m.take(q)
 			return nil
 		}
-		if err := m.stuck(from); err != nil {
+		sender := from
+		if msg != nil {
+			sender = m.rank // what it has sent will come even if it has left
+		}
+		if err := m.stuck(sender); err != nil {
 			return err
 		}
 		if err := m.overdue(from, waited); err != nil {
@@ -283,7 +287,9 @@ func (m *Mesh) stuck(peer int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.lost != nil && c.lost.Rank != m.rank:
+	case c.lost != nil && c.lost.Rank == m.rank:
+		m.broken = &transport.PeerLostError{Rank: peer, Host: hostName(c.host[peer]), Reason: "closed the connection: it holds this rank for lost"}
+	case c.lost != nil:
 		m.broken = c.lost
 	case c.left[peer]:
 		m.broken = &transport.PeerLostError{Rank: peer, Host: hostName(c.host[peer]), Reason: transport.ReasonLeft}
@@ -400,6 +406,9 @@ func (m *Mesh) notify() {
 		list, m.onFail = m.onFail, nil
 	}
 	m.mu.Unlock()
+	if err != nil && m.board != nil && !errors.Is(err, transport.ErrClosed) {
+		m.board.Fail(err)
+	}
 	for _, f := range list {
 		f(err)
 	}
