@@ -45,9 +45,6 @@ func (b *Board) AwaitArrival(seat int, budget time.Duration) (inline []byte, ok 
 	return a.inline[:], true, nil
 }
 
-// maxPhase is the greatest phase that fits beside Seq and the wait bit.
-const maxPhase = 1<<23 - 1
-
 // Post says that this rank has reached phase (1, 2, 3 …, at most 2²³−1) of the
 // present operation: what it wrote before is there for whoever awaits it.
 func (b *Board) Post(phase uint32) {

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"hora/internal/secret"
 	"hora/transport"
 )
@@ -300,5 +302,84 @@ func TestLeaveFailDeadline(t *testing.T) {
 		if err := links[1].Recv(0, make([]byte, 1)); !errors.As(err, &lost) || lost.Rank != 0 {
 			t.Fatalf("the other rank: %v", err)
 		}
+	})
+}
+
+// TestCrossedOperations has two ranks wait for each other in different operations of
+// the same number: neither would ever see the other's header or message.
+func TestCrossedOperations(t *testing.T) {
+	links := openAll(t, 3, nil)
+	each(t, 3, func(i int) error {
+		l := links[i]
+		var err error
+		if i == 0 {
+			l.Begin(transport.Stamp{Seq: 1, Print: 100}, time.Time{})
+			err = l.Recv(1, make([]byte, 1))
+		} else {
+			l.Begin(transport.Stamp{Seq: 1, Print: 200}, time.Time{})
+			l.board.Arrive(nil)
+			_, _, err = l.board.AwaitArrival(0, -1)
+		}
+		var m *transport.MismatchError
+		if !errors.As(err, &m) {
+			return fmt.Errorf("got %v", err)
+		}
+		texts, err := l.Explain([]byte{byte('a' + i)})
+		if got := string(bytes.Join(texts, nil)); got != "abc" || err != nil {
+			return fmt.Errorf("explain: %q %v", got, err)
+		}
+		return barrier(l, 2)
+	})
+}
+
+func TestAdopt(t *testing.T) {
+	links := openAll(t, 2, nil)
+	const n, offset = 10000, 100
+	each(t, 2, func(i int) error {
+		fd, err := unix.MemfdCreate("theirs", unix.MFD_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Ftruncate(fd, 1<<20); err != nil {
+			return err
+		}
+		own, err := unix.Mmap(fd, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return err
+		}
+		defer unix.Munmap(own)
+		at := unsafe.Pointer(&own[offset])
+		l := links[i]
+		wrong := int64(offset)
+		if i == 1 {
+			wrong++ // one rank's mistake is an error on both
+		}
+		if _, err := l.Adopt(t.Context(), at, n, fd, wrong); err == nil {
+			return errors.New("an address that is not at the offset was adopted")
+		}
+		buf, err := l.Adopt(t.Context(), at, n, fd, offset)
+		if err != nil {
+			return err
+		}
+		own[offset+n-1] = byte(i + 1)
+		id, off, ok := l.board.Registered(at, n)
+		if !ok || off != 0 {
+			return fmt.Errorf("registered: %v %v", off, ok)
+		}
+		if err := barrier(l, 1); err != nil {
+			return err
+		}
+		theirs := l.board.Mapped(1-i, id, n-1, 1)
+		if theirs == nil || *(*byte)(theirs) != byte(2-i) {
+			return errors.New("the other rank's memory is not there")
+		}
+		if err := barrier(l, 2); err != nil {
+			return err
+		}
+		if err := buf.Close(); err != nil {
+			return err
+		}
+		return barrier(l, 3)
 	})
 }

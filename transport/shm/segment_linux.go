@@ -24,9 +24,9 @@ type pulse struct {
 	_     [120]byte
 	awake uint32 // 1 while the seat's goroutine for control messages looks at its boxes
 	_     [124]byte
-	lost uint32 // 0 alive, 1 being written, 2 lost
-	n    uint32
-	why  [120]byte
+	lost  uint32 // 0 alive, 1 being written, 2 lost
+	n     uint32
+	why   [120]byte
 }
 
 // declare says once and for all ranks why a seat is lost.

@@ -56,6 +56,7 @@ type Buffer struct{}
 
 // Buffer and Adopt fail here.
 func (*Link) Buffer(context.Context, int) (*Buffer, error) { return nil, errPlatform }
+
 func (*Link) Adopt(context.Context, unsafe.Pointer, int, int, int64) (*Buffer, error) {
 	return nil, errPlatform
 }
