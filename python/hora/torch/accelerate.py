@@ -23,7 +23,7 @@ class _Hook:
         self.group = group
         self.plans: dict[tuple[int, int], Plan] = {}
 
-    def __call__(self, state: Any, bucket: Any) -> torch.futures.Future:
+    def __call__(self, state, bucket):  # no annotations: torch compares them, and here they are text
         t = bucket.buffer()
         key = (t.data_ptr(), t.numel())
         plan = self.plans.get(key)
