@@ -237,8 +237,11 @@ func (e *environment) common(c *Config) {
 	c.OpTimeout = e.span(0, "HORA_OP_TIMEOUT")
 	c.StallWarn = e.span(0, "HORA_STALL_WARN", "HOROVOD_STALL_CHECK_TIME_SECONDS")
 	c.StallEnd = e.span(0, "HORA_STALL_END", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")
-	if name, v := e.first("HORA_STALL_WARN", "HOROVOD_STALL_CHECK_TIME_SECONDS"); v != "" && c.StallWarn == 0 && name != "" {
+	if e.text("HORA_STALL_WARN", "HOROVOD_STALL_CHECK_TIME_SECONDS") != "" && c.StallWarn == 0 {
 		c.StallWarn = -1
+	}
+	if e.text("HORA_STALL_END") == "" && c.StallWarn > 0 && c.StallEnd < c.StallWarn {
+		c.StallEnd = 0 // as Horovod does
 	}
 	if e.text("HORA_STALL_WARN") == "" && e.flag("HOROVOD_STALL_CHECK_DISABLE") {
 		c.StallWarn, c.StallEnd = -1, 0
