@@ -6,15 +6,19 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _lib, _world, arrays
+from . import _lib, _plans, _world, arrays
 from .arrays import Array
 from .errors import ArgumentError
 from .group import ANY_SOURCE, FLAG_NAMED, FLAG_SIZES, Group, Kind, Op
 from .handle import Handle, wait_all
 
 _WORLD = Group()
+_ALLREDUCE = int(Kind.ALLREDUCE)
 _OPS: dict[Any, int] = {o: int(o) for o in Op} | {o.name.lower(): int(o) for o in Op} | {o.name: int(o) for o in Op}
 _OPS["avg"], _OPS["prod"] = int(Op.AVERAGE), int(Op.PRODUCT)
+
+# Who finds the plan of an array that was reduced in place before, by its class.
+PLANNED: dict[type, Callable[..., Any]] = {}
 
 _Call = dict[str, Any]
 _Finish = Callable[[int], Any]
@@ -161,16 +165,17 @@ def allreduce(x: Any, op: Any, out: Any, group: Group | None, prescale: float, p
     if isinstance(x, (list, tuple)):
         return reduction(Kind.ALLREDUCE, x, op, 0, out, group, False, None, False, prescale, postscale, None)
     a = arrays.read(x)
+    code = _op(op)
+    g = _WORLD if group is None else group
     if out is x:
-        if a.family.write is not a.family.read:
-            arrays.write(x)
-        b = a
+        b = a if a.family.write == a.family.read else arrays.write(x)
     else:
         b = _into(out, x, a, a.shape, "allreduce")
-    (_WORLD if group is None else group).run(
-        Kind.ALLREDUCE, _op(op), a.dtype, 0, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, shape=a.shape,
-        keep=(a, b),
-    )  # fmt: skip
+    g.run(_ALLREDUCE, code, a.dtype, 0, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, shape=a.shape, keep=(a, b))
+    if out is x:
+        finder = _plans.remember(a, op, code, group, g, prescale, postscale)
+        if finder is not None:
+            PLANNED[type(x)] = finder
     return b.family.value(b)
 
 

@@ -106,6 +106,7 @@ _lib: Any = None
 _load_lock = threading.Lock()
 _forked_after_load = False
 world: dict[str, Any] | None = None  # rank, size, …; None while there is none. _world.py sets it
+age = 0  # which life of the world this is: plans of another are void
 in_flight: dict[int, Any] = {}  # ticket → what its operation reads and writes
 orphans: list[int] = []  # tickets whose handle was dropped before they ended
 

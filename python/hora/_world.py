@@ -35,6 +35,7 @@ def init(settings: dict[str, Any]) -> None:
         except KeyboardInterrupt:
             lib.hora_shutdown()
             raise
+    _lib.age += 1
     _lib.world = {}
     _lib.world = info(0)
     atexit.unregister(_at_exit)

@@ -26,6 +26,8 @@ __all__ = [
 ]  # fmt: skip
 
 _WORLD = Group()
+_PLANNED = _calls.PLANNED
+_start = _lib.start
 
 
 def init(**settings: Any) -> None:
@@ -106,6 +108,13 @@ def allreduce(
     """
     if async_ or named or name is not None or timeout is not None:
         return _calls.reduction(Kind.ALLREDUCE, x, op, 0, out, group, async_, name, named, prescale, postscale, timeout)
+    if out is x and out is not None:
+        planned = _PLANNED.get(x.__class__)
+        if planned is not None:
+            p = planned(x, op, group, prescale, postscale)
+            if p is not None:
+                _start(p.handle, x)
+                return x
     return _calls.allreduce(x, op, out, group, prescale, postscale)
 
 

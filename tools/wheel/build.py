@@ -161,7 +161,10 @@ def main() -> None:
     a.add_argument("--dist", type=Path, default=ROOT / "dist")
     args = a.parse_args()
     if args.library_only:
-        library(platform.machine(), "native", ROOT / "python/hora/libhora.so")
+        so = ROOT / "python/hora/libhora.so"
+        fresh = so.with_suffix(f".{os.getpid()}.so")
+        library(platform.machine(), "native", fresh)
+        fresh.replace(so)  # never written in place: running programs have it mapped
         return
     machines = list(PLATFORMS) if (args.machine or ("all" if args.cc == "zig" else "")) == "all" else [args.machine or platform.machine()]
     args.dist.mkdir(parents=True, exist_ok=True)
