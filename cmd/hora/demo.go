@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,6 +61,18 @@ func (p *program) demoCommand() *cobra.Command {
 	f.BoolVar(&o.Compare, "compare", false, "train with 1, 2, … processes and show the speed-up")
 	f.BoolVar(&about, "about", false, "where the data comes from")
 	return cmd
+}
+
+// longNP lets -np be written as everywhere else: the flag library takes a single dash for
+// one letter only.
+func longNP(argv []string) []string {
+	out := slices.Clone(argv)
+	for i, a := range out {
+		if a == "-np" || strings.HasPrefix(a, "-np=") {
+			out[i] = "-" + a
+		}
+	}
+	return out
 }
 
 func noArguments(name string) cobra.PositionalArgs {

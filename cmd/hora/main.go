@@ -51,6 +51,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, io stdi
 	if filepath.Base(args[0]) == horovodrunCommand {
 		rest = append([]string{horovodrunCommand}, rest...)
 	}
+	if len(rest) > 0 && (rest[0] == "demo" || rest[0] == "bench") {
+		rest = longNP(rest)
+	}
 	root := p.root()
 	root.SetArgs(rest)
 	err := root.ExecuteContext(ctx)

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestDemoTrainsTwoProcesses(t *testing.T) {
+	r := horaCommand(t, "demo")
+	if r.code != 0 {
+		t.Fatalf("exit code %d: %s", r.code, r.err)
+	}
+	if !strings.Contains(r.out, "all ranks agree bit for bit") {
+		t.Errorf("the ranks' agreement is not shown:\n%s", r.out)
+	}
+	found := regexp.MustCompile(`test accuracy +([0-9.]+) %`).FindStringSubmatch(r.out)
+	if found == nil {
+		t.Fatalf("no accuracy in:\n%s", r.out)
+	}
+	if accuracy, err := strconv.ParseFloat(found[1], 64); err != nil || accuracy < 97 {
+		t.Errorf("test accuracy %s %%, want 97 with training seed 1", found[1])
+	}
+	if strings.Contains(r.out, "\x1b") {
+		t.Errorf("escape sequences in piped output:\n%q", r.out)
+	}
+	if n := strings.Count(r.out, "\nepoch "); n != 20 {
+		t.Errorf("%d epochs are shown, want 20", n)
+	}
+}
+
+// TestReadmeCapture holds README's first screen to what the program prints: the same
+// lines when every number is taken out.
+func TestReadmeCapture(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(readme), "held by TestReadmeCapture -->\n```\n")
+	shown, _, ok2 := strings.Cut(rest, "```")
+	if !ok || !ok2 {
+		t.Fatal("README.md has no capture of hora demo")
+	}
+	r := horaCommand(t, "demo", "--plain")
+	if r.code != 0 {
+		t.Fatalf("exit code %d: %s", r.code, r.err)
+	}
+	var want []string
+	lines := strings.Split(shown, "\n")
+	got := strings.Split(withoutNumbers(r.out), "\n")
+	for _, line := range lines {
+		if line == "…" { // epochs left out
+			for len(got) > 0 && strings.HasPrefix(got[0], "epoch") && !strings.HasPrefix(got[1], "-") && strings.HasPrefix(got[1], "epoch") {
+				got = got[1:]
+			}
+			continue
+		}
+		want = append(want, withoutNumbers(line))
+		if len(got) == 0 || got[0] != withoutNumbers(line) {
+			t.Fatalf("README shows %q where the program prints %q", line, strings.Join(got[:min(len(got), 1)], ""))
+		}
+		got = got[1:]
+	}
+	if len(want) < 10 {
+		t.Errorf("README's capture has %d lines: it is not the whole screen", len(want))
+	}
+}
+
+var number = regexp.MustCompile(`[0-9][0-9a-f,.]*`)
+
+// withoutNumbers replaces numbers and digests by #, and runs of spaces by one.
+func withoutNumbers(s string) string {
+	s = regexp.MustCompile(`digest [0-9a-f]+`).ReplaceAllString(s, "digest #")
+	return regexp.MustCompile(` +`).ReplaceAllString(number.ReplaceAllString(s, "#"), " ")
+}
+
+func TestDemoNumbersOfProcesses(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"demo -np 1 --epochs 1", 0, "one process needs no communication"},
+		{"demo -np 4 --epochs 1", 0, "all ranks agree bit for bit"},
+		{"demo -np 16 --epochs 1", 0, "16 processes share"},
+		{"demo -np 0", 2, "at least one process"},
+		{"demo --epochs 0", 2, "at least one epoch"},
+		{"demo -np 65 --epochs 1", 1, "cannot be shared by"},
+		{"demo now", 2, "takes flags only"},
+		{"demo --about", 0, "doi:10.24432/C50P49"},
+		{"demo --np 2 --epochs 1 --ranks", 0, "rank 1"},
+	} {
+		r := horaCommand(t, strings.Fields(c.args)...)
+		if r.code != c.code || !strings.Contains(r.out+r.err, c.want) {
+			t.Errorf("hora %s: exit code %d, want %d, with %q in:\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
+		}
+	}
+}
+
+func TestDemoPlotAndReadOnlyFolder(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "curves.svg")
+	if r := horaCommand(t, "demo", "--epochs", "2", "--plot", file); r.code != 0 {
+		t.Fatalf("exit code %d: %s", r.code, r.err)
+	}
+	svg, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", "rank 0", "rank 1", "one process", "</svg>"} {
+		if !bytes.Contains(svg, []byte(want)) {
+			t.Errorf("the picture lacks %q", want)
+		}
+	}
+	if r := command(t, "/proc", "hora", "demo", "--epochs", "1"); r.code != 0 {
+		t.Errorf("in a folder that cannot be written: exit code %d: %s", r.code, r.err)
+	}
+	r := command(t, "/proc", "hora", "demo", "--epochs", "1", "--plot", "x.svg")
+	if r.code == 0 || !strings.Contains(r.err, "name a file in a folder that you may write to") {
+		t.Errorf("a picture in a folder that cannot be written: exit code %d: %s", r.code, r.err)
+	}
+}
+
+func TestDemoCompare(t *testing.T) {
+	r := horaCommand(t, "demo", "--compare", "--epochs", "2")
+	if r.code != 0 || !strings.Contains(r.out, "speed-up") || !strings.Contains(r.out, "\n2 ") {
+		t.Errorf("exit code %d:\n%s%s", r.code, r.out, r.err)
+	}
+}
+
+// TestDemoInterrupted ends the demo as Ctrl-C does: one line, 130, nothing left.
+func TestDemoInterrupted(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "demo", "--epochs", "100000")
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	seen := make([]byte, 0, 4096)
+	for !bytes.Contains(seen, []byte("\nepoch ")) {
+		chunk := make([]byte, 1024)
+		n, err := out.Read(chunk)
+		if err != nil {
+			t.Fatalf("the demo ended early: %v %s", err, errs.String())
+		}
+		seen = append(seen, chunk[:n]...)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		buf := make([]byte, 1<<16)
+		for {
+			if _, err := out.Read(buf); err != nil {
+				break
+			}
+		}
+		_ = cmd.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("still running 30 s after SIGINT")
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit code %d after SIGINT, want 130: %s", code, errs.String())
+	}
+	if n := strings.Count(strings.TrimSpace(errs.String()), "\n"); n > 0 {
+		t.Errorf("more than one line after SIGINT:\n%s", errs.String())
+	}
+}
