@@ -77,6 +77,8 @@ type MeshConfig struct {
 	// override how often; 0: by Oversubscribed.
 	Oversubscribed bool
 	Polls, Yields  int
+
+	full int // greatest size with a control connection per pair; 0: fullSize
 }
 
 const maxLanes = 8
@@ -93,6 +95,9 @@ func (c *MeshConfig) setDefaults() error {
 	}
 	if c.StripeBytes <= 0 {
 		c.StripeBytes = 1 << 20
+	}
+	if c.full == 0 {
+		c.full = fullSize
 	}
 	if c.SocketBytes == 0 {
 		c.SocketBytes = 1 << 20

@@ -148,7 +148,7 @@ func (m *Mesh) heard(job int, c wire.Control) {
 	if !ours || c.Origin >= m.Size() || c.To >= m.Size() || c.Lost >= m.Size() || c.Origin == m.cfg.Rank {
 		return
 	}
-	if c.Origin != from && m.Size() <= fullSize {
+	if c.Origin != from && m.Size() <= m.cfg.full {
 		return // in a small group everybody speaks for itself
 	}
 	if c.To >= 0 && c.To != m.cfg.Rank {

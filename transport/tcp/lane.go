@@ -49,8 +49,7 @@ type lane struct {
 	accepted bool   // the payload is on its way into the caller's memory
 	skip     uint64 // bytes of a dropped frame still to come
 
-	vec  vector
-	used bool // a frame has been sent or received
+	vec vector
 }
 
 // sending is one message on its way out.

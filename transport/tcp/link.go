@@ -40,9 +40,10 @@ type link struct {
 	bye   atomic.Bool // the peer's process has said that it leaves
 }
 
-// queueLength bounds what waits for a slow peer. More is dropped: messages are
+// queueLength bounds what waits for a slow peer; it holds an explanation of every
+// rank of a large group. More is dropped: messages are
 // repeated (probe, want), or the peer is about to be lost.
-const queueLength = 256
+const queueLength = 4096
 
 func (n *Node) newLink(conn net.Conn, rank int, host string) *link {
 	return &link{n: n, rank: rank, host: host, conn: conn, queue: make(chan []byte, queueLength), stop: make(chan struct{})}

@@ -130,7 +130,7 @@ func (n *Node) add(m *Mesh) ([]earlyMessage, error) {
 
 // near reports the ranks with which this one keeps a control connection.
 func (m *Mesh) near(r int) bool {
-	return r != m.cfg.Rank && (m.Size() <= fullSize || eager(m.cfg.Rank, r, m.Size()))
+	return r != m.cfg.Rank && (m.Size() <= m.cfg.full || eager(m.cfg.Rank, r, m.Size()))
 }
 
 // ahead reports the ranks to which a data connection is made when the group opens.

@@ -43,7 +43,7 @@ func (m *Mesh) broadcast(c wire.Control) { m.relay(-1, c) }
 // relay passes a message to all neighbours but the one it came from. Its receivers
 // relay what is new to them only, so it ends.
 func (m *Mesh) relay(from int, c wire.Control) {
-	if from >= 0 && m.Size() <= fullSize {
+	if from >= 0 && m.Size() <= m.cfg.full {
 		return // everybody heard it from the origin
 	}
 	text := wire.AppendControl(nil, c)

@@ -16,9 +16,6 @@ import (
 // pollSlice bounds one sleep, so that alarms are seen.
 const pollSlice = 50 * time.Millisecond
 
-// errAlarm says that the alarm rang; verdict says why.
-var errAlarm = errors.New("verb: the alarm rang")
-
 // Send returns when p may be reused.
 func (m *Mesh) Send(to int, p []byte) error { return m.Exchange(to, p, -1, nil) }
 
