@@ -29,6 +29,9 @@ format: deps ## rewrite sources in the house's format
 	$(PYTHON_ENV)/bin/ruff check --quiet --fix python examples
 	$(PYTHON_ENV)/bin/ruff format --quiet python examples
 
+gen: ## regenerate the kernels' assembly
+	cd internal/kernel/gen && go run .
+
 fuzz: ## every decoder for FUZZTIME each
 	@for p in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u); do \
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \

@@ -100,7 +100,7 @@ func parseSize(s string) (int, error) {
 		}
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 4 || n > 1<<40/unit {
+	if err != nil || n < 1 || n > 1<<40/unit || n*unit < 4 {
 		return 0, fmt.Errorf("read size %q: want a number of bytes from 4, such as 4, 64Ki or 1Mi", s)
 	}
 	return n * unit / 4 * 4, nil

@@ -1,0 +1,148 @@
+package bench
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestParseSizes(t *testing.T) {
+	for text, want := range map[string]int{"4..64Mi": 11, "4,64Ki,1Mi": 3, "1Mi,4,4": 2, "100": 1, "4..64": 2} {
+		got, err := ParseSizes(text)
+		if err != nil || len(got) != want {
+			t.Errorf("%q: %v, %v; want %d sizes", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "2", "x", "4..", "5..6", "1Ti", "-4", "99999999Gi"} {
+		if got, err := ParseSizes(text); err == nil {
+			t.Errorf("%q was read as %v", text, got)
+		}
+	}
+	for _, n := range DefaultSizes() {
+		if back, err := parseSize(FormatSize(n)); err != nil || back != n {
+			t.Errorf("%d is written %s, which is read as %d, %v", n, FormatSize(n), back, err)
+		}
+	}
+}
+
+// TestGoalsAreTheProjects holds the goals to the sizes they were agreed on: a size
+// between two entries takes the larger one's.
+func TestGoalsAreTheProjects(t *testing.T) {
+	goals, err := ReadTargets("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(op, link, peer string, np int) *Target {
+		for i := range goals.Targets {
+			if g := &goals.Targets[i]; g.Op == op && g.Link == link && g.Peer == peer && g.NP == np {
+				return g
+			}
+		}
+		t.Fatalf("no goal for %s over %s, %d ranks, against %s", op, link, np, peer)
+		return nil
+	}
+	for _, c := range []struct {
+		op, link, peer string
+		np, bytes      int
+		want           float64
+	}{
+		{"allreduce", "shm", "gloo", 2, 4, 30},
+		{"allreduce", "shm", "gloo", 2, 4096, 30},
+		{"allreduce", "shm", "gloo", 2, 5000, 6},
+		{"allreduce", "shm", "gloo", 2, 65536, 6},
+		{"allreduce", "shm", "gloo", 2, 262144, 3},
+		{"allreduce", "shm", "gloo", 2, 64 << 20, 2},
+		{"allreduce", "registered", "gloo", 2, 4, 5},
+		{"allreduce", "shm", "openmpi", 2, 65536, 1.4},
+		{"allreduce", "shm", "openmpi", 2, 16 << 20, 1},
+		{"allreduce", "shm", "openmpi", 2, 64 << 20, 2},
+		{"allreduce", "registered", "openmpi_tuned", 2, 4096, 3},
+		{"allreduce", "registered", "roofline", 2, 16 << 20, 0.85},
+		{"allreduce", "shm", "openmpi", 4, 4, 1.4},
+		{"allreduce", "shm", "gloo", 4, 4, 2.2},
+		{"allreduce", "tcp", "gloo", 2, 4096, 7},
+		{"allreduce", "tcp", "gloo", 2, 65536, 2},
+		{"allreduce", "tcp", "gloo", 2, 262144, 1.3},
+		{"allreduce", "tcp", "gloo", 2, 1 << 20, 1},
+		{"allreduce", "tcp", "openmpi", 4, 4, 1},
+		{"reducescatter", "shm", "best", 2, 4, 2},
+		{"allgather", "shm", "best", 2, 16384, 1},
+		{"allgather", "shm", "best", 2, 65536, 0.8},
+		{"broadcast", "registered", "best", 2, 65536, 1},
+		{"alltoall", "registered", "best", 2, 4, 1},
+	} {
+		if got := find(c.op, c.link, c.peer, c.np).Goal(c.bytes); got != c.want {
+			t.Errorf("%s over %s vs %s, %d ranks, %d bytes: goal %v, want %v", c.op, c.link, c.peer, c.np, c.bytes, got, c.want)
+		}
+	}
+	if find("allreduce", "registered", "openmpi_tuned", 2).Concerns(1024) {
+		t.Error("the goal against openmpi_tuned begins at 4 KiB")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	goals, err := ReadTargets("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(ratio float64) Row {
+		return Row{Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo", HoraUS: 1, PeerUS: ratio, Ratio: ratio, RatioMin: ratio, RatioMax: ratio}
+	}
+	for _, c := range []struct {
+		ratio, slack float64
+		reached      bool
+	}{{30, 1, true}, {28.6, 1, true}, {28.4, 1, false}, {20.5, 0.7, true}, {19, 0.7, false}} {
+		got := goals.Check([]Row{row(c.ratio)}, c.slack)
+		if len(got) != 1 || got[0].Reached != c.reached {
+			t.Errorf("ratio %v with slack %v: %+v, want reached %v", c.ratio, c.slack, got, c.reached)
+		}
+	}
+	failed := row(0)
+	failed.Failure = "gloo: it hangs"
+	got := goals.Check([]Row{failed}, 1)
+	if len(got) != 1 || got[0].Reached {
+		t.Errorf("a failed row: %+v", got)
+	}
+	got[0].Known = "the reason"
+	var out bytes.Buffer
+	if short, err := WriteVerdicts(&out, got); err != nil || short != 0 || !strings.Contains(out.String(), "known short") || !strings.Contains(out.String(), "the reason") {
+		t.Errorf("a known shortfall: %d short, %v:\n%s", short, err, out.String())
+	}
+	named := Row{Op: "named", Link: "shm", NP: 2, Bytes: 4, Peer: "ordered", HoraUS: 1.6, PeerUS: 0.3, Ratio: 0.19}
+	if got := goals.Check([]Row{named}, 1); len(got) != 1 || !got[0].Reached {
+		t.Errorf("+1.3 µs for named operations: %+v", got)
+	}
+}
+
+func TestResultsKeepTheSlowestAndRefuseWrongOnes(t *testing.T) {
+	rs := results{}
+	text := "noise\nresult allreduce 4 2000 1.5 ok\nresult allreduce 4 2000 2.5 ok\nresult allreduce 64 2000 1 ok\n"
+	if err := rs.add([]byte(text)); err != nil || rs[4] != 2.5 || rs[64] != 1 {
+		t.Errorf("%v, %v", rs, err)
+	}
+	if err := rs.add([]byte("result allreduce 64 2000 1 wrong\n")); err == nil {
+		t.Error("a wrong result was taken for a measurement")
+	}
+}
+
+func TestFormats(t *testing.T) {
+	rows := []Row{
+		{Op: "allreduce", Link: "shm", NP: 2, Bytes: 1 << 20, DType: "float32", Sched: "rr", HoraUS: 100, Peer: "gloo", PeerUS: 200, RatioMin: 1.9, Ratio: 2, RatioMax: 2.1},
+		{Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo", Failure: "gloo: install libgloo-dev"},
+	}
+	if got := rows[0].AlgBW(); got < 10.4 || got > 10.5 {
+		t.Errorf("algbw %v GB/s, want 10.49", got)
+	}
+	var table, lines, sheet, picture bytes.Buffer
+	for _, err := range []error{WriteTable(&table, rows), WriteJSONL(&lines, rows), WriteCSV(&sheet, rows), WritePlot(&picture, rows)} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for name, want := range map[string]string{"table": "install libgloo-dev", "jsonl": `"hora_us":100`, "csv": "op,link,np,bytes", "svg": "hora shm"} {
+		text := map[string]string{"table": table.String(), "jsonl": lines.String(), "csv": sheet.String(), "svg": picture.String()}[name]
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %q:\n%s", name, want, text)
+		}
+	}
+}
