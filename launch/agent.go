@@ -76,14 +76,19 @@ type command struct {
 	kind uint8
 	body []byte
 }
-type hungUp struct{ err error }
-type reaped struct {
-	pid    int
-	status syscall.WaitStatus
-}
-type childless struct{}
-type pipeEnd struct{ p *proc }
-type overdue struct{ p *proc }
+type (
+	hungUp struct{ err error }
+	reaped struct {
+		pid    int
+		status syscall.WaitStatus
+	}
+)
+
+type (
+	childless struct{}
+	pipeEnd   struct{ p *proc }
+	overdue   struct{ p *proc }
+)
 
 // Agent runs one host's part of a job until nothing of it is left or, when the launcher is gone, until it has ended
 // everything it started. It returns an error only when it could not do that.

@@ -78,9 +78,11 @@ func (j *job) startRemote(l *link, in, out *os.File) error {
 	if err != nil {
 		return fault(ExitSystem, "reach host %s: there is no %s program here: install openssh-client", l.name, name)
 	}
-	argv := []string{name, "-T", "-x", "-o", "BatchMode=yes", "-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=accept-new",
+	argv := []string{
+		name, "-T", "-x", "-o", "BatchMode=yes", "-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=accept-new",
 		"-o", "ConnectTimeout=" + strconv.Itoa(max(int(j.spec.Start/time.Second), 1)), "-o", "EscapeChar=none",
-		"-o", "ServerAliveInterval=" + strconv.Itoa(max(int(j.spec.Silence/time.Second), 1)), "-o", "ServerAliveCountMax=2"}
+		"-o", "ServerAliveInterval=" + strconv.Itoa(max(int(j.spec.Silence/time.Second), 1)), "-o", "ServerAliveCountMax=2",
+	}
 	if j.spec.SSH.Port > 0 {
 		argv = append(argv, "-p", strconv.Itoa(j.spec.SSH.Port))
 	}

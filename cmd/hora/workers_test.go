@@ -106,8 +106,10 @@ func TestWorkersStartedByHand(t *testing.T) {
 			return []string{"RANK=" + strconv.Itoa(r), "WORLD_SIZE=2", "LOCAL_RANK=" + strconv.Itoa(r), "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "TORCHELASTIC_RUN_ID=" + t.Name()}
 		},
 		"horovod": func(r int) []string {
-			return []string{"HOROVOD_RANK=" + strconv.Itoa(r), "HOROVOD_SIZE=2", "HOROVOD_LOCAL_RANK=" + strconv.Itoa(r), "HOROVOD_LOCAL_SIZE=2", "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=1",
-				"HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT=" + strconv.Itoa(port)}
+			return []string{
+				"HOROVOD_RANK=" + strconv.Itoa(r), "HOROVOD_SIZE=2", "HOROVOD_LOCAL_RANK=" + strconv.Itoa(r), "HOROVOD_LOCAL_SIZE=2", "HOROVOD_CROSS_RANK=0", "HOROVOD_CROSS_SIZE=1",
+				"HOROVOD_GLOO_RENDEZVOUS_ADDR=127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT=" + strconv.Itoa(port),
+			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

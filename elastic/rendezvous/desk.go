@@ -158,7 +158,7 @@ func (d *desk) do(acts []elastic.Action) {
 				d.s.cfg.OnLost(a.Epoch, a.Rank, a.Host, a.Reason)
 			}
 		case elastic.Left:
-			d.tell(Notice{Kind: NoticeLeft, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host})
+			d.tellNear(Notice{Kind: NoticeLeft, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host})
 		case elastic.Changed:
 			d.tell(Notice{Kind: NoticeChanged, Epoch: a.Epoch, Rank: -1, Host: a.Host, Reason: "a newcomer waits"})
 		}
@@ -170,6 +170,18 @@ func (d *desk) tell(n Notice) {
 	m := n.message()
 	for _, c := range d.byRank {
 		if c != nil && !c.gone && !c.left && (c.rank != n.Rank || n.Rank < 0) {
+			d.send(c, m)
+		}
+	}
+}
+
+// tellNear sends a notice to those who were told of the rank it concerns: everybody leaves in the end, and telling all
+// of each would cost the square of the world's size.
+func (d *desk) tellNear(n Notice) {
+	m := n.message()
+	members := d.machine.Members()
+	for _, r := range d.wanted(&members[n.Rank], len(members)) {
+		if c := d.byRank[r]; r != n.Rank && c != nil && !c.gone && !c.left {
 			d.send(c, m)
 		}
 	}

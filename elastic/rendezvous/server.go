@@ -82,11 +82,13 @@ type received struct {
 	c   *conn
 	req request
 }
-type connected struct{ c *conn }
-type gone struct {
-	c      *conn
-	reason string
-}
+type (
+	connected struct{ c *conn }
+	gone      struct {
+		c      *conn
+		reason string
+	}
+)
 
 // late follows a gone after reportGrace.
 type late struct {
