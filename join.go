@@ -26,6 +26,8 @@ const (
 	attempt = 250 * time.Millisecond
 	// lookAgain is the pause between two tries.
 	lookAgain = 5 * time.Millisecond
+	// outlive is how long the coordinator of an earlier life may answer at a port.
+	outlive = 2 * time.Second
 )
 
 // NewSecret makes the secret of a new job.
@@ -137,7 +139,52 @@ func (w *World) meet(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.meetAt(ctx, c.Addr, c.Secret)
+	if !c.Serve || c.Rank == 0 {
+		return w.meetAt(ctx, c.Addr, c.Secret)
+	}
+	// What answers at a port that rank 0 serves itself may be an earlier life of the job
+	// that is about to end.
+	return w.persist(ctx, func() error { return w.meetAt(ctx, c.Addr, c.Secret) })
+}
+
+// persist tries again until it works, ctx ends or the coordinator has a final reason.
+func (w *World) persist(ctx context.Context, try func() error) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	var last error
+	began := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.Join(last, context.Cause(ctx))
+		case <-pause.C:
+		}
+		err := try()
+		var refused *secret.RefusedError
+		var version *secret.VersionError
+		var no *rendezvous.JoinError
+		switch {
+		case err == nil, errors.As(err, &refused), errors.As(err, &version), ctx.Err() != nil:
+			return err
+		case errors.As(err, &no) && no.Final && time.Since(began) > outlive:
+			return err
+		}
+		w.forget()
+		last = err
+		pause.Reset(lookAgain)
+	}
+}
+
+// forget gives a coordinator up, and what it said.
+func (w *World) forget() {
+	if w.client == nil {
+		return
+	}
+	w.client.Close() // joins the goroutine that calls notice
+	w.client = nil
+	w.mu.Lock()
+	w.ended = nil
+	w.mu.Unlock()
 }
 
 // serve runs the coordinator in this process.

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"hora/elastic/rendezvous"
 	"hora/internal/secret"
@@ -36,22 +35,11 @@ func (w *World) meetByFiles(ctx context.Context) error {
 	if c.Rank == 0 {
 		return w.meetAsFirst(ctx, key)
 	}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	last := fmt.Errorf("rank 0 has not written %s.addr", key)
-	for {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", last, context.Cause(ctx))
-		case <-pause.C:
-		}
-		if err := w.tryFiles(ctx, key); err == nil {
-			return nil
-		} else if !errors.Is(err, os.ErrNotExist) {
-			last = err
-		}
-		pause.Reset(lookAgain)
+	err := w.persist(ctx, func() error { return w.tryFiles(ctx, key) })
+	if err != nil {
+		err = fmt.Errorf("meet rank 0 by the files %s.*: %w", key, err)
 	}
+	return err
 }
 
 // meetAsFirst serves the rendezvous and writes where.

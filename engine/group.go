@@ -27,6 +27,9 @@ type Group struct {
 	comm  *collective.Comm
 	cfg   Config
 	clock event.Epoch
+	// near: all ranks share one board, so who waits for others to come to an operation
+	// can stop waiting and leave it to the worker. On message links he cannot.
+	near bool
 
 	turn   atomic.Uint32         // 1 while somebody has it
 	queued atomic.Int64          // operations in the queue, the one being run included
@@ -88,6 +91,8 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 	}
 	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{})}
 	g.work.L, g.done.L = &g.mu, &g.mu
+	b := m.Board()
+	g.near = m.Size() == 1 || b != nil && b.Seats() == m.Size()
 	if cfg.Named {
 		g.names = newNames(g)
 	}

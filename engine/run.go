@@ -15,11 +15,13 @@ import (
 // Run does r and returns when it is done. When nothing is queued before it, it runs on
 // the caller's thread. If budget is not negative and the other ranks have not come
 // after that long, the operation goes on without the caller, who gets a ticket and
-// done = false; the budget also bounds the time spent behind queued operations.
+// done = false; the budget also bounds the time spent behind queued operations. Over
+// message links an operation with a budget runs on the worker from the start.
 //
 // done is also true when err says that r was refused or failed.
 func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err error) {
-	if g.names == nil && !r.pair() && r.Alloc == nil {
+	mayDrive := !r.pair() && (budget < 0 || g.near)
+	if g.names == nil && mayDrive && r.Alloc == nil {
 		if g.queued.Load() == 0 && g.turn.CompareAndSwap(0, 1) {
 			if g.queued.Load() == 0 {
 				return g.inline(r, budget)
@@ -28,7 +30,7 @@ func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err 
 		}
 	}
 	var one [1]Ticket
-	helps := g.names != nil && !r.pair()
+	helps := g.names != nil && mayDrive
 	if err := g.submit(unsafe.Slice(r, 1), one[:], !helps); err != nil {
 		return 0, true, err
 	}
