@@ -335,6 +335,8 @@ func (m *Machine) tryOpen() []Action {
 		m.byAge(cs)
 		cs = cs[:min(len(cs), m.cfg.Max)] // the youngest wait for a place
 	} else {
+		m.byAge(cs)
+		cs = cs[:min(len(cs), m.need())]
 		m.byRank(cs)
 	}
 	m.members = places(cs)
@@ -350,7 +352,7 @@ func (m *Machine) tryOpen() []Action {
 	return []Action{Open{Epoch: m.epoch, Members: m.members}}
 }
 
-// byAge orders survivors by their former rank, then newcomers by age.
+// byAge orders survivors by their former rank, then newcomers by age, replacements before others.
 func (m *Machine) byAge(cs []*candidate) {
 	sort.Slice(cs, func(i, j int) bool {
 		a, b := cs[i], cs[j]
@@ -359,6 +361,9 @@ func (m *Machine) byAge(cs []*candidate) {
 		}
 		if a.place != b.place {
 			return a.place < b.place
+		}
+		if (a.rank >= 0) != (b.rank >= 0) && m.cfg.OnLoss != Continue {
+			return a.rank >= 0 // a replacement was asked for
 		}
 		return a.worker < b.worker
 	})
