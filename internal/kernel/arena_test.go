@@ -43,6 +43,9 @@ func (a *arena) repaint() {
 // take is n bytes flush with the end, flush with the start, or at any offset.
 func (a *arena) take(r *rand.Rand, n int) []byte {
 	free := len(a.data) - n
+	if n == 0 {
+		return a.data[free/2 : free/2 : free/2]
+	}
 	off := 0
 	switch r.IntN(3) {
 	case 0:
@@ -53,10 +56,12 @@ func (a *arena) take(r *rand.Rand, n int) []byte {
 	return a.data[off : off+n : off+n]
 }
 
-// intact reports that everything but p is still painted, and paints p.
+// intact reports that the 256 bytes on either side of p are still painted, and paints p.
 func (a *arena) intact(p []byte) bool {
 	for i := range p {
 		p[i] = paint
 	}
-	return bytes.Count(a.data, []byte{paint}) == len(a.data)
+	at := int(uintptr(ptr(p)) - uintptr(ptr(a.data)))
+	around := a.data[max(at-256, 0):min(at+len(p)+256, len(a.data))]
+	return bytes.Count(around, []byte{paint}) == len(around)
 }

@@ -166,7 +166,7 @@ func plainSumFloat16(a, b []uint16) {
 func BenchmarkAgainstC(b *testing.B) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		b.Skip("skip: gcc is not installed")
+		b.Skip("needs gcc")
 	}
 	loops := filepath.Join(b.TempDir(), "loops")
 	if out, err := exec.Command(gcc, "-O3", "-march=native", "-o", loops, "testdata/loops.c").CombinedOutput(); err != nil {

@@ -40,7 +40,25 @@ var (
 	odd16 = []uint16{0, 0x8000, 1, 0x8001, 0x3ff, 0x400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7c01, 0xfd23, 0x7e00, 0xfe45, 0xffff, 0x7f80, 0xff80, 0x7f81, 0xffa3, 0x7fc0, 0xffc7, 0x7f7f, 0x0080, 0x007f, 0x3f80, 0x3c00}
 )
 
-// fill writes n random elements: plain bits, small numbers and odd values mixed.
+// operands are random elements to copy from: making them anew for every length would take most of the test's time.
+type operands map[tensor.DType][]byte
+
+// fill copies random elements to p.
+func (o operands) fill(r *rand.Rand, p []byte, t tensor.DType) {
+	const room = 8192
+	if o[t] == nil || r.IntN(200) == 0 {
+		o[t] = make([]byte, room+len(p))
+		fill(r, o[t], t)
+	}
+	if size := t.Size(); len(p) <= len(o[t])/2 {
+		from := r.IntN((len(o[t])-len(p))/size) * size
+		copy(p, o[t][from:])
+		return
+	}
+	fill(r, p, t)
+}
+
+// fill writes random elements: plain bits, small numbers and odd values mixed.
 func fill(r *rand.Rand, p []byte, t tensor.DType) {
 	for i := range p {
 		p[i] = byte(r.Uint32())

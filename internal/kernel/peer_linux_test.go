@@ -19,7 +19,7 @@ import (
 //	go test -run '^$' -bench Peers ./internal/kernel
 func BenchmarkPeers(b *testing.B) {
 	if runtime.NumCPU() < 2 {
-		b.Skip("skip: one core only")
+		b.Skip("needs two cores")
 	}
 	for _, n := range []int{16 << 10, 64 << 10, 256 << 10, 1 << 20} {
 		for _, write := range []struct {
