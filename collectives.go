@@ -29,9 +29,14 @@ func run(ctx context.Context, g *Group, r *Request) error {
 
 // Allreduce replaces x on every rank by the reduction of all ranks' x.
 func Allreduce[T Element](ctx context.Context, g *Group, x []T, op Op) error {
-	v := tensor.Of(x)
-	r := Request{Call: Call{Kind: KindAllreduce, Op: op, Type: v.Type, Send: v, Recv: v}, Name: g.auto()}
+	r := AllreduceRequest(g.auto(), x, op)
 	return run(ctx, g, &r)
+}
+
+// AllreduceRequest is an Allreduce for Group.Submit or Group.Run, in place.
+func AllreduceRequest[T Element](name string, x []T, op Op) Request {
+	v := tensor.Of(x)
+	return Request{Call: Call{Kind: KindAllreduce, Op: op, Type: v.Type, Send: v, Recv: v}, Name: name}
 }
 
 // Reduce replaces x on root by the reduction of all ranks' x.

@@ -26,9 +26,7 @@ func init() { // fills the table of roles, which nothing changes later
 	roles["late"] = lateRole
 	roles["names"] = namesRole
 	roles["groups"] = groupsRole
-	roles["first"] = func(ctx context.Context, w *hora.World) error {
-		return hora.Allreduce(ctx, w.Group(), []float32{1}, hora.Sum)
-	}
+	roles["example"] = exampleWorker
 }
 
 func sumRole(ctx context.Context, w *hora.World) error {

@@ -1,0 +1,132 @@
+package hora_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hora"
+)
+
+// Two ranks in one process, as a test of a program of yours would have them.
+func Example() {
+	ctx := context.Background()
+	secret := hora.NewSecret()
+	addr := freeAddress()
+
+	sums := make([]float32, 2)
+	var wg sync.WaitGroup
+	for rank := range 2 {
+		wg.Go(func() {
+			w, err := hora.Join(ctx, hora.Config{Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: secret})
+			if err != nil {
+				log.Fatal(err)
+			}
+			defer w.Leave(ctx)
+			gradient := []float32{float32(rank + 1)}
+			if err := hora.Allreduce(ctx, w.Group(), gradient, hora.Sum); err != nil {
+				log.Fatal(err)
+			}
+			sums[rank] = gradient[0]
+		})
+	}
+	wg.Wait()
+	fmt.Println(sums)
+	// Output: [3 3]
+}
+
+// Two processes: this program starts itself twice, with what `hora run` would set. Each
+// copy then finds its place with FromEnv; see exampleWorker.
+func ExampleJoin() {
+	dir, err := os.MkdirTemp("", "hora-example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := dir + "/job/secret"
+	if err := hora.NewSecret().WriteFile(file); err != nil {
+		log.Fatal(err)
+	}
+	addr := freeAddress()
+	program, err := os.Executable()
+	if err != nil {
+		log.Fatal(err)
+	}
+	var outputs [2]strings.Builder
+	var ranks [2]*exec.Cmd
+	for r := range ranks {
+		ranks[r] = exec.Command(program)
+		ranks[r].Env = append(os.Environ(), roleVariable+"=example", "HORA_RANK="+strconv.Itoa(r), "HORA_SIZE=2",
+			"HORA_ADDR="+addr, "HORA_SERVE=1", "HORA_SECRET_FILE="+file)
+		ranks[r].Stdout, ranks[r].Stderr = &outputs[r], os.Stderr
+		if err := ranks[r].Start(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for r := range ranks {
+		if err := ranks[r].Wait(); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(outputs[r].String())
+	}
+	// Output:
+	// rank 0 of 2: mean [1.5 10]
+	// rank 1 of 2: mean [1.5 10]
+}
+
+// exampleWorker is what each process of ExampleJoin does between FromEnv, Join and Leave.
+func exampleWorker(ctx context.Context, w *hora.World) error {
+	x := []float64{float64(w.Rank() + 1), 10}
+	if err := hora.Allreduce(ctx, w.Group(), x, hora.Average); err != nil {
+		return err
+	}
+	fmt.Printf("rank %d of %d: mean %v\n", w.Rank(), w.Size(), x)
+	return nil
+}
+
+// Operations that are matched by name may be submitted in any order, and waited for
+// later.
+func ExampleNamed() {
+	ctx := context.Background()
+	w, err := hora.Join(ctx, hora.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Leave(ctx)
+	g, err := w.NewGroup(ctx, nil, hora.Named())
+	if err != nil {
+		log.Fatal(err)
+	}
+	bias, weight := []float32{1}, []float32{2, 3}
+	tickets := make([]hora.Ticket, 2)
+	err = g.Submit([]hora.Request{
+		hora.AllreduceRequest("bias", bias, hora.Sum),
+		hora.AllreduceRequest("weight", weight, hora.Sum),
+	}, tickets)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range tickets {
+		if _, err := g.Wait(t, -1); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(bias, weight)
+	// Output: [1] [2 3]
+}
+
+// freeAddress is a port that nobody uses at the moment; a launcher picks it in earnest.
+func freeAddress() string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
