@@ -157,7 +157,7 @@ func (c *Comm) alltoallParts(call *Call) error {
 		k := int(c.op.phase)
 		for s := range c.seats {
 			if n := min(q, count[s]-at); n > 0 && s != c.seat {
-				copyAt(c.inPart(c.seat, k), s*q*size, call.Send.Ptr, (begin[s]+at)*size, n*size)
+				stowAt(c.inPart(c.seat, k), s*q*size, call.Send.Ptr, (begin[s]+at)*size, n*size)
 			}
 		}
 		if err := c.together(); err != nil {

@@ -108,7 +108,7 @@ func (c *Comm) announce(call *Call) {
 			c.locate(h, call, src)
 		}
 		if o.plan.slot && h.send == 0 {
-			load(pointer(c.board.Slot(c.seat, o.parity)), src.Ptr, src.Count, call.Type, factor)
+			stow(pointer(c.board.Slot(c.seat, o.parity)), src.Ptr, src.Count, call.Type, factor)
 			h.filled = true
 		}
 		h.put(o.inline[:])
@@ -212,6 +212,17 @@ func (c *Comm) contributionOf(call *Call, seat int) int {
 		return call.Recv.Count * size * c.seats
 	}
 	return call.Send.Count * size
+}
+
+// claimMost is how much of a slot is claimed ahead: 4 KiB are 64 lines, about what a
+// core can have on the way while the next operation is being prepared.
+const claimMost = 4 << 10
+
+// claimSlot asks for the lines of the slot that the next operation will fill. Its
+// readers were done with it when they arrived at this one; bringing it back takes a
+// small operation longer than copying into it.
+func (c *Comm) claimSlot(bytes int) {
+	claimLines(pointer(c.board.Slot(c.seat, c.op.parity^1)), (min(bytes, claimMost)+63)/64)
 }
 
 // release ends an operation that read other ranks' memory where it lies: nobody goes

@@ -95,7 +95,7 @@ func (c *Comm) collectParts(call *Call, begin, count []int, to int) error {
 					return err
 				}
 			}
-			copyAt(c.inPart(c.seat, int(k)), 0, call.Send.Ptr, at*size, min(q, call.Send.Count-at)*size)
+			stowAt(c.inPart(c.seat, int(k)), 0, call.Send.Ptr, at*size, min(q, call.Send.Count-at)*size)
 			c.step()
 		}
 		return nil

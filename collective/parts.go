@@ -47,7 +47,7 @@ func (c *Comm) reduceBlocks(dst, src unsafe.Pointer, begin, count []int, call *C
 		mine := c.inPart(c.seat, k)
 		for s := range c.seats {
 			if n := min(q, count[s]-at); n > 0 && (s != c.seat || scaled) {
-				load(unsafe.Add(mine, s*q*size), unsafe.Add(src, (begin[s]+at)*size), n, t, call.Pre)
+				stow(unsafe.Add(mine, s*q*size), unsafe.Add(src, (begin[s]+at)*size), n, t, call.Pre)
 			}
 		}
 		if err := c.together(); err != nil {
@@ -80,7 +80,7 @@ func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, on
 	for at := 0; at < most(count); at += q {
 		k := int(c.op.phase)
 		if n := min(q, count[c.seat]-at); n > 0 && only != c.seat {
-			copyAt(c.inPart(c.seat, k), 0, src, at*size, n*size)
+			stowAt(c.inPart(c.seat, k), 0, src, at*size, n*size)
 		}
 		if err := c.together(); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (c *Comm) spread(p unsafe.Pointer, n, from int) error {
 		k := int(c.op.phase)
 		now := min(c.part, n-at)
 		if from == c.seat {
-			copyAt(c.inPart(from, k), 0, p, at, now)
+			stowAt(c.inPart(from, k), 0, p, at, now)
 		}
 		if err := c.together(); err != nil {
 			return err
@@ -142,7 +142,7 @@ func (c *Comm) reduceAndShare(dst, src unsafe.Pointer, n int, call *Call, only i
 					continue
 				}
 				b, e := block(len, c.seats, s), block(len, c.seats, s+1)
-				load(unsafe.Add(mine, s*q*size), shift(src, (lo+b)*size, e-b), e-b, t, call.Pre)
+				stow(unsafe.Add(mine, s*q*size), shift(src, (lo+b)*size, e-b), e-b, t, call.Pre)
 			}
 		}
 		if err := c.together(); err != nil {
@@ -180,7 +180,7 @@ func (c *Comm) reduceShare(dst, src unsafe.Pointer, at, n, k, q int, call *Call,
 	kernel.ReduceAll(out, c.srcs[:c.seats], n, t, call.Op)
 	finish(out, n, call, c.mesh.Size(), t)
 	if only < 0 {
-		copyAt(c.outPart(c.seat, k), 0, out, 0, n*size)
+		stowAt(c.outPart(c.seat, k), 0, out, 0, n*size)
 	}
 	c.board.Count(0, (c.seats-1)*n*size)
 }

@@ -95,7 +95,7 @@ func (c *Comm) dealParts(call *Call, begin, count []int, from int) error {
 					return err
 				}
 			}
-			copyAt(c.inPart(from, int(k)), s*q*size, call.Send.Ptr, (begin[s]+at)*size, n*size)
+			stowAt(c.inPart(from, int(k)), s*q*size, call.Send.Ptr, (begin[s]+at)*size, n*size)
 		}
 		c.step()
 	}
