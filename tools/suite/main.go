@@ -45,6 +45,7 @@ var steps = []step{
 	{"platforms", 2 * time.Minute, (*suite).platforms},
 	{"go", 6 * time.Minute, (*suite).goTests},
 	{"race", 4 * time.Minute, (*suite).raceTests},
+	{"bench", 2 * time.Minute, (*suite).speed},
 	{"wheel", 2 * time.Minute, (*suite).wheel},
 	{"python", 12 * time.Minute, (*suite).pythonTests},
 }
