@@ -55,9 +55,21 @@ func (b *Board) seen(seat int) (Stamp, bool) {
 	return s, ok
 }
 
+// passed reports whether a seat has arrived in a later operation: it had all that it
+// needed of this one and has nothing to explain.
+func (b *Board) passed(seat int) bool {
+	for i := range b.control[seat].arrive {
+		word := atomic.LoadUint64(&b.control[seat].arrive[i].word)
+		if int64(word&^1-b.want) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Explain exchanges descriptions of the present operation, which failed to match,
-// in seat order; nil stands for a seat that was lost, left or did not come to this
-// operation within the peer timeout. See Mesh.Explain. An operation that only two
+// in seat order; nil stands for a seat that was lost, left, is past this operation or
+// did not come to it within the peer timeout. See Mesh.Explain. An operation that only two
 // ranks know of is not explained: the result has nothing but mine.
 func (b *Board) Explain(mine []byte) ([][]byte, error) {
 	mine = bytes.Clone(mine[:min(len(mine), MaxDescription)])

@@ -134,28 +134,18 @@ func (l *Link) mapBuffer(a placement, fds []int, own unsafe.Pointer) (*mapping, 
 			p.base, p.n = own, at.bytes
 			continue
 		}
-		fd := fds[at.fd]
+		if err := p.mapPlace(fds[at.fd], at); err != nil {
+			m.unmap(true, true)
+			return nil, err
+		}
 		if seat == l.seat { // its owner touches it first, so it lies near its owner
-			if err := fallocateAt(fd, at); err != nil {
+			if err := populate(p.mem); err != nil {
 				m.unmap(true, true)
 				return nil, fmt.Errorf("make %d bytes of shared memory: %w", at.bytes, err)
 			}
 		}
-		if err := p.mapPlace(fd, at); err != nil {
-			m.unmap(true, true)
-			return nil, err
-		}
 	}
 	return m, nil
-}
-
-func fallocateAt(fd int, at place) error {
-	for {
-		err := unix.Fallocate(fd, 0, int64(at.offset), int64(at.bytes))
-		if err != unix.EINTR {
-			return err
-		}
-	}
 }
 
 func (p *part) mapPlace(fd int, at place) error {

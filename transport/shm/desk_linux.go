@@ -178,6 +178,11 @@ func (l *Link) ask(ctx context.Context, w want, own unsafe.Pointer, fd int) (*Bu
 		}
 		return nil, err
 	}
+	for seat := range region.parts { // everybody's pages are there by now
+		if mem := region.parts[seat].mem; mem != nil && seat != l.seat {
+			populate(mem)
+		}
+	}
 	l.regions.add(region)
 	once := make(chan struct{}, 1)
 	once <- struct{}{}

@@ -383,3 +383,27 @@ func TestAdopt(t *testing.T) {
 		return barrier(l, 3)
 	})
 }
+
+// TestExplainWithoutWhoIsDone has two ranks clash in messages that the third has no
+// part in: they do not wait for its description.
+func TestExplainWithoutWhoIsDone(t *testing.T) {
+	links := openAll(t, 3, nil)
+	start := time.Now()
+	each(t, 3, func(i int) error {
+		l := links[i]
+		if i < 2 {
+			l.Begin(transport.Stamp{Seq: 1, Print: uint64(i)}, time.Time{})
+			if err := l.Exchange(1-i, []byte("x"), 1-i, make([]byte, 1)); !errors.As(err, new(*transport.MismatchError)) {
+				return fmt.Errorf("got %v", err)
+			}
+			texts, err := l.Explain([]byte{'a' + byte(i)})
+			if err != nil || string(texts[1-i]) != string([]byte{'b' - byte(i)}) || texts[2] != nil {
+				return fmt.Errorf("explain: %q %v", texts, err)
+			}
+		}
+		return barrier(l, 2)
+	})
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

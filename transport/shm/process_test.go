@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -36,7 +37,8 @@ type role struct {
 	Timeout  time.Duration
 	CPU      int // -1: unbound
 	Crowded  bool
-	FileSize uint64 // RLIMIT_FSIZE, 0: none
+	FileSize uint64        // RLIMIT_FSIZE, 0: none
+	Patience time.Duration // of Open; 0: 20 s
 }
 
 func TestMain(m *testing.M) {
@@ -81,7 +83,11 @@ func runRank(env string) int {
 		cfg.Listener = ln
 		fmt.Println("at", ln.Addr())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	patience := 20 * time.Second
+	if r.Patience > 0 {
+		patience = r.Patience
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	l, err := Open(ctx, cfg)
 	if err != nil {
@@ -335,7 +341,6 @@ func TestStopped(t *testing.T) {
 	for _, p := range ranks {
 		p.tell("barriers 1 1000000000")
 	}
-	time.AfterFunc(0, func() {}) // keep the runtime's timers warm
 	for _, p := range ranks {
 		select {
 		case line := <-p.lines:
@@ -400,6 +405,42 @@ func TestOversubscribed(t *testing.T) {
 				p.want(20*time.Second, "ok")
 			}
 		})
+	}
+}
+
+// TestKilledAnytime kills a rank at a random moment, from before it connects to the
+// middle of operations: the others end with an error, wherever they are.
+func TestKilledAnytime(t *testing.T) {
+	times := 8
+	if testing.Short() {
+		times = 2
+	}
+	for range times {
+		delay := time.Duration(rand.IntN(40)) * time.Millisecond
+		victim := rand.IntN(3)
+		s := secret.New()
+		base := role{CPU: -1, Secret: hex.EncodeToString(s[:]), Ranks: []int{0, 1, 2}, Patience: 3 * time.Second}
+		ranks := []*rank{startRank(t, base)}
+		base.Leader = strings.TrimPrefix(ranks[0].want(20*time.Second, "at "), "at ")
+		for base.Rank = 1; base.Rank < 3; base.Rank++ {
+			ranks = append(ranks, startRank(t, base))
+		}
+		for _, p := range ranks {
+			p.tell("barriers 1 1000000000")
+		}
+		time.AfterFunc(delay, func() { ranks[victim].cmd.Process.Kill() })
+		for i, p := range ranks {
+			if i == victim {
+				continue
+			}
+			line := p.hear(20 * time.Second)
+			if strings.HasPrefix(line, "open") {
+				line = p.hear(20 * time.Second)
+			}
+			if !strings.HasPrefix(line, "error") {
+				t.Errorf("rank %d killed after %v: rank %d said %q", victim, delay, i, line)
+			}
+		}
 	}
 }
 
