@@ -317,9 +317,9 @@ func (p *proxy) swallow() {
 
 func TestNothingIsLeftBehind(t *testing.T) {
 	count := func() (fds, goroutines int) {
-		list, err := os.ReadDir("/proc/self/fd")
+		list, err := os.ReadDir("/dev/fd")
 		if err != nil {
-			t.Skip("no /proc to count descriptors in")
+			t.Fatal(err)
 		}
 		return len(list), runtime.NumGoroutine()
 	}
