@@ -45,7 +45,8 @@ type Comm struct {
 	// leastShard is the least number of bytes worth a shard of their own. It decides
 	// the order of additions, so tuning never changes it.
 	leastShard int
-	seats      int // ranks on my board, 0 without one
+	first      uint64 // number of the first operation after New
+	seats      int    // ranks on my board, 0 without one
 	seat       int
 
 	all   peers // every rank
@@ -83,7 +84,7 @@ func New(m transport.Mesh, cfg Config) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Comm{mesh: m, board: m.Board(), segment: cfg.Segment}
+	c := &Comm{mesh: m, board: m.Board(), segment: cfg.Segment, first: 1}
 	c.topo = readTopology(m)
 	n := m.Size()
 	c.menuAll, c.menuCross = t.menu(n), t.menu(len(c.topo.hosts))
@@ -193,6 +194,10 @@ func (c *Comm) run(call *Call) error {
 		return c.barrier(call)
 	}
 }
+
+// First is the number that the first operation after New must have: 1, or more where
+// tuning has used some.
+func (c *Comm) First() uint64 { return c.first }
 
 // Rank is this rank's number in the group.
 func (c *Comm) Rank() int { return c.mesh.Rank() }

@@ -162,6 +162,46 @@ func TestScales(t *testing.T) {
 	}
 }
 
+// TestTune leaves all ranks with one choice, and operations after it work.
+func TestTune(t *testing.T) {
+	for _, hosts := range [][]int{{0}, {0, 1, 2}, {0, 0, 0}, {0, 0, 1}} {
+		type choice struct {
+			segment int
+			first   uint64
+		}
+		chosen := make([]choice, len(hosts))
+		synctest.Test(t, func(t *testing.T) {
+			cluster, err := mem.New(len(hosts), mem.Config{Hosts: hosts})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cluster.Close()
+			var all sync.WaitGroup
+			for r := range hosts {
+				all.Go(func() {
+					c, err := New(cluster.Mesh(r), Config{Tune: true})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					chosen[r] = choice{c.segment, c.First()}
+					x := []float32{1}
+					call := &Call{Kind: Allreduce, Type: tensor.Float32, Send: tensor.Of(x), Recv: tensor.Of(x)}
+					if err := c.Run(transport.Stamp{Seq: c.First()}, call, time.Time{}); err != nil || x[0] != float32(len(hosts)) {
+						t.Errorf("sum is %v, %v", x[0], err)
+					}
+				})
+			}
+			all.Wait()
+		})
+		for r, c := range chosen {
+			if c != chosen[0] {
+				t.Errorf("rank %d chose %+v, rank 0 %+v", r, c, chosen[0])
+			}
+		}
+	}
+}
+
 // adasumOf is the combination of two gradients, plainly.
 func adasumOf(a, b []float64) []float64 {
 	var dot, aa, bb float64
