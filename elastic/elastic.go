@@ -144,6 +144,9 @@ func (m *Machine) join(e Join) []Action {
 		return []Action{Refuse{Worker: e.Worker, Reason: m.over, Final: true}}
 	}
 	c := m.known[e.Worker]
+	if m.cfg.OnLoss == Continue && m.epoch > 0 {
+		e.Rank = -1 // ranks have moved since the newcomer was started
+	}
 	if c == nil {
 		if r := m.refusal(e); r != nil {
 			return []Action{r}

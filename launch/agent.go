@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,8 +50,10 @@ type agent struct {
 	again    bool // something was forked since the reaper began
 	childish bool // some child is left
 	plan     *plan
-	secret   string // hex
-	dir      string // of the secret's file
+	secret   string  // hex
+	dir      string  // of the secret's file
+	at       string  // where workers start
+	shares   []Share // by the plan's workers
 	stopping bool
 	orphaned bool             // the launcher is gone
 	deadline <-chan time.Time // when KILL follows TERM
@@ -230,7 +233,7 @@ func (a *agent) own() {
 
 // finished says whether nothing is left; it ends what workers have left behind.
 func (a *agent) finished() bool {
-	if a.live > 0 || a.plan == nil && !a.orphaned && !a.stopping {
+	if a.live > 0 || (a.plan == nil || a.plan.Hold) && !a.orphaned && !a.stopping {
 		return false
 	}
 	if a.childish && !a.swept {
@@ -285,6 +288,11 @@ func (a *agent) obey(c command) {
 		}
 		a.input.SetWriteDeadline(time.Now().Add(time.Second)) // who does not read its input shall not stop the agent
 		a.input.Write(c.body)
+	case cmdStart:
+		var w worker
+		if err := json.Unmarshal(c.body, &w); err == nil && a.plan != nil && !a.stopping {
+			a.startWorker(w)
+		}
 	case cmdProbe:
 		var addrs []string
 		if json.Unmarshal(c.body, &addrs) == nil {
@@ -328,25 +336,38 @@ func (a *agent) start() {
 	if crowded && p.Bind == BindCore && p.First == 0 {
 		a.warn("%s has fewer hardware threads than its %d ranks: they share all of them and run slower", p.Host, p.Total)
 	}
-	shares = shares[p.First:]
+	a.shares, a.at = shares[p.First:], dir
 	a.oom = openOOM(a.cfg.Cgroup)
-	for i, w := range p.Workers {
-		env := merge(p.Environ, w.Env)
-		if a.dir != "" {
-			env = merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
-		}
-		env = unset(env, "OMP_NUM_THREADS", strconv.Itoa(shares[i].Cores))
-		env = unset(env, "PYTHONUNBUFFERED", "1")
-		env = merge(env, []string{"PWD=" + dir})
-		path, err := look(p.Command[0], dir, env)
-		if err == nil {
-			err = a.fork(w.Rank, path, p.Command, dir, env, shares[i].CPUs)
-		}
-		if err != nil {
-			a.refuse(w.Rank, p, err)
+	for _, w := range p.Workers {
+		if !a.startWorker(w) {
 			return
 		}
 	}
+}
+
+// startWorker forks one worker of the plan, on the cores of its rank.
+func (a *agent) startWorker(w worker) bool {
+	p := a.plan
+	i := slices.IndexFunc(p.Workers, func(o worker) bool { return o.Rank == w.Rank })
+	if i < 0 {
+		a.fail(w.Rank, ExitBug, fmt.Sprintf("start rank %d on %s: it is not among the ranks of that host", w.Rank, p.Host))
+		return false
+	}
+	env := merge(p.Environ, w.Env)
+	if a.dir != "" {
+		env = merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
+	}
+	env = unset(env, "OMP_NUM_THREADS", strconv.Itoa(a.shares[i].Cores))
+	env = unset(env, "PYTHONUNBUFFERED", "1")
+	env = merge(env, []string{"PWD=" + a.at})
+	path, err := look(p.Command[0], a.at, env)
+	if err == nil {
+		err = a.fork(w.Rank, path, p.Command, a.at, env, a.shares[i].CPUs)
+	}
+	if err != nil {
+		a.refuse(w.Rank, p, err)
+	}
+	return err == nil
 }
 
 // refuse reports a worker that could not be started.

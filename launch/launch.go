@@ -63,7 +63,8 @@ type Spec struct {
 	Silence time.Duration // a silent worker or host counts as lost; 0 means 10 s
 
 	OnLoss     elastic.Policy
-	Min, Max   int
+	Min, Max   int      // see elastic.Config
+	Restarts   int      // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
 	LogDir     string   // rank.N/stdout and stderr are written under it
 	Interfaces []string // only addresses of these network interfaces are used
 	Self       []string // argv of an agent on this host

@@ -25,6 +25,7 @@ const (
 	cmdInput  // bytes for rank 0's standard input; none at all ends it
 	cmdProbe  // JSON list of addresses: which can be reached
 	cmdSecret // the job's secret, before the plan
+	cmdStart  // JSON worker: start this one of the plan's ranks again
 )
 
 // Messages of an agent.
@@ -57,6 +58,7 @@ type plan struct {
 	Input   bool     `json:"input"`   // rank 0 is here and reads the launcher's standard input
 	Addr    string   `json:"addr"`    // of the coordinator, as this host reaches it
 	Silence int64    `json:"silence"` // milliseconds without a ping after which to look whether the launcher's host is there; 0 never looks
+	Hold    bool     `json:"hold"`    // stay when no worker is left: others may follow
 	First   int      `json:"first"`   // workers of other host names on this machine that come before
 	Total   int      `json:"total"`   // workers of all host names on this machine
 }

@@ -7,9 +7,11 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"hora/elastic"
 	"hora/elastic/rendezvous"
 	"hora/event"
 	"hora/internal/wire"
@@ -40,6 +42,10 @@ type job struct {
 	cancel  *Outcome
 	hard    <-chan time.Time // when to give up waiting for agents
 	forced  bool             // they have been killed
+	again   restarts
+	over    chan struct{} // closed when Run returns
+	rts     []route       // by host
+	epoch   atomic.Uint64 // the last that opened; written by the coordinator's goroutine
 }
 
 type said struct {
@@ -57,7 +63,8 @@ type outputFault struct{ err error }
 // sentence, and *Error carries the exit code.
 func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
-	j := &job{spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64)}
+	j := &job{spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{})}
+	defer close(j.over)
 	var err error
 	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
 		return Outcome{}, err
@@ -102,6 +109,7 @@ func (j *job) serve(ctx context.Context) error {
 	j.server = rendezvous.Serve(ctx, ln, rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
 		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
+		OnOpen: func(epoch uint64, _ []elastic.Place) { j.epoch.Store(epoch) },
 	})
 	return nil
 }
@@ -128,6 +136,7 @@ func (j *job) sendPlans(ctx context.Context) error {
 		}
 	}
 	first := 0
+	j.rts = routes
 	for h, l := range j.links {
 		p := plan{
 			Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Bind: j.spec.Bind,
@@ -137,18 +146,13 @@ func (j *job) sendPlans(ctx context.Context) error {
 			if s.Host != h {
 				continue
 			}
-			at := place{
-				seat: s, size: len(j.seats), host: l.name, job: j.spec.Job, epoch: 1, addr: routes[h].addr,
-				masterHost: routes[h].master, masterPort: routes[h].masterPort, elastic: j.spec.Elastic,
-				interfaces: j.spec.Interfaces, gpus: j.spec.GPUs,
-			}
-			p.Workers = append(p.Workers, worker{Rank: s.Rank, Env: merge(at.variables(), j.spec.Env)})
+			p.Workers = append(p.Workers, j.worker(s, 1))
 			p.Input = p.Input || s.Rank == 0 && !l.local && j.spec.Stdin != nil
 		}
 		if !l.local {
 			p.Addr, p.Silence = routes[h].addr, j.spec.Silence.Milliseconds()
 		}
-		p.Total = len(p.Workers)
+		p.Total, p.Hold = len(p.Workers), j.spec.elastic()
 		if l.local {
 			p.First, p.Total = first, total
 			first += len(p.Workers)
@@ -157,6 +161,17 @@ func (j *job) sendPlans(ctx context.Context) error {
 		l.sendJSON(cmdPlan, p)
 	}
 	return nil
+}
+
+// worker is the process of a seat, for the epoch that it is started for.
+func (j *job) worker(s Seat, epoch uint64) worker {
+	r := j.rts[s.Host]
+	at := place{
+		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
+		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(),
+		interfaces: j.spec.Interfaces, gpus: j.spec.GPUs,
+	}
+	return worker{Rank: s.Rank, Env: merge(at.variables(), j.spec.Env)}
 }
 
 // own waits for the workers' ends, and ends the rest after a failure.
@@ -213,6 +228,8 @@ func (j *job) handle(e any) {
 	case said:
 		e.l.heard = time.Now()
 		j.hear(e)
+	case restart:
+		j.restart(e)
 	case linkEnd:
 		e.l.ended = true
 		j.lostLink(e)
@@ -270,8 +287,11 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	}
 	j.server.Exited(rank, l.name, reason)
 	j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
-	if o.Kind != Finished {
+	switch {
+	case o.Kind != Finished && !j.survive(o):
 		j.fail(o)
+	case j.left == 0 && j.spec.elastic():
+		j.stop(0) // agents of elastic jobs wait for more
 	}
 }
 

@@ -101,14 +101,10 @@ func (p *program) root() *cobra.Command {
 		p.horovodrunCommand(),
 		p.demoCommand(),
 		p.demoWorker(),
+		p.doctorCommand(),
 		p.benchCommand(),
 		p.benchRank(),
 		p.versionCommand(),
-		p.demoCommand(),
-		p.demoWorker(),
-		p.benchCommand(),
-		p.benchRank(),
-		p.doctorCommand(),
 	)
 	return root
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hora/elastic"
 	"hora/event"
 	"hora/internal/secret"
 	"hora/launch"
@@ -76,6 +77,20 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 		}
 		return p.launch(c, o, c.Flags().Args())
 	}
+	c.ValidArgsFunction = func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		if !strings.HasPrefix(word, "-") {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		var out []string
+		for _, r := range table {
+			for s := range strings.FieldsSeq(r.spellings) {
+				if strings.HasPrefix(s, word) {
+					out = append(out, s+"\t"+r.help)
+				}
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		if c.Flags().Lookup("num-proc") == nil {
 			define(c.Flags(), table, o)
@@ -129,6 +144,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
 		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
 	}
+	o.elastic(s)
 	if s.Job == "" {
 		var b [4]byte
 		rand.Read(b[:])
@@ -192,12 +208,29 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
+	case *launch.Restarted, *launch.Shrunk:
+		fmt.Fprintf(r.p.err, "hora: %s\n", e)
 	case *launch.Warning:
 		fmt.Fprintf(r.p.err, "hora: warning: %s\n", e)
 	case *launch.Started, *launch.Exited, *launch.Note:
 		if r.verbose {
 			fmt.Fprintf(r.p.err, "hora: %s\n", e)
 		}
+	}
+}
+
+// elastic sets what becomes of the job when a worker is lost.
+func (o *options) elastic(s *launch.Spec) {
+	s.Restarts = o.restarts
+	resizes := o.given["min-num-proc"] || o.given["max-num-proc"]
+	switch {
+	case o.onLoss == "continue", o.onLoss == "" && resizes:
+		s.OnLoss = elastic.Continue
+	case o.onLoss == "replace", o.restarts > 0:
+		s.OnLoss = elastic.Replace
+	}
+	if s.OnLoss == elastic.Continue && s.Min == 0 {
+		s.Min = s.NP
 	}
 }
 
@@ -215,6 +248,10 @@ func (o *options) check(command []string) error {
 		return bad("there is no command to start: write it after the flags, as in hora run -np 2 python train.py")
 	case hostSources > 1:
 		return bad("-H, --hostfile and --discover each say where to run: give one of them")
+	case o.discover != "":
+		return bad("--discover is not there yet: name the hosts with -H or --hostfile")
+	case o.onLoss == "replace" && o.restarts == 0:
+		return bad("--on-loss replace without --restarts has nothing to replace with: add --restarts N")
 	case o.horovod && o.np == 0:
 		return bad("-np is missing: say how many processes to start, as in horovodrun -np 2 %s", strings.Join(command, " "))
 	case len(o.controllers) > 1:

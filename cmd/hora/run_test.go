@@ -262,3 +262,20 @@ func TestSecretIsInNoArgumentAndNotLeftBehind(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+func TestHelpAndCompletion(t *testing.T) {
+	r := horaCommand(t, "run", "--help")
+	for _, want := range []string{"usage: hora run [flags] [--] COMMAND...", "--num-proc", "(also -np, --np)", "no effect: " + noCycle} {
+		if r.code != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("help lacks %q: %+v", want, r)
+		}
+	}
+	if r := horaCommand(t, "__complete", "run", "--log-d"); !strings.Contains(r.out, "--log-dir") {
+		t.Errorf("completion: %+v", r)
+	}
+	for _, args := range []string{"completion bash", "help", "version", "help run"} {
+		if r := horaCommand(t, strings.Fields(args)...); r.code != 0 || r.out == "" {
+			t.Errorf("hora %s: %+v", args, r)
+		}
+	}
+}

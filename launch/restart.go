@@ -1,0 +1,114 @@
+package launch
+
+import (
+	"fmt"
+	"time"
+
+	"hora/elastic"
+)
+
+// Limits of the pause before a worker that failed soon after its start is started again.
+const (
+	soon       = 10 * time.Second
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// restarts is what an elastic job remembers of its failures.
+type restarts struct {
+	used    int
+	began   map[int]time.Time // by rank: when its present process was started
+	quick   map[int]int       // by rank: failures soon after a start, in a row
+	planned map[int]bool      // by rank: a restart is on its way
+}
+
+// restart is a pause that is over.
+type restart struct{ rank int }
+
+// Restarted says that a failed worker is started again.
+type Restarted struct {
+	Rank  int
+	Host  string
+	Cause string
+	Left  int
+	In    time.Duration
+}
+
+func (e *Restarted) String() string {
+	return fmt.Sprintf("rank %d on %s: %s: starting it again, %d restarts left", e.Rank, e.Host, e.Cause, e.Left)
+}
+
+// Shrunk says that a failed worker is not replaced and the others go on.
+type Shrunk struct {
+	Rank  int
+	Host  string
+	Cause string
+	Left  int
+}
+
+func (e *Shrunk) String() string {
+	return fmt.Sprintf("rank %d on %s: %s: the other %d go on", e.Rank, e.Host, e.Cause, e.Left)
+}
+
+func (s *Spec) elastic() bool { return s.Restarts > 0 || s.OnLoss != elastic.Stop }
+
+// survive says whether the job goes on without, or with a new process for, a worker that failed.
+func (j *job) survive(o Outcome) bool {
+	if !j.spec.elastic() || j.stopped {
+		return false
+	}
+	a := &j.again
+	if a.began == nil {
+		a.began, a.quick, a.planned = map[int]time.Time{}, map[int]int{}, map[int]bool{}
+	}
+	if a.used >= j.spec.Restarts {
+		if j.spec.OnLoss == elastic.Continue && j.left >= max(j.spec.Min, 1) {
+			j.event(&Shrunk{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.left})
+			return true
+		}
+		return false
+	}
+	a.used++
+	began, ok := a.began[o.Rank]
+	if !ok {
+		began = j.began
+	}
+	pause := time.Duration(0)
+	if time.Since(began) < soon {
+		if n := a.quick[o.Rank]; n > 0 {
+			pause = min(firstPause<<min(n-1, 10), lastPause)
+		}
+		a.quick[o.Rank]++
+	} else {
+		a.quick[o.Rank] = 0
+	}
+	j.left++ // its successor counts from now on
+	a.planned[o.Rank] = true
+	j.event(&Restarted{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.spec.Restarts - a.used, In: pause})
+	if pause == 0 {
+		j.restart(restart{o.Rank})
+		return true
+	}
+	time.AfterFunc(pause, func() {
+		select {
+		case j.events <- restart{o.Rank}:
+		case <-j.over:
+		}
+	})
+	return true
+}
+
+// restart starts a rank's next process where the last one was.
+func (j *job) restart(e restart) {
+	if j.stopped || !j.again.planned[e.rank] {
+		return
+	}
+	delete(j.again.planned, e.rank)
+	s := j.seats[e.rank]
+	l := j.links[s.Host]
+	if l.ended {
+		return // the loss of its host is dealt with there
+	}
+	j.again.began[e.rank] = time.Now()
+	l.sendJSON(cmdStart, j.worker(s, j.epoch.Load()+1))
+}
