@@ -75,6 +75,9 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 			}
 			return usageError{fmt.Errorf("%w: see hora %s --help", err, name)}
 		}
+		if c.Flags().Changed("help") {
+			return c.Help()
+		}
 		return p.launch(c, o, c.Flags().Args())
 	}
 	c.ValidArgsFunction = func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
