@@ -17,9 +17,11 @@ package main
 import "C"
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -98,7 +100,9 @@ func classify(err error) (kind, rank int) {
 		return C.HORA_PEER_LOST, lost.Rank
 	case errors.As(err, &late):
 		return C.HORA_DEADLINE, late.Rank
-	case errors.Is(err, hora.ErrClosed), errors.Is(err, hora.ErrCancelled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return C.HORA_DEADLINE, -1
+	case errors.Is(err, hora.ErrClosed), errors.Is(err, hora.ErrCancelled), errors.Is(err, context.Canceled):
 		return C.HORA_CLOSED, -1
 	}
 	return C.HORA_FAILED, -1

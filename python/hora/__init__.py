@@ -129,7 +129,7 @@ __all__ = [
 def __getattr__(name: str):
     # Loaded when first asked for: they need more of the standard library than a first step should wait for.
     if name == "run":
-        from .run import run
+        from ._run import run
 
         return run
     if name in ("elastic", "raw", "checkpoint", "dataset"):

@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from .run import program
+from ._run import program
 
 os.execv(program(), ["hora", *sys.argv[1:]])
