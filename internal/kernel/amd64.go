@@ -125,6 +125,14 @@ func toFloat32Vector(l Level, dst *float32, src unsafe.Pointer, n int, t tensor.
 		widenBFloat16AVX512(p, src, n)
 	case t == tensor.BFloat16:
 		widenBFloat16AVX2(p, src, n)
+	case t == tensor.Float8E4M3 && wide:
+		widenE4M3AVX512(p, src, n)
+	case t == tensor.Float8E4M3:
+		widenE4M3AVX2(p, src, n)
+	case t == tensor.Float8E5M2 && wide:
+		widenE5M2AVX512(p, src, n)
+	case t == tensor.Float8E5M2:
+		widenE5M2AVX2(p, src, n)
 	default:
 		return 0
 	}
@@ -149,6 +157,14 @@ func fromFloat32Vector(l Level, dst unsafe.Pointer, src *float32, n int, t tenso
 		roundBFloat16AVX512(dst, p, n)
 	case t == tensor.BFloat16:
 		roundBFloat16AVX2(dst, p, n)
+	case t == tensor.Float8E4M3 && wide:
+		roundE4M3AVX512(dst, p, n)
+	case t == tensor.Float8E4M3:
+		roundE4M3AVX2(dst, p, n)
+	case t == tensor.Float8E5M2 && wide:
+		roundE5M2AVX512(dst, p, n)
+	case t == tensor.Float8E5M2:
+		roundE5M2AVX2(dst, p, n)
 	default:
 		return 0
 	}

@@ -24,7 +24,7 @@ func TestGeneratedCodeIsCurrent(t *testing.T) {
 		t.Fatalf("generate: %v\n%s", err, out)
 	}
 	made, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(made) != 6 {
+	if err != nil || len(made) != 9 {
 		t.Fatalf("generated %v, %v", made, err)
 	}
 	for _, path := range made {

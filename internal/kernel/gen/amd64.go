@@ -97,6 +97,7 @@ func (s *isa) all(a *asm) {
 		s.many(a, f)
 	}
 	s.conversions(a)
+	s.float8(a)
 	s.scaling(a)
 	s.adasum(a)
 	s.copies(a)
@@ -251,36 +252,39 @@ func (s *isa) many(a *asm, f *fold) {
 
 // choosers writes the Go functions that pick a kernel by type and operator. Each returns the number of elements done.
 func (s *isa) choosers() string {
-	var b strings.Builder
-	pair := fmt.Sprintf("func pair%s(dst, a, b unsafe.Pointer, n int, t tensor.DType, op tensor.Op) int", s.suffix)
-	many := fmt.Sprintf("func many%s(dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) int", s.suffix)
 	per := func(f *fold) int {
 		if s.wide {
 			return 1
 		}
 		return f.mem(s) / f.elem
 	}
-	b.WriteString(chooser(pair, "pair", s.suffix, "(dst, a, b, n)", folds(s), per))
-	b.WriteString(chooser(many, "many", s.suffix, "(dst, unsafe.SliceData(srcs), len(srcs), from, n)", folds(s), per))
-	return b.String()
+	return pairAndMany(s.suffix, folds(s), per)
 }
 
-// chooser writes a switch over types, one over operators in each.
-func chooser(signature, prefix, suffix, args string, all []*fold, per func(*fold) int) string {
-	var b strings.Builder
-	b.WriteString(signature + " {\n\tswitch t {\n")
+func pairAndMany(suffix string, all []*fold, per func(*fold) int) string {
+	return chooser("pair", suffix, "dst, a, b unsafe.Pointer, n int", "dst, a, b, n", "dst, a, b, n", all, per) +
+		chooser("many", suffix, "dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int", "dst, srcs, from, n",
+			"dst, unsafe.SliceData(srcs), len(srcs), from, n", all, per)
+}
+
+// chooser writes a switch over types, and for each type a function with a switch over its operators. params are the Go function's
+// parameters, pass their names, args what the assembly takes.
+func chooser(prefix, suffix, params, pass, args string, all []*fold, per func(*fold) int) string {
+	var types, ops strings.Builder
+	fmt.Fprintf(&types, "func %s%s(%s, t tensor.DType, op tensor.Op) int {\n\tswitch t {\n", prefix, suffix, params)
 	for i := 0; i < len(all); {
 		t := all[i].t
-		fmt.Fprintf(&b, "\tcase tensor.%s:\n", t)
+		fmt.Fprintf(&types, "\tcase tensor.%s:\n\t\treturn %s%s%s(%s, op)\n", t, prefix, t, suffix, pass)
+		fmt.Fprintf(&ops, "func %s%s%s(%s, op tensor.Op) int {\n", prefix, t, suffix, params)
 		if p := per(all[i]); p > 1 {
-			fmt.Fprintf(&b, "\t\tif n &^= %d; n == 0 {\n\t\t\treturn 0\n\t\t}\n", p-1)
+			fmt.Fprintf(&ops, "\tif n &^= %d; n == 0 {\n\t\treturn 0\n\t}\n", p-1)
 		}
-		b.WriteString("\t\tswitch op {\n")
+		ops.WriteString("\tswitch op {\n")
 		for ; i < len(all) && all[i].t == t; i++ {
-			fmt.Fprintf(&b, "\t\tcase tensor.%s:\n\t\t\t%s%s%s%s%s\n", all[i].op, prefix, all[i].op, t, suffix, args)
+			fmt.Fprintf(&ops, "\tcase tensor.%s:\n\t\t%s%s%s%s(%s)\n", all[i].op, prefix, all[i].op, t, suffix, args)
 		}
-		b.WriteString("\t\tdefault:\n\t\t\treturn 0\n\t\t}\n")
+		ops.WriteString("\tdefault:\n\t\treturn 0\n\t}\n\treturn n\n}\n\n")
 	}
-	b.WriteString("\tdefault:\n\t\treturn 0\n\t}\n\treturn n\n}\n\n")
-	return b.String()
+	types.WriteString("\t}\n\treturn 0\n}\n\n")
+	return types.String() + ops.String()
 }

@@ -407,8 +407,5 @@ func neonChoosers() string {
 	for _, f := range armFolds() {
 		as = append(as, &fold{op: f.op, t: f.t, elem: f.elem})
 	}
-	per := func(f *fold) int { return 16 / f.elem }
-	return chooser("func pairNEON(dst, a, b unsafe.Pointer, n int, t tensor.DType, op tensor.Op) int", "pair", "NEON", "(dst, a, b, n)", as, per) +
-		chooser("func manyNEON(dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) int", "many", "NEON",
-			"(dst, unsafe.SliceData(srcs), len(srcs), from, n)", as, per)
+	return pairAndMany("NEON", as, func(f *fold) int { return 16 / f.elem })
 }
