@@ -17,6 +17,11 @@ func (b *Board) Begin(s Stamp, deadline time.Time) {
 
 // Arrive posts this rank's header for the present operation: its fingerprint and
 // at most InlineBytes of payload.
+//
+// The exchange waits until the line is this processor's own, which is half of what a
+// small operation costs; the other half is the reader's miss. Asking for the other
+// parity's line ahead of time (PREFETCHW after the exchange) gained nothing: whoever
+// is early polls that line and takes it back.
 func (b *Board) Arrive(inline []byte) {
 	a := &b.me.arrive[b.parity].arrival
 	a.print = b.stamp.Print

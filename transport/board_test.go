@@ -208,7 +208,7 @@ func TestSpinAdapts(t *testing.T) {
 		t.Errorf("after a wait for a rank on the same processor: %+v", s)
 	}
 	s.calibrate(BoardConfig{Oversubscribed: true})
-	if s.adapt(time.Second, false); !s.yield {
+	if !s.yield || !s.fixed {
 		t.Errorf("told that ranks share processors: %+v", s)
 	}
 }

@@ -114,6 +114,14 @@ func (b *Board) Leave() {
 	b.ringDoors()
 }
 
+// Err is why the board has failed on this rank; nil while it has not.
+func (b *Board) Err() error {
+	if f := b.failed.Load(); f != nil {
+		return f.err
+	}
+	return nil
+}
+
 // Left reports whether a seat has left in order.
 func (b *Board) Left(seat int) bool { return atomic.LoadUint32(&b.control[seat].left) != 0 }
 

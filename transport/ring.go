@@ -211,7 +211,7 @@ func (b *Board) idle(w *waiting) {
 	case w.polls > 0:
 		w.polls--
 		pause(1)
-	case w.start.IsZero():
+	case !w.begun:
 		polled := *w
 		*w = b.startWait(polled.seats[0], polled.seats[1], -1)
 	case w.yields > 0:
@@ -234,7 +234,7 @@ func (b *Board) idle(w *waiting) {
 
 // endIdle opens the door again and learns from the wait.
 func (b *Board) endIdle(w *waiting) {
-	if w.start.IsZero() {
+	if !w.begun {
 		return
 	}
 	if atomic.LoadUint32(&b.me.door) != 0 {

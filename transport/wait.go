@@ -53,9 +53,6 @@ func (s *spinner) calibrate(cfg BoardConfig) {
 // polling keeps it from running; where the wait was short more polling would have
 // caught it; where it was long less polling would have lost nothing.
 func (s *spinner) adapt(waited time.Duration, stacked bool) {
-	if s.fixed {
-		return
-	}
 	s.yield = stacked
 	switch {
 	case stacked:
@@ -120,8 +117,9 @@ func (b *Board) sleepFor(w *waiting, p *uint64, want uint64) (ok bool, err error
 
 // waiting is one wait that polling did not end.
 type waiting struct {
-	seats   [2]int // whom it waits for; -1: nobody
-	start   time.Time
+	seats   [2]int    // whom it waits for; -1: nobody
+	begun   bool      // polling did not end it
+	start   time.Time // zero until a clock was needed
 	budget  time.Duration
 	polls   int // rings only: polls left before it goes slow
 	yields  int // yields left before it sleeps
@@ -134,11 +132,11 @@ type waiting struct {
 }
 
 func (b *Board) startWait(seat, other int, budget time.Duration) waiting {
-	w := waiting{seats: [2]int{seat, other}, start: time.Now(), budget: budget}
-	if b.waited.IsZero() {
-		b.waited = w.start
+	w := waiting{seats: [2]int{seat, other}, begun: true, budget: budget}
+	if !b.spin.fixed {
+		w.start = time.Now() // for adapt; who shares processors saves the 50 ns
+		b.locate(&w)
 	}
-	b.locate(&w)
 	if b.spin.yield || w.stacked {
 		w.yields = someYields
 	}
@@ -147,7 +145,7 @@ func (b *Board) startWait(seat, other int, budget time.Duration) waiting {
 
 // locate publishes where this rank runs and sees whether a peer ran there last.
 func (b *Board) locate(w *waiting) {
-	if b.cfg.CPU == nil || b.spin.fixed {
+	if b.cfg.CPU == nil {
 		return
 	}
 	here := uint32(b.cfg.CPU() + 1)
@@ -162,7 +160,7 @@ func (b *Board) locate(w *waiting) {
 }
 
 func (b *Board) endWait(w *waiting) {
-	if w.slept || w.stacked != b.spin.yield {
+	if !b.spin.fixed && (w.slept || w.stacked != b.spin.yield) {
 		b.spin.adapt(time.Since(w.start), w.stacked)
 	}
 }
@@ -172,6 +170,12 @@ func (b *Board) endWait(w *waiting) {
 func (b *Board) check(w *waiting) (sleep time.Duration) {
 	w.slept = true
 	now := time.Now()
+	if w.start.IsZero() {
+		w.start = now
+	}
+	if b.waited.IsZero() {
+		b.waited = w.start
+	}
 	sleep = slice
 	if err := b.failure(w, now); err != nil {
 		w.end(err)

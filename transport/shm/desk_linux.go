@@ -30,6 +30,16 @@ type letter struct {
 	m    message
 }
 
+// kindGone is the letter that says that no more will come from a seat. It never
+// travels.
+const kindGone = 0
+
+// ledger is what the desk knows.
+type ledger struct {
+	table map[uint32]*pending
+	gone  string // why there will be no more buffers; empty while all ranks are there
+}
+
 func (l *Link) openDesk() {
 	l.desk.turn = make(chan struct{}, 1)
 	l.desk.turn <- struct{}{}
@@ -55,6 +65,15 @@ func (l *Link) read(seat int, conn *net.UnixConn) {
 	for {
 		m, err := receive(conn)
 		if err != nil {
+			if l.seat == 0 {
+				select {
+				case l.desk.inbox <- letter{seat, message{kind: kindGone}}:
+				case <-l.closing:
+					return
+				}
+			} else {
+				l.miss.Do(func() { close(l.missed) })
+			}
 			if l.processes[seat] == nil { // no pidfd: this is how its end shows
 				l.lose(seat, "connection closed")
 			}
@@ -214,11 +233,13 @@ func (l *Link) reply(ctx context.Context, kind uint32) (message, error) {
 			return m, fmt.Errorf("make shared buffer: message of kind %d, expected %d", m.kind, kind)
 		}
 		return m, nil
-	case <-l.failed:
+	case <-l.missed: // every rank is needed for this
 		if err := l.failure(); err != nil {
 			return message{}, fmt.Errorf("make shared buffer: %w", err)
 		}
-		return message{}, errors.New("make shared buffer: the group has failed")
+		return message{}, errors.New("make shared buffer: a rank of this host was lost")
+	case <-l.failed:
+		return message{}, fmt.Errorf("make shared buffer: %w", l.board.Err())
 	case <-l.closing:
 		return message{}, fmt.Errorf("make shared buffer: %w", transport.ErrClosed)
 	case <-ctx.Done():
@@ -251,9 +272,9 @@ type pending struct {
 // serveDesk is the lowest rank's side; it owns the table of buffers.
 func (l *Link) serveDesk() {
 	defer l.work.Done()
-	table := map[uint32]*pending{}
+	book := ledger{table: map[uint32]*pending{}}
 	defer func() {
-		for _, p := range table {
+		for _, p := range book.table {
 			p.closeFDs()
 		}
 		for {
@@ -268,7 +289,7 @@ func (l *Link) serveDesk() {
 	for {
 		select {
 		case in := <-l.desk.inbox:
-			if err := l.serve(table, in); err != nil {
+			if err := l.serve(&book, in); err != nil {
 				l.cfg.Log.Warn("a control message made no sense", "rank", l.cfg.Ranks[in.seat], "err", err)
 			}
 			in.m.closeFDs()
@@ -278,11 +299,20 @@ func (l *Link) serveDesk() {
 	}
 }
 
-func (l *Link) serve(table map[uint32]*pending, in letter) error {
-	if in.m.kind == kindWant {
+func (l *Link) serve(book *ledger, in letter) error {
+	table := book.table
+	switch in.m.kind {
+	case kindGone:
+		l.close(book, in.seat)
+		return nil
+	case kindWant:
 		w, err := decodeWant(in.m.payload)
 		if err != nil {
 			return err
+		}
+		if book.gone != "" {
+			l.toSeat(in.seat, kindBuffer, placement{id: w.id, why: book.gone}.encode())
+			return nil
 		}
 		p := table[w.id]
 		if p == nil {
@@ -331,6 +361,23 @@ func (l *Link) serve(table map[uint32]*pending, in letter) error {
 		return fmt.Errorf("kind %d", in.m.kind)
 	}
 	return nil
+}
+
+// close ends what a rank that has gone would have to agree to, now and later.
+func (l *Link) close(book *ledger, seat int) {
+	book.gone = fmt.Sprintf("rank %d has left", l.cfg.Ranks[seat])
+	for id, p := range book.table {
+		switch {
+		case p.got < l.seats:
+			l.toAll(kindBuffer, placement{id: id, why: book.gone}.encode())
+		case p.mapped < l.seats:
+			l.toAll(kindGo, verdict{id: id, why: book.gone}.encode())
+		default:
+			continue // in use; its releases are still counted
+		}
+		p.closeFDs()
+		delete(book.table, id)
+	}
 }
 
 func (p *pending) closeFDs() {
@@ -391,15 +438,20 @@ func (l *Link) place(id uint32, p *pending) bool {
 	return a.why == ""
 }
 
-// toAll sends to every other rank and delivers to this one.
+// toAll sends to every rank, this one last.
 func (l *Link) toAll(kind uint32, payload []byte, fds ...int) {
-	for seat, conn := range l.conns {
-		if conn == nil {
-			continue
-		}
+	for seat := l.seats - 1; seat >= 0; seat-- {
+		l.toSeat(seat, kind, payload, fds...)
+	}
+}
+
+// toSeat sends to a rank, or delivers to this one.
+func (l *Link) toSeat(seat int, kind uint32, payload []byte, fds ...int) {
+	if conn := l.conns[seat]; conn != nil {
 		if err := send(conn, kind, payload, fds...); err != nil {
 			l.cfg.Log.Debug("a rank cannot be told about a buffer", "rank", l.cfg.Ranks[seat], "err", err)
 		}
+		return
 	}
 	m := message{kind: kind, payload: payload}
 	for _, fd := range fds {

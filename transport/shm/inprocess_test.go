@@ -407,3 +407,23 @@ func TestExplainWithoutWhoIsDone(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 }
+
+// TestBufferAfterSomebodyLeft asks for memory that a rank will never agree to.
+func TestBufferAfterSomebodyLeft(t *testing.T) {
+	for leaver := range 3 {
+		t.Run(fmt.Sprint(leaver), func(t *testing.T) {
+			links := openAll(t, 3, nil)
+			each(t, 3, func(i int) error {
+				if i == leaver {
+					return links[i].Close()
+				}
+				for range 2 {
+					if _, err := links[i].Buffer(t.Context(), 100); err == nil {
+						return errors.New("a buffer without one of the ranks")
+					}
+				}
+				return nil
+			})
+		})
+	}
+}

@@ -39,6 +39,8 @@ type Link struct {
 
 	closing chan struct{}
 	failed  chan struct{} // closed when the board has failed
+	missed  chan struct{} // closed when a rank was lost
+	miss    sync.Once
 	once    sync.Once
 	work    sync.WaitGroup
 }
@@ -47,7 +49,7 @@ func newLink(cfg Config) *Link {
 	l := &Link{
 		cfg: cfg, seat: cfg.seat(), seats: len(cfg.Ranks), memfd: -1,
 		hosts: make([]int, len(cfg.Ranks)), conns: make([]*net.UnixConn, len(cfg.Ranks)),
-		regions: newRegions(), closing: make(chan struct{}), failed: make(chan struct{}),
+		regions: newRegions(), closing: make(chan struct{}), failed: make(chan struct{}), missed: make(chan struct{}),
 	}
 	return l
 }

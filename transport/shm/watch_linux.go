@@ -82,6 +82,7 @@ func (l *Link) lose(seat int, why string) {
 		return
 	}
 	l.segment.pulses[seat].declare(why)
+	l.miss.Do(func() { close(l.missed) })
 	if l.pauseFor(grace) {
 		if err := l.failure(); err != nil {
 			l.board.Fail(err)
