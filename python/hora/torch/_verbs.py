@@ -286,11 +286,11 @@ class Verbs:
             if self._rank == 0:
                 self._await_all(end, seconds, wait_all)
             else:
-                self._token(Kind.SEND, 0, end)
-                self._token(Kind.RECV, 0, end)
+                self._send_token(0)
+                self._await_token(0, end)
         except DeadlineError as error:
             raise RuntimeError(
-                f"Rank {self._rank} timed out in monitored_barrier after {seconds:g} s waiting for rank 0: {error}; "
+                f"Rank {self._rank} timed out in monitored_barrier after {seconds:g} s waiting for rank 0; "
                 "see rank 0's error for the missing ranks"
             ) from error
         except HoraError as error:
@@ -300,27 +300,33 @@ class Verbs:
         missing = []
         for r in range(1, self._size):
             try:
-                self._token(Kind.RECV, r, end)
+                self._await_token(r, end)
             except HoraError as error:
                 missing.append(r)
                 if not wait_all:
-                    raise RuntimeError(
-                        f"[Rank 0]: Rank {r} failed to pass monitoredBarrier in {int(seconds * 1000)} ms: {error}"
-                    ) from error
+                    raise RuntimeError(f"[Rank 0]: Rank {r} failed to pass monitoredBarrier in {int(seconds * 1000)} ms: {error}") from error
         if missing:
             ranks = ", ".join(map(str, missing))
             raise RuntimeError(f"[Rank 0]: Ranks {ranks} failed to pass monitoredBarrier in {int(seconds * 1000)} ms")
         for r in range(1, self._size):
-            self._token(Kind.SEND, r, end)
+            self._send_token(r)
 
-    def _token(self, kind: Kind, peer: int, end: float) -> None:
-        token = torch.zeros(1, dtype=torch.uint8)
-        p = token.data_ptr()
-        send, recv = (p, 0) if kind is Kind.SEND else (0, p)
-        self.group.run(
-            kind, Op.SUM, code(token), peer, send, recv, 1 if send else 0, recv_count=0 if send else 1, tag=_BARRIER_TAG,
-            timeout=max(0.001, end - time.monotonic()),
-        )  # fmt: skip
+    def _send_token(self, to: int) -> None:
+        token = torch.ones(1, dtype=torch.uint8)
+        self.group.run(Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG)
+
+    def _await_token(self, source: int, end: float) -> None:
+        """Wait for a rank's token. A receive that ran out of time stays posted and serves the next barrier."""
+        posted = self._tokens.get(source)
+        if posted is None:
+            token = torch.zeros(1, dtype=torch.uint8)
+            ticket = self.group.submit(Kind.RECV, Op.SUM, code(token), source, 0, token.data_ptr(), 0, recv_count=1, tag=_BARRIER_TAG)
+            posted = self._tokens[source] = Handle(ticket, None, token)
+        try:
+            posted.wait(max(0.0, end - time.monotonic()))
+        finally:
+            if posted.done():
+                del self._tokens[source]
 
 
 # The names that torch 2.8 and older call.

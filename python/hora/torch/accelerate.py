@@ -17,11 +17,10 @@ __all__ = ["accelerate"]
 class _Hook:
     """Averages a bucket in place. Plans are kept by the bucket's memory, which DDP keeps from the second step on."""
 
-    __name__ = __qualname__ = "hora_accelerate"
-
     def __init__(self, group: Group) -> None:
         self.group = group
         self.plans: dict[tuple[int, int], Plan] = {}
+        self.__name__ = self.__qualname__ = "hora_accelerate"  # DDP's log names its hook
 
     def __call__(self, state, bucket):  # no annotations: torch compares them, and here they are text
         t = bucket.buffer()

@@ -26,6 +26,9 @@ from ._work import TicketWork, failure, finished_future
 
 __all__ = ["HoraBackend", "create", "register"]
 
+# Backends in use. torch's C++ side may be all that holds one, and does not keep its Python half alive.
+_alive: set[Any] = set()
+
 # How long get_future may wait, in seconds, when this rank has one core only.
 _PATIENCE = 0.002
 
@@ -72,10 +75,12 @@ class HoraBackend(Verbs, _BASE):
         self._seq = 0
         self._splits = 0
         self._live: set[TicketWork] = set()
+        self._tokens: dict[int, Handle] = {}
         self._batch: list[tuple[dict, Callable | None, Any]] | None = None
         self._error: BaseException | None = None
         self._patience = _patience()
         self._finished = c10d._create_work_from_future(finished_future(None))
+        _alive.add(self)
         if IS_BACKEND:
             self._options = c10d.Backend.Options("hora", timeout or timedelta(minutes=30))
 
@@ -293,6 +298,7 @@ class HoraBackend(Verbs, _BASE):
             except (RuntimeError, ValueError):
                 pass  # already reported to whoever waited, or to nobody who cares
         self._live.clear()
+        _alive.discard(self)
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.close()

@@ -1,0 +1,355 @@
+"""torch.distributed with backend "hora": every verb against gloo, training against one process."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import hora
+
+# Methods of torch's Backend class that hora leaves to torch, and why. A new release that adds a method fails the
+# walk below until somebody has decided about it.
+LEFT_TO_TORCH = {
+    "Options": "the class of options",
+    "bound_device_id": "a device that torch notes for itself",
+    "eager_connect_single_device": "accelerators only",
+    "_end_time_estimate": "refused: _supports_time_estimate is False",
+    "_start_time_estimate": "refused: _supports_time_estimate is False",
+    "_end_coalescing": "C++ calls end_coalescing",
+    "_start_coalescing": "C++ calls start_coalescing",
+    "_enable_collectives_timing": "refused: no device timers for host memory",
+    "_get_backend_name": "calls getBackendName",
+    "_pybind11_conduit_v1_": "pybind11's own",
+    "_register_on_completion_hook": "refused by torch: supports_completion_hooks is False",
+    "_set_group_uid": "a name that torch notes for itself",
+    "get_reconfigure_handle": "refused: supports_reconfigure is False",
+    "mem_allocator": "accelerators only",
+    "memory_stats": "accelerators only",
+    "merge": "refused by torch with a sentence",
+    "new_window": "refused: supports_window is False",
+    "reconfigure": "refused: supports_reconfigure is False",
+    "register_abort_hook": "refused: supports_abort_hooks is False",
+    "resume": "accelerators only",
+    "setUsePgForSymmMemRendezvous": "accelerators only",
+    "shrink": "refused: supports_shrinking is False",
+    "suspend": "accelerators only",
+    "unregister_abort_hook": "refused: supports_abort_hooks is False",
+    "allocate_tensor": "refused: supports_tensor_alloc answers False",
+}
+
+
+def test_every_method_of_backend_is_decided_about():
+    from torch._C._distributed_c10d import Backend
+
+    from hora.torch.backend import HoraBackend
+
+    own = set()
+    for cls in HoraBackend.__mro__:
+        if cls.__module__.startswith("hora"):
+            own |= set(vars(cls))
+    undecided = [n for n in dir(Backend) if not (n.startswith("__") or n in own or n in LEFT_TO_TORCH)]
+    assert not undecided, f"torch {torch.__version__}: decide about {undecided}: override them or list them as refused"
+    gone = [n for n in LEFT_TO_TORCH if n in own]
+    assert not gone, f"listed as left to torch, but defined: {gone}"
+
+
+_starts = itertools.count()
+
+
+def start():
+    """The default group with backend hora, and a gloo group to compare with."""
+    import hora.torch  # noqa: F401
+
+    r, n = int(os.environ["HORA_RANK"]), int(os.environ["HORA_SIZE"])
+    store = dist.FileStore(f"{os.environ['HORA_SECRET_FILE']}.store{next(_starts)}", n)
+    dist.init_process_group("hora", store=store, rank=r, world_size=n)
+    return r, n, dist.new_group(backend="gloo")
+
+
+def moved():
+    """Bytes that hora has sent, over any link."""
+    return sum(v for k, v in hora.counters().items() if k.endswith("bytes_sent"))
+
+
+def work_verbs():
+    r, n, gloo = start()
+    assert dist.get_backend() == "hora"
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.float16):
+        x = (torch.arange(12) % 5 + r).to(dtype).reshape(3, 4)
+
+        def both(f, *tensors):
+            """f on copies of the tensors over hora and over gloo; all results must be equal."""
+            ours, theirs = [t.clone() for t in tensors], [t.clone() for t in tensors]
+            f(None, *ours)
+            f(gloo, *theirs)
+            for a, b in zip(ours, theirs, strict=True):
+                torch.testing.assert_close(a, b)
+
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT):
+            both(lambda g, t, op=op: dist.all_reduce(t, op, group=g), x)
+        both(lambda g, t: dist.all_reduce(t, async_op=True, group=g).wait(), x)
+        for root in range(n):
+            both(lambda g, t, root=root: dist.broadcast(t, root, group=g), x)
+        out = torch.zeros(n * 3, 4, dtype=dtype)
+        both(lambda g, o, t: dist.all_gather_into_tensor(o, t, group=g), out, x)
+        both(lambda g, t, *o: dist.all_gather(list(o), t, group=g), x, *out.chunk(n))
+        wide = torch.cat([x + i for i in range(n)])
+        both(lambda g, o, t: dist.reduce_scatter_tensor(o, t, group=g), torch.zeros_like(x), wide)
+        both(lambda g, o, *t: dist.reduce_scatter(o, list(t), group=g), torch.zeros_like(x), *wide.chunk(n))
+        both(lambda g, o, t: dist.all_to_all_single(o, t, group=g), torch.zeros_like(wide), wide)
+        both(lambda g, o, *t: dist.scatter(o, list(t) if r == 1 else None, 1, group=g), torch.zeros_like(x), *wide.chunk(n))
+        both(lambda g, t, *o: dist.gather(t, list(o) if r == 1 else None, 1, group=g), x, *out.chunk(n))
+    average = torch.full((5,), float(r))
+    dist.all_reduce(average, dist.ReduceOp.AVG)
+    torch.testing.assert_close(average, torch.full((5,), (n - 1) / 2))
+    reduced = torch.full((5,), float(r + 1))
+    dist.reduce(reduced, 1)
+    assert r != 1 or reduced.tolist() == [n * (n + 1) / 2] * 5
+    uneven = torch.arange(sum(range(1, n + 1)), dtype=torch.float32) + 100 * r
+    got = torch.zeros((r + 1) * n)
+    dist.all_to_all_single(got, uneven, [r + 1] * n, list(range(1, n + 1)))
+    want = torch.cat([torch.arange(r * (r + 1) // 2, (r + 1) * (r + 2) // 2) + 100.0 * p for p in range(n)])
+    torch.testing.assert_close(got, want)
+    strided = torch.arange(12.0).reshape(3, 4).t()
+    dist.all_reduce(strided)
+    torch.testing.assert_close(strided, n * torch.arange(12.0).reshape(3, 4).t())
+    sparse = torch.sparse_coo_tensor([[0, r + 1]], [1.0, 2.0], (n + 1,), check_invariants=False)
+    dist.all_reduce(sparse)
+    torch.testing.assert_close(sparse.to_dense(), torch.tensor([float(n), *([2.0] * n)]))
+    with dist._coalescing_manager():
+        a, b = torch.ones(3), torch.ones(4)
+        dist.all_reduce(a)
+        dist.all_reduce(b)
+    assert a.tolist() == [n] * 3 and b.tolist() == [n] * 4
+    objects = [None] * n
+    dist.all_gather_object(objects, {"rank": r})
+    assert objects == [{"rank": i} for i in range(n)]
+    future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+    future.wait()
+    assert future.value()[0].tolist() == [n, n]
+    assert moved() > 0
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_verbs_agree_with_gloo(ranks, n):
+    ranks(n, work_verbs, timeout=120)
+
+
+def work_messages_and_groups():
+    r, n, _ = start()
+    if r == 0:
+        dist.send(torch.arange(3.0), 1)
+        seen = [dist.recv(t := torch.zeros(1)) for _ in range(n - 1)]
+        assert sorted(seen) == list(range(1, n)), seen
+        assert t.item() in range(1, n)
+    else:
+        if r == 1:
+            dist.recv(got := torch.zeros(3), 0)
+            assert got.tolist() == [0, 1, 2]
+        dist.send(torch.tensor([float(r)]), 0)
+    # Both directions at once, larger than any buffer on the way, unbatched and batched.
+    big = torch.full((1 << 20,), float(r))
+    after, before = (r + 1) % n, (r - 1) % n
+    sent, received = dist.isend(big, after), dist.irecv(got := torch.empty_like(big), before)
+    received.wait()
+    sent.wait()
+    assert got[0] == got[-1] == before
+    ops = [dist.P2POp(dist.irecv, got, after), dist.P2POp(dist.isend, big, before)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert got[0] == got[-1] == after
+    # An asynchronous collective may be waited for after a message that the others need first.
+    total = torch.ones(4)
+    if r == 0:
+        work = dist.all_reduce(total, async_op=True)
+        dist.send(torch.zeros(1), 1)
+        work.wait()
+    else:
+        if r == 1:
+            dist.recv(torch.zeros(1), 0)
+        dist.all_reduce(total)
+    assert total.tolist() == [n] * 4
+    # Groups count their own ranks; torch translates.
+    pair = dist.new_group([n - 1, 0])
+    if r in (0, n - 1):
+        x = torch.tensor([float(r)])
+        dist.broadcast(x, n - 1, group=pair)
+        assert x.item() == n - 1
+    again = dist.new_group(list(range(n)))
+    dist.all_reduce(x := torch.ones(1), group=again)
+    assert x.item() == n
+    part = dist.split_group(split_ranks=[[0, 1], *[[i] for i in range(2, n)]])
+    dist.all_reduce(x := torch.ones(1), group=part)
+    assert x.item() == (2 if r < 2 else 1)
+    dist.barrier()
+    dist.destroy_process_group()
+    # And again, in the same process.
+    start()
+    dist.all_reduce(x := torch.ones(1))
+    assert x.item() == n
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_messages_and_groups(ranks, n):
+    ranks(n, work_messages_and_groups, timeout=120)
+
+
+def work_faults():
+    r, n, _ = start()
+    # Another shape on one rank: every rank gets one sentence, and work goes on.
+    try:
+        dist.all_reduce(torch.ones(3 + r))
+    except dist.DistBackendError as error:
+        text = str(error)
+    else:
+        raise AssertionError("a mismatch went unnoticed")
+    assert "rank" in text and "3" in text and "4" in text, text
+    dist.all_reduce(x := torch.ones(2))
+    assert x.tolist() == [n, n]
+    # monitored_barrier says who is missing.
+    if r == 0:
+        with pytest.raises(RuntimeError, match=r"Rank 1 failed to pass monitoredBarrier in 500 ms"):
+            dist.monitored_barrier(timeout=datetime.timedelta(seconds=0.5))
+    dist.all_reduce(x)
+    dist.monitored_barrier()
+    # Wrong arguments are this rank's own error.
+    with pytest.raises((ValueError, TypeError)):
+        dist.all_reduce(torch.empty(3, dtype=torch.float8_e4m3fnuz))
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    with pytest.raises(ValueError, match="5 elements"):
+        backend.all_gather_single(torch.zeros(5), torch.zeros(3))
+    # The end of a rank ends the others' waits with a name.
+    if r == n - 1:
+        os.kill(os.getpid(), 9)
+    began = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(2))
+    except dist.DistBackendError as error:
+        assert f"rank {n - 1}" in str(error), error
+    else:
+        raise AssertionError("a lost rank went unnoticed")
+    assert time.monotonic() - began < 5
+    os._exit(7)
+
+
+def test_faults(job):
+    ends = job(2, work_faults).wait(90)
+    assert ends[0].code == 7, ends[0].err
+    assert ends[1].code == -9, ends[1].err
+
+
+def network(seed=3):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def batches(n, steps=10):
+    g = torch.Generator().manual_seed(1)
+    return torch.randn(steps, 4 * n, 8, generator=g), torch.randint(0, 4, (steps, 4 * n), generator=g)
+
+
+def alone(n, optimizer=torch.optim.SGD, **settings):
+    """The same training in one process on the joined batch."""
+    model = network()
+    opt = optimizer(model.parameters(), lr=0.1, **settings)
+    for x, y in zip(*batches(n), strict=True):
+        opt.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        opt.step()
+    return model
+
+
+def fit(model, opt, r, n, call=None):
+    for x, y in zip(*batches(n), strict=True):
+        opt.zero_grad()
+        nn.functional.cross_entropy((call or model)(x[r::n]), y[r::n]).backward()
+        opt.step()
+
+
+def same_everywhere(model):
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    every = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, flat)
+    assert all(torch.equal(e, every[0]) for e in every), "ranks' weights differ"
+
+
+def close(model, reference, tolerance=1e-5):
+    for a, b in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(a.detach(), b.detach(), rtol=0, atol=tolerance)
+
+
+def work_ddp():
+    r, n, gloo = start()
+    from torch.nn.parallel import DistributedDataParallel as Ddp
+
+    import hora.torch
+
+    reference = alone(n, momentum=0.9)
+    how = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}, {"bucket_cap_mb": 0.001}]
+    for settings in how:
+        model = Ddp(network(), **settings)
+        before = moved()
+        fit(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), r, n)
+        assert moved() > before, "gradients did not go through hora"
+        same_everywhere(model)
+        close(model.module, reference)
+    for view in (False, True):
+        model = hora.torch.accelerate(Ddp(network(), gradient_as_bucket_view=view))
+        before = moved()
+        fit(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), r, n)
+        assert moved() > before
+        close(model.module, reference)
+    with pytest.raises(TypeError, match="not of backend"):
+        hora.torch.accelerate(Ddp(network(), process_group=gloo))
+    # no_sync, and a communication hook of torch's own
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    model = Ddp(network())
+    model.register_comm_hook(None, bf16_compress_hook)
+    with model.no_sync():
+        model(torch.ones(2, 8)).sum().backward()
+    model(torch.ones(2, 8)).sum().backward()
+    # uneven inputs
+    model = Ddp(network())
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    with model.join():
+        for _ in range(3 + 2 * r):
+            opt.zero_grad()
+            model(torch.ones(2, 8)).sum().backward()
+            opt.step()
+    same_everywhere(model)
+    dist.destroy_process_group()
+
+
+def test_ddp_trains_as_one_process_does(ranks):
+    ranks(2, work_ddp, timeout=120)
+
+
+def test_ddp_under_detail_debugging(ranks):
+    ranks(2, work_detail, timeout=120, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+
+
+def work_detail():
+    r, n, _ = start()
+    model = nn.parallel.DistributedDataParallel(network())
+    fit(model, torch.optim.SGD(model.parameters(), lr=0.1), r, n)
+    close(model.module, alone(n))
+    dist.destroy_process_group()
+
+
+def test_entry_point_and_refusals():
+    import hora.torch
+
+    assert "hora" in dist.Backend.backend_list
+    hora.torch.register()  # again: harmless
+    with pytest.raises(TypeError, match="not a DistributedDataParallel"):
+        hora.torch.accelerate(network())
