@@ -1,0 +1,83 @@
+package examples_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// programs are built once: hora itself and every example in Go.
+var bin string
+
+func TestMain(m *testing.M) {
+	os.Exit(withPrograms(m))
+}
+
+func withPrograms(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "hora-examples-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	bin = dir
+	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "hora/cmd/hora", "hora/examples/...")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		panic(err)
+	}
+	return m.Run()
+}
+
+// hora runs the program with args and returns what it printed on standard output.
+func hora(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "hora"), args...)
+	cmd.Dir = t.TempDir()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("hora %s: %v\n%s%s", strings.Join(args, " "), err, out, errs.String())
+	}
+	return string(out)
+}
+
+func TestTour(t *testing.T) {
+	out := hora(t, "run", "-np", "3", "--no-tag", filepath.Join(bin, "01-tour"))
+	for _, want := range []string{
+		"allreduce: everyone has the sum\n  rank 0: [3 30]\n  rank 1: [3 30]\n  rank 2: [3 30]\n",
+		"reduce: rank 0 has the maximum\n  rank 0: [2 20]\n  rank 1: []\n",
+		"broadcast: everyone has the last rank's values\n  rank 0: [2 20]\n",
+		"allgather: everyone has everyone's first value\n  rank 0: [0 1 2]\n",
+		"reduce-scatter: each has its share of the sum\n  rank 0: [3]\n  rank 1: [6]\n  rank 2: [9]\n",
+		"alltoall: row r of each goes to rank r\n  rank 0: [1 2 3]\n  rank 1: [2 4 6]\n  rank 2: [3 6 9]\n",
+		"scatter: each has its part of rank 0's\n  rank 0: [1]\n  rank 1: [2]\n  rank 2: [3]\n",
+		"send and receive: each has its left neighbour's values\n  rank 0: [2 20]\n  rank 1: [0 0]\n  rank 2: [1 10]\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the tour does not show\n%s\nin\n%s", want, out)
+		}
+	}
+}
+
+func TestTrainer(t *testing.T) {
+	for _, np := range []string{"1", "2", "3"} {
+		out := hora(t, "run", "-np", np, "--no-tag", filepath.Join(bin, "02-trainer"))
+		found := regexp.MustCompile(`epoch 15: ([0-9.]+) %`).FindStringSubmatch(out)
+		if found == nil {
+			t.Fatalf("%s ranks: no last epoch in\n%s", np, out)
+		}
+		if accuracy, err := strconv.ParseFloat(found[1], 64); err != nil || accuracy < 94 {
+			t.Errorf("%s ranks read %s %% of the test images, want 94", np, found[1])
+		}
+	}
+}
