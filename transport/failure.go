@@ -142,8 +142,11 @@ func (b *Board) failure(w *waiting, now time.Time) error {
 		return nil
 	}
 	err := b.cfg.Failure()
+	if err == nil {
+		return nil // before lost, which is allocated
+	}
 	var lost *PeerLostError
-	if err == nil || !errors.As(err, &lost) {
+	if !errors.As(err, &lost) {
 		return err
 	}
 	for _, seat := range w.seats {
