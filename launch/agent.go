@@ -58,8 +58,7 @@ type agent struct {
 	orphaned bool             // the launcher is gone
 	deadline <-chan time.Time // when KILL follows TERM
 	due      time.Time
-	swept    bool     // what workers left behind has been asked to end
-	input    *os.File // rank 0's standard input, written by us
+	swept    bool // what workers left behind has been asked to end
 	oom      oomCounter
 	pinged   time.Time    // when the launcher last gave a sign of life
 	asking   bool         // watch is looking
@@ -277,17 +276,6 @@ func (a *agent) obey(c command) {
 	case cmdPing:
 		a.pinged = time.Now()
 		a.out.send(sayPong, nil)
-	case cmdInput:
-		if a.input == nil {
-			return
-		}
-		if len(c.body) == 0 {
-			a.input.Close()
-			a.input = nil
-			return
-		}
-		a.input.SetWriteDeadline(time.Now().Add(time.Second)) // who does not read its input shall not stop the agent
-		a.input.Write(c.body)
 	case cmdStart:
 		var w worker
 		if err := json.Unmarshal(c.body, &w); err == nil && a.plan != nil && !a.stopping {
@@ -398,16 +386,10 @@ func (a *agent) warn(format string, v ...any) { a.out.send(sayWarning, fmt.Appen
 // fork starts one worker with pipes for its output.
 func (a *agent) fork(rank int, path string, argv []string, dir string, env []string, cpus []int) error {
 	var in *os.File
-	var ours *os.File
 	var err error
 	switch {
 	case rank == 0 && a.cfg.Input != nil:
 		in = a.cfg.Input
-	case rank == 0 && a.plan.Input:
-		if in, ours, err = os.Pipe(); err != nil {
-			return err
-		}
-		defer in.Close()
 	default:
 		if in, err = os.Open(os.DevNull); err != nil {
 			return err
@@ -429,13 +411,7 @@ func (a *agent) fork(rank int, path string, argv []string, dir string, env []str
 	if err != nil {
 		or.Close()
 		er.Close()
-		if ours != nil {
-			ours.Close()
-		}
 		return err
-	}
-	if ours != nil {
-		a.input = ours
 	}
 	p := &proc{rank: rank, pid: pid, pipes: 2}
 	a.procs[pid] = p

@@ -97,7 +97,10 @@ func (p *place) variables() []string {
 	set("HOROVOD_GLOO_RENDEZVOUS_PORT", port)
 	set("HOROVOD_CONTROLLER", "gloo")
 	set("HOROVOD_CPU_OPERATIONS", "gloo")
-	if len(p.interfaces) > 0 {
+	switch {
+	case len(p.interfaces) == 0 && host == "127.0.0.1" && p.masterHost == host:
+		set("HOROVOD_GLOO_IFACE", "lo")
+	case len(p.interfaces) > 0:
 		set("HOROVOD_GLOO_IFACE", p.interfaces[0])
 		set("NCCL_SOCKET_IFNAME", strings.Join(p.interfaces, ","))
 	}

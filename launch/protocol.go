@@ -22,7 +22,6 @@ const (
 	cmdStop                      // milliseconds of grace: TERM, then KILL
 	cmdWindDown                  // milliseconds of grace: KILL after it; the workers have had a signal already
 	cmdPing
-	cmdInput  // bytes for rank 0's standard input; none at all ends it
 	cmdProbe  // JSON list of addresses: which can be reached
 	cmdSecret // the job's secret, before the plan
 	cmdStart  // JSON worker: start this one of the plan's ranks again
@@ -55,7 +54,6 @@ type plan struct {
 	Environ []string `json:"environ"` // for all workers of the host
 	Workers []worker `json:"workers"`
 	Bind    Bind     `json:"bind"`
-	Input   bool     `json:"input"`   // rank 0 is here and reads the launcher's standard input
 	Addr    string   `json:"addr"`    // of the coordinator, as this host reaches it
 	Silence int64    `json:"silence"` // milliseconds without a ping after which to look whether the launcher's host is there; 0 never looks
 	Hold    bool     `json:"hold"`    // stay when no worker is left: others may follow

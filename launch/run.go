@@ -147,7 +147,6 @@ func (j *job) sendPlans(ctx context.Context) error {
 				continue
 			}
 			p.Workers = append(p.Workers, j.worker(s, 1))
-			p.Input = p.Input || s.Rank == 0 && !l.local && j.spec.Stdin != nil
 		}
 		if !l.local {
 			p.Addr, p.Silence = routes[h].addr, j.spec.Silence.Milliseconds()
