@@ -65,15 +65,7 @@ func (l *Link) read(seat int, conn *net.UnixConn) {
 	for {
 		m, err := receive(conn)
 		if err != nil {
-			if l.seat == 0 {
-				select {
-				case l.desk.inbox <- letter{seat, message{kind: kindGone}}:
-				case <-l.closing:
-					return
-				}
-			} else {
-				l.miss.Do(func() { close(l.missed) })
-			}
+			l.hangUp(seat)
 			if l.processes[seat] == nil { // no pidfd: this is how its end shows
 				l.lose(seat, "connection closed")
 			}
@@ -89,6 +81,21 @@ func (l *Link) read(seat int, conn *net.UnixConn) {
 			m.closeFDs()
 			return
 		}
+	}
+}
+
+// hangUp ends what waits for a seat that has left in order. Of a seat that is lost the
+// watch knows more.
+func (l *Link) hangUp(seat int) {
+	switch {
+	case !l.board.Left(seat):
+	case l.seat == 0:
+		select {
+		case l.desk.inbox <- letter{seat, message{kind: kindGone}}:
+		case <-l.closing:
+		}
+	default:
+		l.miss.Do(func() { close(l.missed) })
 	}
 }
 
@@ -237,7 +244,7 @@ func (l *Link) reply(ctx context.Context, kind uint32) (message, error) {
 		if err := l.failure(); err != nil {
 			return message{}, fmt.Errorf("make shared buffer: %w", err)
 		}
-		return message{}, errors.New("make shared buffer: a rank of this host was lost")
+		return message{}, errors.New("make shared buffer: a rank of this host has left")
 	case <-l.failed:
 		return message{}, fmt.Errorf("make shared buffer: %w", l.board.Err())
 	case <-l.closing:

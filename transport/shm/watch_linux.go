@@ -153,7 +153,11 @@ func (l *Link) beat(every time.Duration) {
 
 func (l *Link) feel(seat int, w *pulseWatch, passed time.Duration) {
 	p := l.segment.pulses[seat]
-	if seat == l.seat || l.board.Left(seat) || atomic.LoadUint32(&p.lost) != 0 {
+	if seat == l.seat || l.board.Left(seat) {
+		return
+	}
+	if atomic.LoadUint32(&p.lost) == 2 { // as another rank has found
+		l.miss.Do(func() { close(l.missed) })
 		return
 	}
 	if beat := atomic.LoadUint64(&p.beat); beat != w.beat {
