@@ -48,7 +48,7 @@ func (s rankSpec) bench(m *Mesh, n *Node) error {
 func BenchmarkAllreduce(b *testing.B) {
 	rr := exec.Command("chrt", "-r", "5", "true").Run() == nil
 	for _, size := range []int{2, 4} {
-		for _, bytes := range []int{4, 4096, 65536, 1 << 20} {
+		for _, bytes := range []int{4, 4096, 65536, 1 << 20, 16 << 20} {
 			b.Run(fmt.Sprintf("ranks=%d/bytes=%d/rr=%v", size, bytes, rr), func(b *testing.B) {
 				tuning := os.Getenv("HORA_TCP_BENCH_MESH")
 				if tuning == "" {

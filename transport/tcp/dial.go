@@ -16,6 +16,10 @@ import (
 // context ends.
 const dialTimeout = 3 * time.Second
 
+// onDemandTime bounds the attempts to make a connection that is found missing
+// after the group has opened; before that the caller of Open sets the bound.
+const onDemandTime = 30 * time.Second
+
 // dial connects to a peer at one of its addresses and proves the secret. It goes on
 // trying until ctx ends, except where trying again cannot help.
 func (n *Node) dial(ctx context.Context, p Peer, purpose string, group uint64, lane uint32, bytes int) (net.Conn, error) {
@@ -47,7 +51,7 @@ func (n *Node) dial(ctx context.Context, p Peer, purpose string, group uint64, l
 }
 
 func (n *Node) dialOnce(ctx context.Context, addr string, p Peer, purpose string, group uint64, lane uint32, bytes int) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout, Control: controlSocket(bytes), KeepAlive: -1}
+	d := net.Dialer{Timeout: dialTimeout, Control: controlSocket(bytes)} // keep-alives hold firewalls' state
 	d.SetMultipathTCP(false)
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -95,7 +99,7 @@ func (n *Node) dialControl(p Peer) {
 	n.wg.Add(1)
 	go func() {
 		defer n.wg.Done()
-		ctx, cancel := context.WithTimeout(n.ctx, n.cfg.PeerTimeout)
+		ctx, cancel := context.WithTimeout(n.ctx, onDemandTime)
 		defer cancel()
 		conn, err := n.dial(ctx, p, purposeControl, 0, 0, 0)
 		n.mu.Lock()

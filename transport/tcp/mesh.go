@@ -73,6 +73,7 @@ type Mesh struct {
 	onTell   func(from int, msg []byte)
 	bridges  []*bridge
 	closing  bool
+	opened   bool // Open has returned
 
 	lastVerbs uint64         // the ticker's: verbs at its last visit
 	idleTicks int            // the ticker's: visits in a row outside of any verb

@@ -121,6 +121,31 @@ func TestExplainDoesNotWaitForWhoHasPassed(t *testing.T) {
 	}
 }
 
+// One that has finished the operation and does nothing else does not, either.
+func TestExplainDoesNotWaitForTheIdle(t *testing.T) {
+	meshes := newWorld(t, 2, func(c *NodeConfig) { c.Heartbeat = 100 * time.Millisecond }).open(1, nil)
+	begun := time.Now()
+	must(t, each(meshes, func(m *Mesh) error {
+		m.Begin(transport.Stamp{Seq: 1, Print: uint64(m.Rank())}, time.Time{})
+		if m.Rank() == 0 {
+			return m.Send(1, []byte("four"))
+		}
+		var mismatch *transport.MismatchError
+		if err := m.Recv(0, make([]byte, 4)); !errors.As(err, &mismatch) {
+			return fmt.Errorf("got %v", err)
+		}
+		texts, err := m.Explain([]byte("mine"))
+		if err != nil || texts[0] != nil {
+			return fmt.Errorf("texts %q, %v", texts, err)
+		}
+		return nil
+	}))
+	if d := time.Since(begun); d > 2*time.Second {
+		t.Errorf("took %v", d)
+	}
+	must(t, each(meshes, func(m *Mesh) error { return ring(m, 2, 10) }))
+}
+
 func TestPairMismatchIsExplainedByThePairAlone(t *testing.T) {
 	meshes := newWorld(t, 3, nil).open(1, nil)
 	s := transport.Stamp{Seq: transport.PairSeq | 1, Print: 3}

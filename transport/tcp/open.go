@@ -113,12 +113,8 @@ func (n *Node) add(m *Mesh) ([]earlyMessage, error) {
 			lost[p.Rank] = why
 		}
 	}
-	for r, p := range m.cfg.Peers {
-		if m.near(r) && m.dials(r) && n.links[p.Rank] == nil && m.cfg.Rank != r {
-			n.dialControl(p)
-		}
-	}
 	n.mu.Unlock()
+	m.dialNear()
 	for _, w := range conns {
 		m.connected(w.at.rank, w.at.lane, w.p.conn)
 	}
@@ -126,6 +122,17 @@ func (n *Node) add(m *Mesh) ([]earlyMessage, error) {
 		m.peerLost(job, why)
 	}
 	return mine, nil
+}
+
+// dialNear makes the control connections that are this side's to make.
+func (m *Mesh) dialNear() {
+	m.n.mu.Lock()
+	defer m.n.mu.Unlock()
+	for r, p := range m.cfg.Peers {
+		if m.near(r) && m.dials(r) && m.n.links[p.Rank] == nil {
+			m.n.dialControl(p)
+		}
+	}
 }
 
 // near reports the ranks with which this one keeps a control connection.
@@ -144,6 +151,8 @@ func (m *Mesh) dials(r int) bool { return m.n.cfg.Rank < m.cfg.Peers[r].Rank }
 
 // await returns when all partners are connected.
 func (m *Mesh) await(ctx context.Context) error {
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
 	for {
 		m.n.mu.Lock()
 		changed := m.n.changed
@@ -171,9 +180,14 @@ func (m *Mesh) await(ctx context.Context) error {
 			return fmt.Errorf("open group %d: %w", m.cfg.Group, err)
 		}
 		if len(missing) == 0 {
+			m.mu.Lock()
+			m.opened = true
+			m.mu.Unlock()
 			return nil
 		}
 		select {
+		case <-again.C:
+			m.dialNear() // an attempt may have been given up
 		case <-ctx.Done():
 			return m.missing(missing, ctx.Err())
 		case <-m.news:
@@ -225,12 +239,17 @@ func (m *Mesh) dial(index int) {
 		return
 	}
 	m.dialing[index] = true
+	opened := m.opened
 	m.wg.Add(1)
 	m.mu.Unlock()
 	go func() {
 		defer m.wg.Done()
-		ctx, cancel := context.WithTimeout(m.ctx, max(30*time.Second, m.n.cfg.PeerTimeout))
-		defer cancel()
+		ctx := m.ctx
+		if opened {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, max(onDemandTime, m.n.cfg.PeerTimeout))
+			defer cancel()
+		}
 		p := m.cfg.Peers[index/m.stride]
 		conn, err := m.n.dial(ctx, p, purposeData, m.cfg.Group, uint32(index%m.stride), max(0, m.cfg.SocketBytes))
 		m.mu.Lock()

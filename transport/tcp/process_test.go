@@ -230,7 +230,7 @@ func allBut(t *testing.T, procs []*proc, victim int, within time.Duration, reaso
 }
 
 func TestKilledRankEndsEveryWaitWithinASecond(t *testing.T) {
-	for _, bytes := range []int{4, 1 << 20} {
+	for _, bytes := range []int{4, 1 << 18} {
 		for _, size := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%d ranks, %d bytes", size, bytes), func(t *testing.T) {
 				procs := spawn(t, size, func(s *rankSpec) { s.Bytes = bytes }, nil)
