@@ -88,7 +88,7 @@ func (l Level) ReduceAll(dst unsafe.Pointer, srcs []unsafe.Pointer, n int, t ten
 		raceRead(s, n*size)
 	}
 	raceWrite(dst, n*size)
-	step := max(pieceBytes/len(srcs), 4096) / size
+	step := max(pieceBytes/len(srcs), 1024) &^ 255 / size // whole registers, so that only the last piece has a tail
 	for from := 0; from < n; from += step {
 		m := min(n-from, step)
 		if done := reduceMany(l, dst, srcs, from*size, m, t, op); done < m {
