@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"hora"
+	"hora/elastic/rendezvous"
+	"hora/internal/secret"
 	"hora/tensor"
 )
 
@@ -285,4 +289,42 @@ func TestIdleProcessesSleep(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLauncherKnowsTheReason has this process be the coordinator, as a launcher is: what
+// it says about a process's end reaches every rank's error.
+func TestLauncherKnowsTheReason(t *testing.T) {
+	file := secretFile(t)
+	s, err := secret.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := rendezvous.Serve(t.Context(), ln, rendezvous.Config{Secret: s, Job: "hora", Host: "launcher", Size: 3, Reported: true})
+	defer server.Close()
+	var all []*process
+	for r := range 3 {
+		all = append(all, startOne(t, r, "loop", []string{
+			"HORA_RANK=" + strconv.Itoa(r), "HORA_SIZE=3", "HORA_ADDR=" + ln.Addr().String(), "HORA_SECRET_FILE=" + file, "HORA_HOST=box",
+		}))
+	}
+	for _, p := range all {
+		p.until("running", 20*time.Second)
+	}
+	began := time.Now()
+	all[1].signal(syscall.SIGKILL)
+	<-all[1].done
+	server.Exited(1, "box", "exit code 3: ValueError: bad batch")
+	for _, r := range []int{0, 2} {
+		text := all[r].until("later:", 10*time.Second)
+		if !strings.Contains(text, "error: allreduce grad.w: lost rank 1 on host box: exit code 3: ValueError: bad batch") {
+			t.Errorf("rank %d said:\n%s", r, text)
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("rank %d learned of it after %v", r, d)
+		}
+	}
 }

@@ -116,6 +116,9 @@ func (w *World) open(ctx context.Context, ranks []int, id uint64, o groupOptions
 		OpTimeout: timeout, StallWarn: c.StallWarn, StallEnd: c.StallEnd,
 		Events: c.Events, Clock: w.clock, Log: c.Log,
 	}
+	if w.client != nil && !c.Serve {
+		cfg.Reason = w.reason
+	}
 	cfg.Collective.Table, cfg.Collective.Tune = c.Algorithms, c.Tune
 	if g.engine, err = engine.New(mesh, cfg); err != nil {
 		return nil, err

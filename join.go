@@ -299,6 +299,7 @@ func (w *World) listen(ctx context.Context) error {
 func (w *World) notice(n rendezvous.Notice) {
 	switch n.Kind {
 	case rendezvous.NoticeLost:
+		w.learn(n.Rank, n.Reason)
 		w.lost(&PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason})
 	case rendezvous.NoticeEnd:
 		w.lost(fmt.Errorf("the job has ended: %s", n.Reason))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"hora/elastic/rendezvous"
 	"hora/event"
@@ -35,11 +36,12 @@ type World struct {
 	made   map[string]uint64 // groups made of each set of ranks, name and kind
 	ended  error             // why the world is over; nil while it lasts
 	closed bool
+	losses map[int]*loss      // what the coordinator says, or is asked, about lost ranks
 	gone   transport.Counters // of closed groups
 }
 
 func newWorld(cfg Config) *World {
-	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}}
+	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}}
 }
 
 func (w *World) everyone() []int {
@@ -186,6 +188,52 @@ func (w *World) Counters() Counters {
 		sum = sum.Add(g.Counters())
 	}
 	return sum
+}
+
+// loss is what the coordinator knows about a lost rank.
+type loss struct {
+	known  chan struct{} // closed with reason
+	reason string
+}
+
+// lastWord is how long operations of a lost rank's groups wait for the launcher's word
+// on it, which has the exit code.
+const lastWord = 300 * time.Millisecond
+
+func (w *World) lossOf(rank int) *loss {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.losses[rank]
+	if l == nil {
+		l = &loss{known: make(chan struct{})}
+		w.losses[rank] = l
+	}
+	return l
+}
+
+// reason is the coordinator's word on a lost rank, "" if there is none in time.
+func (w *World) reason(rank int) string {
+	l := w.lossOf(rank)
+	t := time.NewTimer(lastWord)
+	defer t.Stop()
+	select {
+	case <-l.known:
+		return l.reason
+	case <-t.C:
+		return ""
+	}
+}
+
+// learn notes the coordinator's word on a lost rank. Only the client's reading goroutine
+// calls it.
+func (w *World) learn(rank int, reason string) {
+	l := w.lossOf(rank)
+	select {
+	case <-l.known:
+	default:
+		l.reason = reason
+		close(l.known)
+	}
 }
 
 // lost ends the groups that err concerns.

@@ -25,6 +25,11 @@ type Config struct {
 	StallWarn time.Duration // a report about missing ranks after this long; 0 means 60 s, below 0 never
 	StallEnd  time.Duration // the group fails after this long without a missing rank; 0 never
 
+	// Reason, when set, is asked why a rank of the world was lost, by whoever knows better
+	// than the links do (a launcher has the exit code). It may take a moment; "" keeps
+	// what the links say.
+	Reason func(rank int) string
+
 	Collective collective.Config
 	Events     *event.Sink
 	Clock      event.Epoch  // of event times; the zero Epoch makes its own

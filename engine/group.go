@@ -101,7 +101,7 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 	runtime.AddCleanup(g, func([]byte) { unix.Munmap(mem) }, mem)
 	m.OnTell(g.hear)
 	if n, ok := m.(transport.FailureNotifier); ok {
-		n.OnFail(g.lost)
+		n.OnFail(g.failed)
 	}
 	g.wg.Add(1)
 	go g.watch()
@@ -155,6 +155,45 @@ func (g *Group) lost(err error) {
 	g.mu.Unlock()
 	g.work.Broadcast()
 	g.done.Broadcast()
+}
+
+// failed hears from the links that the group is over. It runs on their goroutine, so
+// asking for a better reason is left to another.
+func (g *Group) failed(err error) {
+	var lost *transport.PeerLostError
+	if g.cfg.Reason == nil || !errors.As(err, &lost) || lost.Left() {
+		g.lost(err)
+		return
+	}
+	g.mu.Lock()
+	closing := g.closing
+	if !closing {
+		g.wg.Add(1)
+	}
+	g.mu.Unlock()
+	if closing {
+		g.lost(err)
+		return
+	}
+	go func() {
+		defer g.wg.Done()
+		g.lost(g.reasoned(err))
+	}()
+}
+
+// reasoned has whoever knows better say why a rank was lost.
+func (g *Group) reasoned(err error) error {
+	var lost *transport.PeerLostError
+	if g.cfg.Reason == nil || g.cause.Load() != nil || !errors.As(err, &lost) || lost.Left() {
+		return err
+	}
+	why := g.cfg.Reason(g.worldRank(lost.Rank))
+	if why == "" {
+		return err
+	}
+	better := *lost
+	better.Reason = why
+	return &better
 }
 
 // translate turns ranks of the group into ranks of the world.

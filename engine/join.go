@@ -130,14 +130,14 @@ func (n *names) shareChosen(lead int) error {
 // applyShared reads what the lead described. A joined rank makes units of it; every rank
 // fails the units that zeros would spoil.
 func (n *names) applyShared(body []byte) error {
-	const maxUnits, maxOps = 1 << 16, 1 << 16
+	const maxUnits, maxOps, maxPhantom = 1 << 16, 1 << 16, 1 << 38
 	d := wire.NewDecoder(body)
 	units := int(d.U32())
 	if units > maxUnits {
 		return fmt.Errorf("join: %d operations described at once", units)
 	}
-	kept := n.chosen[:0]
 	all := n.chosen
+	kept := make([]*unit, 0, len(all))
 	for i := 0; i < units && d.Err() == nil; i++ {
 		count := int(d.U32())
 		if count == 0 || count > maxOps {
@@ -148,6 +148,9 @@ func (n *names) applyShared(body []byte) error {
 			one, err := decodeDescription(&d)
 			if err != nil {
 				return fmt.Errorf("join: read described operations: %w", err)
+			}
+			if one.count > maxPhantom {
+				return fmt.Errorf("join: a tensor of %d elements described", one.count)
 			}
 			list = append(list, one)
 		}

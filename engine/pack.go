@@ -212,7 +212,7 @@ func (n *names) differ(members []*op, err error) (v verdict, done bool) {
 	g := n.g
 	var wrong *transport.MismatchError
 	if !errors.As(err, &wrong) {
-		g.lost(err)
+		g.lost(g.reasoned(err))
 		g.mesh.Fail(err)
 		return stepFailed, false
 	}

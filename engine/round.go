@@ -221,7 +221,7 @@ func (n *names) againSoon() {
 // broken ends the group for an error of the links in the agreement itself.
 func (n *names) broken(err error) {
 	g := n.g
-	g.lost(err)
+	g.lost(g.reasoned(err))
 	g.mesh.Fail(err)
 	for _, u := range n.chosen {
 		n.abandon(u)

@@ -265,7 +265,7 @@ func (g *Group) settle(r *Request, s transport.Stamp, err error) error {
 		g.lost(err)
 		return g.failure(r)
 	}
-	g.lost(err)
+	g.lost(g.reasoned(err))
 	g.mesh.Fail(err)
 	return g.failure(r)
 }

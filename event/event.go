@@ -116,7 +116,9 @@ type PeerLost struct {
 	Host, Reason string
 }
 
-func (p *PeerLost) String() string { return fmt.Sprintf("lost rank %d (%s): %s", p.Rank, p.Host, p.Reason) }
+func (p *PeerLost) String() string {
+	return fmt.Sprintf("lost rank %d (%s): %s", p.Rank, p.Host, p.Reason)
+}
 
 // Joined says that this process has become a rank of a world.
 type Joined struct {
