@@ -18,7 +18,7 @@ type BoardConfig struct {
 
 	// PeerTimeout bounds how long Explain waits for a rank; 0: 10 s.
 	PeerTimeout time.Duration
-	// Spin is how long a wait polls before it sleeps; 0: 30 µs, negative: not at all.
+	// Spin is how long a wait polls before it sleeps; 0: 50 µs, negative: not at all.
 	Spin time.Duration
 	// Oversubscribed says that ranks share processors: every wait polls 20 times,
 	// yields 20 times, then sleeps.

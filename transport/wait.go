@@ -10,7 +10,7 @@ const (
 	slice       = 50 * time.Millisecond // longest sleep: failures are looked for in between
 	probeAfter  = time.Second           // a wait this long tells the others what it waits in
 	lossGrace   = 300 * time.Millisecond
-	defaultSpin = 30 * time.Microsecond
+	defaultSpin = 50 * time.Microsecond
 	minSpin     = 3 * time.Microsecond
 	piece       = 128 // longest run of poll, 2–20 µs
 	fewPolls    = 5   // times pollLoads: the 20 polls of who shares a processor
@@ -49,18 +49,18 @@ func (s *spinner) calibrate(cfg BoardConfig) {
 	s.polls = s.most
 }
 
-// adapt learns from a wait that slept: where the peer shares this processor
-// polling keeps it from running; where the wait was short more polling would have
-// caught it; where it was long less polling would have lost nothing.
-func (s *spinner) adapt(waited time.Duration, stacked bool) {
+// adapt learns from a wait that polling did not end. Where the peer ran on this
+// processor polling only kept it from running. Else polling is kept up, even if the
+// peer was late by far: a late peer at the start of an operation says nothing of the
+// waits inside it, which are short, and each sleep there costs 5 µs, or 25 where the
+// processor halts under a hypervisor, against the few microseconds that giving up
+// sooner would have saved.
+func (s *spinner) adapt(stacked bool) {
 	s.yield = stacked
-	switch {
-	case stacked:
+	if stacked {
 		s.polls = max(s.polls/2, s.least)
-	case waited < 2*defaultSpin:
+	} else {
 		s.polls = min(s.polls*2, s.most)
-	default:
-		s.polls = max(s.polls*3/4, s.least)
 	}
 }
 
@@ -119,7 +119,7 @@ func (b *Board) sleepFor(w *waiting, p *uint64, want uint64) (ok bool, err error
 type waiting struct {
 	seats   [2]int    // whom it waits for; -1: nobody
 	begun   bool      // polling did not end it
-	start   time.Time // zero until a clock was needed
+	start   time.Time // of the first check; zero before
 	budget  time.Duration
 	polls   int // rings only: polls left before it goes slow
 	yields  int // yields left before it sleeps
@@ -134,7 +134,6 @@ type waiting struct {
 func (b *Board) startWait(seat, other int, budget time.Duration) waiting {
 	w := waiting{seats: [2]int{seat, other}, begun: true, budget: budget}
 	if !b.spin.fixed {
-		w.start = time.Now() // for adapt; who shares processors saves the 50 ns
 		b.locate(&w)
 	}
 	if b.spin.yield || w.stacked {
@@ -161,7 +160,7 @@ func (b *Board) locate(w *waiting) {
 
 func (b *Board) endWait(w *waiting) {
 	if !b.spin.fixed && (w.slept || w.stacked != b.spin.yield) {
-		b.spin.adapt(time.Since(w.start), w.stacked)
+		b.spin.adapt(w.stacked)
 	}
 }
 

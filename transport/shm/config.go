@@ -25,7 +25,7 @@ type Config struct {
 	Leader string
 
 	PeerTimeout time.Duration // a peer silent for so long is lost; 0: 10 s
-	// Spin is how long a wait polls before it sleeps; 0: 30 µs. Oversubscribed says
+	// Spin is how long a wait polls before it sleeps; 0: 50 µs. Oversubscribed says
 	// that ranks share processors; it is also found from the ranks' affinities.
 	Spin           time.Duration
 	Oversubscribed bool
