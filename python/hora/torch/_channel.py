@@ -47,13 +47,15 @@ class Channel:
         """group.run, in this channel's manner."""
         self.group.run(*args, flags=self._flags | more.pop("flags", 0), **more)
 
-    def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> Plan | Standing:
-        """What reduces t in place, again and again."""
+    def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str, shape: list[int]) -> Plan | Standing:
+        """What reduces t in place, again and again; ranks whose shapes differ get an error that says so."""
         p, n = t.data_ptr(), t.numel()
         if not self.named:
-            return self.group.plan(Kind.ALLREDUCE, op, code(t), 0, p, p, n, prescale=prescale, postscale=postscale, name=name, keep=t)
+            return self.group.plan(
+                Kind.ALLREDUCE, op, code(t), 0, p, p, n, prescale=prescale, postscale=postscale, name=name, shape=shape, keep=t
+            )
         packed, held = _pack(
-            Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, prescale, postscale, name, None, None, None, FLAG_NAMED, 0, 0, [n], 0
+            Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, prescale, postscale, name, None, None, None, FLAG_NAMED, 0, 0, shape, 0
         )
         return Standing(self.group.handle, packed, (held, t))
 

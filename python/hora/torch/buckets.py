@@ -54,7 +54,8 @@ class Bucket:
         sent = dtype if dtype is not None and first.is_floating_point() else first.dtype
         if not on_host or sent != first.dtype:
             self.wire = channel.memory(total * torch.empty(0, dtype=sent).element_size()).view(sent)
-        self.plan = channel.plan(self.wire if self.wire is not None else self.flat, op, prescale, postscale, self.name)
+        shape = [d for p in self.params for d in (p.shape or (1,))]  # the padding would hide a small difference
+        self.plan = channel.plan(self.flat if self.wire is None else self.wire, op, prescale, postscale, self.name, shape)
 
     def collect(self) -> None:
         """Make every gradient a view of the common memory; a missing one counts as zeros."""

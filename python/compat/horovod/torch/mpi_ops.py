@@ -16,6 +16,7 @@ from ..common.basics import Adasum, Average, HorovodBasics, Max, Min, Product, S
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ._check import device_of, dtype_code, host, operator, root_in
+from ._fast import forget, reduce_here
 from ._handles import _handle_map, group_of, next_handle, poll, run, start, synchronize
 from ._more_ops import (
     allgather,
@@ -60,6 +61,8 @@ mpi_threads_supported, mpi_enabled, mpi_built = _basics.mpi_threads_supported, _
 gloo_enabled, gloo_built = _basics.gloo_enabled, _basics.gloo_built
 nccl_built, ddl_built, ccl_built = _basics.nccl_built, _basics.ddl_built, _basics.ccl_built
 cuda_built, rocm_built = _basics.cuda_built, _basics.rocm_built
+
+basics.on_shutdown(forget)
 
 _ALLREDUCE = int(Kind.ALLREDUCE)
 _BROADCAST = int(Kind.BROADCAST)
@@ -160,7 +163,10 @@ def allreduce_(
 ) -> torch.Tensor:  # fmt: skip
     """allreduce in place."""
     which = operator(op, average, tensor, process_set)
-    _reduce_now(tensor, tensor, name, which, prescale_factor, postscale_factor, process_set)
+    if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_sparse:
+        reduce_here(tensor, name, which, prescale_factor, postscale_factor, process_set)
+    else:
+        _reduce_now(tensor, tensor, name, which, prescale_factor, postscale_factor, process_set)
     return tensor
 
 
