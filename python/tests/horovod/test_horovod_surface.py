@@ -1,0 +1,195 @@
+"""docs/horovod.md walked: every name that "works" is there, every module that is "refused" says what to use."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+LIST = Path(__file__).resolve().parents[3] / "docs" / "horovod.md"
+ROWS = re.findall(r"^\| `([^`]+)` \| (works|no effect|refused) \| (.*) \|$", LIST.read_text(encoding="utf-8"), re.M)
+
+# Names of the old surface that have to be in the list, so that the list cannot shrink unseen.
+TORCH = """init shutdown is_initialized rank size local_rank local_size cross_rank cross_size is_homogeneous mpi_threads_supported
+mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built start_timeline stop_timeline
+Average Sum Adasum Min Max Product ProcessSet global_process_set add_process_set remove_process_set allreduce allreduce_
+allreduce_async allreduce_async_ grouped_allreduce grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_
+sparse_allreduce_async allgather allgather_async grouped_allgather grouped_allgather_async broadcast broadcast_
+broadcast_async broadcast_async_ alltoall alltoall_async reducescatter reducescatter_async grouped_reducescatter
+grouped_reducescatter_async join barrier poll synchronize broadcast_parameters broadcast_optimizer_state broadcast_object
+allgather_object Compression SyncBatchNorm DistributedOptimizer elastic HorovodInternalError""".split()
+
+
+def find(name):
+    parts = name.split(".")
+    for i in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:i]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[i:]:
+            thing = getattr(thing, part)
+        return thing
+    raise AssertionError(f"{name}: no part of it can be imported")
+
+
+@pytest.mark.parametrize(("name", "state", "note"), [r for r in ROWS if not r[0].startswith("HOROVOD_")])
+def test_listed(name, state, note):
+    if state == "refused":
+        with pytest.raises(ImportError, match="not part of hora: .*use"):
+            importlib.import_module(name)
+    else:
+        find(name)
+
+
+def test_the_list_is_whole():
+    listed = {r[0] for r in ROWS}
+    assert not [n for n in TORCH if f"horovod.torch.{n}" not in listed]
+    import horovod.torch as hvd
+
+    public = {n for n in hvd.mpi_ops.__all__} | set(hvd.__all__)
+    assert not [n for n in public if f"horovod.torch.{n}" not in listed]
+
+
+def test_defaults_and_order_of_arguments():
+    import horovod.torch as hvd
+
+    def names(f):
+        return list(inspect.signature(f).parameters)
+
+    scale = ["prescale_factor", "postscale_factor", "process_set"]
+    assert names(hvd.allreduce) == ["tensor", "average", "name", "compression", "op", *scale]
+    assert names(hvd.allreduce_async_) == ["tensor", "average", "name", "op", *scale]
+    assert names(hvd.broadcast) == ["tensor", "root_rank", "name", "process_set"]
+    assert names(hvd.alltoall) == ["tensor", "splits", "name", "process_set"]
+    assert names(hvd.reducescatter) == ["tensor", "name", "compression", "op", "process_set", *scale[:2]]
+    assert names(hvd.DistributedOptimizer) == [
+        "optimizer", "named_parameters", "compression", "backward_passes_per_step", "op", "gradient_predivide_factor",
+        "num_groups", "groups", "sparse_as_dense", "process_set",
+    ]  # fmt: skip
+    assert (hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product) == (0, 1, 2, 3, 4, 5)
+    import horovod
+
+    assert horovod.__version__ == "0.28.1+hora"
+
+
+def test_private_names_that_scripts_use():
+    import horovod.torch as hvd
+    from horovod.common.util import _cache, extension_available
+    from horovod.runner.common.util.env import get_env_rank_and_size
+    from horovod.runner.util.threads import in_thread
+    from horovod.torch.mpi_ops import synchronize
+
+    assert extension_available("torch") and not extension_available("mxnet") and isinstance(_cache, dict)
+    assert get_env_rank_and_size() == (0, 1)
+    assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks and synchronize
+    got = []
+    in_thread(got.append, (1,)).join()
+    assert got == [1]
+    state = hvd.elastic.TorchState(epoch=3)
+    assert state._host_messages.empty() and state._last_updated_timestamp == 0
+    state.epoch = 4
+    state.restore()
+    assert state.epoch == 3
+    with pytest.raises(TypeError):
+        in_thread(got.append, 1)
+
+
+def test_util(monkeypatch):
+    from horovod.common import util
+
+    with util.env(HORA_TEST_A="1", PATH=None):
+        import os
+
+        assert os.environ["HORA_TEST_A"] == "1" and "PATH" not in os.environ
+    assert "HORA_TEST_A" not in os.environ and "PATH" in os.environ
+    assert [list(p) for p in util.split_list(list(range(7)), 3)] == [[0, 1, 2], [3, 4], [5, 6]]
+    assert util.is_version_greater_equal_than("2.15.0+cpu", "2.4.0") and not util.is_version_greater_equal_than("1.9.1", "1.10.0")
+    with pytest.raises(ValueError, match="three numbers"):
+        util.is_version_greater_equal_than("1.0.0", "1.0")
+    with pytest.raises(ImportError):
+        util.check_extension("horovod.mxnet")
+
+
+def test_refused_modes(monkeypatch):
+    import horovod.torch as hvd
+
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
+    with pytest.raises(ValueError, match="MPI mode"):
+        hvd.init()
+    monkeypatch.delenv("HOROVOD_CONTROLLER")
+    with pytest.raises(ValueError, match="MPI communicator"):
+        hvd.init(comm=object())
+    with pytest.raises(ValueError, match="list of ProcessSet"):
+        hvd.init(process_sets="static")
+    import horovod
+
+    for wrong in ({"hosts": "a:1", "hostfile": "b"}, {"use_gloo": True, "use_mpi": True}, {"use_mpi": True}, {"min_num_proc": 1}):
+        with pytest.raises(ValueError, match="Argument|MPI|elastic"):
+            horovod.run(print, num_proc=1, **wrong)
+
+
+def test_data_loader():
+    from horovod.data import AsyncDataLoaderMixin, BaseDataLoader
+
+    class Numbers(BaseDataLoader):
+        def __init__(self, n, fail=False):
+            self.n, self.fail = n, fail
+
+        def __len__(self):
+            return self.n
+
+        def _iterate(self):
+            yield from range(self.n)
+            if self.fail:
+                raise RuntimeError("no more")
+
+        def _process_batch(self, batch):
+            return batch * 2
+
+    class Ahead(AsyncDataLoaderMixin, Numbers):
+        pass
+
+    assert list(Numbers(4)) == [0, 2, 4, 6]
+    for size in (0, 1, 64):
+        loader = Ahead(async_loader_queue_size=size, n=10)
+        assert list(loader) == list(loader) == [2 * i for i in range(10)]
+        loader.close_async_loader()
+    loader = Ahead(2, False, 100)
+    assert next(iter(loader)) == 0
+    loader.close_async_loader()
+    assert loader.thread is None
+    with pytest.raises(RuntimeError, match="no more"):
+        list(Ahead(2, False, 3, fail=True))
+
+
+def test_horovod_runner():
+    from sparkdl import HorovodRunner
+
+    assert str(inspect.signature(HorovodRunner)).replace('"', "'") in (
+        "(*, np: 'int', driver_log_verbosity: 'str' = 'log_callback_only')", "(*, np: int, driver_log_verbosity: str = 'log_callback_only')",
+    )  # fmt: skip
+    for wrong in (lambda: HorovodRunner(2), lambda: HorovodRunner()):
+        with pytest.raises(TypeError, match=r"HorovodRunner\(np=2\)"):
+            wrong()
+    with pytest.raises(ValueError, match="np=0"):
+        HorovodRunner(np=0)
+    with pytest.raises(ValueError, match="verbosity"):
+        HorovodRunner(np=-1, driver_log_verbosity="loud")
+    assert HorovodRunner(np=-1).run(lambda a, b: a + b, a=1, b=2) == 3
+
+
+def test_horovod_runner_on_two_processes():
+    from sparkdl import HorovodRunner
+
+    def train(scale):
+        import horovod.torch as hvd
+        import torch
+
+        hvd.init()
+        return hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum).item() * scale
+
+    assert HorovodRunner(np=-2).run(train, scale=10) == 30
