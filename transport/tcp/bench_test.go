@@ -52,7 +52,7 @@ func BenchmarkAllreduce(b *testing.B) {
 			b.Run(fmt.Sprintf("ranks=%d/bytes=%d/rr=%v", size, bytes, rr), func(b *testing.B) {
 				tuning := os.Getenv("HORA_TCP_BENCH_MESH")
 				if tuning == "" {
-					text, _ := json.Marshal(map[string]bool{"Oversubscribed": size > 2})
+					text, _ := json.Marshal(map[string]bool{"Oversubscribed": size > onlineCores()})
 					tuning = string(text)
 				}
 				procs := spawn(b, size, func(s *rankSpec) {

@@ -3,7 +3,6 @@ package tcp
 import (
 	"fmt"
 	"log/slog"
-	"runtime"
 	"time"
 
 	"hora/internal/secret"
@@ -73,8 +72,8 @@ type MeshConfig struct {
 	SocketBytes int
 
 	// Oversubscribed says that the ranks on this host are more than its cores: then
-	// a wait polls a few times, lets others run, and sleeps. Polls and Yields
-	// override how often; 0: by Oversubscribed.
+	// a wait polls once, lets others run, and sleeps. It is assumed anyway where this
+	// group alone has more. Polls and Yields override how often; 0: by Oversubscribed.
 	Oversubscribed bool
 	Polls, Yields  int
 
@@ -104,8 +103,9 @@ func (c *MeshConfig) setDefaults() error {
 	}
 	if c.Polls == 0 {
 		// A poll costs 0.2 µs, a switch to another process on the same core 0.6 µs.
+		// With a core for each rank yielding now and then costs a time slice.
 		c.Polls = 250
-		if c.Oversubscribed || runtime.NumCPU() == 1 {
+		if c.Oversubscribed || c.here() > onlineCores() {
 			c.Polls = 1
 		}
 	}
@@ -113,6 +113,25 @@ func (c *MeshConfig) setDefaults() error {
 		c.Yields = 100
 	}
 	return nil
+}
+
+// here is the number of the group's ranks on this host.
+func (c *MeshConfig) here() int {
+	n := 0
+	for _, p := range c.Peers {
+		if p.host() == c.Peers[c.Rank].host() {
+			n++
+		}
+	}
+	return n
+}
+
+// host is what tells one host from another.
+func (p *Peer) host() string {
+	if p.HostID != "" {
+		return p.HostID
+	}
+	return p.Host
 }
 
 // eager reports whether two ranks of a group of n are partners in the usual

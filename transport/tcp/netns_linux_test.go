@@ -123,3 +123,14 @@ func TestIdleProcessUsesNoProcessor(t *testing.T) {
 		p.cmd.Process.Signal(syscall.SIGKILL)
 	}
 }
+
+func TestCoresAreCountedFromTheKernelsList(t *testing.T) {
+	for list, want := range map[string]int{"0": 1, "0-1": 2, "0-3,6,8-9": 7, "": 0, "x": 0, "3-1": 0} {
+		if n := countCores(list); n != want {
+			t.Errorf("%q: %d cores, want %d", list, n, want)
+		}
+	}
+	if onlineCores() < 1 {
+		t.Error("no cores")
+	}
+}

@@ -44,10 +44,7 @@ func (n *Node) Open(ctx context.Context, cfg MeshConfig) (*Mesh, error) {
 			return nil, fmt.Errorf("open group %d: ranks %d and %d are both rank %d of the job", cfg.Group, other, r, p.Rank)
 		}
 		m.byJob[p.Rank] = r
-		id := p.HostID
-		if id == "" {
-			id = p.Host
-		}
+		id := p.host()
 		if _, known := index[id]; !known {
 			index[id] = len(index)
 		}

@@ -1,6 +1,10 @@
 package tcp
 
 import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -77,3 +81,31 @@ func unsent(fd int) int {
 }
 
 func tuneFd(int) {}
+
+// onlineCores counts the processors of this host, not only those that this process
+// is bound to.
+func onlineCores() int {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if n := countCores(strings.TrimSpace(string(b))); err == nil && n > 0 {
+		return n
+	}
+	return runtime.NumCPU()
+}
+
+// countCores reads a list such as "0-3,6"; 0: it is none.
+func countCores(list string) int {
+	n := 0
+	for span := range strings.SplitSeq(list, ",") {
+		first, last, many := strings.Cut(span, "-")
+		if !many {
+			last = first
+		}
+		a, err1 := strconv.Atoi(first)
+		b, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || b < a {
+			return 0
+		}
+		n += b - a + 1
+	}
+	return n
+}

@@ -3,6 +3,7 @@
 package tcp
 
 import (
+	"runtime"
 	"syscall"
 	"time"
 
@@ -79,3 +80,5 @@ func tuneFd(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NOSIGPIPE, 1)
 }
+
+func onlineCores() int { return runtime.NumCPU() }
