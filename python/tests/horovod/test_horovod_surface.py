@@ -39,7 +39,7 @@ def find(name):
 @pytest.mark.parametrize(("name", "state", "note"), [r for r in ROWS if not r[0].startswith("HOROVOD_")])
 def test_listed(name, state, note):
     if state == "refused":
-        with pytest.raises(ImportError, match="not part of hora: .*use"):
+        with pytest.raises(ImportError, match="not part of hora: "):
             importlib.import_module(name)
     else:
         find(name)
@@ -94,7 +94,7 @@ def test_private_names_that_scripts_use():
     state.epoch = 4
     state.restore()
     assert state.epoch == 3
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="tuple"):
         in_thread(got.append, 1)
 
 
