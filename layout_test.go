@@ -137,7 +137,7 @@ func ours(importPath string) (string, bool) {
 
 func TestImportTable(t *testing.T) {
 	for _, f := range goFiles(t) {
-		if strings.HasPrefix(f.dir, "examples/") {
+		if f.dir == "examples" || strings.HasPrefix(f.dir, "examples/") {
 			for _, imp := range imports(f) {
 				if p, is := ours(imp); is && p != "." && p != "demo/digits" && !f.test {
 					t.Errorf("%s imports %s: an example shows the public package hora (and demo/digits) only", f.path, imp)
