@@ -241,6 +241,12 @@ func TestKilledRankEndsEveryWaitWithinASecond(t *testing.T) {
 	}
 }
 
+func TestKilledRankUnderTLS(t *testing.T) {
+	procs := spawn(t, 3, func(s *rankSpec) { s.TLS = true }, nil)
+	procs[2].cmd.Process.Kill()
+	allBut(t, procs, 2, time.Second, reasonClosed, reasonReset)
+}
+
 func TestStoppedRankIsLostAfterThePeerTimeout(t *testing.T) {
 	procs := spawn(t, 3, func(s *rankSpec) { s.PeerTimeout = time.Second }, nil)
 	procs[1].cmd.Process.Signal(syscall.SIGSTOP)
