@@ -152,7 +152,7 @@ func (w *World) persist(ctx context.Context, try func() error) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	var last error
-	began := time.Now()
+	var refusedSince time.Time // since when the answer is final
 	for {
 		select {
 		case <-ctx.Done():
@@ -166,7 +166,11 @@ func (w *World) persist(ctx context.Context, try func() error) error {
 		switch {
 		case err == nil, errors.As(err, &refused), errors.As(err, &version), ctx.Err() != nil:
 			return err
-		case errors.As(err, &no) && no.Final && time.Since(began) > outlive:
+		case !errors.As(err, &no) || !no.Final:
+			refusedSince = time.Time{}
+		case refusedSince.IsZero():
+			refusedSince = time.Now()
+		case time.Since(refusedSince) > outlive:
 			return err
 		}
 		w.forget()

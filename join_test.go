@@ -223,3 +223,31 @@ func TestEventsSayWhatHappened(t *testing.T) {
 		t.Errorf("times %d %d %d %d", o.Submitted, o.Started, o.Arrived, o.Done)
 	}
 }
+
+// TestManyLives has ranks leave and join again at once, at one address that rank 0
+// serves anew each time: whoever is early meets the coordinator of the life before.
+func TestManyLives(t *testing.T) {
+	const n, lives = 4, 8
+	s := hora.NewSecret()
+	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	runRanks(t, n, func(rank int) error {
+		ctx := context.Background()
+		for life := range lives {
+			w, err := hora.Join(ctx, hora.Config{Rank: rank, Size: n, Addr: addr, Serve: true, Secret: s, StartTimeout: 10 * time.Second})
+			if err != nil {
+				return fmt.Errorf("life %d: %w", life, err)
+			}
+			x := []float32{1}
+			if err := hora.Allreduce(ctx, w.Group(), x, hora.Sum); err != nil || x[0] != n {
+				return fmt.Errorf("life %d: %v %w", life, x, err)
+			}
+			if rank == 0 && life == 0 {
+				<-time.After(2500 * time.Millisecond) // the others are in the next life already
+			}
+			if err := w.Leave(ctx); err != nil {
+				return fmt.Errorf("life %d: %w", life, err)
+			}
+		}
+		return nil
+	})
+}

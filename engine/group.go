@@ -90,6 +90,8 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 		return nil, fmt.Errorf("make group %s: map tickets: %w", cfg.Name, err)
 	}
 	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{})}
+	g.seq = comm.First() - 1 // tuning has used some numbers
+	g.view.finished.Store(g.seq)
 	g.work.L, g.done.L = &g.mu, &g.mu
 	b := m.Board()
 	g.near = m.Size() == 1 || b != nil && b.Seats() == m.Size()

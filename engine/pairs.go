@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"hora/collective"
@@ -73,8 +74,7 @@ func (p *pairs) post(o *op) {
 	g := p.g
 	m := &message{op: o, tag: o.Tag, dtype: o.Type}
 	if d := o.timeout(&g.cfg); d > 0 {
-		what := fmt.Sprintf("%s %s", o.Kind, o.Name)
-		m.timer = time.AfterFunc(d, func() { p.expire(m, what, d) })
+		m.timer = time.AfterFunc(d, func() { p.expire(m, d) })
 	}
 	if o.Kind == collective.RecvFrom {
 		m.from, m.bytes = o.Peer, o.Recv.Len()
@@ -305,25 +305,30 @@ func (p *pairs) later() {
 	p.retry.Reset(tellRetry)
 }
 
-// expire ends the group for a message that took too long: its buffer is given back,
-// and nobody may write to it then.
-func (p *pairs) expire(m *message, what string, after time.Duration) {
+// expire gives up on a message that took too long. A receive that nothing has come for
+// is forgotten; otherwise the other side may still use the buffer's contents or fill it,
+// so the group ends.
+func (p *pairs) expire(m *message, after time.Duration) {
 	g := p.g
 	g.mu.Lock()
-	late := m.op != nil
-	peer := m.to
-	if late && m.op.Kind == collective.RecvFrom {
-		peer = m.from
-	}
-	g.mu.Unlock()
-	if !late {
+	o := m.op
+	if o == nil {
+		g.mu.Unlock()
 		return
 	}
-	whom := "any rank"
-	if peer != AnyRank {
-		whom = fmt.Sprintf("rank %d", g.worldRank(peer))
+	peer := m.to
+	if o.Kind == collective.RecvFrom {
+		peer = m.from
 	}
-	g.Fail(fmt.Errorf("%s: %s had not come within %v", what, whom, after))
+	late := g.translate(&transport.DeadlineError{Rank: peer, After: after})
+	if i := slices.Index(p.wanted, m); i >= 0 {
+		p.wanted = slices.Delete(p.wanted, i, i+1)
+		p.close(m, &OperationError{Name: o.Name, Kind: o.Kind.String(), Err: late})
+		g.mu.Unlock()
+		return
+	}
+	g.mu.Unlock()
+	g.Fail(late)
 }
 
 // fail completes everything with the group's error.

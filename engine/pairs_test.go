@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"hora/collective"
 	"hora/tensor"
+	"hora/transport"
 )
 
 type unsafePointer = unsafe.Pointer
@@ -130,4 +132,29 @@ func TestPairMismatch(t *testing.T) {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}
+}
+
+// TestReceiveThatTimesOutHarmsNothingElse gives up on one receive and goes on.
+func TestReceiveThatTimesOutHarmsNothingElse(t *testing.T) {
+	c := newCluster(t, 2, true, Config{})
+	x := make([]int32, 1)
+	r := receive(1, 0, x)
+	r.Timeout = 20 * time.Millisecond
+	_, _, err := c.groups[0].Run(&r, -1)
+	var late *transport.DeadlineError
+	if !errors.As(err, &late) || late.Rank != 1 {
+		t.Fatalf("nobody sent: %v", err)
+	}
+	c.must(c.each(func(rank int, g *Group) error {
+		if rank == 1 {
+			r := send(0, 0, []int32{9})
+			_, _, err := g.Run(&r, -1)
+			return err
+		}
+		r := receive(1, 0, x)
+		if _, _, err := g.Run(&r, -1); err != nil || x[0] != 9 {
+			return fmt.Errorf("later receive: %v %v", x, err)
+		}
+		return nil
+	}))
 }
