@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -135,4 +136,38 @@ func TestACutHostIsALoss(t *testing.T) {
 	}
 	t.Logf("ended after %v", time.Since(began))
 	gone(t, mark, 15*time.Second) // the cut host ends its own part, too
+}
+
+func TestNothingSurvivesOnAnotherHostEither(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2")
+	a, b := n.Hosts[0], n.Hosts[1]
+	p := program(t, a)
+	mark := fmt.Sprintf("HORA_TEST_MARK=far-%d", os.Getpid())
+	cmd := a.Command(context.Background(), p, "__launch", "-np=2", "-H=server1:1,server2:1", "sh", "-c", detaching+"touch $HOME/up; sleep 1000")
+	cmd.Env = append(cmd.Env, mark)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
+		_, here := os.Stat(a.Home + "/up")
+		_, there := os.Stat(b.Home + "/up")
+		if here == nil && there == nil && len(marked(mark)) >= 8 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the workers did not start")
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	gone(t, mark, 8*time.Second)
+	for _, h := range n.Hosts {
+		if left, _ := filepath.Glob(h.Temp + "/hora-*"); len(left) > 0 {
+			t.Errorf("%s is left with %v", h.Name, left)
+		}
+	}
 }

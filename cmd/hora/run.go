@@ -135,6 +135,9 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.torchDefaults(p.getenv, len(hosts) > 0); err != nil {
+		return nil, err
+	}
 	if o.np == 0 {
 		o.np = 1
 		if len(hosts) > 0 {
@@ -220,6 +223,26 @@ func (r *reporter) Event(e event.Event) {
 			fmt.Fprintf(r.p.err, "hora: %s\n", e)
 		}
 	}
+}
+
+// torchDefaults takes what torchrun's own variables say for flags that are not given.
+func (o *options) torchDefaults(getenv func(string) string, hosts bool) error {
+	for _, d := range []struct {
+		flag, name string
+		wanted     bool
+	}{
+		{"num-proc", "PET_NPROC_PER_NODE", !hosts},
+		{"reset-limit", "PET_MAX_RESTARTS", true},
+	} {
+		v := getenv(d.name)
+		if v == "" || !d.wanted || o.given[d.flag] {
+			continue
+		}
+		if err := findFlag(o.table, "--"+d.flag).set(o, v); err != nil {
+			return usageError{fmt.Errorf("%s: %w: correct it, or give --%s", d.name, err, d.flag)}
+		}
+	}
+	return nil
 }
 
 // elastic sets what becomes of the job when a worker is lost.

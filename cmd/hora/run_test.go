@@ -279,3 +279,16 @@ func TestHelpAndCompletion(t *testing.T) {
 		}
 	}
 }
+
+func TestTorchrunsVariablesAreDefaults(t *testing.T) {
+	env := []string{"PET_NPROC_PER_NODE=3"}
+	if r := commandEnv(t, t.TempDir(), env, "hora", "run", "--no-tag", "sh", "-c", "echo $WORLD_SIZE"); r.out != "3\n3\n3\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := commandEnv(t, t.TempDir(), env, "hora", "run", "-np", "1", "--no-tag", "sh", "-c", "echo $WORLD_SIZE"); r.out != "1\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := commandEnv(t, t.TempDir(), []string{"PET_NPROC_PER_NODE=gpu"}, "hora", "run", "true"); r.code != 2 || !strings.Contains(r.err, "PET_NPROC_PER_NODE") {
+		t.Errorf("%+v", r)
+	}
+}

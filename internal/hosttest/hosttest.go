@@ -78,7 +78,7 @@ func need(t testing.TB) {
 	}
 	for _, p := range []string{"ip", "nsenter", "unshare", "/usr/sbin/sshd", "ssh", "ssh-keygen", "hostname", "mount"} {
 		if _, err := exec.LookPath(p); err != nil {
-			t.Skipf("needs %s: hosts are network namespaces with ssh servers", p)
+			t.Skipf("needs root and %s: hosts are network namespaces with ssh servers", p)
 		}
 	}
 }
