@@ -62,10 +62,10 @@ class Channel:
     def start(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> int:
         """Start to reduce t in place; the caller keeps it alive until the ticket has ended."""
         p = t.data_ptr()
-        call = dict(
-            kind=Kind.ALLREDUCE, op=op, dtype=code(t), send=p, recv=p, count=t.numel(), prescale=prescale,
-            postscale=postscale, name=name, shape=t.shape,
-        )  # fmt: skip
+        call = {
+            "kind": Kind.ALLREDUCE, "op": op, "dtype": code(t), "send": p, "recv": p, "count": t.numel(), "prescale": prescale,
+            "postscale": postscale, "name": name, "shape": t.shape,
+        }  # fmt: skip
         return self.group.submit_many([call], named=self.named)[0]
 
     def memory(self, nbytes: int) -> torch.Tensor:

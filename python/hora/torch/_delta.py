@@ -57,8 +57,8 @@ class DeltaMixin(_Mixin):
         calls = []
         for i, (p, t) in enumerate(zip(params, sent, strict=True)):
             at = t.data_ptr()
-            calls.append(dict(kind=Kind.ALLREDUCE, op=Op.ADASUM, dtype=code(t), send=at, recv=at, count=t.numel(),
-                              name=f"delta.{self._names.get(p, i)}", shape=t.shape))  # fmt: skip
+            calls.append({"kind": Kind.ALLREDUCE, "op": Op.ADASUM, "dtype": code(t), "send": at, "recv": at, "count": t.numel(),
+                              "name": f"delta.{self._names.get(p, i)}", "shape": t.shape})  # fmt: skip
         group = self._channel.group
         tickets = group.submit_many(calls, named=self._channel.named) if calls else []
         error: BaseException | None = None

@@ -50,10 +50,10 @@ class Verbs:
             )
         src, dst = dense(input, verb), dense(output, verb)
         finish = None if dst.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(dst)
-        call = dict(
-            kind=Kind.ALLGATHER, op=Op.SUM, dtype=code(src), root=0, send=src.data_ptr(), recv=dst.data_ptr(),
-            count=src.numel(), recv_count=dst.numel(),
-        )  # fmt: skip
+        call = {
+            "kind": Kind.ALLGATHER, "op": Op.SUM, "dtype": code(src), "root": 0, "send": src.data_ptr(), "recv": dst.data_ptr(),
+            "count": src.numel(), "recv_count": dst.numel(),
+        }  # fmt: skip
         return call, finish, (src, dst)
 
     def allgather(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
@@ -143,7 +143,9 @@ class Verbs:
 
     # -- reduce-scatter
 
-    def _scatter_call(self, output: torch.Tensor, input: torch.Tensor, op: Op, scale: float, verb: str) -> tuple[dict, Callable | None, Any]:
+    def _scatter_call(
+        self, output: torch.Tensor, input: torch.Tensor, op: Op, scale: float, verb: str
+    ) -> tuple[dict, Callable | None, Any]:
         if output.dtype != input.dtype or input.numel() != output.numel() * self._size:
             raise ValueError(
                 f"{verb}: input has {input.numel()} elements of {input.dtype}, it needs {output.numel()} × {self._size} "
@@ -151,10 +153,10 @@ class Verbs:
             )
         src, dst = dense(input, verb), dense(output, verb)
         finish = None if dst.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(dst)
-        call = dict(
-            kind=Kind.REDUCE_SCATTER, op=op, dtype=code(src), root=0, send=src.data_ptr(), recv=dst.data_ptr(),
-            count=src.numel(), recv_count=dst.numel(), prescale=scale,
-        )  # fmt: skip
+        call = {
+            "kind": Kind.REDUCE_SCATTER, "op": op, "dtype": code(src), "root": 0, "send": src.data_ptr(), "recv": dst.data_ptr(),
+            "count": src.numel(), "recv_count": dst.numel(), "prescale": scale,
+        }  # fmt: skip
         return call, finish, (src, dst)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
@@ -188,7 +190,9 @@ class Verbs:
 
     # -- exchange
 
-    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None) -> Any:  # fmt: skip
+    def all_to_all_single(
+        self, output: torch.Tensor, input: torch.Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
+    ) -> Any:
         opts = opts or c10d.AllToAllOptions()
         src, dst = dense(input, "all_to_all_single"), dense(output, "all_to_all_single")
         sends, recvs = self._splits_of(src, input_splits, "input"), self._splits_of(dst, output_splits, "output")
@@ -304,7 +308,9 @@ class Verbs:
             except HoraError as error:
                 missing.append(r)
                 if not wait_all:
-                    raise RuntimeError(f"[Rank 0]: Rank {r} failed to pass monitoredBarrier in {int(seconds * 1000)} ms: {error}") from error
+                    raise RuntimeError(
+                        f"[Rank 0]: Rank {r} failed to pass monitoredBarrier in {int(seconds * 1000)} ms: {error}"
+                    ) from error
         if missing:
             ranks = ", ".join(map(str, missing))
             raise RuntimeError(f"[Rank 0]: Ranks {ranks} failed to pass monitoredBarrier in {int(seconds * 1000)} ms")
@@ -366,5 +372,3 @@ def _teach_source_rank() -> None:
 
     source_rank.hora = True  # type: ignore[attr-defined]
     c10d.Work._source_rank = source_rank
-
-

@@ -132,4 +132,3 @@ class TicketWork(c10d.Work):
             future.set_result(self.value)
         else:
             future.set_exception(error)
-

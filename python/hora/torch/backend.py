@@ -178,7 +178,16 @@ class HoraBackend(Verbs, _BASE):
         for t in tensors:
             flat = dense(t, "all_reduce_coalesced")
             p = flat.data_ptr()
-            call = dict(kind=Kind.ALLREDUCE, op=op, dtype=code(flat), send=p, recv=p, count=flat.numel(), timeout=seconds, prescale=scale)
+            call = {
+                "kind": Kind.ALLREDUCE,
+                "op": op,
+                "dtype": code(flat),
+                "send": p,
+                "recv": p,
+                "count": flat.numel(),
+                "timeout": seconds,
+                "prescale": scale,
+            }
             back = None if p == t.data_ptr() else (lambda t=t, flat=flat: t.detach().copy_(flat))
             calls.append((call, back, (t, flat)))
         self._seq += 1

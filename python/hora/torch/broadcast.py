@@ -23,8 +23,8 @@ def broadcast_tensors(named: list[tuple[str, torch.Tensor]], root: int, group: G
             host = host.to("cpu", copy=True).contiguous()
             after.append((t, host))
         p = host.data_ptr()
-        calls.append(dict(kind=Kind.BROADCAST, op=Op.SUM, dtype=code(host), root=root, send=p, recv=p, count=host.numel(),
-                          name=f"broadcast.{name}", shape=list(t.shape)))  # fmt: skip
+        calls.append({"kind": Kind.BROADCAST, "op": Op.SUM, "dtype": code(host), "root": root, "send": p, "recv": p, "count": host.numel(),
+                          "name": f"broadcast.{name}", "shape": list(t.shape)})  # fmt: skip
     tickets = group.submit_many(calls) if calls else []
     error: BaseException | None = None
     for ticket in tickets:

@@ -102,7 +102,7 @@ def _free_core() -> bool:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
         cores = os.cpu_count() or 1
-    return cores >= (os.cpu_count() or 1) and cores >= 2 * comm.local_size() or 1 < cores < (os.cpu_count() or 1)
+    return (cores >= (os.cpu_count() or 1) and cores >= 2 * comm.local_size()) or 1 < cores < (os.cpu_count() or 1)
 
 
 class _Mixin:
@@ -219,9 +219,7 @@ class _Mixin:
         from ._tensor import code
 
         at = flags.data_ptr()
-        self._channel.run(
-            Kind.ALLREDUCE, Op.MAX, code(flags), 0, at, at, len(params), name=f"DistributedOptimizer.{len(params)}.sparse"
-        )
+        self._channel.run(Kind.ALLREDUCE, Op.MAX, code(flags), 0, at, at, len(params), name=f"DistributedOptimizer.{len(params)}.sparse")
         return {id(p) for p, f in zip(params, flags.tolist(), strict=True) if f}
 
     # -- what users call

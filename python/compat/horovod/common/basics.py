@@ -114,7 +114,9 @@ class HorovodBasics:
         world = hora.size()
         if isinstance(comm, (list, tuple)) and comm and sorted(comm) != list(range(world)):
             hora.shutdown()
-            raise ValueError(f"init: comm={list(comm)} is not the whole job of {world} ranks; start a job of that size, or use process_sets")
+            raise ValueError(
+                f"init: comm={list(comm)} is not the whole job of {world} ranks; start a job of that size, or use process_sets"
+            )
         _Switches.dynamic = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("", "0", "false", "False")
         registry.start(sets)
         if not _Switches.exit_hook:
@@ -246,4 +248,3 @@ class HorovodBasics:
         if one is None:
             raise ValueError(f"Process set {process_set_id} does not exist; add it first")
         return one
-

@@ -31,7 +31,4 @@ class HorovodVersionMismatchError(ImportError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    return (
-        f"Framework {name} is installed with version {installed_version}, but {version} was expected: "
-        f"install {name}=={version}"
-    )
+    return f"Framework {name} is installed with version {installed_version}, but {version} was expected: install {name}=={version}"

@@ -87,5 +87,3 @@ def _read_hosts(path: str) -> str:
     if not hosts:
         raise ValueError(f"run: hostfile {path} names no host; write lines such as: node1 slots=4")
     return ",".join(hosts)
-
-

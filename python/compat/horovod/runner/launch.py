@@ -15,7 +15,7 @@ def program() -> str:
     beside = os.path.join(os.path.dirname(sys.executable), "hora")
     found = beside if os.access(beside, os.X_OK) else shutil.which("hora")
     if not found:
-        raise FileNotFoundError("horovodrun: the program hora is neither beside Python nor on PATH; run `pip install --force-reinstall hora`")
+        raise FileNotFoundError("horovodrun: the program hora is not beside Python nor on PATH: run `pip install --force-reinstall hora`")
     return found
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import hora
 import torch
+
+import hora
 from hora.torch._tensor import CODES
 
 from ..common import basics
@@ -29,8 +30,6 @@ def device_of(t: torch.Tensor) -> int:
     """0 for the host, 1+i for accelerator i."""
     d = t.device
     return 0 if d.type == "cpu" else 1 + (d.index or 0)
-
-
 
 
 def host(t: torch.Tensor) -> torch.Tensor:

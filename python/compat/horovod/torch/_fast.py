@@ -8,8 +8,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import hora
 import torch
+
+import hora
 from hora import _lib
 from hora.group import FLAG_NAMED, Kind, _pack
 

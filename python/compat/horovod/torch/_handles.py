@@ -63,7 +63,9 @@ def group_of(process_set: ProcessSet) -> hora.Group:
     if not hora.is_initialized():
         raise basics.NotInitialized()
     if process_set.process_set_id is None or table().get(process_set.process_set_id) is not process_set:
-        raise ValueError(f"Process set provided does not exist, or has not been registered: {process_set}; give it to init() or add_process_set()")
+        raise ValueError(
+            f"Process set provided does not exist, or has not been registered: {process_set}; give it to init() or add_process_set()"
+        )
     raise ValueError(
         f"Tried to use a process set that this rank does not belong to: rank {hora.rank()} is not in {process_set.ranks}; "
         "call it on its members only (process_set.included())"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import hora
 import torch
+
+import hora
 from hora.group import FLAG_SIZES, Kind
 
 from ..common.basics import Average, NotInitialized, Sum
@@ -56,7 +57,7 @@ def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: 
     for i, t in enumerate(tensors):
         number = dtype_code(t)
         if t.dim() == 0:
-            raise ValueError("Rank zero tried to gather a rank-zero tensor: allgather joins along the first dimension; call .reshape(1) first")
+            raise ValueError("Rank zero tried to gather a rank-zero tensor: rows are what is joined; call .reshape(1) first")
         a = host(t)
         keep.append(a)
         calls.append({
@@ -117,7 +118,9 @@ class _GroupedAllgather(torch.autograd.Function):
         return (None, None, *(_my_part(g, rows, ctx.ps) for g, rows in zip(grads, ctx.rows, strict=True)))
 
 
-def grouped_allgather(tensors: list[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
+def grouped_allgather(
+    tensors: list[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
     """allgather of several tensors as one unit. Gradients flow through it."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return list(_GroupedAllgather.apply(name, process_set, *tensors))
@@ -321,7 +324,9 @@ def grouped_reducescatter_async(
 # -- sparse, join, barrier
 
 
-def sparse_allreduce_async(tensor: torch.Tensor, name: str, op: Any, process_set: ProcessSet = global_process_set) -> Callable[[], torch.Tensor]:
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: Any, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
     """Start the sum or average of sparse (COO) tensors; calling what is returned waits and gives the result."""
     if op not in (Average, Sum):
         raise ValueError("sparse_allreduce_async: only hvd.Average and hvd.Sum are offered for sparse tensors")
@@ -359,5 +364,3 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     group = group_of(process_set)
     handle = next_handle()
     synchronize(start(handle, group, [{"kind": int(Kind.BARRIER), "name": "barrier.noname"}], lambda _: None, None))
-
-

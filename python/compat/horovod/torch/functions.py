@@ -7,8 +7,9 @@ import io
 from typing import Any
 
 import cloudpickle
-import hora
 import torch
+
+import hora
 from hora.torch import broadcast as _broadcast
 
 from ..common.process_sets import ProcessSet, global_process_set

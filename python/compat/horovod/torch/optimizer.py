@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import hora
 import torch
+
+import hora
 from hora.torch.optimizer import DistributedOptimizer as _distribute
 
 from ..common.basics import OPERATORS, Adasum, Average
