@@ -95,12 +95,12 @@ struct Call : Operation {
     }
 };
 
-bool wrong(const std::string &op, const Arrays &a, int rank, int ranks, int turn) {
+bool wrong(const std::string &op, const Arrays &a, int rank, int ranks, int turn, int calls) {
     if (op == "barrier" || (op == "reduce" && rank != 0)) return false;
     bool inPlace = op == "allreduce" || op == "broadcast" || op == "reducescatter";
     const float *got = inPlace ? a.in.data() : a.out.data();
     size_t n = op == "reducescatter" ? a.share : a.total;
-    for (size_t i = 0; i < n; i += check_stride(n)) {
+    for (size_t i = 0; i < n; i += check_stride(n, turn, calls)) {
         float want;
         if (op == "broadcast")
             want = pattern(0, i, turn);
@@ -131,11 +131,13 @@ void measure(std::shared_ptr<gloo::Context> context, const std::string &algorith
     std::vector<double> times;
     for (int turn = -WARM_CALLS(calls); turn < calls; turn++) {
         fill(a.in.data(), op == "allgather" ? a.share : a.total, 0, context->rank, turn);
+        gloo::BarrierOptions together(context);
+        gloo::barrier(together);
         double t = now_us();
         call.run();
         t = now_us() - t;
         if (turn >= 0) times.push_back(t);
-        bad |= wrong(op, a, context->rank, context->size, turn);
+        bad |= wrong(op, a, context->rank, context->size, turn, calls);
     }
     printf("result %s %zu %d %.4f %s\n", op.c_str(), bytes, calls, median(times.data(), (int)times.size()), bad ? "wrong" : "ok");
     fflush(stdout);

@@ -1,7 +1,8 @@
 // What both peer programs share: the clock, the pattern of the data and its check, and
 // how many times an operation is run. The rules are those of hora's own ranks: every
-// rank rewrites its input before each timed call, each call is timed alone, a rank
-// reports the median of its calls, and the slowest rank's median counts.
+// rank rewrites its input before each timed call, an untimed barrier then brings the
+// ranks together, each call is timed alone, a rank reports the median of its calls, and
+// the slowest rank's median counts.
 #ifndef HORA_BENCH_MEASURE_H
 #define HORA_BENCH_MEASURE_H
 
@@ -54,7 +55,11 @@ static int calls_for(size_t bytes) {
 #define MAX_CALLS 2000
 #define WARM_CALLS(n) ((n) / 10 + 2)
 
-// Which elements a check looks at: all of a small array, a thousand of a large one.
-static size_t check_stride(size_t n) { return n <= 65536 ? 1 : n / 1000; }
+// Which elements a check looks at. A check must be short: ranks that have drifted apart
+// while they checked would measure each other's delay. So the first and the last turn
+// look at every element, the others at some sixty.
+static size_t check_stride(size_t n, int turn, int calls) {
+    return turn <= 0 || turn == calls - 1 || n <= 64 ? 1 : n / 61;
+}
 
 #endif

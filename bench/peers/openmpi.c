@@ -32,13 +32,13 @@ static void run(const char *op, struct arrays *a) {
 }
 
 // expected is element i of what this rank should hold after op, and where it is.
-static int wrong(const char *op, struct arrays *a, int turn) {
+static int wrong(const char *op, struct arrays *a, int turn, int calls) {
     const float *got = a->out;
     size_t n = a->total;
     if (!strcmp(op, "barrier") || (!strcmp(op, "reduce") && rank != 0)) return 0;
     if (!strcmp(op, "allreduce") || !strcmp(op, "broadcast")) got = a->in;
     if (!strcmp(op, "reducescatter")) n = a->share;
-    for (size_t i = 0; i < n; i += check_stride(n)) {
+    for (size_t i = 0; i < n; i += check_stride(n, turn, calls)) {
         float want;
         if (!strcmp(op, "broadcast"))
             want = pattern(0, i, turn);
@@ -69,11 +69,12 @@ static void measure(const char *op, size_t bytes) {
     int calls = calls_for(bytes), bad = 0;
     for (int turn = -WARM_CALLS(calls); turn < calls; turn++) {
         fill(a.in, !strcmp(op, "allgather") ? a.share : a.total, 0, rank, turn);
+        MPI_Barrier(MPI_COMM_WORLD);
         double t = now_us();
         run(op, &a);
         t = now_us() - t;
         if (turn >= 0) times[turn] = t;
-        bad |= wrong(op, &a, turn);
+        bad |= wrong(op, &a, turn, calls);
     }
     double mine = median(times, calls), slowest;
     int any;
