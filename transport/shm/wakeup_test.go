@@ -54,7 +54,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 			}
 			ops := 1000
 			if testing.Short() {
-				ops = 300
+				ops = 150
 			}
 			each(t, seats, func(i int) error {
 				err := history(boards[i], seed, ops)
