@@ -28,8 +28,10 @@ type Step struct {
 // RandomStep draws an operation of at most most elements a block for that many ranks.
 func RandomStep(rng *rand.Rand, ranks, most int) *Step {
 	kinds := collective.Kinds()
-	s := &Step{Kind: kinds[rng.IntN(len(kinds))], Root: rng.IntN(ranks), InPlace: rng.IntN(3) == 0,
-		Registered: rng.IntN(3) == 0, Agree: rng.IntN(4) == 0}
+	s := &Step{
+		Kind: kinds[rng.IntN(len(kinds))], Root: rng.IntN(ranks), InPlace: rng.IntN(3) == 0,
+		Registered: rng.IntN(3) == 0, Agree: rng.IntN(4) == 0,
+	}
 	if s.Kind == collective.SendTo || s.Kind == collective.RecvFrom {
 		s.Kind = collective.Allreduce
 	}

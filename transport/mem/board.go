@@ -136,6 +136,6 @@ func (w *waiter) Yield() {}
 
 func (w *waiter) wakeAll() {
 	w.mu.Lock()
-	w.mu.Unlock() //nolint:staticcheck // whoever was about to wait is waiting now
+	defer w.mu.Unlock() // whoever was about to wait is waiting now
 	w.cond.Broadcast()
 }

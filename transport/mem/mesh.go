@@ -354,7 +354,7 @@ func (m *Mesh) sleep(next *message) {
 // wake makes this rank's waits look again.
 func (m *Mesh) wake() {
 	m.mu.Lock()
-	m.mu.Unlock() //nolint:staticcheck // whoever was about to wait is waiting now
+	defer m.mu.Unlock() // whoever was about to wait is waiting now
 	m.cond.Broadcast()
 }
 
