@@ -17,8 +17,9 @@ import (
 	"hora/internal/wire"
 )
 
-// settle is how long a first failure waits for one that caused it: a rank that lost its peer may be heard of before
-// that peer's own end.
+// settle is how long a first failure waits before the rest is ended: the others have heard of it and print what they
+// lost, and a failure that caused it may yet be heard of, since a rank that lost its peer can end before that peer's own
+// end is known here.
 const settle = 200 * time.Millisecond
 
 // job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
@@ -195,6 +196,9 @@ func (j *job) own(ctx context.Context) Outcome {
 			j.stopFor(Outcome{Kind: Cancelled, Rank: -1, Code: 1, Last: "the launcher was told to stop"})
 		case <-final:
 			j.final = nil
+			if !j.stopped {
+				j.stop(j.spec.Grace)
+			}
 		case <-j.hard:
 			if j.forced {
 				return j.outcome()
@@ -294,7 +298,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	}
 }
 
-// fail records a failure; the first one ends the job.
+// fail records a failure; the first one ends the job, after settle when it is a worker's.
 func (j *job) fail(o Outcome) {
 	ours := o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL)
 	settled := len(j.failed) > 0 && j.final == nil
@@ -305,7 +309,9 @@ func (j *job) fail(o Outcome) {
 	if len(j.failed) == 1 {
 		j.final = time.NewTimer(settle)
 	}
-	j.stop(j.spec.Grace)
+	if o.Rank < 0 {
+		j.stop(j.spec.Grace)
+	}
 }
 
 // stop has every agent end its workers.
