@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _lib, _plans, _world, arrays
+from ._grouped import many
 from .arrays import Array
 from .errors import ArgumentError
 from .group import ANY_SOURCE, FLAG_NAMED, FLAG_SIZES, Group, Kind, Op
-from .handle import Handle, wait_all
+from .handle import Handle
 
 _WORLD = Group()
 _ALLREDUCE = int(Kind.ALLREDUCE)
@@ -56,78 +56,6 @@ def _go(g: Group, call: _Call, finish: _Finish, async_: bool, named: bool, name:
         return finish(0)
     handle = Handle(ticket, finish)
     return handle if async_ else handle.wait()
-
-
-def _names(name: Any, n: int) -> list[str | None]:
-    if name is None:
-        return [None] * n
-    if isinstance(name, str):
-        return [f"{name}_{i + 1}of{n}" for i in range(n)]
-    if len(name) != n:
-        raise ArgumentError(f"grouped call: {len(name)} names for {n} arrays; give one name or one each")
-    return list(name)
-
-
-def _many(
-    g: Group, made: list[tuple[_Call, _Finish]], async_: bool, named: bool, name: Any
-) -> Any:
-    """Make several calls as one submission."""
-    calls = [call for call, _ in made]
-    for call, n in zip(calls, _names(name, len(calls)), strict=True):
-        if n is not None:
-            call["name"] = n
-    if named and name is None:
-        raise ArgumentError("grouped call: named=True needs a name, the same on every rank")
-    if not calls:
-        return _Ready([]) if async_ else []
-    tickets = g.submit_many(calls, named=named)
-    parts = [Handle(t, finish) for t, (_, finish) in zip(tickets, made, strict=True)]
-    if not async_:
-        return wait_all(parts)
-    return _Group(parts)
-
-
-class _Group(Handle):
-    """The handle of a grouped call: its result is the list of theirs."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: list[Handle]) -> None:
-        super().__init__(0)
-        self.parts = parts
-
-    def wait(self, timeout: float | None = None) -> Any:
-        return wait_all(self.parts, timeout)
-
-    def done(self) -> bool:
-        return all([p.done() for p in self.parts])
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        first = None
-        for p in self.parts:
-            first = first or p.exception(timeout)
-        return first
-
-    def add_done_callback(self, fn: Callable[[Handle], Any]) -> None:
-        left = itertools.count(1)
-        n = len(self.parts)
-
-        def one(_: Handle) -> None:
-            if next(left) == n:
-                fn(self)
-
-        for p in self.parts:
-            p.add_done_callback(one)
-
-
-class _Ready(Handle):
-    """The handle of what needed no operation."""
-
-    __slots__ = ()
-
-    def __init__(self, result: Any) -> None:
-        super().__init__(0)
-        self._result = result
 
 
 def _outs(out: Any, n: int) -> Sequence[Any]:
@@ -202,7 +130,7 @@ def reduction(
     _root(root, g, kind.name.lower())
     if isinstance(x, (list, tuple)):
         made = [_reduction(kind, g, y, op, root, o, prescale, postscale, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return _many(g, made, async_, named, name)
+        return many(g, made, async_, named, name)
     call, finish = _reduction(kind, g, x, op, root, out, prescale, postscale, timeout)
     return _go(g, call, finish, async_, named, name)
 
@@ -252,7 +180,7 @@ def reduce_scatter(
     _world.world_info()
     if isinstance(x, (list, tuple)):
         made = [_reduce_scatter(g, y, op, o, sizes, prescale, postscale, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return _many(g, made, async_, named, name)
+        return many(g, made, async_, named, name)
     call, finish = _reduce_scatter(g, x, op, out, sizes, prescale, postscale, timeout)
     return _go(g, call, finish, async_, named, name)
 
@@ -270,15 +198,13 @@ def _broadcast(g: Group, x: Any, root: int, out: Any, timeout: float | None) -> 
     return call, _value(b)
 
 
-def broadcast(
-    x: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None
-) -> Any:
+def broadcast(x: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None) -> Any:
     g = _WORLD if group is None else group
     _world.world_info()
     _root(root, g, "broadcast")
     if isinstance(x, (list, tuple)):
         made = [_broadcast(g, y, root, o, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return _many(g, made, async_, named, name)
+        return many(g, made, async_, named, name)
     call, finish = _broadcast(g, x, root, out, timeout)
     return _go(g, call, finish, async_, named, name)
 
@@ -293,9 +219,7 @@ def _taken(a: Array, ticket: int) -> tuple[Any, list[int]]:
     return a.wrap(result.memory, a.with_rows(sum(rows))), rows
 
 
-def _allgather(
-    g: Group, x: Any, out: Any, sizes: Sequence[int] | None, timeout: float | None
-) -> tuple[_Call, _Finish]:
+def _allgather(g: Group, x: Any, out: Any, sizes: Sequence[int] | None, timeout: float | None) -> tuple[_Call, _Finish]:
     a = arrays.read(x)
     call: _Call = {
         "kind": Kind.ALLGATHER, "op": 0, "dtype": a.dtype, "root": 0, "send": a.ptr, "count": a.count, "timeout": timeout,
@@ -320,7 +244,7 @@ def allgather(
     _world.world_info()
     if isinstance(x, (list, tuple)):
         made = [_allgather(g, y, o, sizes, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return _many(g, made, async_, named, name)
+        return many(g, made, async_, named, name)
     call, finish = _allgather(g, x, out, sizes, timeout)
     return _go(g, call, finish, async_, named, name)
 
@@ -439,5 +363,3 @@ def recv(out: Any, source: int | None, tag: int, group: Group | None, async_: bo
     if source is None:
         return _go(g, call, lambda ticket: (out, _lib.result(ticket).value), async_, False, None)
     return _go(g, call, lambda _: out, async_, False, None)
-
-

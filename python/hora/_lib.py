@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ._find import library_path, why_not
 from ._version import __version__
 from .errors import BY_KIND, ForkedError, HoraError, InternalError, NotInitializedError, VersionError
 
@@ -111,11 +112,6 @@ in_flight: dict[int, Any] = {}  # ticket → what its operation reads and writes
 orphans: list[int] = []  # tickets whose handle was dropped before they ended
 
 
-def library_path() -> str:
-    """Where the shared library lies: beside this file, or where HORA_LIBRARY says."""
-    return os.environ.get("HORA_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libhora.so")
-
-
 def load() -> Any:
     """Load the library once; refuse another version, a musl system and a forked child with a sentence."""
     global _lib
@@ -133,7 +129,7 @@ def _open(path: str) -> Any:
     try:
         lib = ctypes.CDLL(path)
     except OSError as e:
-        raise VersionError(_why_not(path, e)) from None
+        raise VersionError(why_not(path, e)) from None
     try:
         abi = lib.hora_abi()
     except AttributeError:
@@ -147,19 +143,6 @@ def _open(path: str) -> Any:
         function = getattr(lib, name)
         function.restype, function.argtypes = answer, arguments
     return lib
-
-
-def _why_not(path: str, e: OSError) -> str:
-    if not os.path.exists(path):
-        return f"load {path}: there is no such file; install the wheel of hora, or in a source tree run `make python`"
-    libc = ""
-    try:
-        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (ValueError, OSError):
-        pass
-    if not libc.startswith("glibc"):
-        return f"load {path}: hora's wheels need glibc 2.17 or newer and this system has another C library (musl?); use an image with glibc ({e})"
-    return f"load {path}: {e}"
 
 
 def _after_fork_in_child() -> None:

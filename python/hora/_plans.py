@@ -7,6 +7,7 @@ plan (address, length, layout, life of the world). A plan goes with its array.
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from typing import Any
@@ -67,6 +68,10 @@ def numpy_plan(x: Any, op: Any, group: Group | None, prescale: float, postscale:
     return p
 
 
+def _forget(key: int, _: Any) -> None:
+    _numpy.pop(key, None)
+
+
 def remember(a: arrays.Array, op: Any, code: int, group: Group | None, g: Group, prescale: float, postscale: float) -> Any:
     """Note a reduction in place; make a plan when it is not the first of this array. Answers who finds plans of its class."""
     x = a.obj
@@ -83,7 +88,7 @@ def remember(a: arrays.Array, op: Any, code: int, group: Group | None, g: Group,
         known = _numpy.get(key)
         ref = known.ref if known.__class__ is _Planned else known
         if ref is None or ref() is not x:
-            _numpy[key] = weakref.ref(x, lambda _, key=key: _numpy.pop(key, None))
+            _numpy[key] = weakref.ref(x, functools.partial(_forget, key))
         else:
             _numpy[key] = _make(a, op, code, group, g, prescale, postscale, ref)
         return numpy_plan

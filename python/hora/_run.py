@@ -50,7 +50,9 @@ def program() -> str:
     if found is None and tree.is_file():
         found = str(tree)
     if found is None:
-        raise HoraError("find the program hora: it is not installed with this Python; install the wheel of hora, or in a source tree run `make build`")
+        raise HoraError(
+            "find the program hora: it is not installed with this Python; install the wheel of hora, or in a source tree run `make build`"
+        )
     return found
 
 

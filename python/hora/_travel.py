@@ -108,8 +108,8 @@ def _line(code: types.CodeType, name: str) -> int:
     for i in dis.get_instructions(code):
         if i.starts_line is not None and not isinstance(i.starts_line, bool):
             line = i.starts_line
-        elif getattr(i, "line_number", None):
-            line = i.line_number
+        elif getattr(i, "line_number", None):  # from 3.13 on
+            line = i.line_number  # type: ignore[attr-defined]
         if i.argval == name:
             return line
     return code.co_firstlineno

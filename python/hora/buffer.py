@@ -64,7 +64,7 @@ class Buffer:
         return torch.frombuffer(self.memory, dtype=dtype).reshape(self.shape)
 
     def __buffer__(self, flags: int) -> memoryview:
-        letter = _FORMATS.get(self.dtype)
+        letter: Any = _FORMATS.get(self.dtype)
         return self.memory.cast(letter, self.shape) if letter and self.nbytes else self.memory
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:

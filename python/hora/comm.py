@@ -218,9 +218,7 @@ def barrier(*, group: Group | None = None, async_: bool = False, timeout: float 
     return _calls.barrier(group, async_, timeout)
 
 
-def send(
-    x: Any, to: int, *, tag: int = 0, group: Group | None = None, async_: bool = False, timeout: float | None = None
-) -> Any:
+def send(x: Any, to: int, *, tag: int = 0, group: Group | None = None, async_: bool = False, timeout: float | None = None) -> Any:
     """Send x to rank `to`, which calls `recv`.
 
     >>> hora.send(x, to=1) if hora.rank() == 0 else hora.recv(x, source=0)

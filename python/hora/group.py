@@ -156,9 +156,10 @@ class Group:
 
     def __init__(self, ranks: Sequence[int] | None = None, tag: str = "", *, timeout: float | None = None) -> None:
         self.tag = tag
+        self._ranks: tuple[int, ...] = ()
         if ranks is None:  # the world
             self._handle = 0
-            self._rank, self._ranks = -1, ()
+            self._rank = -1
             return
         world = _world.world_info()
         members = sorted(int(r) for r in ranks)

@@ -85,7 +85,7 @@ class Handle:
         try:
             if not _lib.wait(ticket, timeout):
                 return False
-            error = None
+            error: BaseException | None = None
         except _lib.OperationFailed as failed:
             error = failed.error
         callbacks = None
@@ -112,8 +112,12 @@ class Handle:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
 
+            def finish() -> None:
+                if not future.done():  # it may have been cancelled
+                    future.set_result(None)
+
             def wake(_: Handle) -> None:
-                loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+                loop.call_soon_threadsafe(finish)
 
             self.add_done_callback(wake)
             yield from future.__await__()

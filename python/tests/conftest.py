@@ -31,16 +31,17 @@ class Ended:
 class Job:
     """Ranks that run, each, one function of a test module."""
 
-    def __init__(self, n: int, work, tmp: Path, env: dict[str, str] | None = None, args: tuple = (), before: str = "", links: str = "") -> None:
+    def __init__(
+        self, n: int, work, tmp: Path, env: dict[str, str] | None = None, args: tuple = (), before: str = "", links: str = ""
+    ) -> None:
         secret = tmp / f"secret-{secrets.token_hex(4)}"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o600)
         module = Path(inspect.getsourcefile(work))
-        code = (
-            f"import sys; sys.path.insert(0, {str(module.parent)!r}); {before}\n"
-            f"import {module.stem} as m; m.{work.__name__}(*{args!r})"
-        )
-        base = {k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_", "OMPI_", "PMI", "SLURM_")) or k == "HORA_LIBRARY"}
+        code = f"import sys; sys.path.insert(0, {str(module.parent)!r}); {before}\nimport {module.stem} as m; m.{work.__name__}(*{args!r})"
+        base = {
+            k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_", "OMPI_", "PMI", "SLURM_")) or k == "HORA_LIBRARY"
+        }
         base |= {
             "PYTHONPATH": f"{PYTHON}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "HORA_SIZE": str(n), "HORA_LOCAL_SIZE": str(n),
             "HORA_CROSS_RANK": "0", "HORA_CROSS_SIZE": "1", "HORA_ADDR": f"127.0.0.1:{free_port()}", "HORA_SERVE": "1",

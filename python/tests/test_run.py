@@ -94,7 +94,9 @@ def uses_lock():
 
 
 def test_what_cannot_travel_is_named():
-    with pytest.raises(hora.ArgumentError, match=r"uses_lock uses the variable 'lock' \(a _thread.lock\) in line \d+ of test_run.py.*inside the function"):
+    with pytest.raises(
+        hora.ArgumentError, match=r"uses_lock uses the variable 'lock' \(a _thread.lock\) in line \d+ of test_run.py.*inside the function"
+    ):
         hora.run(uses_lock, np=1)
     with pytest.raises(hora.ArgumentError, match=r"argument 1 of train \(a _thread.lock\)"):
         hora.run(train, args=(threading.Lock(),), np=1)
