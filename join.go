@@ -304,7 +304,9 @@ func (w *World) notice(n rendezvous.Notice) {
 	switch n.Kind {
 	case rendezvous.NoticeLost:
 		w.learn(n.Rank, n.Reason)
-		w.lost(&PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason})
+		// The links know first whose loss was the cause: a rank that gives up because of
+		// another is soon lost too.
+		time.AfterFunc(lastWord, func() { w.lost(&PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason}) })
 	case rendezvous.NoticeEnd:
 		w.lost(fmt.Errorf("the job has ended: %s", n.Reason))
 	}

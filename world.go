@@ -247,6 +247,10 @@ func (w *World) lost(err error) {
 	if w.ended == nil && rank < 0 {
 		w.ended = err
 	}
+	if w.closed {
+		w.mu.Unlock()
+		return
+	}
 	var hit []*Group
 	for g := range w.groups {
 		if rank < 0 || slices.Contains(g.ranks, rank) {
