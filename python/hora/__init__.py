@@ -126,13 +126,19 @@ __all__ = [
 ]
 
 
+def _exists(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(f"{__name__}.{name}") is not None
+
+
 def __getattr__(name: str):
     # Loaded when first asked for: they need more of the standard library than a first step should wait for.
     if name == "run":
         from ._run import run
 
         return run
-    if name in ("elastic", "raw", "checkpoint", "dataset"):
+    if name in ("elastic", "torch") and _exists(name):
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

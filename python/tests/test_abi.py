@@ -123,3 +123,13 @@ def test_foreign_library_is_refused(tmp_path):
     subprocess.run(["gcc", "-shared", "-o", so, source], check=True)
     with pytest.raises(errors.VersionError, match="it is not hora's library"):
         _lib._open(str(so))
+
+
+def test_the_page_has_a_program_that_runs(tmp_path):
+    """The C program of docs/abi.md compiles against hora.h and runs."""
+    source = tmp_path / "page.c"
+    source.write_text(re.search(r"```c\n(#include <hora.h>.*?)```", (ROOT / "docs/abi.md").read_text(), flags=re.S).group(1))
+    library = Path(_lib.library_path())
+    subprocess.run(["gcc", "-Wall", "-Werror", "-I", HEADER.parent, "-o", tmp_path / "page", source, library], check=True)
+    out = subprocess.run([tmp_path / "page"], env={"LD_LIBRARY_PATH": str(library.parent)}, check=True, capture_output=True, text=True)
+    assert out.stdout == "4\n"
