@@ -22,25 +22,37 @@ var launched = []struct {
 	check  func(c hora.Config) bool
 }{
 	{"nothing", "", "alone", func(c hora.Config) bool { return c.Size == 1 && !c.Serve }},
-	{"hora wins", "HORA_RANK=1 HORA_SIZE=4 HORA_LOCAL_RANK=1 HORA_LOCAL_SIZE=2 HORA_CROSS_RANK=0 HORA_CROSS_SIZE=2 HORA_ADDR=h:1 HORA_EPOCH=3 HOROVOD_RANK=3 HOROVOD_SIZE=9 RANK=2 WORLD_SIZE=3 LOCAL_RANK=0",
+	{
+		"hora wins", "HORA_RANK=1 HORA_SIZE=4 HORA_LOCAL_RANK=1 HORA_LOCAL_SIZE=2 HORA_CROSS_RANK=0 HORA_CROSS_SIZE=2 HORA_ADDR=h:1 HORA_EPOCH=3 HOROVOD_RANK=3 HOROVOD_SIZE=9 RANK=2 WORLD_SIZE=3 LOCAL_RANK=0",
 		"hora", func(c hora.Config) bool {
 			return c.Rank == 1 && c.Size == 4 && c.LocalSize == 2 && c.CrossSize == 2 && c.Addr == "h:1" && c.Epoch == 3 && !c.Serve
-		}},
-	{"horovod", "HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=box HOROVOD_GLOO_RENDEZVOUS_PORT=77",
-		"horovod", func(c hora.Config) bool { return c.Serve && c.Host == "box" && strings.Contains(c.RunKey, "77") }},
-	{"torchrun", "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x",
-		"torchrun", func(c hora.Config) bool { return c.Rank == 3 && c.Addr == "node0:29501" && c.Serve }},
+		},
+	},
+	{
+		"horovod", "HOROVOD_RANK=1 HOROVOD_SIZE=2 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=0 HOROVOD_CROSS_SIZE=1 HOROVOD_HOSTNAME=box HOROVOD_GLOO_RENDEZVOUS_PORT=77",
+		"horovod", func(c hora.Config) bool { return c.Serve && c.Host == "box" && strings.Contains(c.RunKey, "77") },
+	},
+	{
+		"torchrun", "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 MASTER_ADDR=node0 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=x",
+		"torchrun", func(c hora.Config) bool { return c.Rank == 3 && c.Addr == "node0:29501" && c.Serve },
+	},
 	{"torchrun with a port", "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=::1 HORA_PORT=9", "torchrun", func(c hora.Config) bool { return c.Addr == "[::1]:9" }},
 	{"half of torchrun", "RANK=3 WORLD_SIZE=4", "alone", func(c hora.Config) bool { return c.Rank == 0 }},
-	{"openmpi", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=a/1",
-		"openmpi", func(c hora.Config) bool { return c.RunKey == "openmpi-a_1" }},
+	{
+		"openmpi", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=a/1",
+		"openmpi", func(c hora.Config) bool { return c.RunKey == "openmpi-a_1" },
+	},
 	{"pmi", "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_PORT=h:5", "pmi", func(c hora.Config) bool { return c.LocalSize == 2 }},
-	{"slurm", "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_ID=0 SLURM_JOB_ID=1234 SLURM_STEP_NUM_NODES=4 SLURM_STEP_NODELIST=gpu[07-09,12] SLURMD_NODENAME=gpu09",
+	{
+		"slurm", "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_STEP_ID=0 SLURM_JOB_ID=1234 SLURM_STEP_NUM_NODES=4 SLURM_STEP_NODELIST=gpu[07-09,12] SLURMD_NODENAME=gpu09",
 		"slurm", func(c hora.Config) bool {
 			return c.Size == 8 && strings.HasPrefix(c.Addr, "gpu07:") && c.Host == "gpu09" && c.LocalSize == 0
-		}},
-	{"older slurm", "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=1 SLURM_STEPID=3 SLURM_JOBID=9 SLURM_JOB_NODELIST=one,two",
-		"slurm", func(c hora.Config) bool { return c.LocalSize == 2 && strings.HasPrefix(c.Addr, "one:") }},
+		},
+	},
+	{
+		"older slurm", "SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NNODES=1 SLURM_STEPID=3 SLURM_JOBID=9 SLURM_JOB_NODELIST=one,two",
+		"slurm", func(c hora.Config) bool { return c.LocalSize == 2 && strings.HasPrefix(c.Addr, "one:") },
+	},
 	{"older openmpi", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_MCA_ess_base_jobid=8", "openmpi", func(c hora.Config) bool { return c.RunKey == "openmpi-8" }},
 	{"older pmi", "PMI_RANK=0 PMI_SIZE=2 PMI_ID=8", "pmi", func(c hora.Config) bool { return c.RunKey == "pmi-8" }},
 	{"slurm batch script", "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=1234", "alone", func(c hora.Config) bool { return c.Size == 1 }},
