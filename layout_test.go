@@ -3,7 +3,6 @@ package hora_test
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -357,7 +356,7 @@ func TestWords(t *testing.T) {
 		for _, word := range bad {
 			if i := bytes.Index(f.src, []byte(word)); i >= 0 {
 				line := 1 + bytes.Count(f.src[:i], []byte("\n"))
-				t.Error(fmt.Sprintf("%s:%d: %q has no place in what we ship", f.path, line, word))
+				t.Errorf("%s:%d: %q has no place in what we ship", f.path, line, word)
 			}
 		}
 	}

@@ -78,8 +78,10 @@ func (a *asm) misc(name string, high bool, u, size, opc uint32, d, n int) {
 // fcvtl widens (float16 to float32 with size 0, float32 to float64 with size 1), fcvtn narrows, shll16 widens 16-bit
 // words into the upper halves of 32.
 func (a *asm) fcvtl(high bool, size uint32, d, n int) { a.misc("fcvtl", high, 0, size, 0b10111, d, n) }
+
 func (a *asm) fcvtn(high bool, size uint32, d, n int) { a.misc("fcvtn", high, 0, size, 0b10110, d, n) }
-func (a *asm) shll16(high bool, d, n int)             { a.misc("shll #16", high, 1, 1, 0b10011, d, n) }
+
+func (a *asm) shll16(high bool, d, n int) { a.misc("shll #16", high, 1, 1, 0b10011, d, n) }
 
 // shift encodes shifts of 32-bit lanes, and the narrowing one (shrn).
 func (a *asm) ushr16(d, n int) {
