@@ -13,6 +13,7 @@ import (
 	"hora/collective"
 	"hora/event"
 	"hora/tensor"
+	"hora/transport"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "replay random histories with this seed; 0 picks one")
@@ -372,5 +373,16 @@ func TestSizedResults(t *testing.T) {
 				return nil
 			}))
 		})
+	}
+}
+
+func TestNamedOperationExpires(t *testing.T) {
+	c := newCluster(t, 2, true, Config{Named: true, OpTimeout: 50 * time.Millisecond})
+	x := []float32{1}
+	r := sum(x, "alone")
+	_, _, err := c.groups[0].Run(&r, -1)
+	var late *transport.DeadlineError
+	if !errors.As(err, &late) || late.Rank != 1 || !strings.Contains(err.Error(), "alone") {
+		t.Errorf("nobody came: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"hora/collective"
 	"hora/event"
+	"hora/transport"
 )
 
 // StallError ends a group in which an operation has waited for others longer than
@@ -79,7 +80,8 @@ func (g *Group) look(w *watching) {
 	}
 	waited := now.Sub(w.since)
 	if t := g.cfg.OpTimeout; g.names != nil && t > 0 && waited >= t {
-		g.Fail(fmt.Errorf("%s: the ranks had not all come within %v", place{stuck.seq, stuck.kind, stuck.name, 0}, t))
+		w.nonce++
+		g.expire(stuck, w.nonce, t)
 		return
 	}
 	final := g.cfg.StallEnd > 0 && waited >= g.cfg.StallEnd
@@ -91,6 +93,19 @@ func (g *Group) look(w *watching) {
 	w.reported = now
 	w.nonce++
 	g.reportStall(stuck, w.nonce, waited, final)
+}
+
+// expire ends a group of names whose oldest operation has taken too long, naming a rank
+// that has not come to it.
+func (g *Group) expire(at stuckAt, nonce uint64, after time.Duration) {
+	answers := g.ask(question{nonce: nonce, seq: at.seq, name: at.name})
+	for r := range g.Size() {
+		if a, ok := answers[r]; r != g.Rank() && (!ok || !a.here) {
+			g.Fail(&transport.DeadlineError{Rank: r, After: after})
+			return
+		}
+	}
+	g.Fail(fmt.Errorf("%s %s: not done within %v although every rank has come", at.kind, at.name, after))
 }
 
 // stuckAt is the oldest operation that waits for others.
