@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from .. import _lib
 from ..errors import HoraError
-from ..group import Group, Kind, Op
+from ..group import Group, Kind, Op, _pack
 from ..handle import Handle
 from . import _start
 from ._tensor import REDUCE_OPS, code, dense
@@ -31,6 +32,11 @@ _alive: set[Any] = set()
 
 # How long get_future may wait, in seconds, when this rank has one core only.
 _PATIENCE = 0.002
+
+# How many different calls are remembered in packed form.
+_PACKED = 512
+
+_STRIDED = torch.strided
 
 
 def _base() -> type:
@@ -79,7 +85,9 @@ class HoraBackend(Verbs, _BASE):
         self._batch: list[tuple[dict, Callable | None, Any]] | None = None
         self._error: BaseException | None = None
         self._patience = _patience()
-        self._finished = c10d._create_work_from_future(finished_future(None))
+        # What a blocking call returns: nothing where torch allows that, else one Work that has ended.
+        self._finished = None if IS_BACKEND else c10d._create_work_from_future(finished_future(None))
+        self._packed: dict[tuple, bytes] = {}
         _alive.add(self)
         if IS_BACKEND:
             self._options = c10d.Backend.Options("hora", timeout or timedelta(minutes=30))
@@ -158,6 +166,17 @@ class HoraBackend(Verbs, _BASE):
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceOptions()
         t = tensors[0]
+        if t.layout is _STRIDED and t.is_cpu and t.is_contiguous() and not opts.asyncOp and self._batch is None:
+            key = (t.data_ptr(), t.numel(), t.dtype, int(opts.reduceOp.op), opts.timeout)
+            packed = self._packed.get(key) or self._pack_allreduce(key, t, opts)
+            if packed:
+                self._seq += 1
+                try:
+                    _lib.run(self.group.handle, packed, t)
+                except HoraError as error:
+                    self._error = error
+                    raise failure(error) from error
+                return self._finished
         if t.is_sparse:
             return self.allreduce_sparse(tensors, opts)
         flat = dense(t, "all_reduce")
@@ -169,6 +188,18 @@ class HoraBackend(Verbs, _BASE):
             Kind.ALLREDUCE, op, code(flat), 0, p, p, flat.numel(), self._seconds(opts), not opts.asyncOp,
             tensors, flat, finish, **more,
         )  # fmt: skip
+
+    def _pack_allreduce(self, key: tuple, t: torch.Tensor, opts: Any) -> bytes | None:
+        """The arguments of an allreduce in place, kept for when the same memory comes again."""
+        op, scale = self._operator(opts.reduceOp)
+        if scale != 1.0:
+            return None
+        if len(self._packed) >= _PACKED:
+            self._packed.clear()
+        p, n = t.data_ptr(), t.numel()
+        packed, _ = _pack(Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, 1.0, 1.0, None, None, None, self._seconds(opts), 0, 0, 0, None, 0)
+        self._packed[key] = packed
+        return packed
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceCoalescedOptions()
@@ -282,9 +313,11 @@ class HoraBackend(Verbs, _BASE):
         return False
 
     def set_timeout(self, timeout: timedelta) -> None:
+        self._packed.clear()
         self._timeout = timeout.total_seconds()
 
     def _add_ephemeral_timeout(self, timeout: timedelta) -> None:
+        self._packed.clear()
         self._extra += timeout.total_seconds()
 
     def get_error(self) -> Any:

@@ -24,10 +24,10 @@ def start():
 
 
 def moved():
-    """Bytes that hora has sent in any group of torch's, over any link."""
+    """Bytes that hora has moved in any group of torch's, over any link."""
     from hora.torch.backend import _alive
 
-    return sum(v for b in _alive for k, v in b.group.counters().items() if k.endswith("bytes_sent"))
+    return sum(v for b in _alive for k, v in b.group.counters().items() if "bytes" in k)
 
 
 def network():
