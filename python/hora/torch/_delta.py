@@ -22,8 +22,7 @@ class DeltaMixin(_Mixin):
 
     def _watch(self) -> None:
         params = self._trainable()
-        for h in self._hooks:
-            h.remove()
+        self._unwatch()
         self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)] if params else []
 
     def synchronize(self) -> None:

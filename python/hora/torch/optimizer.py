@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,9 @@ __all__ = ["DistributedOptimizer"]
 
 _OVERLAP_BYTES = 8 << 20
 _WHOLE_BYTES = 256 << 20
+
+# Which wrapper watches a parameter, by the parameter's id; a living wrapper keeps its parameters alive.
+_owners: dict[int, weakref.ref] = {}
 
 
 def DistributedOptimizer(
@@ -146,14 +150,24 @@ class _Mixin:
 
     def _watch(self) -> None:
         params = self._trainable()
-        for h in self._hooks:
-            h.remove()
+        self._unwatch()
+        for p in params:
+            before = _owners.get(id(p))
+            owner = before() if before is not None else None
+            if owner is not None and owner is not self:
+                owner._unwatch()  # wrapped again, as elastic training does in each life
+            _owners[id(p)] = weakref.ref(self)
         # The first parameter's gradient comes last: it counts the passes. Only overlap needs to know of each one.
         if params:
             self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)]
         if self._overlap:
             self._hooks += [p.register_post_accumulate_grad_hook(self._arrived) for p in params]
         self._arrivals: dict[torch.nn.Parameter, int] = {}
+
+    def _unwatch(self) -> None:
+        for h in self._hooks:
+            h.remove()
+        self._hooks = []
 
     def _passed(self, p: torch.nn.Parameter) -> None:
         self._passes += 1
