@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -125,7 +126,10 @@ class HorovodBasics:
         timeline = os.environ.get("HOROVOD_TIMELINE", "")
         if timeline and timeline != "DYNAMIC":
             marks = os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
-            hora.start_timeline(timeline, mark_cycles=marks)
+            try:
+                hora.start_timeline(timeline, mark_cycles=marks)
+            except hora.HoraError as error:  # training matters more than its picture
+                warnings.warn(f"HOROVOD_TIMELINE={timeline}: no timeline is written: {error}", stacklevel=2)
 
     @staticmethod
     def _refuse_modes(comm: Any) -> None:
@@ -210,7 +214,10 @@ class HorovodBasics:
             raise NotInitialized()
         if not os.environ.get("HOROVOD_TIMELINE"):
             raise ValueError("start_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it")
-        hora.start_timeline(file_path, mark_cycles=mark_cycles)
+        try:
+            hora.start_timeline(file_path, mark_cycles=mark_cycles)
+        except hora.HoraError as error:
+            raise ValueError(f"start_timeline: {error}") from error
 
     def stop_timeline(self) -> None:
         """Finish the file."""
@@ -218,7 +225,10 @@ class HorovodBasics:
             raise NotInitialized()
         if not os.environ.get("HOROVOD_TIMELINE"):
             raise ValueError("stop_timeline: the timeline is off; set HOROVOD_TIMELINE=DYNAMIC before hvd.init() to start and stop it")
-        hora.stop_timeline()
+        try:
+            hora.stop_timeline()
+        except hora.HoraError as error:
+            raise ValueError(f"stop_timeline: {error}") from error
 
     # -- names that scripts reach for although they were private
 
