@@ -41,16 +41,17 @@ func WritePlot(w io.Writer, title string, curves []Curve) error {
 		2*plotWidth+3*plotMargin, plotHeight+3*plotMargin)
 	fmt.Fprintf(&s, `<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="22" font-size="14">%s</text>`+"\n", plotMargin, escape(title))
 	var seconds, loss float64
+	worst := 1.0
 	for _, c := range curves {
 		for _, p := range c.Points {
-			seconds, loss = max(seconds, p.Seconds), max(loss, p.Loss)
+			seconds, loss, worst = max(seconds, p.Seconds), max(loss, p.Loss), min(worst, p.Accuracy)
 		}
 	}
 	if seconds == 0 {
 		return fmt.Errorf("draw %s: no epoch has been finished", title)
 	}
 	panel(&s, plotMargin, "loss", seconds, 0, loss*1.05, curves, func(p Point) float64 { return p.Loss })
-	panel(&s, plotWidth+2*plotMargin, "test accuracy, %", seconds, 0, 100, curves, func(p Point) float64 { return p.Accuracy * 100 })
+	panel(&s, plotWidth+2*plotMargin, "test accuracy, %", seconds, math.Floor(worst*10)*10, 100, curves, func(p Point) float64 { return p.Accuracy * 100 })
 	for i, c := range curves {
 		x, y := plotMargin+(i%6)*130, plotHeight+2*plotMargin+18+(i/6)*16
 		fmt.Fprintf(&s, `<path d="M%d %dh24" stroke="%s" stroke-width="2"%s/><text x="%d" y="%d">%s</text>`+"\n",
