@@ -39,9 +39,12 @@ type Config struct {
 
 	StartTimeout time.Duration // how long ranks wait for each other to join; 0 means 30 s
 	PeerTimeout  time.Duration // silence after which a rank is lost; 0 means 10 s
-	OpTimeout    time.Duration // an operation fails after this long; 0 never
-	StallWarn    time.Duration // report of missing ranks; 0 means 60 s, below 0 never
-	StallEnd     time.Duration // the job fails after this long without a missing rank; 0 never
+	// ElasticTimeout is how long a job that lost a worker waits for enough others to go
+	// on; 0 means 10 minutes.
+	ElasticTimeout time.Duration
+	OpTimeout      time.Duration // an operation fails after this long; 0 never
+	StallWarn      time.Duration // report of missing ranks; 0 means 60 s, below 0 never
+	StallEnd       time.Duration // the job fails after this long without a missing rank; 0 never
 
 	FusionBytes int    // most bytes packed together in named groups; 0 means 128 MiB, below 0 never
 	Names       int    // names remembered by a named group; 0 means 1,024, below 0 none

@@ -234,6 +234,7 @@ func (e *environment) common(c *Config) {
 
 	c.StartTimeout = e.span(0, "HORA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS")
 	c.PeerTimeout = e.span(0, "HORA_PEER_TIMEOUT")
+	c.ElasticTimeout = e.span(0, "HORA_ELASTIC_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT")
 	c.OpTimeout = e.span(0, "HORA_OP_TIMEOUT")
 	c.StallWarn = e.span(0, "HORA_STALL_WARN", "HOROVOD_STALL_CHECK_TIME_SECONDS")
 	c.StallEnd = e.span(0, "HORA_STALL_END", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")

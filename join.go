@@ -21,6 +21,8 @@ const (
 	defaultStart = 30 * time.Second
 	defaultPeer  = 10 * time.Second
 	defaultJob   = "hora"
+	// defaultElastic is Horovod's.
+	defaultElastic = 10 * time.Minute
 	// attempt bounds one try to join through files of RunDir that may be an older
 	// run's.
 	attempt = 250 * time.Millisecond
@@ -72,6 +74,9 @@ func (c *Config) fill() error {
 	}
 	if c.PeerTimeout <= 0 {
 		c.PeerTimeout = defaultPeer
+	}
+	if c.ElasticTimeout <= 0 {
+		c.ElasticTimeout = defaultElastic
 	}
 	if c.Job == "" {
 		c.Job = defaultJob
@@ -129,6 +134,8 @@ func (w *World) meet(ctx context.Context) error {
 		return nil
 	case len(c.Peers) > 0:
 		return w.meetPeers(ctx)
+	case w.client != nil: // of an earlier epoch
+		return w.meetAgain(ctx)
 	case c.Secret.IsZero():
 		return w.meetByFiles(ctx)
 	case c.Addr == "":
@@ -189,6 +196,9 @@ func (w *World) forget() {
 	w.mu.Lock()
 	w.ended = nil
 	w.mu.Unlock()
+	if w.member != nil {
+		w.member.forget()
+	}
 }
 
 // serve runs the coordinator in this process.
@@ -219,14 +229,32 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 		return err
 	}
 	c := &w.cfg
+	hear := w.notice
+	if w.member != nil {
+		hear = w.member.notice
+	}
 	client, err := rendezvous.Dial(ctx, addr, s, rendezvous.Hello{
-		Job: c.Job, Rank: c.Rank, Size: c.Size, Host: c.Host, OnNotice: w.notice,
+		Job: c.Job, Rank: c.Rank, Size: c.Size, Host: c.Host, OnNotice: hear,
 		Beat: min(time.Second, c.PeerTimeout/4),
 	})
 	if err != nil {
 		return err
 	}
 	w.client = client
+	return w.take(ctx)
+}
+
+// meetAgain joins the next epoch over the connection of the last one.
+func (w *World) meetAgain(ctx context.Context) error {
+	if err := w.listen(ctx); err != nil {
+		return err
+	}
+	return w.take(ctx)
+}
+
+// take waits for an epoch and takes its members in.
+func (w *World) take(ctx context.Context) error {
+	c, client := &w.cfg, w.client
 	me := rendezvous.Member{
 		Rank: c.Rank, LocalRank: c.LocalRank, LocalSize: c.LocalSize, CrossRank: c.CrossRank, CrossSize: c.CrossSize,
 		Host: c.Host, HostID: c.HostID, Pid: os.Getpid(),
@@ -252,8 +280,12 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 	slices.SortFunc(w.members, func(a, b rendezvous.Member) int { return a.Rank - b.Rank })
 	for i, m := range w.members {
 		if m.Rank != i {
-			return fmt.Errorf("the coordinator at %s knows no rank %d", addr, i)
+			return fmt.Errorf("the coordinator knows no rank %d", i)
 		}
+	}
+	if w.member != nil { // places change from epoch to epoch
+		m := &w.members[c.Rank]
+		c.LocalRank, c.LocalSize, c.CrossRank, c.CrossSize = m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize
 	}
 	return nil
 }
@@ -304,6 +336,10 @@ func (w *World) notice(n rendezvous.Notice) {
 	switch n.Kind {
 	case rendezvous.NoticeLost:
 		w.learn(n.Rank, n.Reason)
+		if w.member != nil {
+			w.lost(lossError(n)) // survivors join again instead of ending, so the first word is the cause
+			return
+		}
 		// The links know first whose loss was the cause: a rank that gives up because of
 		// another is soon lost too.
 		time.AfterFunc(lastWord, func() { w.lost(&PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason}) })

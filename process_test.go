@@ -24,6 +24,9 @@ var roles = map[string]func(ctx context.Context, w *hora.World) error{}
 const roleVariable = "HORA_TEST_ROLE"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == agentArgument {
+		os.Exit(beAgent())
+	}
 	role := os.Getenv(roleVariable)
 	if role == "" {
 		os.Exit(m.Run())
@@ -40,6 +43,9 @@ func play(role string) error {
 	cfg, err := hora.FromEnv(os.Getenv)
 	if err != nil {
 		return err
+	}
+	if f := elasticRoles[role]; f != nil {
+		return f(ctx, cfg)
 	}
 	w, err := hora.Join(ctx, cfg)
 	if err != nil {

@@ -23,7 +23,9 @@ type World struct {
 	members []rendezvous.Member
 	group   *Group
 	clock   event.Epoch
-	socket  string // of memory, when peers must be able to work it out
+	socket  string                  // of memory, when peers must be able to work it out
+	member  *Membership             // owns client and server, and outlives this world; nil for a world of its own
+	abort   context.CancelCauseFunc // ends joining when a rank is lost meanwhile; nil without member
 
 	server   *rendezvous.Server // in the process that serves
 	client   *rendezvous.Client
@@ -36,12 +38,13 @@ type World struct {
 	made   map[string]uint64 // groups made of each set of ranks, name and kind
 	ended  error             // why the world is over; nil while it lasts
 	closed bool
+	broken chan struct{}      // closed when the coordinator says that the epoch is over
 	losses map[int]*loss      // what the coordinator says, or is asked, about lost ranks
 	gone   transport.Counters // of closed groups
 }
 
 func newWorld(cfg Config) *World {
-	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}}
+	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}, broken: make(chan struct{})}
 }
 
 func (w *World) everyone() []int {
@@ -219,6 +222,13 @@ func (w *World) reason(rank int) string {
 	select {
 	case <-l.known:
 		return l.reason
+	case <-w.broken: // it has said another rank's name, or this one's in the same breath
+		select {
+		case <-l.known:
+			return l.reason
+		default:
+			return ""
+		}
 	case <-t.C:
 		return ""
 	}
@@ -233,6 +243,11 @@ func (w *World) learn(rank int, reason string) {
 	default:
 		l.reason = reason
 		close(l.known)
+	}
+	select {
+	case <-w.broken:
+	default:
+		close(w.broken)
 	}
 }
 
@@ -257,7 +272,11 @@ func (w *World) lost(err error) {
 			hit = append(hit, g)
 		}
 	}
+	abort := w.abort
 	w.mu.Unlock()
+	if abort != nil {
+		abort(err)
+	}
 	for _, g := range hit {
 		g.lost(err)
 	}
@@ -272,7 +291,7 @@ func (w *World) Leave(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	if w.client != nil {
+	if w.client != nil && w.member == nil {
 		// A coordinator that is gone already needs no good-bye.
 		_ = w.client.Leave(ctx)
 	}
@@ -310,10 +329,10 @@ func (w *World) Close() error {
 	if w.memory != nil {
 		faults = append(faults, w.memory.Close())
 	}
-	if w.client != nil {
+	if w.client != nil && w.member == nil {
 		faults = append(faults, w.client.Close())
 	}
-	if w.server != nil {
+	if w.server != nil && w.member == nil {
 		faults = append(faults, w.server.Close())
 	}
 	if err := errors.Join(faults...); err != nil {

@@ -66,6 +66,7 @@ type Machine struct {
 	behind  int                   // members of the present epoch that are alive and have not joined again
 	gone    map[int]bool          // ranks of the open epoch whose worker left on purpose; it may come back for the next
 	ended   map[int]bool          // ranks whose process has finished: they do not come back
+	done    map[int]bool          // ranks of the open epoch that have done their work
 }
 
 type candidate struct {
@@ -83,7 +84,7 @@ func New(cfg Config) *Machine {
 	if cfg.Max == 0 {
 		cfg.Max = cfg.Size
 	}
-	return &Machine{cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{}, ended: map[int]bool{}}
+	return &Machine{cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{}, ended: map[int]bool{}, done: map[int]bool{}}
 }
 
 // Epoch is the number of the last epoch opened; 0 before the first.
@@ -133,6 +134,10 @@ func (m *Machine) Step(e Event) []Action {
 		return m.leave(e)
 	case Lost:
 		return m.lost(e)
+	case Drain:
+		return m.drain(e)
+	case Done:
+		return m.complete(e)
 	case Finished:
 		return m.finished(e)
 	}
@@ -165,7 +170,7 @@ func (m *Machine) join(e Join) []Action {
 	switch {
 	case m.open && c.place >= 0: // a member that joins again has left the epoch: it is over for all
 		acts = m.end(-1, "", fmt.Sprintf("rank %d asked for a new epoch", c.place))
-	case m.open && !m.gone[c.rank]:
+	case m.open && !m.gone[c.rank] && (m.cfg.OnLoss != Continue || len(m.members)-len(m.gone) < m.cfg.Max):
 		acts = []Action{Changed{Epoch: m.epoch, Host: e.Host}}
 	}
 	c.waiting = true
@@ -225,6 +230,9 @@ func (m *Machine) leave(e Leave) []Action {
 	}
 	m.gone[c.place] = true
 	acts := []Action{Left{Epoch: m.epoch, Rank: c.place, Host: c.host}}
+	if len(m.done) > 0 && m.allDone() {
+		return append(acts, m.finish()...)
+	}
 	for _, o := range m.known {
 		if o.place >= 0 {
 			return acts
@@ -232,6 +240,38 @@ func (m *Machine) leave(e Leave) []Action {
 	}
 	m.open = false // everybody has left: the next Join begins a new epoch
 	return append(acts, m.tryOpen()...)
+}
+
+// drain is a loss that costs the worker nothing.
+func (m *Machine) drain(e Drain) []Action {
+	return m.lost(Lost{Worker: e.Worker, Reason: "left the job: " + e.Reason})
+}
+
+func (m *Machine) complete(e Done) []Action {
+	c := m.known[e.Worker]
+	if c == nil || !m.open || c.place < 0 {
+		return nil
+	}
+	m.done[c.place] = true
+	if !m.allDone() {
+		return nil
+	}
+	return m.finish()
+}
+
+func (m *Machine) allDone() bool {
+	for r := range m.members {
+		if !m.done[r] && !m.gone[r] {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Machine) finish() []Action {
+	m.over = "the job has finished"
+	m.open = false
+	return append([]Action{Complete{Epoch: m.epoch}}, m.refuseWaiting()...)
 }
 
 func (m *Machine) finished(e Finished) []Action {
@@ -348,6 +388,7 @@ func (m *Machine) tryOpen() []Action {
 	m.waiting -= len(cs)
 	clear(m.taken)
 	clear(m.gone)
+	clear(m.done)
 	for i, c := range cs {
 		c.waiting, c.place, c.rank = false, i, i
 		m.taken[i] = c.worker

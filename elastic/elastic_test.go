@@ -118,6 +118,10 @@ func event(t *testing.T, f []string) Event {
 		return l
 	case "finished":
 		return Finished{Rank: w}
+	case "done":
+		return Done{Worker: Worker(w)}
+	case "drain":
+		return Drain{Worker: Worker(w), Reason: strings.Join(f[2:], " ")}
 	}
 	t.Fatalf("unknown event %v", f)
 	return nil
@@ -138,6 +142,8 @@ func describe(a Action) string {
 		return fmt.Sprintf("rank %d on %s left epoch %d", a.Rank, a.Host, a.Epoch)
 	case Changed:
 		return fmt.Sprintf("a newcomer on %s waits beside epoch %d", a.Host, a.Epoch)
+	case Complete:
+		return fmt.Sprintf("epoch %d is complete", a.Epoch)
 	case Refuse:
 		return fmt.Sprintf("w%d is refused: %s", a.Worker, a.Reason)
 	}
@@ -189,7 +195,15 @@ func history(seed int64) error {
 				continue
 			}
 			e = Leave{Worker: w}
-			delete(member, w)
+			switch rnd.Intn(4) {
+			case 0:
+				e = Drain{Worker: w, Reason: "asked to"}
+				delete(member, w)
+			case 1:
+				e = Done{Worker: w}
+			default:
+				delete(member, w)
+			}
 		}
 		for _, a := range m.Step(e) {
 			switch a := a.(type) {

@@ -1,6 +1,6 @@
 package elastic
 
-// Event is something that happened to a worker: Join, Leave, Lost or Finished.
+// Event is something that happened to a worker: Join, Leave, Drain, Done, Lost or Finished.
 type Event interface{ event() }
 
 // Join is a worker's offer to take part in the next epoch. A member sends it again after an epoch has ended.
@@ -23,15 +23,26 @@ type Lost struct {
 	Host   string
 }
 
+// Drain is a worker's farewell before the work is done: the epoch ends, and it is replaced or the others go on.
+type Drain struct {
+	Worker Worker
+	Reason string
+}
+
+// Done says that a member has done its work and waits for the others.
+type Done struct{ Worker Worker }
+
 // Finished says that the process of a rank has ended with success and will not join again.
 type Finished struct{ Rank int }
 
 func (Join) event()     {}
 func (Leave) event()    {}
 func (Lost) event()     {}
+func (Drain) event()    {}
+func (Done) event()     {}
 func (Finished) event() {}
 
-// Action is what the caller has to do: Open, Ended, Left, Changed or Refuse.
+// Action is what the caller has to do: Open, Ended, Left, Changed, Complete or Refuse.
 type Action interface{ action() }
 
 // Open says that an epoch begins with these members, by rank. The slice is the machine's; it is never changed.
@@ -61,6 +72,9 @@ type Changed struct {
 	Host  string
 }
 
+// Complete says that every member has done its work: the job is over, and no loss changes that.
+type Complete struct{ Epoch uint64 }
+
 // Refuse says that a worker may not take part.
 type Refuse struct {
 	Worker Worker
@@ -68,8 +82,9 @@ type Refuse struct {
 	Final  bool // asking again is useless
 }
 
-func (Open) action()    {}
-func (Ended) action()   {}
-func (Left) action()    {}
-func (Changed) action() {}
-func (Refuse) action()  {}
+func (Open) action()     {}
+func (Ended) action()    {}
+func (Left) action()     {}
+func (Changed) action()  {}
+func (Complete) action() {}
+func (Refuse) action()   {}

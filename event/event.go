@@ -137,6 +137,18 @@ type Left struct{ Rank int }
 
 func (l *Left) String() string { return fmt.Sprintf("rank %d left", l.Rank) }
 
+// Recovered says that this rank trains again after its epoch broke or changed.
+type Recovered struct {
+	Rank, Size int
+	Epoch      uint64
+	Cause      string
+	Took       time.Duration // from when this rank knew to the state being equal everywhere
+}
+
+func (r *Recovered) String() string {
+	return fmt.Sprintf("rank %d of %d goes on in epoch %d after %s: %s", r.Rank, r.Size, r.Epoch, r.Took.Round(time.Millisecond), r.Cause)
+}
+
 // Agreed is one agreement of a group of named operations: what was pending everywhere.
 type Agreed struct {
 	Group   string

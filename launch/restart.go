@@ -18,6 +18,7 @@ const (
 type restarts struct {
 	used    int
 	began   map[int]time.Time // by rank: when its present process was started
+	epoch   map[int]uint64    // by rank: the last epoch before that
 	quick   map[int]int       // by rank: failures soon after a start, in a row
 	planned map[int]bool      // by rank: a restart is on its way
 }
@@ -59,7 +60,7 @@ func (j *job) survive(o Outcome) bool {
 	}
 	a := &j.again
 	if a.began == nil {
-		a.began, a.quick, a.planned = map[int]time.Time{}, map[int]int{}, map[int]bool{}
+		a.began, a.epoch, a.quick, a.planned = map[int]time.Time{}, map[int]uint64{}, map[int]int{}, map[int]bool{}
 	}
 	if a.used >= j.spec.Restarts {
 		if j.spec.OnLoss == elastic.Continue && j.left >= max(j.spec.Min, 1) {
@@ -74,7 +75,9 @@ func (j *job) survive(o Outcome) bool {
 		began = j.began
 	}
 	pause := time.Duration(0)
-	if time.Since(began) < soon {
+	// A worker that was killed after it had taken part is no worker that cannot start.
+	worked := o.Kind == Killed && j.epoch.Load() > a.epoch[o.Rank]
+	if time.Since(began) < soon && !worked {
 		if n := a.quick[o.Rank]; n > 0 {
 			pause = min(firstPause<<min(n-1, 10), lastPause)
 		}
@@ -109,6 +112,6 @@ func (j *job) restart(e restart) {
 	if l.ended {
 		return // the loss of its host is dealt with there
 	}
-	j.again.began[e.rank] = time.Now()
+	j.again.began[e.rank], j.again.epoch[e.rank] = time.Now(), j.epoch.Load()
 	l.sendJSON(cmdStart, j.worker(s, j.epoch.Load()+1))
 }

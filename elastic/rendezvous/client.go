@@ -287,6 +287,20 @@ func (c *Client) Leave(ctx context.Context) error {
 	return wrap("leave job", err)
 }
 
+// Finish says that this worker's work is done, and waits until every member of the epoch has said so. It is false when
+// the epoch ended before that: Join again then, the work may have to be done in part again.
+func (c *Client) Finish(ctx context.Context) (bool, error) {
+	a, err := c.ask(ctx, kindFinish, 0, nil)
+	return a.number == 1, wrap("finish job", err)
+}
+
+// Drain takes the worker out of the job on purpose before the work is done: the epoch ends, and the worker is replaced
+// or the others go on without it.
+func (c *Client) Drain(ctx context.Context, reason string) error {
+	_, err := c.ask(ctx, kindDrain, len(reason), func(b []byte) []byte { return wire.AppendString(b, reason) })
+	return wrap("leave job", err)
+}
+
 // Close ends the connection and joins the client's goroutines. Without Leave before, the worker counts as lost.
 func (c *Client) Close() error {
 	c.fail(ErrClosed)

@@ -30,6 +30,8 @@ const (
 	kindCancel
 	kindLeave
 	kindBeat
+	kindFinish
+	kindDrain
 )
 
 const (
@@ -107,6 +109,7 @@ type request struct {
 	key    string
 	value  []byte // a view of the message
 	delta  int64
+	reason string
 }
 
 func decodeRequest(kind uint8, body []byte) (request, error) {
@@ -128,7 +131,9 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 		r.key = d.String(maxKey)
 	case kindAdd:
 		r.key, r.delta = d.String(maxKey), d.I64()
-	case kindCancel, kindLeave, kindBeat:
+	case kindDrain:
+		r.reason = d.String(maxText)
+	case kindCancel, kindLeave, kindBeat, kindFinish:
 	default:
 		return r, fmt.Errorf("message of unknown kind %d", kind)
 	}

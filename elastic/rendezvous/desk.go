@@ -120,6 +120,21 @@ func (d *desk) request(c *conn, r *request) {
 		d.send(c, number(r.id, n))
 	case kindCancel:
 		d.cancel(c, r.id)
+	case kindFinish:
+		if c.doneID != 0 || c.rank < 0 || c.rank >= len(d.byRank) || d.byRank[c.rank] != c {
+			d.send(c, number(r.id, 0)) // its epoch is over
+			return
+		}
+		c.doneID = r.id
+		d.do(d.machine.Step(elastic.Done{Worker: c.worker}))
+	case kindDrain:
+		rank := c.rank
+		c.left, c.rank = true, -1
+		if d.s.cfg.OnDrain != nil {
+			d.s.cfg.OnDrain(c.hello.Rank, rank, c.member.Host, r.reason)
+		}
+		d.do(d.machine.Step(elastic.Drain{Worker: c.worker, Reason: r.reason}))
+		d.send(c, number(r.id, 0))
 	case kindLeave:
 		c.left = true
 		c.rank = -1
@@ -152,7 +167,10 @@ func (d *desk) do(acts []elastic.Action) {
 				d.send(c, failure(c.joinID, a.Final, a.Reason))
 				c.joinID, c.joined = 0, false
 			}
+		case elastic.Complete:
+			d.answerDone(1)
 		case elastic.Ended:
+			d.answerDone(0)
 			d.tell(Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason})
 			if d.s.cfg.OnLost != nil {
 				d.s.cfg.OnLost(a.Epoch, a.Rank, a.Host, a.Reason)
@@ -161,6 +179,16 @@ func (d *desk) do(acts []elastic.Action) {
 			d.tellNear(Notice{Kind: NoticeLeft, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host})
 		case elastic.Changed:
 			d.tell(Notice{Kind: NoticeChanged, Epoch: a.Epoch, Rank: -1, Host: a.Host, Reason: "a newcomer waits"})
+		}
+	}
+}
+
+// answerDone answers everybody who waits in Finish.
+func (d *desk) answerDone(n int64) {
+	for _, c := range d.byRank {
+		if c != nil && c.doneID != 0 {
+			d.send(c, number(c.doneID, n))
+			c.doneID = 0
 		}
 	}
 }
@@ -316,6 +344,11 @@ func (d *desk) cancel(c *conn, id uint64) {
 		c.joinID, c.joined = 0, false
 		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
 		d.send(c, failure(id, false, reason))
+		return
+	}
+	if c.doneID == id && id != 0 {
+		c.doneID = 0
+		d.send(c, failure(id, false, "not every rank has finished"))
 	}
 }
 

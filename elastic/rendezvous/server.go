@@ -29,6 +29,8 @@ type Config struct {
 	Reported bool
 	// OnOpen, when set, is called from the coordinator's goroutine when an epoch opens. It must not block.
 	OnOpen func(epoch uint64, members []elastic.Place)
+	// OnDrain, when set, is called likewise when a worker leaves on purpose before the work is done.
+	OnDrain func(started, rank int, host, reason string)
 	// OnLost, when set, is called likewise when an epoch ends by a loss.
 	OnLost func(epoch uint64, rank int, host, reason string)
 }
@@ -70,6 +72,7 @@ type conn struct {
 	hello  Hello
 	member Member
 	joinID uint64 // the request to answer when an epoch opens; 0 when none
+	doneID uint64 // the Finish to answer when all members have finished, or the epoch is over; 0 when none
 	joined bool
 	rank   int // in the present epoch; -1 otherwise
 	left   bool

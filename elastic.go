@@ -1,0 +1,166 @@
+package hora
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"hora/event"
+)
+
+// fruitless is how many epochs in a row may break before their first commit.
+const fruitless = 20
+
+// Training is what RunElastic runs in every epoch: from where the state stands to the
+// end of the work. It calls State.Commit and returns its error, and those of
+// operations, as they are; anything else it returns ends the job on this rank.
+type Training func(ctx context.Context, w *World) error
+
+// RunElastic joins the job that cfg names and runs train until it returns nil on every
+// rank. When a worker is lost, the others return to the last commit, join the next
+// epoch over the connection they have, take in whoever replaces it, and go on; nobody
+// is started again for it. When workers come, all go on with them after a commit.
+//
+// A SIGTERM makes this process commit, leave and return ErrDrained.
+func RunElastic(ctx context.Context, cfg Config, state *State, train Training) error {
+	if state.fault != nil {
+		return state.fault
+	}
+	m, err := Enroll(cfg)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	state.news = m.News
+	defer func() { state.news = nil }()
+	defer m.onTerminate()()
+	r := &elasticRun{m: m, state: state, train: train}
+	for {
+		again, err := r.epoch(ctx)
+		if !again {
+			return err
+		}
+	}
+}
+
+// elasticRun is the loop of RunElastic.
+type elasticRun struct {
+	m      *Membership
+	state  *State
+	train  Training
+	epochs int
+	vain   int       // epochs in a row without a commit
+	broke  time.Time // when the last epoch ended here
+	cause  error     // why it ended
+}
+
+// epoch joins an epoch and trains in it; again says that another follows.
+func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
+	w, err := r.m.Join(ctx)
+	if err != nil {
+		var peer *PeerLostError
+		if errors.As(r.cause, &peer) {
+			err = fmt.Errorf("%w (after: %w)", err, peer)
+		}
+		return false, err
+	}
+	r.epochs++
+	err = r.begin(ctx, w)
+	before := r.state.commits
+	if err == nil {
+		err = r.train(ctx, w)
+	}
+	if err == nil {
+		err = r.finish(ctx, w)
+		if err == nil {
+			return false, r.m.Leave(ctx, "")
+		}
+	}
+	r.broke, r.cause = time.Now(), err
+	if r.vain++; r.state.commits > before {
+		r.vain = 0
+	}
+	switch {
+	case r.vain >= fruitless:
+		return false, fmt.Errorf("%d epochs in a row broke before anything was committed: %w", r.vain, err)
+	case errors.Is(err, ErrDrained):
+		if left := r.m.Leave(ctx, reasonOf(r.m)); left != nil {
+			err = errors.Join(err, left)
+		}
+		return false, err
+	case errors.Is(err, ErrChanged): // ranks that hear of it later break off in the middle of a step
+	case r.m.alone() || !r.m.broken(err):
+		return false, err
+	}
+	if err := r.state.Restore(); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func reasonOf(m *Membership) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.drain
+}
+
+// begin makes the state equal on all ranks.
+func (r *elasticRun) begin(ctx context.Context, w *World) error {
+	if r.epochs > 1 {
+		for _, f := range r.state.resets {
+			if err := f(w); err != nil {
+				return fmt.Errorf("reset for epoch %d: %w", w.Epoch(), err)
+			}
+		}
+	}
+	if err := r.state.sync(ctx, w, false); err != nil {
+		return err
+	}
+	if r.epochs > 1 {
+		r.m.cfg.Events.Emit(&event.Recovered{
+			Rank: w.Rank(), Size: w.Size(), Epoch: w.Epoch(), Cause: r.cause.Error(), Took: time.Since(r.broke),
+		})
+	}
+	return nil
+}
+
+// finish ends the work together: a loss before all ranks have finished is answered by
+// one more epoch, a later one is none of the others' business.
+func (r *elasticRun) finish(ctx context.Context, w *World) error {
+	if err := Barrier(ctx, w.Group()); err != nil {
+		return fmt.Errorf("finish training: %w", err)
+	}
+	done, err := r.m.Finish(ctx)
+	if err == nil && !done {
+		if err = r.m.News(); err == nil {
+			err = ErrChanged
+		}
+	}
+	return err
+}
+
+// onTerminate has SIGTERM drain this rank until the returned function is called.
+func (m *Membership) onTerminate() (stop func()) {
+	ch := make(chan os.Signal, 1)
+	end := make(chan struct{})
+	signal.Notify(ch, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ch:
+			signal.Stop(ch) // a second one ends the process
+			m.Drain("SIGTERM")
+		case <-end:
+		}
+	}()
+	return func() {
+		signal.Stop(ch)
+		close(end)
+		<-done
+	}
+}

@@ -1,0 +1,366 @@
+package hora_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"hora"
+	"hora/elastic"
+	"hora/event"
+	"hora/launch"
+)
+
+var killSeed = flag.Uint64("kill-seed", 0, "seed of the kills' ranks and moments; 0 draws one")
+
+// elasticRoles are workers that join by themselves.
+var elasticRoles = map[string]func(ctx context.Context, cfg hora.Config) error{
+	"train":    trainElastic,
+	"userfail": failOnce,
+}
+
+const agentArgument = "__agent"
+
+func beAgent() int {
+	caught := make(chan os.Signal, 8)
+	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
+	if launch.Agent(launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Home: os.TempDir(), Signals: caught}) != nil {
+		return 1
+	}
+	return 0
+}
+
+// say prints one line that the test reads, with the moment.
+func say(w *hora.World, format string, args ...any) {
+	fmt.Printf("%d %d %s\n", time.Now().UnixNano(), w.Rank(), fmt.Sprintf(format, args...))
+}
+
+// trainElastic is a training whose every bit depends on all steps before: STEPS steps
+// of about a millisecond each.
+func trainElastic(ctx context.Context, cfg hora.Config) error {
+	steps, err := strconv.Atoi(os.Getenv("STEPS"))
+	if err != nil {
+		return err
+	}
+	every, _ := strconv.Atoi(os.Getenv("EVERY"))
+	params := make([]float32, 3000)
+	step, note := 0, "start"
+	for i := range params {
+		params[i] = float32(i%17) * 0.25
+	}
+	state := hora.NewState()
+	hora.Track(state, "params", params)
+	state.Int("step", &step)
+	state.Custom("note", func() ([]byte, error) { return []byte(note), nil }, func(b []byte) error { note = string(b); return nil })
+	state.OnReset(func(w *hora.World) error { say(w, "reset size %d", w.Size()); return nil })
+	grads := make([]float32, len(params))
+	err = hora.RunElastic(ctx, cfg, state, func(ctx context.Context, w *hora.World) error {
+		if want := fmt.Sprint("step ", step); note != want && step > 0 {
+			return fmt.Errorf("state is torn: note %q at step %d", note, step)
+		}
+		say(w, "epoch %d begins at step %d pid %d size %d", w.Epoch(), step, os.Getpid(), w.Size())
+		for first := true; step < steps; first = false {
+			for began := time.Now(); time.Since(began) < time.Millisecond; {
+				compute(grads, params, step, w.Rank(), w.Size())
+			}
+			if err := hora.Allreduce(ctx, w.Group(), grads, hora.Sum); err != nil {
+				say(w, "error %v", err)
+				return err
+			}
+			if first {
+				say(w, "sum in epoch %d", w.Epoch())
+			}
+			for i, g := range grads {
+				params[i] += 0.01 * g
+			}
+			step++
+			note = fmt.Sprint("step ", step)
+			if step%max(every, 1) == 0 {
+				if err := state.Commit(); err != nil {
+					say(w, "news %v", err)
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	h := sha256.New()
+	for _, p := range params {
+		fmt.Fprintf(h, "%08x", math.Float32bits(p))
+	}
+	switch {
+	case errors.Is(err, hora.ErrDrained):
+		fmt.Printf("0 0 drained at step %d\n", step)
+		return nil
+	case err != nil:
+		return err
+	}
+	fmt.Printf("0 %d digest %x steps %d\n", cfg.Rank, h.Sum(nil)[:8], step)
+	return nil
+}
+
+// compute is this rank's part of a step; the parts of all ranks make up the whole.
+func compute(grads, params []float32, step, rank, size int) {
+	clear(grads)
+	from, to := len(grads)*rank/size, len(grads)*(rank+1)/size
+	for i := from; i < to; i++ {
+		grads[i] = float32(math.Sin(float64(params[i])*1.3+float64(step))) - 0.1*params[(i+7)%len(params)]
+	}
+}
+
+func failOnce(ctx context.Context, cfg hora.Config) error {
+	state := hora.NewState()
+	return hora.RunElastic(ctx, cfg, state, func(ctx context.Context, w *hora.World) error {
+		if err := hora.Barrier(ctx, w.Group()); err != nil {
+			return err
+		}
+		if w.Rank() == 1 {
+			return errors.New("the data ends here")
+		}
+		return hora.Barrier(ctx, w.Group())
+	})
+}
+
+// elasticJob is one job under test, run by the launcher.
+type elasticJob struct {
+	t       *testing.T
+	mu      sync.Mutex // guards what follows
+	out     bytes.Buffer
+	pids    map[int]int // of living workers, by the rank they were started with
+	events  []string
+	changed chan struct{}
+	kills   int
+	ended   chan struct{}
+	outcome launch.Outcome
+	err     error
+}
+
+func (j *elasticJob) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.out.Write(b)
+	j.wake()
+	return len(b), nil
+}
+
+func (j *elasticJob) wake() {
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+func (j *elasticJob) Operation(*event.Operation) {}
+
+func (j *elasticJob) Event(e event.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.events = append(j.events, e.String())
+	switch e := e.(type) {
+	case *launch.Started:
+		j.pids[e.Rank] = e.Pid
+	case *launch.Exited:
+		delete(j.pids, e.Rank)
+	}
+	j.wake()
+}
+
+// text is everything that was said.
+func (j *elasticJob) text() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.out.String() + strings.Join(j.events, "\n")
+}
+
+// until waits for cond, which is called with the lock held.
+func (j *elasticJob) until(what string, within time.Duration, cond func() bool) {
+	j.t.Helper()
+	late := time.After(within)
+	for {
+		j.mu.Lock()
+		ok, more := cond(), j.changed
+		j.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-more:
+		case <-j.ended:
+			j.mu.Lock()
+			ok := cond()
+			j.mu.Unlock()
+			if !ok {
+				j.t.Fatalf("the job ended (%v %v) before: %s\n%s", j.outcome.String(), j.err, what, j.text())
+			}
+			return
+		case <-late:
+			j.t.Fatalf("not within %v: %s\n%s", within, what, j.text())
+		}
+	}
+}
+
+// said counts the lines that contain want; the caller holds the lock.
+func (j *elasticJob) said(want string) int { return strings.Count(j.out.String(), want) }
+
+// kill ends a living worker with SIGKILL and returns when that was; rank -1 takes any.
+func (j *elasticJob) kill(rank int, draw *rand.Rand) time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var ranks []int
+	for r := range j.pids {
+		if rank < 0 || r == rank {
+			ranks = append(ranks, r)
+		}
+	}
+	if len(ranks) == 0 {
+		return time.Time{}
+	}
+	slices.Sort(ranks)
+	r := ranks[draw.IntN(len(ranks))]
+	at := time.Now()
+	if syscall.Kill(j.pids[r], syscall.SIGKILL) != nil {
+		return time.Time{}
+	}
+	delete(j.pids, r)
+	j.kills++
+	return at
+}
+
+// startElastic runs np workers of a role under the launcher.
+func startElastic(t *testing.T, np int, role string, change func(*launch.Spec), env ...string) *elasticJob {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &elasticJob{t: t, pids: map[int]int{}, changed: make(chan struct{}), ended: make(chan struct{})}
+	spec := launch.Spec{
+		Command: []string{self}, NP: np, Self: []string{self, agentArgument}, Dir: t.TempDir(), Job: "test", LocalName: "here",
+		Environ: append(os.Environ(), roleVariable+"="+role), Env: env, Untagged: true, Stdout: j, Stderr: j,
+		OnLoss: elastic.Replace, Restarts: 1000, Events: &event.Sink{}, Bind: launch.BindNone,
+	}
+	if change != nil {
+		change(&spec)
+	}
+	remove := spec.Events.Add(j)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(j.ended)
+		j.outcome, j.err = launch.Run(ctx, spec)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-j.ended
+		remove()
+	})
+	return j
+}
+
+// wait returns the digests that the workers ended with.
+func (j *elasticJob) wait(within time.Duration) (digests []string) {
+	j.t.Helper()
+	select {
+	case <-j.ended:
+	case <-time.After(within):
+		j.t.Fatalf("the job did not end within %v:\n%s", within, j.text())
+	}
+	if j.err != nil || j.outcome.Kind != launch.Finished {
+		j.t.Fatalf("the job ended with %v: %s\n%s", j.err, j.outcome.String(), j.text())
+	}
+	for line := range strings.Lines(j.out.String()) {
+		if f := strings.Fields(line); len(f) > 3 && f[2] == "digest" {
+			digests = append(digests, f[3])
+		}
+	}
+	return digests
+}
+
+// moments are the times of the lines that contain want, since at, in milliseconds.
+func (j *elasticJob) moments(want string, at time.Time) (ms []float64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for line := range strings.Lines(j.out.String()) {
+		nano, rest, _ := strings.Cut(line, " ")
+		n, err := strconv.ParseInt(nano, 10, 64)
+		if err == nil && strings.Contains(rest, want) && n >= at.UnixNano() {
+			ms = append(ms, float64(n-at.UnixNano())/1e6)
+		}
+	}
+	return ms
+}
+
+// undisturbed is the digest of a run that nothing happened to.
+func undisturbed(t *testing.T, np int, env ...string) string {
+	t.Helper()
+	all := startElastic(t, np, "train", nil, env...).wait(time.Minute)
+	if len(all) != np || len(slices.Compact(slices.Clone(all))) != 1 {
+		t.Fatalf("%d ranks ended with digests %v", np, all)
+	}
+	return all[0]
+}
+
+// drawSeed prints the command that does the same kills again.
+func drawSeed(t *testing.T) *rand.Rand {
+	seed := *killSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d: go test -run '^%s$' -kill-seed %d .", seed, t.Name(), seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// TestReplacedWorkersChangeNothing kills workers at random moments, some while the last
+// loss is still being dealt with, and compares the weights' bits with those of a run
+// that nothing happened to.
+func TestReplacedWorkersChangeNothing(t *testing.T) {
+	const np = 3
+	kills := 20
+	if testing.Short() {
+		kills = 4
+	}
+	if os.Getenv("HORA_SOAK") == "1" {
+		kills = 100
+	}
+	draw := drawSeed(t)
+	env := []string{"STEPS=" + strconv.Itoa(40*kills), "EVERY=3"}
+	want := undisturbed(t, np, env...)
+	j := startElastic(t, np, "train", nil, env...)
+	for i := range kills {
+		epochs := 0
+		if i == 0 || draw.IntN(4) > 0 {
+			j.until("an epoch with all ranks at work", 30*time.Second, func() bool {
+				if len(j.pids) < np {
+					return false
+				}
+				epochs = j.said("sum in epoch")
+				return epochs >= np
+			})
+		}
+		pause(time.Duration(draw.IntN(60)) * time.Millisecond)
+		j.kill(-1, draw)
+		select {
+		case <-j.ended:
+			t.Fatalf("the training ended after %d kills", j.kills)
+		default:
+		}
+	}
+	got := j.wait(2 * time.Minute)
+	if len(got) != np || len(slices.Compact(slices.Clone(got))) != 1 || got[0] != want {
+		t.Errorf("after %d kills the ranks' digests are %v, want %s\n%s", j.kills, got, want, j.text())
+	}
+	t.Logf("%d kills, %d restarts", j.kills, strings.Count(j.text(), "starting it again"))
+}
+
+func pause(d time.Duration) { <-time.After(d) }

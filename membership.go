@@ -1,0 +1,256 @@
+package hora
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"hora/elastic/rendezvous"
+	"hora/event"
+)
+
+// Membership is a process's place in an elastic job, over all of the job's epochs: one
+// connection to the coordinator, and one World after another. RunElastic is made of it;
+// a framework's own loop can be too. One goroutine joins and leaves; News and Drain may
+// be called from any.
+type Membership struct {
+	cfg    Config
+	client *rendezvous.Client
+	server *rendezvous.Server
+
+	mu     sync.Mutex // guards what follows; never held over I/O
+	world  *World     // the present one, or the one being joined
+	number uint64     // its epoch; 0 while it is being joined
+	lost   rendezvous.Notice
+	change uint64 // the epoch that newcomers wait beside
+	drain  string // why this rank is to leave; "" while it is not
+	over   error  // why no further epoch comes
+}
+
+// What News reports, and State.Commit returns.
+var (
+	// ErrChanged says that the members of the job change: join the next epoch.
+	ErrChanged = errors.New("workers come or go: the next epoch begins")
+	// ErrDrained says that this worker was asked to leave and has committed.
+	ErrDrained = errors.New("this worker was asked to leave the job")
+)
+
+// Enroll makes a place in the job that cfg names. Nothing is sent before Join.
+func Enroll(cfg Config) (*Membership, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, fmt.Errorf("join world: %w", err)
+	}
+	return &Membership{cfg: cfg}, nil
+}
+
+// Join leaves the present epoch, if there is one, and returns the next one's World when
+// all of its ranks are there. An epoch that breaks while it begins is followed by
+// another attempt.
+func (m *Membership) Join(ctx context.Context) (*World, error) {
+	m.mu.Lock()
+	old := m.world
+	m.mu.Unlock()
+	limit := m.cfg.StartTimeout
+	if old != nil {
+		limit = m.cfg.ElasticTimeout
+		if err := old.Close(); err != nil {
+			m.cfg.Log.Warn("leave an epoch", "cause", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	for {
+		w, err := m.attempt(ctx)
+		if err == nil {
+			m.cfg.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
+			return w, nil
+		}
+		m.mu.Lock()
+		over := m.over
+		m.mu.Unlock()
+		var no *rendezvous.JoinError
+		switch {
+		case errors.As(err, &no), m.client == nil:
+		case over != nil:
+			err = over
+		case ctx.Err() == nil:
+			continue // a rank was lost while the epoch began
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			name := "HORA_START_TIMEOUT"
+			if old != nil {
+				name = "HORA_ELASTIC_TIMEOUT"
+			}
+			err = fmt.Errorf("%w; start the missing workers, or raise %s above %v", err, name, limit)
+		}
+		return nil, fmt.Errorf("join epoch of job %s: %w", m.cfg.Job, err)
+	}
+}
+
+// attempt joins one epoch.
+func (m *Membership) attempt(ctx context.Context) (*World, error) {
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	w := newWorld(m.cfg)
+	w.member, w.client, w.server = m, m.client, m.server
+	w.abort = abort
+	m.mu.Lock()
+	m.world, m.number = w, 0
+	m.mu.Unlock()
+	err := w.meet(ctx)
+	m.client, m.server = w.client, w.server
+	if err == nil {
+		m.begin(w)
+		w.group, err = w.open(ctx, w.everyone(), 0, groupOptions{name: "world"})
+	}
+	if err == nil {
+		return w, nil
+	}
+	w.Close()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		err = cause
+	}
+	return nil, err
+}
+
+// forget takes back what a coordinator said that was given up.
+func (m *Membership) forget() {
+	m.mu.Lock()
+	m.over, m.drain, m.change, m.lost = nil, "", 0, rendezvous.Notice{}
+	m.mu.Unlock()
+}
+
+// lossError is the end of an epoch as operations report it.
+func lossError(n rendezvous.Notice) error {
+	if n.Rank < 0 {
+		return fmt.Errorf("epoch %d is over: %s; join the next one", n.Epoch, n.Reason)
+	}
+	return &PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason}
+}
+
+// begin makes w the world that notices of its epoch are for, and tells it what has
+// been heard already.
+func (m *Membership) begin(w *World) {
+	m.mu.Lock()
+	m.number = w.number
+	lost := m.lost
+	m.mu.Unlock()
+	if lost.Kind != 0 && lost.Epoch == w.number {
+		w.notice(lost)
+	}
+}
+
+// notice hears from the coordinator. Only the client's reading goroutine calls it.
+func (m *Membership) notice(n rendezvous.Notice) {
+	m.mu.Lock()
+	w, number := m.world, m.number
+	switch n.Kind {
+	case rendezvous.NoticeLost:
+		m.lost = n
+		if number != n.Epoch {
+			w = nil
+		}
+	case rendezvous.NoticeChanged:
+		m.change, w = n.Epoch, nil
+	case rendezvous.NoticeDrain:
+		m.drain, w = n.Reason, nil
+	case rendezvous.NoticeEnd:
+		m.over = fmt.Errorf("the job has ended: %s", n.Reason)
+	case rendezvous.NoticeCut:
+		m.over = errors.New(n.Reason)
+	}
+	m.mu.Unlock()
+	if w != nil {
+		w.notice(n)
+	}
+}
+
+// Drain asks this rank to leave at its next commit, as the launcher's request does.
+func (m *Membership) Drain(reason string) {
+	m.mu.Lock()
+	m.drain = reason
+	m.mu.Unlock()
+}
+
+// News is why the present epoch is to be left at once: ErrDrained, ErrChanged or the
+// end of the job; nil while there is nothing. It costs a lock and no system call.
+func (m *Membership) News() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.over != nil:
+		return m.over
+	case m.drain != "":
+		return fmt.Errorf("%w: %s", ErrDrained, m.drain)
+	case m.number > 0 && m.change == m.number:
+		return ErrChanged
+	case m.number > 0 && m.lost.Epoch == m.number:
+		return lossError(m.lost)
+	}
+	return nil
+}
+
+// broken reports whether the present epoch is over by a loss, by what the coordinator
+// says or what err, of an operation, does. A rank that has seen the loss before the
+// coordinator is right too: asking for the next epoch ends this one.
+func (m *Membership) broken(err error) bool {
+	var peer *PeerLostError
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return errors.As(err, &peer) || m.number > 0 && m.lost.Epoch == m.number
+}
+
+// alone reports a place that no coordinator knows of.
+func (m *Membership) alone() bool { return m.client == nil }
+
+// Finish waits until every rank of the epoch has finished, and is false when the epoch
+// broke before that: then all ranks are asked to join the next one.
+func (m *Membership) Finish(ctx context.Context) (bool, error) {
+	if m.alone() {
+		return true, nil
+	}
+	return m.client.Finish(ctx)
+}
+
+// Leave ends the membership on purpose. drained says that the rank leaves before the
+// work is done: it is then replaced, or the others go on without it.
+func (m *Membership) Leave(ctx context.Context, drained string) error {
+	if m.client != nil {
+		// A coordinator that is gone already needs no good-bye.
+		if drained != "" {
+			_ = m.client.Drain(ctx, drained)
+		} else {
+			_ = m.client.Leave(ctx)
+		}
+	}
+	m.mu.Lock()
+	w := m.world
+	m.mu.Unlock()
+	err := m.Close()
+	if w != nil {
+		m.cfg.Events.Emit(&event.Left{Rank: w.Rank()})
+	}
+	return err
+}
+
+// Close ends the membership without a word: the rank counts as lost. It may be called
+// again.
+func (m *Membership) Close() error {
+	m.mu.Lock()
+	w := m.world
+	m.mu.Unlock()
+	var faults []error
+	if w != nil {
+		faults = append(faults, w.Close())
+	}
+	if m.client != nil {
+		faults = append(faults, m.client.Close())
+	}
+	if m.server != nil {
+		faults = append(faults, m.server.Close())
+	}
+	return errors.Join(faults...)
+}
