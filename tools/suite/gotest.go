@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -45,8 +46,27 @@ func (s *suite) raceTests() error {
 }
 
 // goTest runs `go test -json`, prints a line a package and the whole output of what
-// failed, and counts tests without their sub-tests' parents twice.
+// failed, and gives the failed tests their second run.
 func (s *suite) goTest(what, name string, args ...string) error {
+	first := &tally{}
+	err := s.runGo(first, name, args...)
+	s.add(first)
+	if len(first.failed) == 0 {
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	}
+	for pkg, tests := range first.byPackage() {
+		flags := args[1 : slices.Index(args, "-json")+1]
+		again := append(append([]string{"test"}, flags...), "-count=1", "-timeout", "10m", "-run", "^("+strings.Join(tests, "|")+")$", pkg)
+		s.secondRun(what+" "+pkg, tests, len(first.failed), func(second *tally) error { return s.runGo(second, name, again...) })
+	}
+	return nil
+}
+
+// runGo counts one `go test -json` into t.
+func (s *suite) runGo(t *tally, name string, args ...string) error {
 	cmd := s.command(name, args...)
 	cmd.Stdout = nil
 	pipe, err := cmd.StdoutPipe()
@@ -56,15 +76,11 @@ func (s *suite) goTest(what, name string, args ...string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	before := s.failed
-	s.readEvents(what, pipe)
-	if err := cmd.Wait(); err != nil && s.failed == before {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	return nil
+	s.readEvents(t, pipe)
+	return cmd.Wait()
 }
 
-func (s *suite) readEvents(what string, from io.Reader) {
+func (s *suite) readEvents(t *tally, from io.Reader) {
 	output := map[string]*strings.Builder{}
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 1<<20), 1<<26)
@@ -86,18 +102,17 @@ func (s *suite) readEvents(what string, from io.Reader) {
 			}
 			continue
 		case "pass", "fail", "skip":
-			s.count(what, e, output[key].String())
+			s.count(t, e, output[key].String())
 			delete(output, key)
 		}
 	}
 }
 
-func (s *suite) count(what string, e event, output string) {
+func (s *suite) count(t *tally, e event, output string) {
 	if e.Test == "" {
 		if e.Action == "fail" {
 			fmt.Printf("FAIL %s (%.1f s)\n%s", e.Package, e.Elapsed, output)
-			s.failures = append(s.failures, what+" "+e.Package)
-			s.failed++
+			t.packages = append(t.packages, e.Package)
 		} else {
 			fmt.Printf("%-4s %s (%.1f s)\n", map[string]string{"pass": "ok", "skip": "-"}[e.Action], e.Package, e.Elapsed)
 		}
@@ -105,10 +120,9 @@ func (s *suite) count(what string, e event, output string) {
 	}
 	switch e.Action {
 	case "pass":
-		s.passed++
+		t.passed++
 	case "fail":
-		s.failed++
-		s.failures = append(s.failures, fmt.Sprintf("%s %s %s", what, e.Package, e.Test))
+		t.failed = append(t.failed, failure{e.Package, e.Test})
 		fmt.Printf("FAIL %s %s (%.1f s)\n%s", e.Package, e.Test, e.Elapsed, output)
 	case "skip":
 		s.skip(e.Package+"."+e.Test, output)

@@ -36,6 +36,7 @@ type suite struct {
 	failed   int
 	skipped  int
 	failures []string
+	unsteady []string // failed once, passed alone
 }
 
 var steps = []step{
@@ -116,6 +117,12 @@ func (s *suite) runAll(only string) int {
 		fmt.Printf("%-10s %6.1f s (%.0f)\n", t.name, t.took.Seconds(), t.share.Seconds())
 	}
 	fmt.Printf("all        %6.1f s\n", time.Since(began).Seconds())
+	if len(s.unsteady) > 0 {
+		fmt.Printf("\n== unsteady: failed once, passed when run again alone\n")
+		for _, u := range s.unsteady {
+			fmt.Println(u)
+		}
+	}
 	if len(s.failures) > 0 {
 		fmt.Printf("\n== failures\n")
 		for _, f := range s.failures {

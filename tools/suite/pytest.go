@@ -38,9 +38,30 @@ type testCase struct {
 }
 
 func (s *suite) pytest(python, dir string) error {
+	first := &tally{}
+	err := s.runPytest(first, python, dir)
+	s.add(first)
+	if len(first.failed) == 0 {
+		if err == nil && first.passed == 0 {
+			err = fmt.Errorf("pytest %s ran no test", dir)
+		}
+		return err
+	}
+	var names []string
+	for _, f := range first.failed {
+		names = append(names, f.where+"."+f.test)
+	}
+	s.secondRun("pytest", names, len(names), func(second *tally) error {
+		return s.runPytest(second, python, "--last-failed", "--last-failed-no-failures=none", dir)
+	})
+	return nil
+}
+
+// runPytest counts one run of pytest into t.
+func (s *suite) runPytest(t *tally, python string, args ...string) error {
 	report := filepath.Join(os.TempDir(), fmt.Sprintf("hora-pytest-%d.xml", os.Getpid()))
 	defer os.Remove(report)
-	cmd := s.command(python, "-m", "pytest", "-q", "--durations=8", "--junitxml", report, dir)
+	cmd := s.command(python, append([]string{"-m", "pytest", "-q", "--durations=12", "--junitxml", report}, args...)...)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(s.venv, "bin")+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
 	runErr := cmd.Run()
 	text, err := os.ReadFile(report)
@@ -53,24 +74,18 @@ func (s *suite) pytest(python, dir string) error {
 	if err := xml.Unmarshal(text, &doc); err != nil {
 		return fmt.Errorf("read pytest's report: %w", err)
 	}
-	before := s.failed
 	for _, c := range doc.Cases {
 		switch {
-		case c.Failure != nil:
-			s.fail(c.Class + "." + c.Name + ": " + c.Failure.Message)
-		case c.Error != nil:
-			s.fail(c.Class + "." + c.Name + ": " + c.Error.Message)
+		case c.Failure != nil || c.Error != nil:
+			t.failed = append(t.failed, failure{c.Class, c.Name})
 		case c.Skipped != nil:
 			s.skip(c.Class+"."+c.Name, c.Skipped.Message)
 		default:
-			s.passed++
+			t.passed++
 		}
 	}
-	if runErr != nil && s.failed == before {
-		return fmt.Errorf("pytest %s: %w", dir, runErr)
-	}
-	if len(doc.Cases) == 0 {
-		return fmt.Errorf("pytest %s ran no test", dir)
+	if runErr != nil && len(t.failed) == 0 {
+		return fmt.Errorf("pytest %s: %w", args[len(args)-1], runErr)
 	}
 	return nil
 }
