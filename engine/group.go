@@ -38,7 +38,8 @@ type Group struct {
 	// Owned by whoever has the turn.
 	seq    uint64
 	record event.Operation
-	sizes  []int64 // counts of all ranks, for Request.Alloc
+	sizes  []int64         // counts of all ranks, for Request.Alloc
+	counts collective.Call // that exchanges them
 
 	mu         sync.Mutex
 	work       sync.Cond // the worker's: something to do

@@ -88,6 +88,7 @@ type unit struct {
 type named struct {
 	print   print
 	phantom bool // zeros of a joined rank
+	place   int  // in its step, before packing
 }
 
 const (
@@ -220,7 +221,7 @@ func (n *names) ready() bool {
 	switch {
 	case g.cause.Load() != nil:
 		return false
-	case n.passed || n.again:
+	case n.again:
 		return true
 	case n.gone():
 		return true

@@ -386,3 +386,39 @@ func TestNamedOperationExpires(t *testing.T) {
 		t.Errorf("nobody came: %v", err)
 	}
 }
+
+// TestMismatchInAPack has one rank's type change how its operations pack: only that
+// operation fails.
+func TestMismatchInAPack(t *testing.T) {
+	hosts(t, func(t *testing.T, one bool) {
+		c := newCluster(t, 3, one, Config{Named: true})
+		c.must(c.each(func(rank int, g *Group) error {
+			for round := range 3 {
+				x, y, z := make([]float32, 2), []int32{1}, []float32{1, 2}
+				iv := tensor.Of(y)
+				rs := []Request{sum(x, "x"), {Call: collective.Call{Kind: collective.Allreduce, Op: tensor.Sum, Type: tensor.Int32, Send: iv, Recv: iv}, Name: "y"}, sum(z, "z")}
+				if rank == 1 {
+					v := tensor.Of(make([]float64, 2))
+					rs[0].Type, rs[0].Send, rs[0].Recv = v.Type, v, v
+				}
+				var tk [3]Ticket
+				if err := g.Submit(rs, tk[:]); err != nil {
+					return err
+				}
+				var wrong *MismatchError
+				if done, err := g.Wait(tk[0], 10*time.Second); !done || !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "Mismatched data types: tensor x") {
+					return fmt.Errorf("round %d: x: done %v: %w", round, done, err)
+				}
+				for _, one := range tk[1:] {
+					if done, err := g.Wait(one, 10*time.Second); !done || err != nil {
+						return fmt.Errorf("round %d: done %v: %w", round, done, err)
+					}
+				}
+				if y[0] != 3 || z[1] != 6 {
+					return fmt.Errorf("round %d: y %v, z %v", round, y, z)
+				}
+			}
+			return nil
+		}))
+	})
+}

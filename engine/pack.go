@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"unsafe"
 
 	"hora/collective"
@@ -43,6 +44,7 @@ func (n *names) arrange() {
 	var all []*op = n.loose[:0]
 	for _, u := range n.chosen {
 		for o := u.first; o != nil; o = o.next {
+			o.place = len(all)
 			all = append(all, o)
 		}
 	}
@@ -89,6 +91,9 @@ func (n *names) release(planned bool) {
 		verdict = n.runBatch(n.members[b.from:b.to])
 		switch verdict {
 		case stepSingly:
+			// What differs may have packed the rest differently: go by the order that
+			// all ranks share.
+			slices.SortFunc(n.members[b.from:], func(a, b *op) int { return a.place - b.place })
 			for i := b.from; i < len(n.members); i++ {
 				if v := n.runBatch(n.members[i : i+1]); v != stepDone {
 					n.failRest(n.members[i:])
@@ -155,9 +160,7 @@ func (n *names) runBatch(members []*op) verdict {
 	}
 	first := members[0]
 	if first.Alloc != nil {
-		err := g.performSized(first)
-		n.completeAll(members, err)
-		return stepDone
+		return n.runSized(members)
 	}
 	call := &n.aux
 	*call = first.Call
@@ -204,6 +207,20 @@ func (n *names) runBatch(members []*op) verdict {
 		g.report(o, s.Seq, len(members), nil)
 	}
 	n.completeAll(members, nil)
+	return stepDone
+}
+
+// runSized is runBatch for an operation whose result's size nobody knows yet. Ranks
+// that have come to something else show it in the exchange of the counts.
+func (n *names) runSized(members []*op) verdict {
+	g := n.g
+	if _, err := g.agreeSizes(members[0]); err != nil {
+		if v, done := n.differ(members, err); !done {
+			return v
+		}
+		return stepDone
+	}
+	n.completeAll(members, g.performAgreed(members[0]))
 	return stepDone
 }
 

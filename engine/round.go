@@ -44,7 +44,6 @@ func (n *names) step(budget time.Duration) (passed bool) {
 	g := n.g
 	if !n.open {
 		g.mu.Lock()
-		n.passed = false
 		run, wait := n.foreseen()
 		g.mu.Unlock()
 		if wait {

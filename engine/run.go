@@ -165,17 +165,29 @@ func (g *Group) drive(o *op) error {
 // performSized runs an operation whose result's size nobody knows yet: counts first,
 // then the data into memory that the caller allocates.
 func (g *Group) performSized(o *op) error {
+	s, err := g.agreeSizes(o)
+	if err = g.settle(&o.Request, s, err); err != nil {
+		g.view.finished.Store(s.Seq)
+		g.report(o, s.Seq, 1, err)
+		return err
+	}
+	return g.performAgreed(o)
+}
+
+// agreeSizes has all ranks tell each other how much they send in o, into g.sizes. It
+// changes nothing else and gives the error as the links do: who has come to something
+// else makes it a mismatch before anything is done.
+func (g *Group) agreeSizes(o *op) (transport.Stamp, error) {
 	n := g.Size()
 	if cap(g.sizes) < 2*n {
 		g.sizes = make([]int64, 2*n)
 	}
 	mine, theirs := g.sizes[:n], g.sizes[n:2*n]
-	counts := op{Request: Request{Name: o.Name, Shape: o.Shape, Device: o.Device}, submitted: o.submitted}
-	counts.Type = tensor.Int64
-	counts.Recv = tensor.Of(theirs)
+	call := &g.counts
+	*call = collective.Call{Kind: collective.Allgather, Type: tensor.Int64, Recv: tensor.Of(theirs), Agree: true}
 	width := 1
 	if o.Kind == collective.Alltoall {
-		counts.Kind = collective.Alltoall
+		call.Kind = collective.Alltoall
 		for i := range mine {
 			mine[i] = int64(o.Send.Count / n)
 			if o.SendCounts != nil {
@@ -184,31 +196,29 @@ func (g *Group) performSized(o *op) error {
 		}
 		width = n
 	} else {
-		counts.Kind = collective.Allgather
 		mine[0] = int64(o.Send.Count)
 	}
-	counts.Send = tensor.Of(mine[:width])
-	g.seq++
-	g.view.begin(g.seq, o.Kind, o.Name)
-	counts.stamp = transport.Stamp{Seq: g.seq, Print: uint64(fingerprint(&o.Request))}
-	counts.Call.Agree = true
+	call.Send = tensor.Of(mine[:width])
 	if o.submitted != 0 {
 		o.started = g.clock.Now()
 	}
-	err := g.comm.Run(counts.stamp, &counts.Call, g.deadline(&o.Request))
-	if err = g.settle(&o.Request, counts.stamp, err); err != nil {
-		return err
-	}
+	s := g.open(&o.Request)
+	return s, g.comm.Run(s, call, g.deadline(&o.Request))
+}
+
+// performAgreed is what follows agreeSizes: all ranks are in o together.
+func (g *Group) performAgreed(o *op) error {
 	if o.submitted != 0 {
 		o.arrived = g.clock.Now()
 	}
 	g.view.finished.Store(g.seq)
-	if err := g.allocate(o, theirs); err != nil {
+	n := g.Size()
+	if err := g.allocate(o, g.sizes[n:2*n]); err != nil {
 		g.Fail(err)
 		return g.failure(&o.Request)
 	}
 	o.stamp = g.open(&o.Request)
-	err = g.comm.Run(o.stamp, &o.Call, g.deadline(&o.Request))
+	err := g.comm.Run(o.stamp, &o.Call, g.deadline(&o.Request))
 	err = g.settle(&o.Request, o.stamp, err)
 	g.view.finished.Store(o.stamp.Seq)
 	g.report(o, o.stamp.Seq, 1, err)

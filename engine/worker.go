@@ -145,7 +145,11 @@ func (g *Group) next() *op {
 		}
 		switch {
 		case g.names != nil:
-			if g.names.passed || g.names.ready() && g.turn.CompareAndSwap(0, 1) {
+			if g.names.passed {
+				g.names.passed = false // the turn came with the round
+				return nil
+			}
+			if g.names.ready() && g.turn.CompareAndSwap(0, 1) {
 				return nil
 			}
 		case g.head != nil && g.turn.CompareAndSwap(0, 1):
