@@ -253,6 +253,14 @@ func (a *agent) obey(c command) {
 			a.fail(-1, ExitBug, fmt.Sprintf("read plan: %v", err))
 			return
 		}
+		if p.Itself {
+			self, err := os.Executable()
+			if err != nil {
+				a.fail(-1, ExitSystem, fmt.Sprintf("find hora's own file on %s: %v", p.Host, err))
+				return
+			}
+			p.Command = append([]string{self}, p.Command...)
+		}
 		a.plan, a.pinged = &p, time.Now()
 		if a.door != nil {
 			a.door.Close()

@@ -47,6 +47,7 @@ type SSH struct {
 // Spec is one job. Command and NP are required; the zero value of the rest works.
 type Spec struct {
 	Command []string
+	Itself  bool // Command is arguments of this program, which every host has
 	NP      int
 	Hosts   []Host // empty: this host
 	Dir     string // where workers start; a host that lacks it uses the home directory

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -46,7 +47,10 @@ type job struct {
 	again   restarts
 	over    chan struct{} // closed when Run returns
 	rts     []route       // by host
-	epoch   atomic.Uint64 // the last that opened; written by the coordinator's goroutine
+	// Written by the coordinator's goroutine:
+	epoch    atomic.Uint64 // the last that opened
+	complete atomic.Bool   // every worker has done its work
+	drained  sync.Map      // rank -> why it left before the work was done, until its process has ended
 }
 
 type said struct {
@@ -110,7 +114,9 @@ func (j *job) serve(ctx context.Context) error {
 	j.server = rendezvous.Serve(ctx, ln, rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
 		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
-		OnOpen: func(epoch uint64, _ []elastic.Place) { j.epoch.Store(epoch) },
+		OnOpen:     func(epoch uint64, _ []elastic.Place) { j.epoch.Store(epoch) },
+		OnComplete: func(uint64) { j.complete.Store(true) },
+		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
 	})
 	return nil
 }
@@ -140,7 +146,7 @@ func (j *job) sendPlans(ctx context.Context) error {
 	j.rts = routes
 	for h, l := range j.links {
 		p := plan{
-			Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Bind: j.spec.Bind,
+			Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
 			Environ: merge(Inherited(j.spec.Environ, l.local), nil),
 		}
 		for _, s := range j.seats {
@@ -284,7 +290,11 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	j.alive[rank] = false
 	j.left--
 	reason := ""
-	if o.Kind != Finished {
+	why, drained := j.drained.LoadAndDelete(rank)
+	if drained {
+		o = Outcome{Kind: Drained, Rank: rank, Host: l.name, Last: why.(string)}
+		reason = o.Cause()
+	} else if o.Kind != Finished {
 		o.Last = LastException(j.out.tail(rank))
 		reason = o.Cause()
 	}
@@ -300,7 +310,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 
 // fail records a failure; the first one ends the job, after settle when it is a worker's.
 func (j *job) fail(o Outcome) {
-	ours := o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL)
+	ours := o.Kind == Drained || o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL)
 	settled := len(j.failed) > 0 && j.final == nil
 	if j.stopped && (ours || settled || j.cancel != nil) {
 		return // it ended because we said so

@@ -22,7 +22,7 @@ const benchRankCommand = "bench-rank"
 
 func (p *program) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "measure hora beside gloo and Open MPI on this machine"}
-	cmd.AddCommand(p.benchCollectives())
+	cmd.AddCommand(p.benchCollectives(), p.benchNet())
 	return cmd
 }
 

@@ -104,6 +104,7 @@ func (p *program) root() *cobra.Command {
 		p.doctorCommand(),
 		p.benchCommand(),
 		p.benchRank(),
+		p.benchNetRank(),
 		p.versionCommand(),
 	)
 	return root
