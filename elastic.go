@@ -61,6 +61,9 @@ type elasticRun struct {
 // epoch joins an epoch and trains in it; again says that another follows.
 func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
 	w, err := r.m.Join(ctx)
+	if errors.Is(err, ErrDrained) {
+		return false, errors.Join(err, r.m.Leave(ctx, reasonOf(r.m)))
+	}
 	if err != nil {
 		var peer *PeerLostError
 		if errors.As(r.cause, &peer) {

@@ -69,10 +69,12 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 			return w, nil
 		}
 		m.mu.Lock()
-		over := m.over
+		over, drain := m.over, m.drain
 		m.mu.Unlock()
 		var no *rendezvous.JoinError
 		switch {
+		case drain != "":
+			return nil, fmt.Errorf("%w: %s", ErrDrained, drain)
 		case errors.As(err, &no), m.client == nil:
 		case over != nil:
 			err = over
@@ -156,7 +158,8 @@ func (m *Membership) notice(n rendezvous.Notice) {
 	case rendezvous.NoticeChanged:
 		m.change, w = n.Epoch, nil
 	case rendezvous.NoticeDrain:
-		m.drain, w = n.Reason, nil
+		w = nil
+		defer m.Drain(n.Reason)
 	case rendezvous.NoticeEnd:
 		m.over = fmt.Errorf("the job has ended: %s", n.Reason)
 	case rendezvous.NoticeCut:
@@ -168,11 +171,19 @@ func (m *Membership) notice(n rendezvous.Notice) {
 	}
 }
 
-// Drain asks this rank to leave at its next commit, as the launcher's request does.
+// Drain asks this rank to leave at its next commit, or at once while it waits to join, as the
+// launcher's request does.
 func (m *Membership) Drain(reason string) {
 	m.mu.Lock()
 	m.drain = reason
+	w := m.world
+	if m.number > 0 {
+		w = nil // it is at work
+	}
 	m.mu.Unlock()
+	if w != nil {
+		w.abort(fmt.Errorf("%w: %s", ErrDrained, reason))
+	}
 }
 
 // News is why the present epoch is to be left at once: ErrDrained, ErrChanged or the

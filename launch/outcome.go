@@ -18,6 +18,7 @@ const (
 	LostHost                // a host, its agent or the way to it is gone
 	NotStarted              // a worker could not be started
 	Cancelled               // the launcher was told to stop
+	Drained                 // a worker left on purpose before the work was done
 	Trouble                 // the launcher itself could not go on, e.g. its log directory's disk is full
 )
 
@@ -74,6 +75,8 @@ func (o *Outcome) Cause() string {
 		text = fmt.Sprintf("killed by signal %d (%s)", int(o.Signal), SignalName(o.Signal))
 	case OutOfMemory:
 		text = "killed by the kernel: out of memory"
+	case Drained:
+		text = "left before the work was done"
 	case Cancelled:
 		text = "stopped"
 		if o.Signal > 0 {

@@ -55,14 +55,21 @@ func (s *Spec) elastic() bool { return s.Restarts > 0 || s.OnLoss != elastic.Sto
 
 // survive says whether the job goes on without, or with a new process for, a worker that failed.
 func (j *job) survive(o Outcome) bool {
-	if !j.spec.elastic() || j.stopped {
+	if !j.spec.elastic() || j.stopped || j.complete.Load() {
 		return false
 	}
 	a := &j.again
 	if a.began == nil {
 		a.began, a.epoch, a.quick, a.planned = map[int]time.Time{}, map[int]uint64{}, map[int]int{}, map[int]bool{}
 	}
-	if a.used >= j.spec.Restarts {
+	if o.Kind == Drained && j.spec.OnLoss == elastic.Replace {
+		j.again.planned[o.Rank] = true
+		j.left++
+		j.event(&Restarted{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.spec.Restarts - a.used})
+		j.restart(restart{o.Rank})
+		return true
+	}
+	if a.used >= j.spec.Restarts || o.Kind == Drained {
 		if j.spec.OnLoss == elastic.Continue && j.left >= max(j.spec.Min, 1) {
 			j.event(&Shrunk{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.left})
 			return true

@@ -83,6 +83,11 @@ func (d *desk) handle(e any) {
 		d.finish(e.c, e.reason)
 	case exited:
 		d.exited(e)
+	case drained:
+		if c := d.started[e.rank]; c != nil && !c.gone && !c.left {
+			n := Notice{Kind: NoticeDrain, Epoch: d.machine.Epoch(), Rank: c.rank, Host: c.member.Host, Reason: e.reason}
+			d.send(c, n.message())
+		}
 	}
 }
 
@@ -169,6 +174,9 @@ func (d *desk) do(acts []elastic.Action) {
 			}
 		case elastic.Complete:
 			d.answerDone(1)
+			if d.s.cfg.OnComplete != nil {
+				d.s.cfg.OnComplete(a.Epoch)
+			}
 		case elastic.Ended:
 			d.answerDone(0)
 			d.tell(Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason})

@@ -31,6 +31,8 @@ type Config struct {
 	OnOpen func(epoch uint64, members []elastic.Place)
 	// OnDrain, when set, is called likewise when a worker leaves on purpose before the work is done.
 	OnDrain func(started, rank int, host, reason string)
+	// OnComplete, when set, is called likewise when every member of an epoch has done its work.
+	OnComplete func(epoch uint64)
 	// OnLost, when set, is called likewise when an epoch ends by a loss.
 	OnLost func(epoch uint64, rank int, host, reason string)
 }
@@ -98,6 +100,10 @@ type late struct {
 	c      *conn
 	reason string
 }
+type drained struct {
+	rank   int
+	reason string
+}
 type exited struct {
 	rank         int
 	host, reason string
@@ -125,6 +131,9 @@ func (s *Server) Bytes() (received, sent int64) { return s.gotBytes.Load(), s.se
 // Exited tells the coordinator that the process of a rank has ended: reason is "" for success, else what the others
 // should hear ("killed by signal 9").
 func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason}) }
+
+// Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain.
+func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason}) }
 
 // post hands an event to the owner; it is false once the server is closed.
 func (s *Server) post(e any) bool {
