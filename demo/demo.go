@@ -55,7 +55,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	s.say("")
 	for _, line := range res.Progress.Summary(res.Took.Seconds()) {
-		s.say("%s", clip(line, o.Term.Width))
+		s.say("%s", wrap(line, o.Term.Width))
 	}
 	if o.Plot != "" {
 		if err := o.plot(ctx, s, res); err != nil {
@@ -78,10 +78,10 @@ func (o *Options) greet(s *screen) {
 		}
 		where = strings.Join(names, ", ")
 	}
-	s.say("%s", clip(fmt.Sprintf("training a %s network on 1,437 handwritten digits with %d %s on %s",
+	s.say("%s", wrap(fmt.Sprintf("training a %s network on 1,437 handwritten digits with %d %s on %s",
 		shape(o.WithDefaults().Widths), o.NP, plural(o.NP, "process", "processes"), where), o.Term.Width))
 	if len(o.Hosts) == 0 && o.NP > runtime.NumCPU() {
-		s.say("%s", clip(fmt.Sprintf("note: %d processes share %d cores: it works, and is slower than %d processes would be",
+		s.say("%s", wrap(fmt.Sprintf("note: %d processes share %d cores: it works, and is slower than %d processes would be",
 			o.NP, runtime.NumCPU(), runtime.NumCPU()), o.Term.Width))
 	}
 }
@@ -94,13 +94,6 @@ func shape(widths []int) string {
 	return strings.Join(parts, "-")
 }
 
-func clip(line string, width int) string {
-	if width > 0 && len(line) > width {
-		return line[:width]
-	}
-	return line
-}
-
 func (o *Options) next(s *screen) {
 	s.say("")
 	s.say("next:")
@@ -109,7 +102,7 @@ func (o *Options) next(s *screen) {
 		{"hora demo --plot demo.svg", "loss and accuracy as a picture"},
 		{"hora run -np 2 hostname", "any program of yours on two processes"},
 	} {
-		s.say("%s", clip(fmt.Sprintf("  %-28s %s", line[0], line[1]), o.Term.Width))
+		s.say("%s", wrap(fmt.Sprintf("  %-28s %s", line[0], line[1]), o.Term.Width))
 	}
 }
 

@@ -38,7 +38,7 @@ func (p *Progress) Add(r Report) (epochComplete bool) {
 	}
 	switch r.Kind {
 	case "start":
-		p.Epochs, p.Links = r.Epochs, r.Links
+		p.Epochs = r.Epochs
 		if r.Note != "" {
 			p.Notes = append(p.Notes, fmt.Sprintf("rank %d: %s", r.Rank, r.Note))
 		}
@@ -53,7 +53,7 @@ func (p *Progress) Add(r Report) (epochComplete bool) {
 		p.Points = append(p.Points, p.point(n))
 		return true
 	case "done":
-		p.Done[r.Rank] = r
+		p.Done[r.Rank], p.Links = r, r.Links
 	}
 	return false
 }
@@ -169,8 +169,8 @@ func (p *Progress) Summary(started float64) []string {
 		agree = "THE RANKS DISAGREE: this is a bug of hora"
 	}
 	lines := []string{
-		fmt.Sprintf("%d %s trained %d epochs in %.1f s (%.1f s with starting and testing), links: %s",
-			p.Size, plural(p.Size, "process", "processes"), p.Epochs, last.Seconds, started, p.Links),
+		fmt.Sprintf("%d %s trained %d %s in %.1f s (%.1f s with starting and testing), links: %s",
+			p.Size, plural(p.Size, "process", "processes"), p.Epochs, plural(p.Epochs, "epoch", "epochs"), last.Seconds, started, p.Links),
 		fmt.Sprintf("  test accuracy  %.2f %% of 360 images", p.Done[0].Accuracy*100),
 		"  replicas       " + agree,
 		fmt.Sprintf("  throughput     %s samples/s together, %s per rank", thousands(last.Rate), thousands(last.Rate/float64(p.Size))),

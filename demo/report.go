@@ -13,7 +13,7 @@ type Report struct {
 	Rank int    `json:"rank"`
 	Size int    `json:"size"`
 
-	Links string `json:"links,omitempty"` // start: how the ranks reach each other
+	Links string `json:"links,omitempty"` // done: what this rank's bytes went over
 	Note  string `json:"note,omitempty"`  // start: what is not as it should be
 
 	Epoch    int     `json:"epoch,omitempty"`  // counted from 1

@@ -74,3 +74,22 @@ func (s *screen) paint(code, text string) string {
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
+
+// wrap breaks a line between words so that it fits width columns (0: any); what goes on
+// is indented as far as the line itself, and a little more.
+func wrap(line string, width int) string {
+	if width <= 0 || len([]rune(line)) <= width {
+		return line
+	}
+	indent := strings.Repeat(" ", min(len(line)-len(strings.TrimLeft(line, " "))+2, width/2))
+	var out, row []string
+	used := len(indent) - 2
+	for _, word := range strings.Fields(line) {
+		n := len([]rune(word))
+		if len(row) > 0 && used+1+n > width {
+			out, row, used = append(out, strings.Join(row, " ")), nil, len(indent)
+		}
+		row, used = append(row, word), used+n+min(len(row), 1)
+	}
+	return indent[2:] + strings.Join(append(out, strings.Join(row, " ")), "\n"+indent)
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -37,8 +38,8 @@ func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	w := &worker{ctx: ctx, group: group, trainer: t, test: test, out: out}
-	start := Report{Kind: "start", Rank: group.Rank(), Size: group.Size(), Epochs: t.Epochs, Note: note, Links: links(world)}
+	w := &worker{ctx: ctx, world: world, group: group, trainer: t, test: test, out: out}
+	start := Report{Kind: "start", Rank: group.Rank(), Size: group.Size(), Epochs: t.Epochs, Note: note}
 	if err := start.Write(out); err != nil {
 		return err
 	}
@@ -65,21 +66,26 @@ func gradientMemory(ctx context.Context, g *hora.Group, n int) (grads []float32,
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(shared))), n), "", nil
 }
 
+// links says how this rank's bytes really went, by the counters.
 func links(w *hora.World) string {
-	switch {
-	case w.Size() == 1:
-		return "none needed"
-	case w.LocalSize() == w.Size():
-		return "shared memory"
-	case w.LocalSize() == 1:
-		return "TCP"
+	c := w.Counters()
+	var used []string
+	if c.SHM.BytesSent+c.SHM.BytesReceived > 0 {
+		used = append(used, "shared memory")
 	}
-	return "shared memory and TCP"
+	if c.TCP.BytesSent+c.TCP.BytesReceived > 0 {
+		used = append(used, "TCP")
+	}
+	if len(used) == 0 {
+		return "none needed"
+	}
+	return strings.Join(used, " and ")
 }
 
 // worker is the state of one rank's run; one goroutine uses it.
 type worker struct {
 	ctx     context.Context
+	world   *hora.World
 	group   *hora.Group
 	trainer *Trainer
 	test    digits.Set
@@ -158,6 +164,7 @@ func (w *worker) finish() error {
 	r := Report{
 		Kind: "done", Rank: w.group.Rank(), Size: w.group.Size(), Epochs: w.trainer.Epochs,
 		Accuracy: w.trainer.Accuracy(w.test), Agree: agree, Digest: hex.EncodeToString(digest[:8]),
+		Links: links(w.world),
 		Steps: w.trainer.Steps(), Seconds: w.trained.Seconds(), Samples: w.samples, Busy: w.busy, Talk: w.talk, Wait: w.wait,
 	}
 	if err := r.Write(w.out); err != nil {

@@ -128,6 +128,30 @@ func TestDemoPlotAndReadOnlyFolder(t *testing.T) {
 	}
 }
 
+// TestDemoWithoutSharedMemory takes memory to share away by a limit on file sizes that
+// the job's small files fit: the ranks go by TCP, and the screen says so.
+func TestDemoWithoutSharedMemory(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", `ulimit -f 16; exec "$0" demo --epochs 1`, self)
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	for _, want := range []string{"links: TCP", "all ranks agree bit for bit"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not shown in:\n%s", want, out.String())
+		}
+	}
+	if !strings.Contains(errs.String(), "go by TCP") {
+		t.Errorf("nothing is said about the link on standard error: %q", errs.String())
+	}
+}
+
 func TestDemoCompare(t *testing.T) {
 	r := horaCommand(t, "demo", "--compare", "--epochs", "2")
 	if r.code != 0 || !strings.Contains(r.out, "speed-up") || !strings.Contains(r.out, "\n2 ") {
