@@ -290,12 +290,23 @@ func (g *Group) report(o *op, seq uint64, fused int, err error) {
 	if o.submitted == 0 || !g.cfg.Events.On() {
 		return
 	}
-	g.record = event.Operation{
-		Group: g.cfg.Name, Seq: seq, Name: o.Name, Kind: o.Kind.String(), Op: o.operator(),
-		Type: o.Type.String(), Bytes: o.bytes(), Fused: fused,
+	r := &g.record
+	*r = event.Operation{
+		Group: g.cfg.Name, Ranks: g.cfg.Ranks, Size: g.Size(), Seq: seq, Name: o.Name, Kind: o.Kind.String(),
+		Op: o.operator(), Type: o.Type.String(), Bytes: o.bytes(), Fused: fused,
 		Submitted: o.submitted, Started: o.started, Arrived: o.arrived, Done: g.clock.Now(), Err: err,
 	}
-	g.cfg.Events.Operation(&g.record)
+	switch {
+	case o.Shape != nil:
+		r.Dims = len(o.Shape)
+		copy(r.Shape[:], o.Shape)
+	case o.Kind != collective.Barrier:
+		r.Dims, r.Shape[0] = 1, max(o.Send.Count, o.Recv.Count)
+	}
+	if n := g.names; n != nil {
+		r.Agreed, r.Packing, r.Reduced = n.agreed, n.packed, n.reduced
+	}
+	g.cfg.Events.Operation(r)
 }
 
 // deadline is when r has taken too long, the zero time for never.

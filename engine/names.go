@@ -70,6 +70,10 @@ type names struct {
 	offered  *unit         // whose fingerprint is in the present round
 	away     bool          // this rank is joined in the present round
 	ringing  atomic.Uint64 // the round that the bell is to ring for
+	// Event times of the present step and batch; 0 when nobody listens.
+	agreed, packed, reduced int64
+
+	firsts readiness
 }
 
 // unit is what one Submit brought.

@@ -84,6 +84,13 @@ func (n *names) release(planned bool) {
 		n.keys = append(n.keys, u.key)
 	}
 	n.announce(len(n.chosen), planned)
+	n.agreed = 0
+	if g.cfg.Events.On() {
+		n.agreed = g.clock.Now()
+	}
+	if !planned {
+		n.meet()
+	}
 	n.arrange()
 	verdict := stepDone
 	for k := 0; k < len(n.batches) && verdict == stepDone; k++ {
@@ -159,6 +166,8 @@ func (n *names) runBatch(members []*op) verdict {
 		return stepFailed
 	}
 	first := members[0]
+	listen := first.submitted != 0
+	n.packed, n.reduced = 0, 0
 	if first.Alloc != nil {
 		return n.runSized(members)
 	}
@@ -166,7 +175,12 @@ func (n *names) runBatch(members []*op) verdict {
 	*call = first.Call
 	stamp := first.print
 	if len(members) > 1 {
-		n.pack(members, call)
+		if listen {
+			n.packed = g.clock.Now()
+		}
+		if !n.pack(members, call) {
+			n.packed = 0
+		}
 		stamp = printSeed
 		for _, o := range members {
 			stamp = stamp.mix(uint64(o.print))
@@ -176,7 +190,6 @@ func (n *names) runBatch(members []*op) verdict {
 	g.view.begin(g.seq, first.Kind, first.Name)
 	g.view.packed(len(members) - 1)
 	s := transport.Stamp{Seq: g.seq, Print: uint64(stamp)}
-	listen := first.submitted != 0
 	call.Agree = call.Agree || len(members) > 1 || n.plan.active
 	var err error
 	if listen {
@@ -200,6 +213,9 @@ func (n *names) runBatch(members []*op) verdict {
 		return stepDone
 	}
 	if len(members) > 1 {
+		if n.packed != 0 {
+			n.reduced = g.clock.Now()
+		}
 		n.unpack(members, call)
 	}
 	g.view.finished.Store(s.Seq)
@@ -328,10 +344,10 @@ func (n *names) putBack(members []*op) {
 	n.news = true
 }
 
-// pack makes call one allreduce of all members. Members that lie one after another in
+// pack makes call one allreduce of all members and reports whether it copied. Members that lie one after another in
 // one registered buffer are reduced where they are. (Elsewhere neighbours may be
 // separate allocations that happen to touch.)
-func (n *names) pack(members []*op, call *collective.Call) {
+func (n *names) pack(members []*op, call *collective.Call) (copied bool) {
 	total, adjacent := 0, true
 	for i, o := range members {
 		if i > 0 {
@@ -344,7 +360,7 @@ func (n *names) pack(members []*op, call *collective.Call) {
 	call.Send, call.Recv = members[0].Send, members[0].Recv
 	call.Send.Count, call.Recv.Count = total, total
 	if adjacent && n.registered(call.Send) && n.registered(call.Recv) {
-		return
+		return false
 	}
 	buf := n.packing.take(total * t.Size())
 	at := 0
@@ -356,6 +372,7 @@ func (n *names) pack(members []*op, call *collective.Call) {
 	}
 	call.Send = tensor.View{Ptr: buf, Count: total, Type: t}
 	call.Recv = call.Send
+	return true
 }
 
 // follows reports that b begins where a ends.

@@ -15,6 +15,8 @@ const (
 	tellChunk             // a part of a granted message
 	tellTaken             // a small message has been received: its bytes
 	tellRefuse            // a message does not fit its receive: why
+	tellWatch             // rank 0 wants to know when names are ready, or no longer
+	tellReady             // names that a rank had for the first time, and when
 )
 
 // hear takes a control message from another rank. It runs on a goroutine of the link
@@ -36,6 +38,14 @@ func (g *Group) hear(from int, msg []byte) {
 	case tellAnswer:
 		if a, err := parseAnswer(&d); err == nil {
 			g.answered(from, a)
+		}
+	case tellWatch:
+		if on := d.Bool(); d.Done() == nil && from == 0 && g.names != nil {
+			g.names.watched(on)
+		}
+	case tellReady:
+		if g.names != nil {
+			g.names.hearReady(from, &d)
 		}
 	case tellOffer, tellGrant, tellChunk, tellTaken, tellRefuse:
 		g.pairs.hear(from, msg[0], &d)

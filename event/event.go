@@ -16,10 +16,16 @@ import (
 // hosts and tensor names.
 type Event interface{ String() string }
 
-// Operation is one collective that has ended on this rank. The four times are
-// nanoseconds on the clock of [Now]; zero means that the operation never got there.
+// MaxDims is how many dimensions of a shape an Operation holds.
+const MaxDims = 8
+
+// Operation is one collective that has ended on this rank. The times are nanoseconds on
+// the clock of [Epoch.Now]; zero means that the operation never got there, or that it
+// had no such step.
 type Operation struct {
 	Group string // "world", "set 2"
+	Ranks []int  // the group's, in the world; never changed. nil: 0 to Size - 1
+	Size  int    // ranks of the group
 	Seq   uint64 // number of the operation in its group; several names share one when fused
 	Name  string
 	Kind  string // "allreduce"
@@ -27,10 +33,15 @@ type Operation struct {
 	Type  string // "float32"
 	Bytes int64
 	Fused int // tensors that travelled together, 1 when alone
+	Dims  int // of the shape; Shape holds the first MaxDims of them. 0 when nobody said
+	Shape [MaxDims]int
 
 	Submitted int64 // the caller handed it over
+	Agreed    int64 // named groups: it was agreed, or planned, that it runs now
+	Packing   int64 // copying it together with others began, and ended at Started
 	Started   int64 // this rank began it
 	Arrived   int64 // the last rank was there: Arrived − Started is waiting for others
+	Reduced   int64 // the pack was done: Done − Reduced is copying out of it
 	Done      int64
 	Err       error
 }
@@ -157,3 +168,15 @@ type Agreed struct {
 }
 
 func (a *Agreed) String() string { return fmt.Sprintf("%s: agreed on %d operations", a.Group, a.Names) }
+
+// Ready says when a rank had an operation of a named group for the first time. Rank 0 of
+// the group hears it of the others while somebody listens there.
+type Ready struct {
+	Group, Name string
+	Rank        int       // of the world
+	At          time.Time // on that rank's clock
+}
+
+func (r *Ready) String() string {
+	return fmt.Sprintf("%s: rank %d is ready for %q", r.Group, r.Rank, r.Name)
+}
