@@ -46,11 +46,13 @@ type Predicted struct {
 }
 
 const (
-	netTurns  = 60                     // small messages per pair
-	netWarm   = 10                     // of them not counted
+	netTurns  = 400                    // small messages per pair
+	netWarm   = 100                    // of them not counted
+	netAsks   = 30                     // of the other clock
 	netLarge  = 16 << 20               // the longest message
 	netEnough = 100 * time.Millisecond // a transfer this long says how fast the link is
-	netCalls  = 9                      // allreduces per size
+	netCalls  = 8                      // fewest allreduces per size
+	netBudget = 50_000                 // µs for the calls of a size that takes less
 	netLong   = 2e6                    // µs: a size predicted to take longer is left out
 	netAtOnce = 8                      // up to so many hosts only one pair is measured at a time
 )
@@ -187,7 +189,7 @@ func clockOffset(g *hora.Group) (offset, bound float64, err error) {
 	send := hora.Request{Call: hora.Call{Kind: hora.KindSend, Type: v.Type, Peer: 1 - g.Rank(), Send: v}}
 	receive := hora.Request{Call: hora.Call{Kind: hora.KindRecv, Type: v.Type, Peer: 1 - g.Rank(), Recv: v}}
 	bound = math.Inf(1)
-	for range netTurns / 2 {
+	for range netAsks {
 		if g.Rank() == 1 {
 			if _, _, err = g.Run(&receive, -1); err == nil {
 				word[0] = time.Now().UnixNano()
@@ -297,17 +299,15 @@ func measureAllreduce(w *hora.World, net *Net) error {
 		v := tensor.Of(make([]float32, size/4))
 		r := hora.Request{Call: hora.Call{Kind: hora.KindAllreduce, Op: tensor.Sum, Type: v.Type, Send: v, Recv: v}}
 		var took []float64
-		for range netCalls {
-			if err := barrier(g); err != nil {
-				return err
-			}
+		calls := int(min(max(netBudget/max(predicted, 1), netCalls), netTurns))
+		for range calls {
 			began := time.Now()
 			if _, _, err := g.Run(&r, -1); err != nil {
 				return err
 			}
 			took = append(took, micros(time.Since(began)))
 		}
-		slowest := []float64{median(took)}
+		slowest := []float64{median(took[calls/4:])} // the first ones find sleeping peers and cold windows
 		if err := hora.Allreduce(context.Background(), g, slowest, tensor.Max); err != nil {
 			return err
 		}
@@ -357,7 +357,7 @@ func (n *Net) advise() string {
 	last := n.last()
 	alpha, beta := n.model()
 	switch {
-	case len(n.Pairs) > 1 && slow.Rate < rate/2:
+	case slow.Rate < rate/2.5:
 		return fmt.Sprintf("From %s to %s runs at %.2g Gbit/s where the others have %.2g, and every allreduce waits for it: look at that cable, port and route, or leave one of the two hosts out.",
 			slow.From, slow.To, slow.Rate, rate)
 	case len(n.Pairs) > 2 && far.Latency > 4*latency && far.Latency > 500:

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"hora/bench"
 )
 
 // State is how a finding bears on a job.
@@ -124,11 +126,15 @@ func WritePage(w io.Writer, all []Finding) error {
 	return err
 }
 
-// WriteJSON prints findings for machines.
-func WriteJSON(w io.Writer, all []Finding) error {
+// WriteJSON prints findings for machines, and the figures between hosts if there are any.
+func WriteJSON(w io.Writer, all []Finding, net *bench.Net) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	return enc.Encode(map[string]any{"findings": all, "worst": Worst(all)})
+	page := map[string]any{"findings": all, "worst": Worst(all)}
+	if net != nil {
+		page["net"] = net
+	}
+	return enc.Encode(page)
 }
 
 func good(format string, a ...any) []Finding {

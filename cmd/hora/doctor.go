@@ -1,29 +1,42 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"hora"
+	"hora/bench"
 	"hora/doctor"
+	"hora/launch"
 )
 
 func (p *program) doctorCommand() *cobra.Command {
 	var asJSON bool
+	var r reach
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "look at this machine with the eyes of a distributed job",
-		Long:  "doctor prints one page of what it found on this machine, and what to do about what is not as it should be.\nIt exits with 1 when something stands in the way of a job.",
-		Args:  noArguments("doctor"),
+		Short: "look at this machine, or several, with the eyes of a distributed job",
+		Long: "doctor prints one page of what it found on this machine, and what to do about what is not as it should be. With -H it looks\n" +
+			"at each of the hosts and at the network and the clocks between them. It exits with 1 when something stands in the way of a job.",
+		Args: noArguments("doctor"),
 		RunE: func(*cobra.Command, []string) error {
-			m := &doctor.Machine{Lookup: p.getenv, Command: doctor.RunCommand, Version: hora.Version()}
-			found := doctor.Examine(p.ctx, m)
-			write := doctor.WritePage
-			if asJSON {
-				write = doctor.WriteJSON
+			ctx, stop := signal.NotifyContext(p.ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			found, net, err := p.examine(ctx, &r)
+			if err != nil {
+				return err
 			}
-			if err := write(p.out, found); err != nil {
+			if asJSON {
+				err = doctor.WriteJSON(p.out, found, net)
+			} else {
+				err = doctor.WritePage(p.out, found)
+			}
+			if err != nil {
 				return fmt.Errorf("write the page: %w", err)
 			}
 			if doctor.Worst(found) == doctor.Problem {
@@ -32,6 +45,38 @@ func (p *program) doctorCommand() *cobra.Command {
 			return nil
 		},
 	}
+	r.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "findings as JSON, for machines")
 	return cmd
+}
+
+// examine looks at this machine or at the hosts of the command line.
+func (p *program) examine(ctx context.Context, r *reach) ([]doctor.Finding, *bench.Net, error) {
+	if r.hosts == "" {
+		m := &doctor.Machine{Lookup: p.getenv, Command: doctor.RunCommand, Version: hora.Version()}
+		return doctor.Examine(ctx, m), nil, nil
+	}
+	hosts, err := r.list()
+	if err != nil {
+		return nil, nil, err
+	}
+	launch.Adopt()
+	defer launch.Sweep()
+	var names []string
+	for _, h := range hosts {
+		names = append(names, h.Name)
+	}
+	found, net := doctor.ExamineHosts(ctx, names, doctor.Hosts{
+		Page: func(ctx context.Context, host string) (string, error) {
+			return p.onHosts(ctx, r, []launch.Host{{Name: host, Slots: 1}}, "doctor", "--json")
+		},
+		Net: func(ctx context.Context, up []string) (*bench.Net, error) {
+			var list []launch.Host
+			for _, name := range up {
+				list = append(list, launch.Host{Name: name, Slots: 1})
+			}
+			return p.measureNet(ctx, r, list)
+		},
+	})
+	return found, net, nil
 }
