@@ -16,9 +16,6 @@ import (
 	"hora"
 )
 
-// worldTable is the table of the world's tickets; 0 is the library's own.
-const worldTable = 1
-
 // group is one of the caller's groups: an ordered one, and, once somebody calls by
 // name, a named one beside it.
 type group struct {
@@ -40,35 +37,37 @@ type group struct {
 	deferred []func(*group, error)
 }
 
-// tables finds a group by the table of its tickets.
+// tables finds a group by the table of its tickets. Table 0 is the library's own.
 type tables struct {
-	mu   sync.Mutex // guards next and changes of all
-	next uint32
-	all  [C.HORA_TABLES]atomic.Pointer[group]
+	mu    sync.Mutex // guards next and changes of all and world
+	next  uint32
+	all   [C.HORA_TABLES]atomic.Pointer[group]
+	world atomic.Pointer[group]
 }
 
 func (ts *tables) at(table uint32) *group { return ts.all[table&0xffff].Load() }
 
-// add gives g a table. Numbers come round late, so that old handles stay wrong.
+// add gives g a table. Numbers come round late, so that old handles and tickets stay
+// wrong, those of an earlier life of the world too.
 func (ts *tables) add(g *group, world bool) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	g.table = worldTable
-	if !world {
-		for n := 0; ; n++ {
-			if n == C.HORA_TABLES {
-				return argument("make group: there are too many; close some")
-			}
-			ts.next++
-			if t := ts.next & 0xffff; t > worldTable && ts.all[t].Load() == nil {
-				g.table = t
-				break
-			}
+	for n := 0; g.table == 0; n++ {
+		if n == C.HORA_TABLES {
+			return argument("make group: there are too many; close some")
 		}
-		g.handle = uint64(ts.next)
+		ts.next++
+		if t := ts.next & 0xffff; t > 0 && ts.all[t].Load() == nil {
+			g.table = t
+		}
 	}
 	C.libhora_table(C.uint32_t(g.table), cellBase(g.g))
 	ts.all[g.table].Store(g)
+	if world {
+		ts.world.Store(g)
+	} else {
+		g.handle = uint64(ts.next)
+	}
 	return nil
 }
 
@@ -78,7 +77,7 @@ func cellBase(g *hora.Group) unsafe.Pointer { return g.Cell(hora.Ticket(1 << 32)
 // find answers the group that a caller's number stands for.
 func (l *library) find(handle uint64) (*group, error) {
 	if handle == 0 {
-		if g := l.tables.at(worldTable); g != nil {
+		if g := l.tables.world.Load(); g != nil {
 			return g, nil
 		}
 		return nil, errNoWorld
@@ -86,7 +85,7 @@ func (l *library) find(handle uint64) (*group, error) {
 	if g := l.tables.at(uint32(handle) & 0xffff); g != nil && g.handle == handle {
 		return g, nil
 	}
-	if l.tables.at(worldTable) == nil {
+	if l.tables.world.Load() == nil {
 		return nil, errNoWorld
 	}
 	return nil, errNoGroup
@@ -101,6 +100,7 @@ func (l *library) close(g *group) {
 	if !l.tables.all[g.table].CompareAndSwap(g, nil) {
 		return
 	}
+	l.tables.world.CompareAndSwap(g, nil)
 	g.g.Fail(hora.ErrClosed)
 	C.libhora_table(C.uint32_t(g.table), nil)
 	for C.libhora_idle(C.uint32_t(g.table)) == 0 {
@@ -253,10 +253,12 @@ func horaAbort(handle C.uint64_t, reason C.hora_str) (answer C.int32_t) {
 	return 0
 }
 
-// life is one membership, from init to shutdown.
+// life is one epoch of the job: from init to shutdown, or to the next epoch.
 type life struct {
+	cfg    hora.Config // of a life without member
 	ctx    context.Context
 	cancel context.CancelFunc
 	world  *hora.World
-	joined chan struct{} // closed when joining has ended, well or not
+	member *hora.Membership // of an elastic job: it outlives this life
+	joined chan struct{}    // closed when joining has ended, well or not
 }

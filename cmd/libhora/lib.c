@@ -284,6 +284,17 @@ int32_t hora_buffer_close(uint64_t buffer) {
     return horaBufferClose(buffer);
 }
 
+int32_t hora_news(void) {
+    ENTER(-1);
+    return horaNews();
+}
+
+int64_t hora_elastic(hora_str settings) {
+    ENTER(-1);
+    NEED(settings, -1);
+    return horaElastic(settings);
+}
+
 int32_t hora_timeline(hora_str settings) {
     ENTER(-1);
     NEED(settings, -1);

@@ -38,6 +38,7 @@ func (s *initSettings) config() (hora.Config, error) {
 	delete(given, "HORA_SECRET")
 	delete(given, "HORA_SERVE")
 	delete(given, "HORA_NAMED")
+	delete(given, "HORA_ELASTIC")
 	cfg, err := hora.FromEnv(func(name string) string {
 		if v, ok := given[name]; ok {
 			return v
@@ -82,29 +83,52 @@ func horaInit(settings C.hora_str) (answer C.int64_t) {
 	if the.life != nil {
 		return 0
 	}
-	l := &life{joined: make(chan struct{})}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l := newLife()
+	if s.elastic() {
+		if l.member, err = hora.Enroll(cfg); err != nil {
+			return errOut(err)
+		}
+	}
+	l.cfg = cfg
 	the.life = l
 	named := s.Settings["named"]
-	return the.background(func(*outcome) error {
-		err := l.join(cfg, named != "" && named != "0")
-		if err != nil {
-			the.mu.Lock()
-			if the.life == l {
-				the.life = nil
-			}
-			the.mu.Unlock()
-			l.cancel()
+	return the.background(func(*outcome) error { return the.enter(l, named != "" && named != "0") })
+}
+
+func newLife() *life {
+	l := &life{joined: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// enter joins the job for l; when that fails there is no life any more.
+func (l *library) enter(new *life, named bool) error {
+	err := new.join(named)
+	if err != nil {
+		l.mu.Lock()
+		if l.life == new {
+			l.life = nil
 		}
-		close(l.joined)
-		return err
-	})
+		l.mu.Unlock()
+		new.cancel()
+		if new.member != nil {
+			_ = new.member.Close() // the error is that of joining
+		}
+	}
+	close(new.joined)
+	return err
 }
 
 // join makes the world and its table. With named the group for calls by name is made at
 // once, which costs less than at the first such call.
-func (l *life) join(cfg hora.Config, named bool) error {
-	w, err := hora.Join(l.ctx, cfg)
+func (l *life) join(named bool) error {
+	var w *hora.World
+	var err error
+	if l.member != nil {
+		w, err = l.member.Join(l.ctx)
+	} else {
+		w, err = hora.Join(l.ctx, l.cfg)
+	}
 	if err != nil {
 		return err
 	}
@@ -124,28 +148,42 @@ func (l *life) join(cfg hora.Config, named bool) error {
 //export horaShutdown
 func horaShutdown() (answer C.int64_t) {
 	defer guard(&answer)
-	the.mu.Lock()
-	defer the.mu.Unlock()
-	l := the.life
-	if l == nil {
+	return the.leave("")
+}
+
+// leave ends the present life. A reason says that this rank leaves before the work is
+// done, so that the launcher may replace it.
+func (l *library) leave(reason string) C.int64_t {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.life
+	if old == nil {
 		return 0
 	}
-	the.life = nil
-	return the.background(func(*outcome) error {
-		l.cancel()
-		<-l.joined
-		if l.world == nil {
+	l.life = nil
+	return l.background(func(*outcome) error {
+		old.cancel()
+		<-old.joined
+		if old.world == nil {
 			return nil
 		}
-		for i := range the.tables.all {
-			if g := the.tables.all[i].Load(); g != nil && g.life == l {
-				the.close(g)
-			}
-		}
+		l.closeGroups(old)
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
-		return l.world.Leave(ctx)
+		if old.member != nil {
+			return old.member.Leave(ctx, reason)
+		}
+		return old.world.Leave(ctx)
 	})
+}
+
+// closeGroups closes what was made in a life.
+func (l *library) closeGroups(of *life) {
+	for i := range l.tables.all {
+		if g := l.tables.all[i].Load(); g != nil && g.life == of {
+			l.close(g)
+		}
+	}
 }
 
 // info is what hora_info answers.
@@ -160,6 +198,7 @@ type info struct {
 	Host       string         `json:"host"`
 	Hosts      []string       `json:"hosts"`
 	Epoch      uint64         `json:"epoch"`
+	Elastic    bool           `json:"elastic"`
 	Ranks      []int          `json:"ranks"`
 	Counters   map[string]any `json:"counters"`
 }
@@ -175,7 +214,7 @@ func horaInfo(handle C.uint64_t) *C.char {
 	i := info{
 		Rank: g.g.Rank(), Size: g.g.Size(), LocalRank: w.LocalRank(), LocalSize: w.LocalSize(),
 		CrossRank: w.CrossRank(), CrossSize: w.CrossSize(), Homogenous: w.Homogeneous(), Host: w.Host(),
-		Epoch: w.Epoch(), Ranks: g.g.Ranks(), Counters: counters(g),
+		Epoch: w.Epoch(), Elastic: g.life.member != nil, Ranks: g.g.Ranks(), Counters: counters(g),
 	}
 	for _, r := range i.Ranks {
 		i.Hosts = append(i.Hosts, w.HostOf(r))

@@ -49,6 +49,8 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_release": (c_int32, (c_uint64,)),
     "hora_buffer": (c_int64, (c_uint64, c_uint64)),
     "hora_buffer_close": (c_int32, (c_uint64,)),
+    "hora_news": (c_int32, ()),
+    "hora_elastic": (c_int64, (c_char_p,)),
     "hora_timeline": (c_int32, (c_char_p,)),
 }
 
@@ -386,6 +388,11 @@ _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
 _get_buffer.argtypes, _get_buffer.restype = (ctypes.py_object, c_void_p, ctypes.c_int), ctypes.c_int
 _release_buffer = ctypes.pythonapi.PyBuffer_Release
 _release_buffer.argtypes, _release_buffer.restype = (c_void_p,), None
+
+
+def copy(to: int, source: int, nbytes: int) -> None:
+    """Copy memory between two addresses."""
+    ctypes.memmove(to, source, nbytes)
 
 
 def peek(address: int, n: int) -> bytes:

@@ -19,6 +19,7 @@ def init(settings: dict[str, Any]) -> None:
     if _lib.world is not None:
         return
     lib = _lib.load()
+    _look_for_foreign()
     given = {}
     for key, value in settings.items():
         if isinstance(value, bool):
@@ -40,6 +41,20 @@ def init(settings: dict[str, Any]) -> None:
     _lib.world = info(0)
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
+
+
+def _look_for_foreign() -> None:
+    """Warn when the horovod that this program has imported is not the one of hora-compat."""
+    version = getattr(sys.modules.get("horovod"), "__version__", "+hora")
+    if not version.endswith("+hora"):
+        import warnings
+
+        warnings.warn(
+            f"init: horovod {version} is installed over hora-compat and does not use hora; run "
+            "`pip uninstall -y horovod`, then `pip install --force-reinstall --no-deps hora-compat`",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def shutdown(timeout: float | None = None) -> None:
@@ -67,6 +82,70 @@ def _at_exit() -> None:
         shutdown(EXIT_WAIT)
     except (HoraError, _lib.OperationFailed):  # nobody is left to be told
         pass
+
+
+# -- elastic jobs
+
+
+def is_elastic() -> bool:
+    """Whether this process keeps its place in the job over several epochs."""
+    return bool(_lib.world and _lib.world.get("elastic"))
+
+
+def news() -> int:
+    """0: none; 1: workers come or go; 2: this rank is to leave. Raises why the epoch is over when it is."""
+    world_info()
+    r = _lib.load().hora_news()
+    if r < 0:
+        raise _lib.failure()
+    return r
+
+
+def next_epoch() -> None:
+    """Leave the present epoch and join the next one; groups and plans of the old one are closed."""
+    world_info()
+    lib = _lib.load()
+    ticket = _elastic("next")
+    _lib.world = None
+    try:
+        _lib.finish(ticket)
+    except KeyboardInterrupt:
+        lib.hora_shutdown()
+        raise
+    _lib.in_flight.clear()
+    _lib.orphans.clear()
+    _lib.age += 1
+    _lib.world = {}
+    _lib.world = info(0)
+
+
+def finish_elastic() -> bool:
+    """Wait until every rank has finished its work; False when the epoch broke before that."""
+    return not is_elastic() or _lib.outcome(_elastic("finish")).value == 1
+
+
+def drain(reason: str) -> None:
+    """Let news() say from now on that this rank is to leave."""
+    if is_elastic():
+        _elastic("drain", reason)
+
+
+def leave_elastic(reason: str) -> None:
+    """Leave before the work is done: this rank is replaced, or the others go on without it."""
+    if not is_elastic():
+        shutdown()
+        return
+    ticket = _elastic("leave", reason)
+    _lib.world = None
+    if ticket:
+        _lib.finish(ticket)
+
+
+def _elastic(action: str, reason: str = "") -> int:
+    ticket = _lib.load().hora_elastic(json.dumps({"action": action, "reason": reason}).encode())
+    if ticket < 0:
+        raise _lib.failure()
+    return ticket
 
 
 def world_info() -> dict[str, Any]:

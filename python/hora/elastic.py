@@ -1,0 +1,344 @@
+"""Elastic training: go on after the loss of a rank, and with newcomers, from the last commit.
+
+>>> import hora, hora.elastic
+>>> state = hora.elastic.State(model=model, optimizer=optimizer, step=0)
+>>> @hora.elastic.run
+... def train(state):
+...     while state.step < 1000:
+...         ...                       # one step
+...         state.step += 1
+...         state.commit()
+>>> train(state)                      # under: hora run -np 4 --restarts 10 python train.py
+
+Between `hora.init()` and `train(state)` a script makes no collective calls: a worker that was started to replace a lost
+one comes by there when the others are in the middle of their work.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import _lib, _world, arrays, comm, objects
+from ._sampler import ElasticSampler
+from .errors import ArgumentError, HoraError, MismatchError, PeerLostError
+
+__all__ = ["Drained", "ElasticSampler", "State", "WorkersChanged", "run"]
+
+FRUITLESS = 20  # epochs in a row that may break before anything is committed
+
+T = TypeVar("T")
+
+
+class WorkersChanged(Exception):
+    """Workers come or go: `commit()` raises it, and `run` goes on in the next epoch. Let it pass."""
+
+
+class Drained(SystemExit):
+    """This worker was asked to leave (SIGTERM, or by the launcher), has committed and has left; unhandled it ends the program well."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class _Value:
+    """One attribute of a state: how it is kept, put back and sent. This one takes any object that can be pickled."""
+
+    word = "an object"
+    obj: Any = None
+    kept: Any = None
+
+    def layout(self, value: Any) -> str:
+        """What ranks must have in common."""
+        return self.word
+
+    def save(self, value: Any) -> Any:
+        """A copy, for keep."""
+        return copy.deepcopy(value)
+
+    def keep(self, value: Any, saved: Any) -> None:
+        """Make it the last commit's."""
+        self.kept = saved
+
+    def restore(self, value: Any) -> Any:
+        """The last commit's value."""
+        return copy.deepcopy(self.kept)
+
+    def send(self, value: Any) -> Any:
+        """What is pickled for the other ranks."""
+        return value
+
+    def take(self, value: Any, sent: Any) -> Any:
+        """This rank's value, after another's."""
+        return sent
+
+
+class _Loads(_Value):
+    """A module, an optimizer, a sampler: whatever has state_dict() and load_state_dict()."""
+
+    word = "an object with a state_dict"
+
+    def save(self, value: Any) -> Any:
+        return copy.deepcopy(value.state_dict())
+
+    def restore(self, value: Any) -> Any:
+        return self.take(value, copy.deepcopy(self.kept))
+
+    def send(self, value: Any) -> Any:
+        return value.state_dict()
+
+    def take(self, value: Any, sent: Any) -> Any:
+        value.load_state_dict(sent)
+        return value
+
+
+class _Array(_Value):
+    """An array that can be written: its memory stays where it is, and is sent without a pickle."""
+
+    def layout(self, value: Any) -> str:
+        a = arrays.read(value)
+        return f"an array of {arrays.DTYPE_NAMES[a.dtype]} and shape {a.shape}"
+
+    def save(self, value: Any) -> Any:
+        return arrays.write(value)
+
+    def keep(self, value: Any, saved: Any) -> None:
+        n = saved.count * arrays.DTYPE_SIZES[saved.dtype]
+        if self.kept is None or len(self.kept) != n:
+            self.kept = bytearray(n)
+        self.obj = value  # the attribute may be another array by the time of restore
+        _lib.copy(_lib.readable(self.kept), saved.ptr, n)
+
+    def restore(self, value: Any) -> Any:
+        a = arrays.write(self.obj)
+        if a.count * arrays.DTYPE_SIZES[a.dtype] != len(self.kept):
+            raise ArgumentError(
+                "restore state: an array has changed its length since the last commit; assign a new array instead of resizing it"
+            )
+        _lib.copy(a.ptr, _lib.readable(self.kept), len(self.kept))
+        return self.obj
+
+
+def _kind(value: Any) -> _Value:
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return _Loads()
+    try:
+        arrays.write(value)
+    except HoraError:  # no array, or one that cannot be written in place
+        return _Value()
+    return _Array()
+
+
+class State:
+    """What a training must not lose, as attributes: arrays, anything with a state_dict, and plain objects.
+
+    `commit()` keeps a copy; after a loss `run` puts the last copy back on every rank and gives newcomers what the
+    ranks with the most commits have. Every rank makes it with the same names.
+
+    >>> state = State(weights=np.zeros(10), model=model, epoch=0)
+    >>> state.epoch += 1
+    >>> state.commit()
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self._values: dict[str, _Value] = {}
+        self._resets: list[Callable[[], Any]] = []
+        self.commits = 0  # of the job, as this rank knows
+        for name, value in values.items():
+            if hasattr(type(self), name) or name.startswith("_") or name in self.__dict__:
+                raise AttributeError(f"make state: a value cannot be called {name!r}; choose another name")
+            self.__dict__[name] = value
+            self._values[name] = _kind(value)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def on_reset(self, fn: Callable[[], Any]) -> Callable[[], Any]:
+        """Call fn() whenever an epoch after the first begins, before the values are made equal: ranks and size have changed.
+
+        Groups, plans and process groups of the old epoch are closed by then; make them anew there.
+        """
+        self._resets.append(fn)
+        return fn
+
+    def commit(self) -> None:
+        """Keep a copy of every value, to which a loss returns, and see whether workers come or go.
+
+        Costs a copy. `commits` counts them; at most the steps since the last one are done again.
+        """
+        self._keep()
+        self.commits += 1
+        self.check()
+
+    def check(self) -> None:
+        """See whether workers come or go, without a copy: the steps since the last commit are then done again."""
+        news = _world.news()
+        if news == 1:
+            raise WorkersChanged("workers come or go: the next epoch begins")
+        if news == 2:
+            raise Drained
+
+    def restore(self) -> None:
+        """Put the last commit back."""
+        if self.commits:  # else the values are the first ones
+            for name, v in self._values.items():
+                self.__dict__[name] = v.restore(self.__dict__[name])
+
+    def sync(self) -> None:
+        """Give every rank the values of the rank with the most commits, the lowest of them; counts as a commit."""
+        self._sync(True)
+
+    def _keep(self) -> None:
+        here = self.__dict__
+        saved = {name: v.save(here[name]) for name, v in self._values.items()}  # what fails, fails before anything is changed
+        for name, v in self._values.items():
+            v.keep(here[name], saved[name])
+
+    def _sync(self, force: bool) -> None:
+        layout = {name: v.layout(self.__dict__[name]) for name, v in self._values.items()}
+        ranks = objects.allgather_object((self.commits, layout))
+        for r, (_, theirs) in enumerate(ranks):
+            if list(theirs.items()) != list(ranks[0][1].items()):
+                raise MismatchError(_difference(ranks[0][1], r, theirs))
+        commits = [c for c, _ in ranks]
+        most = max(commits)
+        if force or min(commits) != most or most == 0:
+            self._receive(commits.index(most))
+        self.commits = max(most, 1)
+        self._keep()
+
+    def _receive(self, root: int) -> None:
+        here = self.__dict__
+        tensors = [here[n] for n, v in self._values.items() if isinstance(v, _Array)]
+        rest = {n: v for n, v in self._values.items() if not isinstance(v, _Array)}
+        if rest:
+            mine = {n: v.send(here[n]) for n, v in rest.items()} if comm.rank() == root else None
+            sent = objects.broadcast_object(mine, root)
+            if comm.rank() != root:
+                here.update({n: v.take(here[n], sent[n]) for n, v in rest.items()})
+        if tensors:
+            comm.broadcast(tensors, root, out=tensors)
+
+
+def _difference(zero: dict[str, str], rank: int, theirs: dict[str, str]) -> str:
+    for name in [*zero, *theirs]:
+        if zero.get(name) != theirs.get(name):
+            a, b = zero.get(name, "nothing"), theirs.get(name, "nothing")
+            return f"synchronise state: {name!r} is {a} on rank 0 and {b} on rank {rank}; make the state of the same values on every rank"
+    return f"synchronise state: rank {rank} has the values in another order than rank 0"
+
+
+def run(train: Callable[..., T]) -> Callable[..., T]:
+    """Decorate `train(state, …)` so that it goes on in a job that loses and gains ranks.
+
+    It is called in every epoch of the job, from where the state stands. When a rank is lost, the state returns to its
+    last commit, this rank joins the next epoch (whoever replaces the lost one does too), `on_reset` functions are
+    called, the state is made equal, and `train` is called again. It returns when all ranks have finished.
+
+    SIGTERM lets the next commit be the last one: the rank leaves, is replaced, and `Drained` ends the program.
+
+    >>> @hora.elastic.run
+    ... def train(state):
+    ...     while state.step < 100:
+    ...         state.step += 1
+    ...         state.commit()
+    """
+
+    @functools.wraps(train)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
+        comm.init(elastic=True)
+        with _terminate():
+            return _Run(state, lambda: train(state, *args, **kwargs)).go()
+
+    return wrapper
+
+
+class _Run:
+    """The loop of run."""
+
+    def __init__(self, state: State, train: Callable[[], Any]) -> None:
+        self.state, self.train = state, train
+        self.epochs = self.vain = 0
+
+    def go(self) -> Any:
+        while True:
+            before = self.state.commits
+            try:
+                return self.epoch()
+            except Drained:
+                _world.leave_elastic("the rank was asked to leave")
+                raise
+            except WorkersChanged as e:
+                cause: Exception = e
+            except Exception as e:
+                if not _broken(e):
+                    raise
+                cause = e
+            self.vain = 0 if self.state.commits > before else self.vain + 1
+            if self.vain >= FRUITLESS:
+                raise HoraError(f"{self.vain} epochs in a row broke before anything was committed") from cause
+            self.state.restore()
+            self.next(cause)
+
+    def epoch(self) -> Any:
+        self.epochs += 1
+        if self.epochs > 1:
+            for fn in self.state._resets:
+                fn()
+        self.state._sync(False)
+        result = self.train()
+        comm.barrier()
+        if not _world.finish_elastic():
+            raise WorkersChanged("a rank was lost before all had finished")
+        return result
+
+    def next(self, cause: Exception) -> None:
+        try:
+            _world.next_epoch()
+        except HoraError as e:
+            if not isinstance(cause, PeerLostError):
+                raise e from cause
+            error = PeerLostError(f"{e} (after: {cause})")
+            error.rank, error.host = cause.rank, cause.host
+            raise error from cause
+
+
+def _broken(e: BaseException) -> bool:
+    """Whether the present epoch is over, so that the next one is to be joined."""
+    if not _world.is_elastic():
+        return False
+    at: BaseException | None = e
+    while at is not None:  # frameworks wrap what their hooks raise
+        if isinstance(at, PeerLostError):
+            return True
+        at = at.__cause__ or at.__context__
+    try:
+        _world.news()
+    except HoraError:
+        return True
+    return False
+
+
+@contextmanager
+def _terminate() -> Iterator[None]:
+    """SIGTERM drains this rank, unless the program has a handler of its own."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not ours or not _world.is_elastic():
+        yield
+        return
+
+    def drain(*_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends the process
+        _world.drain("SIGTERM")
+
+    signal.signal(signal.SIGTERM, drain)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
