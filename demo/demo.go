@@ -22,6 +22,7 @@ type Options struct {
 	Ranks   bool   // a line per rank
 	Plot    string // file for the curves
 	Compare bool
+	Kill    bool     // a rank, in the middle
 	Self    []string // argv that makes this program a worker, e.g. "/usr/bin/hora", "demo-worker"
 	Agent   []string // argv of launch's agent
 	Environ []string
@@ -99,7 +100,7 @@ func (o *Options) next(s *screen) {
 	s.say("next:")
 	for _, line := range [][2]string{
 		{"hora demo --compare", "1, 2, … processes, with the speed-up"},
-		{"hora demo --plot demo.svg", "loss and accuracy as a picture"},
+		{"hora demo --kill", "a process is killed in the middle; the result stays the same"},
 		{"hora run -np 2 hostname", "any program of yours on two processes"},
 	} {
 		s.say("%s", wrap(fmt.Sprintf("  %-28s %s", line[0], line[1]), o.Term.Width))
@@ -108,21 +109,35 @@ func (o *Options) next(s *screen) {
 
 // train starts np workers, feeds their reports to a Progress and shows each epoch.
 func (o *Options) train(ctx context.Context, s *screen, np int) (Result, error) {
+	return o.trainWith(ctx, s, np, nil)
+}
+
+// trainWith does the same with a killer at work, if there is one.
+func (o *Options) trainWith(ctx context.Context, s *screen, np int, k *killer) (Result, error) {
 	p := NewProgress(np)
-	reports := &lines{take: func(line string) {
+	reports := &lines{}
+	reports.take = func(line string) {
 		if r, ok := ParseReport(line); ok {
-			if p.Add(r) && s != nil {
+			complete := p.Add(r)
+			if complete && s != nil {
 				s.epoch(p)
+			}
+			if k != nil {
+				k.hear(r, complete)
 			}
 		} else if s != nil {
 			s.say("%s", line)
 		}
-	}}
+	}
 	began := time.Now()
-	out, err := launch.Run(ctx, launch.Spec{
+	spec := launch.Spec{
 		Command: o.command(), NP: np, Hosts: o.Hosts, Environ: o.Environ, Self: o.Agent, SSH: o.SSH,
 		LocalName: o.Local, Untagged: true, Stdout: reports, Stderr: o.Err, Signals: o.Signals, Job: "demo",
-	})
+	}
+	if k != nil {
+		defer k.attach(&spec, s, p, &reports.mu)()
+	}
+	out, err := launch.Run(ctx, spec)
 	return Result{Progress: p, Outcome: out, Took: time.Since(began)}, err
 }
 

@@ -54,21 +54,20 @@ func NewNet(widths []int, grads []float32, rows int, seed uint64) (*Net, error) 
 	}
 	draw := rand.New(rand.NewPCG(seed, 0x686f7261))
 	at := 0
-	take := func(count int) (p, g []float32) {
-		p, g = n.Params[at:at+count:at+count], n.Grads[at:at+count:at+count]
+	take := func(count int) []float32 {
 		at += count
-		return p, g
+		return n.Params[at-count : at : at]
 	}
 	for i := 1; i < len(widths); i++ {
 		l := dense{in: widths[i-1], out: widths[i]}
-		l.weight, l.gradWeight = take(l.in * l.out)
-		l.bias, l.gradBias = take(l.out)
+		l.weight, l.bias = take(l.in*l.out), take(l.out)
 		scale := math.Sqrt(2 / float64(l.in)) // He: keeps the variance through ReLU
 		for j := range l.weight {
 			l.weight[j] = float32(draw.NormFloat64() * scale)
 		}
 		n.layers = append(n.layers, l)
 	}
+	n.UseGrads(grads)
 	n.acts = make([]blas32.General, len(widths))
 	n.deltas = make([]blas32.General, len(n.layers))
 	for i, w := range widths {
@@ -79,6 +78,20 @@ func NewNet(widths []int, grads []float32, rows int, seed uint64) (*Net, error) 
 		}
 	}
 	return n, nil
+}
+
+// UseGrads changes the memory that the gradients lie in; it has room for as many as
+// there are Params.
+func (n *Net) UseGrads(grads []float32) {
+	n.Grads = grads
+	at := 0
+	for i := range n.layers {
+		l := &n.layers[i]
+		l.gradWeight = grads[at : at+len(l.weight)]
+		at += len(l.weight)
+		l.gradBias = grads[at : at+len(l.bias)]
+		at += len(l.bias)
+	}
 }
 
 // Forward computes the logits of rows images; the result is valid until the next call.

@@ -43,6 +43,9 @@ func (p *Progress) Add(r Report) (epochComplete bool) {
 			p.Notes = append(p.Notes, fmt.Sprintf("rank %d: %s", r.Rank, r.Note))
 		}
 	case "epoch":
+		if r.Epoch <= len(p.PerRank[r.Rank]) {
+			return false // done again after a loss
+		}
 		p.PerRank[r.Rank] = append(p.PerRank[r.Rank], r)
 		n := len(p.Points)
 		for _, reports := range p.PerRank {

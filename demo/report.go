@@ -9,7 +9,7 @@ import (
 
 // Report is what a worker tells the front end: one line of its standard output.
 type Report struct {
-	Kind string `json:"kind"` // "start", "epoch", "done"
+	Kind string `json:"kind"` // "start", "going" (the first step of a life is done), "epoch", "broken", "done"
 	Rank int    `json:"rank"`
 	Size int    `json:"size"`
 
@@ -28,7 +28,9 @@ type Report struct {
 
 	Agree  bool   `json:"agree,omitempty"`  // done: every rank's parameters have the same digest
 	Digest string `json:"digest,omitempty"` // done: of the parameters
-	Steps  int    `json:"steps,omitempty"`  // done
+	Steps  int    `json:"steps,omitempty"`  // done so far
+	Life   uint64 `json:"life,omitempty"`   // start, going: of the job, more than 1 after a loss
+	Moment int64  `json:"moment,omitempty"` // start, going, broken: nanoseconds since 1970
 	Bytes  uint64 `json:"bytes,omitempty"`  // done: sent by this rank
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -17,39 +18,69 @@ import (
 	"hora/demo/digits"
 )
 
+// commitEvery is how many steps a lost worker can cost.
+const commitEvery = 5
+
 // Work is one worker of the demo from its first to its last line: it joins the world
-// that cfg names, trains its share and reports to out.
+// that cfg names, trains its share and reports to out. When a worker is lost and the
+// launcher replaces it, all go on from the last commit.
 func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error {
 	train, test, err := digits.Load()
 	if err != nil {
 		return err
 	}
-	world, err := hora.Join(ctx, cfg)
+	t, err := NewTrainer(c, cfg.Rank, max(cfg.Size, 1), train, make([]float32, ParamCount(c.WithDefaults().Widths)))
 	if err != nil {
 		return err
 	}
-	defer world.Close()
-	group := world.Group()
-	grads, note, err := gradientMemory(ctx, group, ParamCount(c.WithDefaults().Widths))
+	w := &worker{trainer: t, test: test, out: out}
+	w.tally.Reduces = make([]float64, t.StepsPerEpoch())
+	state := hora.NewState()
+	hora.Track(state, "parameters", t.Net.Params)
+	for i, x := range t.Optimizer.State() {
+		hora.Track(state, fmt.Sprintf("optimizer %d", i), x)
+	}
+	state.Int("step", &w.step)
+	state.Custom("tally",
+		func() ([]byte, error) { return json.Marshal(&w.tally) },
+		func(b []byte) error { return json.Unmarshal(b, &w.tally) })
+	return hora.RunElastic(ctx, cfg, state, func(ctx context.Context, world *hora.World) error {
+		err := w.enter(ctx, world)
+		if err == nil {
+			err = w.train(state)
+		}
+		if err == nil {
+			err = w.finish()
+		}
+		if err != nil {
+			// The front end shows how long a loss took to be known; the error itself
+			// says the rest.
+			_ = w.report(Report{Kind: "broken", Steps: w.step, Note: err.Error(), Moment: time.Now().UnixNano()})
+		}
+		return err
+	})
+}
+
+// enter takes a place among the ranks of an epoch.
+func (w *worker) enter(ctx context.Context, world *hora.World) error {
+	w.ctx, w.world, w.group = ctx, world, world.Group()
+	t := w.trainer
+	if w.group.Size() != t.Size {
+		return fmt.Errorf("train: %d ranks instead of %d: start the demo again", w.group.Size(), t.Size)
+	}
+	grads, note, err := gradientMemory(ctx, w.group, len(t.Net.Params))
 	if err != nil {
 		return err
 	}
-	t, err := NewTrainer(c, group.Rank(), group.Size(), train, grads)
-	if err != nil {
-		return err
-	}
-	w := &worker{ctx: ctx, world: world, group: group, trainer: t, test: test, out: out}
-	start := Report{Kind: "start", Rank: group.Rank(), Size: group.Size(), Epochs: t.Epochs, Note: note}
-	if err := start.Write(out); err != nil {
-		return err
-	}
-	if err := w.train(); err != nil {
-		return err
-	}
-	if err := w.finish(); err != nil {
-		return err
-	}
-	return world.Leave(ctx)
+	t.Rank = w.group.Rank()
+	t.Net.UseGrads(grads)
+	return w.report(Report{Kind: "start", Note: note, Steps: w.step, Life: world.Epoch(), Moment: time.Now().UnixNano()})
+}
+
+// report writes r with what all reports of this rank have in common.
+func (w *worker) report(r Report) error {
+	r.Rank, r.Size, r.Epochs = w.group.Rank(), w.group.Size(), w.trainer.Epochs
+	return r.Write(w.out)
 }
 
 // gradientMemory asks for memory that every rank of the host maps, so that the
@@ -58,7 +89,7 @@ func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error
 func gradientMemory(ctx context.Context, g *hora.Group, n int) (grads []float32, note string, err error) {
 	shared, err := g.Buffer(ctx, 4*n)
 	if err != nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || g.Err() != nil {
 			return nil, "", err
 		}
 		return make([]float32, n), "gradients are copied: " + err.Error(), nil
@@ -84,38 +115,59 @@ func links(w *hora.World) string {
 
 // worker is the state of one rank's run; one goroutine uses it.
 type worker struct {
-	ctx     context.Context
-	world   *hora.World
-	group   *hora.Group
 	trainer *Trainer
 	test    digits.Set
 	out     io.Writer
 
-	samples          int
-	busy, talk, wait float64 // seconds so far
-	trained          time.Duration
-	reduces          []float64 // of this epoch's steps: seconds inside the allreduce
-	loss             float64   // summed over this epoch's steps
+	ctx   context.Context // of the present epoch of the job, as world and group are
+	world *hora.World
+	group *hora.Group
+
+	step  int // steps done of the whole training
+	tally tally
 }
 
-func (w *worker) train() error {
+// tally is what a rank adds up for its reports. It is part of the state, so that steps
+// which are done again count once.
+type tally struct {
+	Samples                   int
+	Busy, Talk, Wait, Trained float64   // seconds so far
+	Reduces                   []float64 // of this epoch's steps: seconds inside the allreduce
+	Loss                      float64   // summed over this epoch's steps
+}
+
+func (w *worker) train(state *hora.State) error {
 	t := w.trainer
 	perEpoch := t.StepsPerEpoch()
-	for epoch := range t.Epochs {
+	for first := true; w.step < t.Steps(); first = false {
 		began := time.Now()
-		w.reduces, w.loss = w.reduces[:0], 0
-		for s := range perEpoch {
-			if err := t.Step(epoch*perEpoch+s, w.sum); err != nil {
-				return fmt.Errorf("train epoch %d, step %d: %w", epoch+1, s+1, err)
-			}
-			w.busy += t.Compute.Seconds()
-			w.reduces = append(w.reduces, t.Reduce.Seconds())
-			w.loss += t.Loss
-			w.samples += t.Rows
+		at := w.step % perEpoch
+		if err := t.Step(w.step, w.sum); err != nil {
+			return fmt.Errorf("train epoch %d, step %d: %w", w.step/perEpoch+1, at+1, err)
 		}
-		w.trained += time.Since(began)
-		if err := w.endEpoch(epoch + 1); err != nil {
-			return err
+		if first {
+			if err := w.report(Report{Kind: "going", Steps: w.step, Life: w.world.Epoch(), Moment: time.Now().UnixNano()}); err != nil {
+				return err
+			}
+		}
+		if at == 0 {
+			w.tally.Loss = 0
+		}
+		w.step++
+		w.tally.Busy += t.Compute.Seconds()
+		w.tally.Reduces[at] = t.Reduce.Seconds()
+		w.tally.Loss += t.Loss
+		w.tally.Samples += t.Rows
+		w.tally.Trained += time.Since(began).Seconds()
+		if at == perEpoch-1 {
+			if err := w.endEpoch(w.step / perEpoch); err != nil {
+				return err
+			}
+		}
+		if w.step%commitEvery == 0 || at == perEpoch-1 {
+			if err := state.Commit(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -129,24 +181,27 @@ func (w *worker) sum(x []float32) error {
 // waited for nobody: its time is communication, what the others stood there longer
 // is waiting for it.
 func (w *worker) endEpoch(epoch int) error {
-	fastest := slices.Clone(w.reduces)
+	fastest := slices.Clone(w.tally.Reduces)
 	if err := hora.Allreduce(w.ctx, w.group, fastest, hora.Min); err != nil {
 		return err
 	}
 	for i, talk := range fastest {
-		w.talk += talk
-		w.wait += w.reduces[i] - talk
+		w.tally.Talk += talk
+		w.tally.Wait += w.tally.Reduces[i] - talk
 	}
-	loss := []float64{w.loss / float64(len(w.reduces))}
+	loss := []float64{w.tally.Loss / float64(len(fastest))}
 	if err := hora.Allreduce(w.ctx, w.group, loss, hora.Average); err != nil {
 		return err
 	}
-	r := Report{
-		Kind: "epoch", Rank: w.group.Rank(), Size: w.group.Size(), Epoch: epoch, Epochs: w.trainer.Epochs,
-		Loss: loss[0], Seconds: w.trained.Seconds(), Samples: w.samples, Busy: w.busy, Talk: w.talk, Wait: w.wait,
-		Accuracy: w.trainer.Accuracy(w.test),
-	}
-	return r.Write(w.out)
+	return w.report(w.figures(Report{Kind: "epoch", Epoch: epoch, Loss: loss[0]}))
+}
+
+// figures adds what was measured so far to a report.
+func (w *worker) figures(r Report) Report {
+	n := &w.tally
+	r.Seconds, r.Samples, r.Busy, r.Talk, r.Wait = n.Trained, n.Samples, n.Busy, n.Talk, n.Wait
+	r.Accuracy = w.trainer.Accuracy(w.test)
+	return r
 }
 
 // finish compares the digests of every rank's parameters: that all ranks agree is
@@ -161,13 +216,8 @@ func (w *worker) finish() error {
 	for at := 0; at < len(all); at += len(digest) {
 		agree = agree && bytes.Equal(all[at:at+len(digest)], digest)
 	}
-	r := Report{
-		Kind: "done", Rank: w.group.Rank(), Size: w.group.Size(), Epochs: w.trainer.Epochs,
-		Accuracy: w.trainer.Accuracy(w.test), Agree: agree, Digest: hex.EncodeToString(digest[:8]),
-		Links: links(w.world),
-		Steps: w.trainer.Steps(), Seconds: w.trained.Seconds(), Samples: w.samples, Busy: w.busy, Talk: w.talk, Wait: w.wait,
-	}
-	if err := r.Write(w.out); err != nil {
+	r := Report{Kind: "done", Agree: agree, Digest: hex.EncodeToString(digest[:8]), Links: links(w.world), Steps: w.trainer.Steps()}
+	if err := w.report(w.figures(r)); err != nil {
 		return err
 	}
 	if !agree {

@@ -47,6 +47,9 @@ func (p *program) demoCommand() *cobra.Command {
 			if o.Hosts, err = demoHosts(hosts); err != nil {
 				return usageError{err}
 			}
+			if err := killable(&o); err != nil {
+				return usageError{err}
+			}
 			return p.demo(&o, plain)
 		},
 	}
@@ -59,8 +62,24 @@ func (p *program) demoCommand() *cobra.Command {
 	f.BoolVar(&plain, "plain", false, "lines instead of live progress")
 	f.StringVar(&o.Plot, "plot", "", "write loss and accuracy to this SVG `file`, with one process as the reference")
 	f.BoolVar(&o.Compare, "compare", false, "train with 1, 2, … processes and show the speed-up")
+	f.BoolVar(&o.Kill, "kill", false, "kill a rank in the middle: another takes its place and the result stays the same")
 	f.BoolVar(&about, "about", false, "where the data comes from")
 	return cmd
+}
+
+// killable says why --kill makes no sense with the other flags.
+func killable(o *demo.Options) error {
+	switch {
+	case !o.Kill:
+		return nil
+	case o.NP < 2:
+		return fmt.Errorf("--kill with -np %d leaves nobody who knows the weights: try hora demo --kill -np 2", o.NP)
+	case o.Compare, o.Plot != "":
+		return errors.New("--kill goes alone: leave --compare and --plot out")
+	case len(o.Hosts) > 0:
+		return errors.New("--kill ends a process of this machine: leave --hosts out")
+	}
+	return nil
 }
 
 // longNP lets -np be written as everywhere else: the flag library takes a single dash for
@@ -122,10 +141,14 @@ func (p *program) demo(o *demo.Options, plain bool) error {
 		o.Local = "localhost"
 	}
 	o.Term = p.terminal(plain)
-	if o.Compare {
+	train := demo.Run
+	switch {
+	case o.Compare:
 		return demo.Compare(p.ctx, *o)
+	case o.Kill:
+		train = demo.Kill
 	}
-	res, err := demo.Run(p.ctx, *o)
+	res, err := train(p.ctx, *o)
 	if err != nil {
 		return err
 	}

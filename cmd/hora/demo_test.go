@@ -152,6 +152,37 @@ func TestDemoWithoutSharedMemory(t *testing.T) {
 	}
 }
 
+// TestDemoKill: who was lost, how long it took, and the same bits as without a loss.
+func TestDemoKill(t *testing.T) {
+	for _, np := range []string{"2", "3"} {
+		r := horaCommand(t, "demo", "--kill", "-np", np)
+		if r.code != 0 {
+			t.Fatalf("exit code %d: %s\n%s", r.code, r.err, r.out)
+		}
+		for _, want := range []string{
+			"is gone in epoch 11", "killed by signal 9 (SIGKILL): starting it again", "a new process for rank", "has joined and has the weights of step",
+			"all " + np + " ranks train again", "all ranks agree bit for bit", "weights        equal to the undisturbed run's, bit for bit",
+		} {
+			if !strings.Contains(r.out, want) {
+				t.Errorf("%q is not shown in:\n%s", want, r.out)
+			}
+		}
+		took := regexp.MustCompile(`training again after (\d+) ms, \d+ steps done again`).FindStringSubmatch(r.out)
+		if took == nil {
+			t.Fatalf("no time of recovery in:\n%s", r.out)
+		}
+		if ms, _ := strconv.Atoi(took[1]); ms > 3*500 {
+			t.Errorf("training went on %d ms after the kill, want 500", ms)
+		}
+		t.Logf("%s processes: training again after %s ms", np, took[1])
+	}
+	for _, args := range [][]string{{"-np", "1"}, {"--compare"}, {"--hosts", "a:2"}} {
+		if r := horaCommand(t, append([]string{"demo", "--kill"}, args...)...); r.code != 2 {
+			t.Errorf("%v: exit code %d, want 2: %s", args, r.code, r.err)
+		}
+	}
+}
+
 func TestDemoCompare(t *testing.T) {
 	r := horaCommand(t, "demo", "--compare", "--epochs", "2")
 	if r.code != 0 || !strings.Contains(r.out, "speed-up") || !strings.Contains(r.out, "\n2 ") {
