@@ -70,6 +70,7 @@ type Board struct {
 
 	spin    spinner
 	failed  atomic.Pointer[failure]
+	asleep  atomic.Pointer[uint32] // the word that this rank's wait sleeps on, for Fail to end it
 	onFail  notifier
 	lostAt  time.Time // when this rank first saw the loss of a rank it does not wait for
 	traffic [4]uint64 // bytes sent and received, messages sent and received; one writer

@@ -79,13 +79,16 @@ func (b *Board) OnFail(f func(error)) { b.onFail.add(f) }
 
 // Fail ends every present and later wait on the board with err, and those of the
 // other seats with an error that says the same of this rank. The first failure
-// stands. Waits learn of it within 50 ms.
+// stands. This rank's own wait ends at once, those of other seats within 50 ms.
 func (b *Board) Fail(err error) {
 	if err == nil || !b.failed.CompareAndSwap(nil, &failure{err}) {
 		return
 	}
 	b.head.failure.publish(b.lostTo(err))
 	b.ringDoors()
+	if word := b.asleep.Load(); word != nil {
+		b.waiter.Wake(word)
+	}
 	b.onFail.tell(err)
 }
 

@@ -111,7 +111,11 @@ func (b *Board) sleepFor(w *waiting, p *uint64, want uint64) (ok bool, err error
 		if v&1 == 0 && !atomic.CompareAndSwapUint64(p, v, v|1) {
 			continue
 		}
-		b.waiter.Wait(low(p), uint32(v|1), sleep)
+		b.asleep.Store(low(p))
+		if b.failed.Load() == nil {
+			b.waiter.Wait(low(p), uint32(v|1), sleep)
+		}
+		b.asleep.Store(nil)
 	}
 }
 
