@@ -26,7 +26,8 @@ type Config struct {
 	// Peers, when set, are the "host:port" of every rank, where each listens; no
 	// coordinator is asked then. Ranks with one host in theirs share memory.
 	Peers []string
-	// Listen is the "host:port" that this rank accepts connections on; empty:
+	// Listen is the "host:port" that this rank accepts connections on, or several with
+	// commas between; empty:
 	// Peers[Rank], or a free port on all interfaces.
 	Listen string
 	// RunDir and RunKey are where the ranks of one host without a launcher of ours find

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"hora/elastic/rendezvous"
@@ -320,7 +321,7 @@ func (w *World) listen(ctx context.Context) error {
 	if c.Links != "shm" && w.listener == nil && w.node == nil {
 		var at []string
 		if c.Listen != "" {
-			at = []string{c.Listen}
+			at = strings.Split(c.Listen, ",")
 		}
 		l, err := tcp.Listen(ctx, at...)
 		if err != nil {

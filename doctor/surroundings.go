@@ -7,6 +7,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -110,15 +111,31 @@ func (m *Machine) checkGPU(ctx context.Context) []Finding {
 }
 
 func (m *Machine) checkNCCL() []Finding {
-	var found []string
-	for _, pattern := range []string{"/usr/lib/*/libnccl.so*", "/usr/local/cuda/lib64/libnccl.so*", "/usr/local/lib/libnccl.so*"} {
-		paths, _ := filepath.Glob(filepath.Join(m.Root, pattern))
-		found = append(found, paths...)
-	}
+	found := m.NCCL()
 	if len(found) == 0 {
 		return []Finding{note("PyTorch's CUDA wheels bring their own; else install libnccl2", "no libnccl in the system's folders")}
 	}
 	return good("%s", strings.Join(found, " "))
+}
+
+// NCCL lists the files of NVIDIA's collective library that programs here would find.
+func (m *Machine) NCCL() []string {
+	patterns := []string{"/usr/lib/*/libnccl.so*", "/usr/lib64/libnccl.so*", "/usr/local/cuda/lib64/libnccl.so*", "/usr/local/lib/libnccl.so*"}
+	for _, dir := range filepath.SplitList(m.Lookup("LD_LIBRARY_PATH")) {
+		if dir != "" {
+			patterns = append(patterns, filepath.Join(dir, "libnccl.so*"))
+		}
+	}
+	var found []string
+	for _, pattern := range patterns {
+		paths, _ := filepath.Glob(filepath.Join(m.Root, pattern))
+		for _, p := range paths {
+			if !slices.Contains(found, p) {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
 }
 
 func firstLine(s string) string {

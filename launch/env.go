@@ -68,6 +68,7 @@ type place struct {
 	masterPort int
 	elastic    bool
 	interfaces []string
+	listen     []string
 	gpus       int
 }
 
@@ -92,6 +93,9 @@ func (p *place) variables() []string {
 	set("HORA_JOB", p.job)
 	set("HORA_EPOCH", strconv.FormatUint(p.epoch, 10))
 	set("HORA_ADDR", p.addr)
+	if len(p.listen) > 0 {
+		set("HORA_LISTEN", strings.Join(withPort(p.listen, 0), ","))
+	}
 	set("HOROVOD_HOSTNAME", p.host)
 	set("HOROVOD_GLOO_RENDEZVOUS_ADDR", host)
 	set("HOROVOD_GLOO_RENDEZVOUS_PORT", port)

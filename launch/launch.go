@@ -67,6 +67,7 @@ type Spec struct {
 	Min, Max   int      // see elastic.Config
 	Restarts   int      // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
 	LogDir     string   // rank.N/stdout and stderr are written under it
+	Port       int      // of the coordinator; 0 takes a free one
 	Interfaces []string // only addresses of these network interfaces are used
 	Self       []string // argv of an agent on this host
 	SSH        SSH

@@ -63,6 +63,8 @@ func testFlags() Spec {
 			spec.Hosts, _ = ParseHosts(v)
 		case "-start":
 			spec.Start = time.Duration(n) * time.Second
+		case "-interfaces":
+			spec.Interfaces = strings.Split(v, ",")
 		case "-silence":
 			spec.Silence = time.Duration(n) * time.Second
 		}

@@ -51,7 +51,7 @@ type plan struct {
 	Host    string   `json:"host"`
 	Dir     string   `json:"dir"`
 	Command []string `json:"command"`
-	Itself  bool     `json:"itself"` // Command is arguments of the agent's own program
+	Itself  bool     `json:"itself"`  // Command is arguments of the agent's own program
 	Environ []string `json:"environ"` // for all workers of the host
 	Workers []worker `json:"workers"`
 	Bind    Bind     `json:"bind"`

@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -102,11 +103,14 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 
 // serve starts the coordinator: on the loopback when every host is this machine.
 func (j *job) serve(ctx context.Context) error {
-	at := "127.0.0.1:0"
+	at := "127.0.0.1:"
 	if j.remote() {
-		at = ":0"
+		at = ":"
 	}
-	ln, err := net.Listen("tcp", at)
+	ln, err := net.Listen("tcp", at+strconv.Itoa(j.spec.Port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fault(ExitSystem, "listen for workers on port %d: it is in use: choose another --port, or none", j.spec.Port)
+	}
 	if err != nil {
 		return fault(ExitSystem, "listen for workers: %v: free a port, or raise the limit it names", err)
 	}
@@ -175,7 +179,7 @@ func (j *job) worker(s Seat, epoch uint64) worker {
 	at := place{
 		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
 		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(),
-		interfaces: j.spec.Interfaces, gpus: j.spec.GPUs,
+		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
 	}
 	return worker{Rank: s.Rank, Env: merge(at.variables(), j.spec.Env)}
 }
@@ -419,13 +423,6 @@ func (j *job) outcome() Outcome {
 		return *j.cancel
 	}
 	return Outcome{Kind: Finished, Rank: -1}
-}
-
-// route is by which addresses one host reaches the coordinator and rank 0's host.
-type route struct {
-	addr       string
-	master     string
-	masterPort int
 }
 
 // routes finds them; on one machine it is the loopback and nothing need be asked.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+
+	"hora/doctor"
 )
 
 // checkBuild answers in Horovod's form. Frameworks are bound at run time, so each is there; of controllers and
-// operations those are marked whose work this program does itself.
+// operations those are marked whose work this program does itself, and NCCL where its library is found.
 func (p *program) checkBuild() {
+	nccl := len((&doctor.Machine{Lookup: p.getenv}).NCCL()) > 0
 	fmt.Fprintf(p.out, "Horovod v%s (hora):\n", version())
 	groups := []struct {
 		title string
@@ -26,7 +29,7 @@ func (p *program) checkBuild() {
 		{"Available Tensor Operations", []struct {
 			on   bool
 			name string
-		}{{false, "NCCL"}, {false, "DDL"}, {false, "CCL"}, {false, "MPI"}, {true, "Gloo"}}},
+		}{{nccl, "NCCL"}, {false, "DDL"}, {false, "CCL"}, {false, "MPI"}, {true, "Gloo"}}},
 	}
 	for _, g := range groups {
 		fmt.Fprintf(p.out, "\n%s:\n", g.title)

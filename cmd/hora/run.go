@@ -24,21 +24,21 @@ const horovodrunCommand = "horovodrun"
 
 // options is what the flags of one `hora run` say.
 type options struct {
-	np, min, max, slots, restarts, gpus, sshPort int
-	version, checkBuild, verbose, dryRun         bool
-	untagged, timestamps                         bool
-	hosts, hostfile, sshIdentity, remoteHora     string
-	logDir, secretFile, job, onLoss, discover    string
-	bind                                         launch.Bind
-	start, elasticTimeout                        time.Duration
-	cooldown                                     [2]int
-	interfaces, controllers                      []string
-	env                                          []string // --env
-	extra                                        []string // what flags set for the workers
-	given                                        map[string]bool
-	voids                                        []*flagRow
-	table                                        []flagRow
-	horovod                                      bool // called as horovodrun
+	np, min, max, slots, restarts, gpus, sshPort, port int
+	version, checkBuild, verbose, dryRun               bool
+	untagged, timestamps                               bool
+	hosts, hostfile, sshIdentity, remoteHora           string
+	logDir, secretFile, job, onLoss, discover          string
+	bind                                               launch.Bind
+	start, elasticTimeout                              time.Duration
+	cooldown                                           [2]int
+	interfaces, controllers                            []string
+	env                                                []string // --env
+	extra                                              []string // what flags set for the workers
+	given                                              map[string]bool
+	voids                                              []*flagRow
+	table                                              []flagRow
+	horovod                                            bool // called as horovodrun
 }
 
 func (o *options) workerEnv(name, value string) { o.extra = append(o.extra, name+"="+value) }
@@ -146,7 +146,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	}
 	s := &launch.Spec{
 		Command: command, NP: o.np, Hosts: hosts, Job: o.job, Bind: o.bind, GPUs: o.gpus, Start: o.start,
-		Min: o.min, Max: o.max, LogDir: o.logDir, Interfaces: o.interfaces, Untagged: o.untagged, Timestamps: o.timestamps,
+		Min: o.min, Max: o.max, LogDir: o.logDir, Interfaces: o.interfaces, Port: o.port, Untagged: o.untagged, Timestamps: o.timestamps,
 		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
 		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
 	}

@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +160,30 @@ func TestCheckBuildInHorovodsForm(t *testing.T) {
 		if r.code != 0 || !form.MatchString(r.out) {
 			t.Errorf("%s: exit code %d\n%s", flag, r.code, r.out)
 		}
+	}
+}
+
+func TestCheckBuildFindsNCCL(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "libnccl.so.2"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := commandEnv(t, dir, []string{"LD_LIBRARY_PATH=" + dir}, "horovodrun", "-cb")
+	if !strings.Contains(r.out, "    [X] NCCL\n") {
+		t.Error(r.out)
+	}
+}
+
+func TestAPortInUse(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	port := strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+	r := horaCommand(t, "run", "--port", port, "true")
+	if r.code != 71 || r.err != "hora: listen for workers on port "+port+": it is in use: choose another --port, or none\n" {
+		t.Errorf("%+v", r)
 	}
 }
 

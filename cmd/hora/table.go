@@ -73,6 +73,7 @@ func hostFlags() []flagRow {
 		{spellings: "--ssh-port -p", arg: "PORT", help: "ssh port of the other hosts", set: setInt(func(o *options) *int { return &o.sshPort }, 1, 65535)},
 		{spellings: "--ssh-identity-file -i", arg: "FILE", help: "ssh key for the other hosts", set: setString(func(o *options) *string { return &o.sshIdentity })},
 		{spellings: "--remote-hora", arg: "PATH", help: "hora's place on the other hosts; without it this one is copied there", set: setString(func(o *options) *string { return &o.remoteHora })},
+		{spellings: "--port", arg: "PORT", def: "a free one", help: "where the workers meet: for networks that let few ports through", set: setInt(func(o *options) *int { return &o.port }, 1, 65535)},
 		{spellings: "--network-interfaces --network-interface", arg: "NAME[,NAME]", help: "use addresses of these interfaces only; repeatable", set: func(o *options, v string) error {
 			for n := range strings.SplitSeq(v, ",") {
 				if n = strings.TrimSpace(n); n != "" {
