@@ -63,38 +63,51 @@ func horaNews() (answer C.int32_t) {
 	}
 }
 
-//export horaElastic
-func horaElastic(settings C.hora_str) (answer C.int64_t) {
+// action is the JSON of hora_action.
+type action struct {
+	Action     string `json:"action"`
+	Reason     string `json:"reason"`      // of drain and leave
+	Path       string `json:"path"`        // of start_timeline
+	MarkCycles bool   `json:"mark_cycles"` // of start_timeline
+}
+
+//export horaAction
+func horaAction(settings C.hora_str) (answer C.int64_t) {
 	defer guard(&answer)
-	var s struct {
-		Action string `json:"action"`
-		Reason string `json:"reason"`
+	var a action
+	if err := json.Unmarshal([]byte(C.GoString(settings)), &a); err != nil {
+		return errOut(argument("act: settings are not JSON: %v", err))
 	}
-	if err := json.Unmarshal([]byte(C.GoString(settings)), &s); err != nil {
-		return errOut(argument("elastic: settings are not JSON: %v", err))
+	switch a.Action {
+	case "next", "finish", "drain", "leave":
+		m, err := the.member()
+		if err != nil {
+			return errOut(err)
+		}
+		return the.elastic(m, &a)
+	case "start_timeline", "stop_timeline":
+		return errOut(&failure{C.HORA_FAILED, "timeline: this build of hora cannot write one"})
 	}
-	m, err := the.member()
-	if err != nil {
-		return errOut(err)
-	}
-	switch s.Action {
+	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, start_timeline or stop_timeline", a.Action))
+}
+
+func (l *library) elastic(m *hora.Membership, a *action) C.int64_t {
+	switch a.Action {
 	case "next":
-		return the.next()
+		return l.next()
 	case "finish":
-		return the.background(func(o *outcome) error {
+		return l.background(func(o *outcome) error {
 			all, err := m.Finish(context.Background())
 			if all {
 				o.value = 1
 			}
 			return err
 		})
-	case "drain":
-		m.Drain(s.Reason)
-		return 0
 	case "leave":
-		return the.leave(s.Reason)
+		return l.leave(a.Reason)
 	}
-	return errOut(argument("elastic: there is no action %q; use next, finish, drain or leave", s.Action))
+	m.Drain(a.Reason)
+	return 0
 }
 
 // next leaves the present epoch and joins the next one over the same membership. Groups

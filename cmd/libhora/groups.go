@@ -27,7 +27,8 @@ type group struct {
 	ranks  []int // nil: all
 	opts   []hora.GroupOption
 
-	names sync.Map // string → string: names seen, so that C's need no copy each time
+	names sync.Map     // string → string: names seen, so that C's need no copy each time
+	known atomic.Int32 // how many of them
 	sized sync.Map // hora.Ticket → *sizedResult: operations that allocate their result
 
 	mu       sync.Mutex // guards what follows
@@ -109,6 +110,9 @@ func (l *library) close(g *group) {
 	g.g.Close()
 }
 
+// maxNames is how many names a group remembers.
+const maxNames = 8192
+
 // name is the Go string of a C one, copied once for each different name.
 func (g *group) name(s C.hora_str) string {
 	if s == nil {
@@ -123,7 +127,9 @@ func (g *group) name(s C.hora_str) string {
 		return known.(string)
 	}
 	own := C.GoStringN(s, C.int(n))
-	g.names.Store(own, own)
+	if g.known.Add(1) <= maxNames { // a program that makes up a name for each call is not to fill the memory
+		g.names.Store(own, own)
+	}
 	return own
 }
 

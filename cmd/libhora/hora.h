@@ -112,12 +112,9 @@ int32_t hora_release(uint64_t ticket);                   /* ended or not: an ope
 int64_t hora_buffer(uint64_t group, uint64_t bytes); /* > 0: ticket */
 int32_t hora_buffer_close(uint64_t buffer);
 
-/* -- elastic jobs. {"action": "next" | "finish" | "drain" | "leave", "reason": "…"}, see docs/abi.md */
-int32_t hora_news(void);                 /* 0: none; 1: join the next epoch; 2: leave; -1: the epoch is over, hora_last_error says why */
-int64_t hora_elastic(hora_str settings); /* > 0: ticket */
-
-/* -- {"action": "start", "path": …, "mark_cycles": false} or {"action": "stop"} */
-int32_t hora_timeline(hora_str settings);
+/* -- elastic jobs and more. {"action": "next" | "finish" | "drain" | "leave" | "start_timeline" | "stop_timeline", …}, see docs/abi.md */
+int32_t hora_news(void);                /* 0: none; 1: join the next epoch; 2: leave; -1: the epoch is over, hora_last_error says why */
+int64_t hora_action(hora_str settings); /* > 0: ticket; 0: done */
 
 #ifdef __cplusplus
 }

@@ -289,14 +289,8 @@ int32_t hora_news(void) {
     return horaNews();
 }
 
-int64_t hora_elastic(hora_str settings) {
+int64_t hora_action(hora_str settings) {
     ENTER(-1);
     NEED(settings, -1);
-    return horaElastic(settings);
-}
-
-int32_t hora_timeline(hora_str settings) {
-    ENTER(-1);
-    NEED(settings, -1);
-    return horaTimeline(settings);
+    return horaAction(settings);
 }

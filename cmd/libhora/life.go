@@ -269,17 +269,3 @@ func snake(s string) string {
 	}
 	return b.String()
 }
-
-//export horaTimeline
-func horaTimeline(settings C.hora_str) (answer C.int32_t) {
-	defer guard(&answer)
-	var s struct {
-		Action     string `json:"action"`
-		Path       string `json:"path"`
-		MarkCycles bool   `json:"mark_cycles"`
-	}
-	if err := json.Unmarshal([]byte(C.GoString(settings)), &s); err != nil {
-		return C.int32_t(errOut(argument("timeline: settings are not JSON: %v", err)))
-	}
-	return C.int32_t(errOut(&failure{C.HORA_FAILED, "timeline: this build of hora cannot write one"}))
-}

@@ -50,8 +50,7 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_buffer": (c_int64, (c_uint64, c_uint64)),
     "hora_buffer_close": (c_int32, (c_uint64,)),
     "hora_news": (c_int32, ()),
-    "hora_elastic": (c_int64, (c_char_p,)),
-    "hora_timeline": (c_int32, (c_char_p,)),
+    "hora_action": (c_int64, (c_char_p,)),
 }
 
 
@@ -142,7 +141,9 @@ def _open(path: str) -> Any:
             "reinstall hora: pip install --force-reinstall hora"
         )
     for name, (answer, arguments) in DECLARATIONS.items():
-        function = getattr(lib, name)
+        function = getattr(lib, name, None)
+        if function is None:
+            raise VersionError(f"load {path}: the library has no {name}; reinstall hora: pip install --force-reinstall hora")
         function.restype, function.argtypes = answer, arguments
     return lib
 

@@ -105,7 +105,7 @@ def next_epoch() -> None:
     """Leave the present epoch and join the next one; groups and plans of the old one are closed."""
     world_info()
     lib = _lib.load()
-    ticket = _elastic("next")
+    ticket = _act("next")
     _lib.world = None
     try:
         _lib.finish(ticket)
@@ -121,13 +121,13 @@ def next_epoch() -> None:
 
 def finish_elastic() -> bool:
     """Wait until every rank has finished its work; False when the epoch broke before that."""
-    return not is_elastic() or _lib.outcome(_elastic("finish")).value == 1
+    return not is_elastic() or _lib.outcome(_act("finish")).value == 1
 
 
 def drain(reason: str) -> None:
     """Let news() say from now on that this rank is to leave."""
     if is_elastic():
-        _elastic("drain", reason)
+        _act("drain", reason=reason)
 
 
 def leave_elastic(reason: str) -> None:
@@ -135,14 +135,14 @@ def leave_elastic(reason: str) -> None:
     if not is_elastic():
         shutdown()
         return
-    ticket = _elastic("leave", reason)
+    ticket = _act("leave", reason=reason)
     _lib.world = None
     if ticket:
         _lib.finish(ticket)
 
 
-def _elastic(action: str, reason: str = "") -> int:
-    ticket = _lib.load().hora_elastic(json.dumps({"action": action, "reason": reason}).encode())
+def _act(action: str, **settings: Any) -> int:
+    ticket = _lib.load().hora_action(json.dumps({"action": action, **settings}).encode())
     if ticket < 0:
         raise _lib.failure()
     return ticket
@@ -198,11 +198,10 @@ def allocate(group: int, nbytes: int) -> _lib.Memory:
     return memory
 
 
-def timeline(settings: dict[str, Any]) -> None:
+def timeline(action: str, **settings: Any) -> None:
     """Start or stop writing a timeline."""
     world_info()
-    if _lib.load().hora_timeline(json.dumps(settings).encode()) < 0:
-        raise _lib.failure()
+    _act(action, **settings)
 
 
 def build() -> str:

@@ -252,9 +252,9 @@ def counters(*, group: Group | None = None) -> dict[str, int]:
 
 def start_timeline(path: str, *, mark_cycles: bool = False) -> None:
     """Write what every operation does, with its four timestamps, to `path` (Chrome's trace format)."""
-    _world.timeline({"action": "start", "path": path, "mark_cycles": mark_cycles})
+    _world.timeline("start_timeline", path=path, mark_cycles=mark_cycles)
 
 
 def stop_timeline() -> None:
     """Finish the file begun by `start_timeline` (or by HORA_TIMELINE)."""
-    _world.timeline({"action": "stop"})
+    _world.timeline("stop_timeline")

@@ -313,16 +313,17 @@ def _broken(e: BaseException) -> bool:
     """Whether the present epoch is over, so that the next one is to be joined."""
     if not _world.is_elastic():
         return False
+    ours = False
     at: BaseException | None = e
     while at is not None:  # frameworks wrap what their hooks raise
         if isinstance(at, PeerLostError):
             return True
+        ours = ours or isinstance(at, HoraError)
         at = at.__cause__ or at.__context__
     try:
-        _world.news()
+        return _world.news() != 0 and ours  # ranks hear of a change at different steps
     except HoraError:
         return True
-    return False
 
 
 @contextmanager

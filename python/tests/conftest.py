@@ -120,3 +120,19 @@ def ranks(job):
         return [e.out for e in ends]
 
     return go
+
+
+@pytest.fixture(scope="session")
+def hora_program(tmp_path_factory) -> Path:
+    """The program `hora`, built from this tree."""
+    folder = tmp_path_factory.mktemp("bin")
+    subprocess.run(["go", "build", "-o", folder / "hora", "./cmd/hora"], cwd=PYTHON.parent, check=True)
+    return folder / "hora"
+
+
+@pytest.fixture
+def launcher(hora_program, monkeypatch) -> Path:
+    """The same, where programs are looked for; started Python finds hora in this tree."""
+    monkeypatch.setenv("PATH", f"{hora_program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(PYTHON))
+    return hora_program

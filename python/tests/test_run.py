@@ -1,7 +1,6 @@
 """hora.run: a function on many processes, from a program."""
 
 import os
-import subprocess
 import threading
 from pathlib import Path
 
@@ -12,15 +11,7 @@ import hora
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def program(tmp_path_factory):
-    """The program, built from this tree."""
-    folder = tmp_path_factory.mktemp("bin")
-    subprocess.run(["go", "build", "-o", folder / "hora", "./cmd/hora"], cwd=ROOT, check=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-        patch.setenv("PYTHONPATH", str(ROOT / "python"))
-        yield
+pytestmark = pytest.mark.usefixtures("launcher")
 
 
 def train(lr, *, add=0.0):
@@ -46,7 +37,6 @@ def test_environment_reaches_the_workers(monkeypatch):
     read = ("HOROVOD_FUSION_THRESHOLD", "NCCL_DEBUG", "EXTRA")
 
     def look():
-        import os
 
         return tuple(os.environ.get(k) for k in read)
 
@@ -71,7 +61,6 @@ def test_the_first_exception_is_raised_here():
 
 def test_a_killed_worker_is_an_error():
     def die():
-        import os
         import signal
 
         import hora

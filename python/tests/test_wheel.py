@@ -40,7 +40,22 @@ def empty(tmp_path_factory):
     )  # fmt: skip
     took = time.monotonic() - begun
     assert took < 15, f"installing took {took:.1f} s"
+    installed = run(home / "venv/bin/pip", "list", "--format=freeze", cwd=home)
+    assert {line.split("==")[0] for line in installed.split()} <= {"hora", "pip", "setuptools"}, installed  # nothing else is needed
     return home / "venv/bin"
+
+
+@pytest.fixture(scope="module")
+def full(empty):
+    """The same with hora-compat: what it depends on from the index, itself from dist/."""
+    metadata = next(n for n in zipfile.ZipFile(wheel("hora_compat-*.whl")).namelist() if n.endswith("METADATA"))
+    text = zipfile.ZipFile(wheel("hora_compat-*.whl")).read(metadata).decode()
+    needs = [line.split(": ")[1] for line in text.splitlines() if line.startswith("Requires-Dist: ") and "hora" not in line]
+    assert needs == ["cloudpickle", "psutil", "pyyaml"]
+    pip = [empty / "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, *needs], check=True, env=clean(), cwd=empty)
+    subprocess.run([*pip, "--no-index", "--find-links", DIST, "hora-compat"], check=True, env=clean(), cwd=empty)
+    return empty
 
 
 def run(*command, cwd) -> str:
@@ -87,8 +102,78 @@ def test_in_an_empty_environment(empty, tmp_path):
     assert run(empty / "python", "-m", "hora", "version", cwd=tmp_path) == run(empty / "hora", "version", cwd=tmp_path)
 
 
-def test_nothing_is_needed(empty, tmp_path):
-    assert run(empty / "pip", "list", "--format=freeze", cwd=tmp_path).count("==") <= 3  # pip, setuptools, hora
+def test_compat_in_an_empty_environment(full, tmp_path):
+    """Horovod's launcher and sparkdl's runner, without any framework."""
+    script = tmp_path / "notebook.py"
+    script.write_text(
+        "from sparkdl import HorovodRunner\n"
+        "def train(x):\n"
+        "    import hora\n"
+        "    hora.init()\n"
+        "    return hora.allreduce(hora.rank() + x)\n"
+        "print('result', HorovodRunner(np=-2).run(train, x=1.0))\n"
+    )
+    assert "result 3.0" in run(full / "python", script, cwd=tmp_path)
+    run(full / "python", "-c", "import horovod, horovod.runner, sparkdl", cwd=tmp_path)
+    script = tmp_path / "first.py"
+    script.write_text("import hora\nhora.init()\nprint('sum', hora.allreduce(hora.rank() + 1.0))\n")
+    out = run(full / "horovodrun", "-np", "2", "-H", "localhost:2", full / "python", script, cwd=tmp_path)
+    assert out.count("sum 3.0") == 2
+
+
+def foreign(folder: Path) -> Path:
+    """A wheel of somebody else's horovod."""
+    path = folder / "horovod-0.28.1-py3-none-any.whl"
+    files = {
+        "horovod/__init__.py": "__version__ = '0.28.1'\n",
+        "horovod-0.28.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n",
+        "horovod-0.28.1.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(path, "w") as z:
+        for name, text in files.items():
+            z.writestr(name, text)
+        record = "".join(f"{n},,\n" for n in (*files, "horovod-0.28.1.dist-info/RECORD"))
+        z.writestr("horovod-0.28.1.dist-info/RECORD", record)
+    return path
+
+
+def test_a_foreign_horovod_over_ours_is_named(full, tmp_path):
+    cure = ["pip uninstall -y horovod", "pip install --force-reinstall --no-deps hora-compat"]
+    pip = [full / "pip", "-q", "--disable-pip-version-check"]
+    run(*pip, "install", "--no-index", foreign(tmp_path), cwd=tmp_path)
+    try:
+        done = subprocess.run(
+            [full / "python", "-c", "import horovod, hora; hora.init()"],
+            cwd=tmp_path,
+            env=clean(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0 and all(c in done.stderr for c in cure), done.stderr
+        env = clean() | {"PATH": f"{full}:{os.environ['PATH']}"}
+        done = subprocess.run([full / "hora", "doctor"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+        assert all(c in done.stdout + done.stderr for c in cure), done.stdout + done.stderr
+    finally:
+        run(*pip, "uninstall", "-y", "horovod", cwd=tmp_path)  # takes our files of the same names with it
+        run(*pip, "install", "--no-index", "--find-links", DIST, "--force-reinstall", "--no-deps", "hora-compat", cwd=tmp_path)
+    done = subprocess.run(
+        [full / "python", "-c", "import horovod, hora; hora.init()"], cwd=tmp_path, env=clean(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and not done.stderr, done.stderr  # cured
+
+
+def test_another_version_is_refused(full, tmp_path):
+    """A package and a library of different versions do not work together by chance."""
+    library = tmp_path / "libhora.so"
+    source = tmp_path / "old.c"
+    source.write_text("int hora_abi(void) { return 999; }\n")
+    subprocess.run(["gcc", "-shared", "-o", library, source], check=True)
+    code = "import hora\ntry:\n    hora.init()\nexcept hora.VersionError as e:\n    print(e)"
+    done = subprocess.run(
+        [full / "python", "-c", code], env=clean() | {"HORA_LIBRARY": str(library)}, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "interface 999" in done.stdout and "reinstall hora" in done.stdout, done.stderr
 
 
 def test_same_sources_same_bytes(tmp_path):

@@ -1,0 +1,367 @@
+"""hora.elastic: workers are killed, replaced, asked to leave; nothing committed is lost."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hora
+import hora.elastic
+from hora.elastic import ElasticSampler, State
+
+HERE = Path(__file__).resolve().parent
+
+
+# -- what workers do
+
+
+def work(steps: int, pause: float = 0.0) -> None:
+    """Sums that depend on rank and step, so that a step done twice, or not at all, shows."""
+    hora.init()
+    same = os.environ.get("SAME")  # gradients that do not depend on the size of the world
+    state = State(w=np.zeros(100), step=0, notes={"last": -1}, sampler=ElasticSampler(100000, seed=5))
+
+    @state.on_reset
+    def reset():
+        say(f"reset {hora.rank()} {hora.size()} {state.commits}")
+
+    @hora.elastic.run
+    def train(state):
+        say(f"pid {hora.rank()} {os.getpid()} {hora.size()}")
+        indices = iter(state.sampler)
+        while state.step < steps:
+            index = 1 if same else next(indices)
+            g = np.full(100, float(state.step * index % 1000))
+            hora.allreduce(g, hora.AVERAGE if same else hora.SUM, out=g)
+            state.w += g
+            state.step += 1
+            state.notes["last"] = state.step
+            state.sampler.record(1)
+            state.commit()
+            time.sleep(pause)
+        return state.w.sum()
+
+    total = train(state)
+    say(f"final {total} {state.step} {state.notes['last']} {state.commits if same is None else ''}")
+
+
+def fails(at: int) -> None:
+    hora.init()
+
+    @hora.elastic.run
+    def train(state):
+        for _ in range(10):
+            state.step += 1
+            state.commit()
+            if state.step == at:
+                raise KeyError("the data ends here")
+
+    train(State(step=0))
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+# -- the driver
+
+
+class Run:
+    """A `hora run` whose output is read as it comes."""
+
+    def __init__(self, program: Path, options: list[str], call: str, env: dict[str, str] | None = None) -> None:
+        code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import test_elastic as m; m.{call}"
+        self.process = subprocess.Popen(
+            [program, "run", *options, sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"} | (env or {}),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.lines: list[str] = []
+        self.news = threading.Condition()
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            with self.news:
+                self.lines.append(line.rstrip().partition(">:")[2] or line.rstrip())
+                self.news.notify_all()
+        with self.news:
+            self.lines.append("end")
+            self.news.notify_all()
+
+    def until(self, what, timeout: float = 30.0) -> None:
+        with self.news:
+            assert self.news.wait_for(lambda: what(self.lines) or self.lines[-1:] == ["end"], timeout), "\n".join(self.lines)
+
+    def at_work(self) -> dict[int, int]:
+        """The process of each rank that has begun to train last."""
+        with self.news:
+            return {int(w[1]): int(w[2]) for w in (line.split() for line in self.lines) if w[0] == "pid"}
+
+    def ends(self, timeout: float = 60.0) -> list[str]:
+        self.until(lambda lines: lines[-1:] == ["end"], timeout)
+        self.process.wait(10)
+        self.reader.join()
+        return [line for line in self.lines if line.startswith("final")]
+
+    def count(self, word: str) -> int:
+        with self.news:
+            return sum(line.startswith(word) for line in self.lines)
+
+    def one_more(self, word: str, timeout: float = 60.0) -> None:
+        seen = self.count(word)
+        self.until(lambda lines: sum(line.startswith(word) for line in lines) > seen, timeout)
+
+    def stop(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self.reader.join()
+
+
+@pytest.fixture
+def start(launcher):
+    runs: list[Run] = []
+
+    def go(options: list[str], call: str, **env: str) -> Run:
+        runs.append(Run(launcher, options, call, env))
+        return runs[-1]
+
+    yield go
+    for r in runs:
+        r.stop()
+
+
+def test_a_killed_worker_is_replaced(start):
+    """The end is the undisturbed run's, to the last bit."""
+    undisturbed = start(["-np", "3"], "work(40)").ends()
+    assert len(undisturbed) == 3 and len(set(undisturbed)) == 1
+    run = start(["-np", "3", "--restarts", "2"], "work(40, 0.01)")
+    run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 3)
+    time.sleep(0.1)
+    os.kill(run.at_work()[1], signal.SIGKILL)
+    assert run.ends() == undisturbed, "\n".join(run.lines)
+    assert run.count("reset") == 2 and run.process.returncode == 0
+    assert any("rank 1" in line and "killed by signal 9 (SIGKILL): starting it again" in line for line in run.lines)
+
+
+def test_survivors_go_on(start):
+    run = start(["-np", "3", "--min-np", "2", "--on-loss", "continue"], "work(40, 0.01)")
+    run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 3)
+    time.sleep(0.1)
+    os.kill(run.at_work()[0], signal.SIGKILL)
+    ends = run.ends()
+    assert len(ends) == 2 and len(set(ends)) == 1, "\n".join(run.lines)
+    assert {line.split()[2] for line in run.lines if line.startswith("reset")} == {"2"}
+
+
+def test_newcomers_are_taken_in_at_a_commit(start):
+    """Survivors go on at once, and take the replacement in when it is there."""
+    run = start(["-np", "3", "--min-np", "2", "--on-loss", "continue", "--restarts", "1"], "work(400, 0.005)", SAME="1")
+    run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 3)
+    os.kill(run.at_work()[2], signal.SIGKILL)
+    ends = run.ends()
+    assert len(ends) == 3 and len(set(ends)) == 1, "\n".join(run.lines)
+    sizes = [line.split()[2] for line in run.lines if line.startswith("reset")]
+    assert sizes in (["2", "2", "3", "3"], ["3", "3"]), "\n".join(run.lines)
+    assert float(ends[0].split()[1]) == 100.0 * sum(step % 1000 for step in range(400))
+
+
+def test_a_drained_worker_loses_nothing(start):
+    undisturbed = start(["-np", "2"], "work(60)").ends()
+    run = start(["-np", "2", "--restarts", "1"], "work(60, 0.01)")
+    run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
+    os.kill(run.at_work()[1], signal.SIGTERM)
+    assert run.ends() == undisturbed, "\n".join(run.lines)
+    assert run.process.returncode == 0
+
+
+def test_the_programs_own_errors_end_the_job(start):
+    run = start(["-np", "2", "--restarts", "1"], "fails(3)")
+    run.ends()
+    assert run.process.returncode != 0
+    assert any("KeyError: 'the data ends here'" in line for line in run.lines), "\n".join(run.lines)
+
+
+@pytest.mark.parametrize("policy", ["replace", "continue"])
+def test_random_faults(start, policy):
+    """Workers are killed at random moments, those of the beginning of an epoch too."""
+    faults = 50 if os.environ.get("HORA_SOAK") else 5
+    seed = int(os.environ.get("HORA_SEED", random.randrange(10**6)))
+    print(f"HORA_SEED={seed} pytest {__file__} -k 'random_faults and {policy}'")
+    draw = random.Random(seed)
+    options = ["-np", "3", "--restarts", str(3 * faults), "--on-loss", policy, *(["--min-np", "1"] if policy == "continue" else [])]
+    steps = 60 * faults
+    run = start(options, f"work({steps}, 0.01)", **({"SAME": "1"} if policy == "continue" else {}))
+    killed: set[int] = set()
+    for _ in range(faults):
+        run.one_more("pid")
+        time.sleep(draw.random() * 0.3)
+        victims = [p for p in run.at_work().values() if p not in killed]
+        if not victims or run.count("final"):
+            break
+        victim = draw.choice(victims)
+        killed.add(victim)
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    ends = run.ends(120)
+    assert len(ends) == 3 and len(set(ends)) == 1, "\n".join(run.lines)
+    if policy == "continue":
+        want = 100.0 * sum(step % 1000 for step in range(steps))
+        assert float(ends[0].split()[1]) == want
+    else:
+        assert ends == start(["-np", "3"], f"work({steps})").ends()
+    assert len(killed) >= min(faults, 3)
+
+
+# -- the parts
+
+
+def alone():
+    if not hora.is_initialized():
+        hora.init(rank=0, size=1)
+
+
+def test_a_state_comes_back():
+    import torch
+
+    alone()
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    w = np.arange(6.0).reshape(2, 3)
+    state = State(model=model, optimizer=optimizer, w=w, mask=torch.ones(4), log=[1], best=None)
+    state.sync()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state.w *= 2
+    state.mask = state.mask * 3  # another tensor
+    state.log.append(2)
+    state.best = 0.5
+    state.restore()
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    assert not optimizer.state_dict()["state"]
+    assert state.w is w and np.array_equal(w, np.arange(6.0).reshape(2, 3))
+    assert torch.equal(state.mask, torch.ones(4)) and state.log == [1] and state.best is None
+    state.log.append(3)
+    state.commit()
+    state.log.append(4)
+    state.restore()
+    assert state.log == [1, 3] and state.commits == 2
+
+
+def test_what_cannot_be_kept_leaves_the_last_commit():
+    alone()
+    state = State(a=np.ones(2), b=[1])
+    state.sync()
+    state.a[:] = 5
+    state.b = [threading.Lock()]  # cannot be copied
+    with pytest.raises(TypeError):
+        state.commit()
+    state.restore()
+    assert state.a.tolist() == [1, 1] and state.b == [1] and state.commits == 1
+
+
+def test_names_of_the_state_itself_are_refused():
+    with pytest.raises(AttributeError, match="cannot be called 'commit'"):
+        State(commit=1)
+
+
+def differ():
+    hora.init()
+    r = hora.rank()
+    state = State(w=np.zeros(3 + r), n=0)
+    try:
+        state.sync()
+    except hora.MismatchError as e:
+        assert str(e).startswith(
+            "synchronise state: 'w' is an array of float64 and shape (3,) on rank 0 and an array of float64 and shape (4,)"
+        ), e
+    else:
+        raise AssertionError("no error")
+    hora.barrier()
+
+
+def test_states_must_be_alike(ranks):
+    ranks(2, differ)
+
+
+def plain(path):
+    """Without a launcher that replaces anybody a loss is the operation's error."""
+    hora.init()
+
+    @hora.elastic.run
+    def train(state):
+        hora.barrier()
+        if hora.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while True:
+            hora.barrier()
+            state.commit()
+
+    try:
+        train(State(n=0))
+    except hora.PeerLostError as e:
+        print("lost", e.rank)
+
+
+def test_elsewhere_a_loss_is_an_error(job, tmp_path):
+    ends = job(2, plain, args=(str(tmp_path),)).wait(20)
+    assert ends[0].out == "lost 1\n", ends[0].err
+
+
+def test_order_does_not_depend_on_the_world():
+    for n in (1, 2, 3, 10, 100, 1000):
+        for size in (1, 2, 3, 7):
+            taken = []
+            s = ElasticSampler(n, seed=1)
+            parts = [list(s.indices(r, size)) for r in range(size)]
+            assert len({len(p) for p in parts}) == 1
+            for turn in zip(*parts, strict=True):
+                taken += turn
+            one = list(ElasticSampler(n, seed=1).indices(0, 1))
+            assert sorted(one) == list(range(n))
+            assert taken[:n] == one
+            assert taken[n:] == one[: len(taken) - n] or len(taken) - n > n  # the last turn begins the order again
+
+
+def test_every_sample_once_when_the_world_changes():
+    s = ElasticSampler(1000, seed=9)
+    seen = []
+    for size, turns in ((4, 50), (3, 100), (5, 100)):
+        parts = [s.indices(r, size) for r in range(size)]
+        for _ in range(turns):
+            seen += [next(p) for p in parts]
+        s.done += size * turns
+    assert sorted(seen) == list(range(1000))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    a = list(ElasticSampler(50, seed=1).indices(0, 1))
+    b = list(ElasticSampler(50, seed=2).indices(0, 1))
+    s = ElasticSampler(50, seed=1)
+    s.set_epoch(1)
+    assert a != b and a != list(s.indices(0, 1)) and a != sorted(a)
+    assert list(ElasticSampler(5, shuffle=False).indices(0, 1)) == [0, 1, 2, 3, 4]
+
+
+def test_a_sampler_is_saved():
+    alone()
+    s = ElasticSampler(range(10), seed=1)
+    first = list(s)
+    s.record(4)
+    t = ElasticSampler(range(10), seed=1)
+    t.load_state_dict(s.state_dict())
+    assert list(t) == first[4:] and len(t) == 6
