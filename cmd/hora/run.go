@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -185,7 +186,8 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	defer signal.Stop(signals)
 	s.Signals = signals
 	s.Events = &event.Sink{}
-	defer s.Events.Add(&reporter{p: p, verbose: o.verbose})()
+	clear := p.showStatus(s)
+	defer s.Events.Add(&reporter{w: s.Stderr, verbose: o.verbose})()
 	if o.verbose {
 		for _, r := range o.voids {
 			s.Events.Emit(&launch.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.name(), r.void)})
@@ -194,6 +196,7 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	launch.Adopt()
 	out, err := launch.Run(context.WithoutCancel(p.ctx), *s)
 	launch.Sweep()
+	clear()
 	if err != nil {
 		return err
 	}
@@ -206,7 +209,7 @@ func (p *program) start(s *launch.Spec, o *options) error {
 
 // reporter prints what a job's user should see beside the workers' output.
 type reporter struct {
-	p       *program
+	w       io.Writer
 	verbose bool
 }
 
@@ -215,12 +218,12 @@ func (r *reporter) Operation(*event.Operation) {}
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
 	case *launch.Restarted, *launch.Shrunk:
-		fmt.Fprintf(r.p.err, "hora: %s\n", e)
+		fmt.Fprintf(r.w, "hora: %s\n", e)
 	case *launch.Warning:
-		fmt.Fprintf(r.p.err, "hora: warning: %s\n", e)
+		fmt.Fprintf(r.w, "hora: warning: %s\n", e)
 	case *launch.Started, *launch.Exited, *launch.Note:
 		if r.verbose {
-			fmt.Fprintf(r.p.err, "hora: %s\n", e)
+			fmt.Fprintf(r.w, "hora: %s\n", e)
 		}
 	}
 }

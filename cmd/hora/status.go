@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hora/event"
+	"hora/launch"
+)
+
+// statusAfter is how long a job runs before its status line appears: short ones never show it.
+const statusAfter = time.Second
+
+// status is a line at the bottom of a terminal that says how a job stands. Workers' lines go above it: out and err are
+// writers that take it away, write, and put it back.
+type status struct {
+	mu       sync.Mutex // guards what follows and the terminal
+	w        io.Writer
+	width    func() int
+	began    time.Time
+	now      func() time.Time
+	ranks    int
+	up       map[int]bool
+	restarts int
+	losses   int
+	shown    bool
+	held     bool // the last byte written was within a line
+	over     bool
+	stop     chan struct{}
+	done     chan struct{}
+}
+
+func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *status {
+	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), up: map[int]bool{}, stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.
+func (p *program) showStatus(spec *launch.Spec) func() {
+	if terminalWidth(p.err) == 0 {
+		return func() {}
+	}
+	s := newStatus(p.err, spec.NP, func() int { return terminalWidth(p.err) }, time.Now)
+	remove := spec.Events.Add(s)
+	if terminalWidth(p.out) > 0 { // a file or a pipe does not disturb the line
+		spec.Stdout = s.above(p.out)
+	}
+	spec.Stderr = s.above(p.err)
+	go s.run()
+	return func() {
+		remove()
+		s.close()
+	}
+}
+
+// terminalWidth is the columns of a terminal, 0 when w is none.
+func terminalWidth(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return max(int(size.Col), 1)
+}
+
+// run redraws the line each second until close.
+func (s *status) run() {
+	defer close(s.done)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+			s.mu.Lock()
+			s.draw()
+			s.mu.Unlock()
+		}
+	}
+}
+
+// close takes the line away for good.
+func (s *status) close() {
+	close(s.stop)
+	<-s.done
+	s.mu.Lock()
+	s.clear()
+	s.over = true
+	s.mu.Unlock()
+}
+
+func (s *status) Operation(*event.Operation) {}
+
+func (s *status) Event(e event.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := e.(type) {
+	case *launch.Started:
+		s.up[e.Rank] = true
+		s.ranks = max(s.ranks, e.Rank+1)
+	case *launch.Exited:
+		delete(s.up, e.Rank)
+	case *launch.Restarted:
+		s.restarts++
+	case *launch.Shrunk:
+		s.losses++
+		s.ranks--
+	}
+}
+
+func (s *status) text() string {
+	took := s.now().Sub(s.began).Round(time.Second)
+	text := fmt.Sprintf("hora: %d of %d ranks up, %v", len(s.up), s.ranks, took)
+	if s.restarts > 0 {
+		text += fmt.Sprintf(", restarts: %d", s.restarts)
+	}
+	if s.losses > 0 {
+		text += fmt.Sprintf(", lost: %d", s.losses)
+	}
+	return text
+}
+
+func (s *status) draw() {
+	if s.over || s.held || s.now().Sub(s.began) < statusAfter {
+		return
+	}
+	text := s.text()
+	if n := s.width(); n > 0 && len(text) >= n {
+		text = text[:n-1] // a line that wraps could not be taken away
+	}
+	fmt.Fprintf(s.w, "\r\x1b[K%s", text)
+	s.shown = true
+}
+
+func (s *status) clear() {
+	if s.shown {
+		io.WriteString(s.w, "\r\x1b[K")
+		s.shown = false
+	}
+}
+
+// above is a writer whose text goes above the line.
+func (s *status) above(w io.Writer) io.Writer { return aboveStatus{s, w} }
+
+type aboveStatus struct {
+	s *status
+	w io.Writer
+}
+
+func (a aboveStatus) Write(p []byte) (int, error) {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	again := a.s.shown
+	a.s.clear()
+	n, err := a.w.Write(p)
+	a.s.held = len(p) > 0 && !bytes.HasSuffix(p, []byte("\n"))
+	if again {
+		a.s.draw()
+	}
+	return n, err
+}
