@@ -240,3 +240,15 @@ func (g *Group) Close() error {
 	}
 	return err
 }
+
+// closeGroups closes them all at once: each takes a moment to let its last data arrive,
+// and others may be waiting to hear that this rank has left.
+func closeGroups(groups []*Group) []error {
+	faults := make([]error, len(groups))
+	var wg sync.WaitGroup
+	for i, g := range groups {
+		wg.Go(func() { faults[i] = g.Close() })
+	}
+	wg.Wait()
+	return faults
+}

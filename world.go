@@ -314,10 +314,7 @@ func (w *World) Close() error {
 		groups = append(groups, g)
 	}
 	w.mu.Unlock()
-	var faults []error
-	for _, g := range groups {
-		faults = append(faults, g.Close())
-	}
+	faults := closeGroups(groups)
 	w.mu.Lock()
 	node := w.node
 	w.mu.Unlock()

@@ -34,6 +34,8 @@ type Group struct {
 	turn   atomic.Uint32         // 1 while somebody has it
 	queued atomic.Int64          // operations in the queue, the one being run included
 	cause  atomic.Pointer[error] // why the group has failed
+	gone   atomic.Pointer[farewell]
+	at     atomic.Uint64 // seq, for others than its owner
 
 	// Owned by whoever has the turn.
 	seq    uint64
@@ -92,6 +94,7 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 	}
 	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{})}
 	g.seq = comm.First() - 1 // tuning has used some numbers
+	g.at.Store(g.seq)
 	g.view.finished.Store(g.seq)
 	g.work.L, g.done.L = &g.mu, &g.mu
 	b := m.Board()
@@ -253,7 +256,11 @@ func (g *Group) Close() error {
 	if first {
 		close(g.stop)
 	}
+	healthy := g.cause.Load() == nil
 	g.lost(ErrClosed)
+	if first && healthy {
+		g.leave()
+	}
 	err := g.mesh.Close()
 	g.work.Broadcast()
 	g.wg.Wait()

@@ -256,13 +256,15 @@ func (n *names) rung(seq uint64, origin int) {
 }
 
 // ring tells this rank's part of the tree that round seq has begun.
-func (n *names) ring(seq uint64, origin int) {
-	size := n.g.Size()
-	msg := bellMessage(seq, origin)
-	me := (n.g.Rank() - origin + size) % size
+func (n *names) ring(seq uint64, origin int) { n.g.plant(bellMessage(seq, origin), origin) }
+
+// plant tells msg to this rank's children in the tree whose root is origin.
+func (g *Group) plant(msg []byte, origin int) {
+	size := g.Size()
+	me := (g.Rank() - origin + size) % size
 	for step := 1; step < size; step <<= 1 {
 		if step > me && me+step < size {
-			n.g.tell((me+step+origin)%size, msg)
+			g.tell((me+step+origin)%size, msg)
 		}
 	}
 }

@@ -186,7 +186,7 @@ func (n *names) runBatch(members []*op) verdict {
 			stamp = stamp.mix(uint64(o.print))
 		}
 	}
-	g.seq++
+	g.number()
 	g.view.begin(g.seq, first.Kind, first.Name)
 	g.view.packed(len(members) - 1)
 	s := transport.Stamp{Seq: g.seq, Print: uint64(stamp)}

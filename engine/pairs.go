@@ -29,6 +29,7 @@ type pairs struct {
 	outbox   []letter
 	flushing bool
 	retry    *time.Timer
+	gone     map[int]bool // ranks that have left; nil while none has
 }
 
 // message is one send or one receive on its way.
@@ -80,6 +81,13 @@ func (p *pairs) post(o *op) {
 		m.from, m.bytes = o.Peer, o.Recv.Len()
 		p.wanted = append(p.wanted, m)
 		p.match()
+		if p.gone != nil {
+			p.refuseGone(m)
+		}
+		return
+	}
+	if p.gone[o.Peer] {
+		p.depart(m, o.Peer)
 		return
 	}
 	p.number++

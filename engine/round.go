@@ -85,7 +85,7 @@ func (n *names) after() {
 // begin opens a round with what this rank has.
 func (n *names) begin() {
 	g := n.g
-	g.seq++ // no place of its own in the view: "last finished" names tensors
+	g.number() // no place of its own in the view: "last finished" names tensors
 	g.mu.Lock()
 	n.again, n.idle, n.open = false, false, true
 	n.news = false
@@ -163,6 +163,9 @@ func (n *names) end() {
 	g := n.g
 	err := g.comm.Run(n.stamp, &n.round, time.Time{})
 	n.open = false
+	if err == nil {
+		g.view.finished.Store(g.seq)
+	}
 	if n.bell != nil {
 		n.ringing.Store(0)
 		n.bell.Stop()
@@ -178,6 +181,7 @@ func (n *names) end() {
 			n.broken(err)
 			return
 		}
+		g.view.finished.Store(g.seq)
 		n.againSoon()
 		return
 	}
@@ -313,9 +317,13 @@ func (n *names) take(u *unit) {
 // small runs one of the agreement's own operations.
 func (n *names) small(call *collective.Call, stamp uint64) error {
 	g := n.g
-	g.seq++
+	g.number()
 	call.Agree = true
-	return g.comm.Run(transport.Stamp{Seq: g.seq, Print: stamp}, call, time.Time{})
+	err := g.comm.Run(transport.Stamp{Seq: g.seq, Print: stamp}, call, time.Time{})
+	if err == nil {
+		g.view.finished.Store(g.seq)
+	}
+	return err
 }
 
 // introduce has the lead tell the units that it has and nobody knows yet.

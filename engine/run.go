@@ -90,7 +90,7 @@ func (g *Group) reportInline(o *op, seq uint64, err error) { g.report(o, seq, 1,
 
 // open numbers r and notes it as the present operation. The turn is held.
 func (g *Group) open(r *Request) transport.Stamp {
-	g.seq++
+	g.number()
 	g.view.begin(g.seq, r.Kind, r.Name)
 	return transport.Stamp{Seq: g.seq, Print: uint64(fingerprint(r))}
 }

@@ -15,6 +15,7 @@ const (
 	tellChunk             // a part of a granted message
 	tellTaken             // a small message has been received: its bytes
 	tellRefuse            // a message does not fit its receive: why
+	tellLeft              // a rank takes part in nothing more: its last operation, who
 	tellWatch             // rank 0 wants to know when names are ready, or no longer
 	tellReady             // names that a rank had for the first time, and when
 )
@@ -46,6 +47,11 @@ func (g *Group) hear(from int, msg []byte) {
 	case tellReady:
 		if g.names != nil {
 			g.names.hearReady(from, &d)
+		}
+	case tellLeft:
+		f := farewell{last: d.U64(), rank: d.Int(0, g.Size()-1)}
+		if d.Done() == nil {
+			g.left(f)
 		}
 	case tellOffer, tellGrant, tellChunk, tellTaken, tellRefuse:
 		g.pairs.hear(from, msg[0], &d)

@@ -11,7 +11,7 @@ import (
 // view is where this rank is, for the watch and for ranks that ask. The turn's holder
 // writes it once per operation; everybody else reads.
 type view struct {
-	finished atomic.Uint64 // number of the last operation that has ended
+	finished atomic.Uint64 // number of the last operation that has ended, rounds of names included
 
 	mu      sync.Mutex // guards present and last
 	present place
