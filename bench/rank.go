@@ -191,13 +191,19 @@ func pattern(rank, i, turn int) float32 {
 }
 
 func fill(x []float32, rank, turn int) {
-	// The pattern repeats every 16 elements: one period is computed, the rest copied.
+	// The pattern repeats every 16 elements: one period is computed, a kilobyte of it is
+	// copied front to back, as the peers' loops write. One large copy would not do: from
+	// 1 MiB on the runtime's goes past the cache, which the peers' stores do not.
 	n := min(len(x), 16)
 	for i := range x[:n] {
 		x[i] = pattern(rank, i, turn)
 	}
-	for done := n; done < len(x); done *= 2 {
-		copy(x[done:], x[:done])
+	block := min(len(x), 256)
+	for done := n; done < block; done *= 2 {
+		copy(x[done:block], x[:done])
+	}
+	for done := block; done < len(x); done += block {
+		copy(x[done:], x[:block])
 	}
 }
 

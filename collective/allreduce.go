@@ -97,9 +97,6 @@ func (c *Comm) allreduceHere(call *Call) error {
 	case inHeader, inSlots:
 		kernel.ReduceAll(call.Recv.Ptr, c.srcs[:c.seats], n, call.Type, call.Op)
 		finish(call.Recv.Ptr, n, call, c.seats, call.Type)
-		if c.op.ready == inSlots {
-			c.claimSlot(n * call.Type.Size())
-		}
 		c.board.Count(n*call.Type.Size(), (c.seats-1)*n*call.Type.Size())
 		return nil
 	case inPlace:

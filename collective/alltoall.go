@@ -169,7 +169,7 @@ func (c *Comm) alltoallParts(call *Call) error {
 				theirs = call.RecvCounts[s]
 			}
 			if n := min(q, theirs-at); n > 0 && s != c.seat {
-				copyAt(call.Recv.Ptr, (from[s]+at)*size, c.inPart(s, k), c.seat*q*size, n*size)
+				fetchAt(call.Recv.Ptr, (from[s]+at)*size, c.inPart(s, k), c.seat*q*size, n*size)
 				c.board.Count(0, n*size)
 			}
 		}

@@ -43,6 +43,13 @@ func copyAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int) {
 	}
 }
 
+// fetchAt copies n bytes, none being fine, that another rank has just written.
+func fetchAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int) {
+	if n > 0 {
+		kernel.CopyFetch(unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt), n)
+	}
+}
+
 // at is n bytes of memory from offset on.
 func at(p unsafe.Pointer, offset, n int) []byte {
 	if n == 0 {

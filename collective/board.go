@@ -110,6 +110,7 @@ func (c *Comm) announce(call *Call) {
 		if o.plan.slot && h.send == 0 {
 			stow(pointer(c.board.Slot(c.seat, o.parity)), src.Ptr, src.Count, call.Type, factor)
 			h.filled = true
+			c.filled[o.parity] = src.Len()
 		}
 		h.put(o.inline[:])
 		c.board.Arrive(o.inline[:headerBytes])
@@ -216,13 +217,17 @@ func (c *Comm) contributionOf(call *Call, seat int) int {
 
 // claimMost is how much of a slot is claimed ahead: 4 KiB are 64 lines, about what a
 // core can have on the way while the next operation is being prepared.
-const claimMost = 4 << 10
+const claimMost = 8 << 10
 
-// claimSlot asks for the lines of the slot that the next operation will fill. Its
-// readers were done with it when they arrived at this one; bringing it back takes a
-// small operation longer than copying into it.
-func (c *Comm) claimSlot(bytes int) {
-	claimLines(pointer(c.board.Slot(c.seat, c.op.parity^1)), (min(bytes, claimMost)+63)/64)
+// claimSlot asks for the lines of the slot that the next operation will fill, if an
+// operation before this one has filled it: its readers were done with it when they
+// arrived at this one. Bringing it back takes a small operation longer than copying into it.
+func (c *Comm) claimSlot() {
+	next := c.op.parity ^ 1
+	if n := c.filled[next]; n > 0 {
+		c.filled[next] = 0
+		claimLines(pointer(c.board.Slot(c.seat, next)), (min(n, claimMost)+63)/64)
+	}
 }
 
 // release ends an operation that read other ranks' memory where it lies: nobody goes

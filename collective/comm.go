@@ -48,6 +48,7 @@ type Comm struct {
 	first      uint64 // number of the first operation after New
 	seats      int    // ranks on my board, 0 without one
 	seat       int
+	filled     [2]int // bytes that I put into each of my slots and have not claimed again
 
 	all   peers // every rank
 	cross peers // the ranks on other hosts that own the same shard; empty when I own none
@@ -140,6 +141,9 @@ func (c *Comm) Run(s transport.Stamp, call *Call, deadline time.Time) error {
 	}
 	err := c.run(call)
 	c.op.open = false
+	if err == nil && c.board != nil {
+		c.claimSlot()
+	}
 	return err
 }
 

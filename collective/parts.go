@@ -90,7 +90,7 @@ func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, on
 		}
 		for s := range c.seats {
 			if n := min(q, count[s]-at); n > 0 && s != c.seat {
-				copyAt(dst, (begin[s]+at)*size, c.inPart(s, k), 0, n*size)
+				fetchAt(dst, (begin[s]+at)*size, c.inPart(s, k), 0, n*size)
 				c.board.Count(0, n*size)
 			}
 		}
@@ -113,7 +113,7 @@ func (c *Comm) spread(p unsafe.Pointer, n, from int) error {
 			return err
 		}
 		if from != c.seat {
-			copyAt(p, at, c.inPart(from, k), 0, now)
+			fetchAt(p, at, c.inPart(from, k), 0, now)
 			c.board.Count(0, now)
 		}
 	}
@@ -193,7 +193,7 @@ func (c *Comm) takeShares(dst unsafe.Pointer, lo, len, k, size int) {
 			continue
 		}
 		b, e := block(len, c.seats, s), block(len, c.seats, s+1)
-		copyAt(dst, (lo+b)*size, c.outPart(s, k), 0, (e-b)*size)
+		fetchAt(dst, (lo+b)*size, c.outPart(s, k), 0, (e-b)*size)
 		c.board.Count(0, (e-b)*size)
 	}
 }

@@ -18,17 +18,13 @@ func (b *Board) Begin(s Stamp, deadline time.Time) {
 // Arrive posts this rank's header for the present operation: its fingerprint and
 // at most InlineBytes of payload.
 //
-// The exchange waits until the line is this processor's own, which is half of what a
-// small operation costs; the other half is the reader's miss. Asking for the other
-// parity's line ahead of time (PREFETCHW after the exchange) gained nothing: whoever
+// Asking for the other parity's line ahead of time (PREFETCHW) gained nothing: whoever
 // is early polls that line and takes it back.
 func (b *Board) Arrive(inline []byte) {
 	a := &b.me.arrive[b.parity].arrival
 	a.print = b.stamp.Print
 	copy(a.inline[:], inline)
-	if atomic.SwapUint64(&a.word, b.want)&1 != 0 {
-		b.waiter.Wake(low(&a.word))
-	}
+	b.publish(&a.word, b.want)
 }
 
 // AwaitArrival waits for a seat's header, at most for budget (negative: no bound),
@@ -53,8 +49,17 @@ func (b *Board) AwaitArrival(seat int, budget time.Duration) (inline []byte, ok 
 // Post says that this rank has reached phase (1, 2, 3 …, at most 2²³−1) of the
 // present operation: what it wrote before is there for whoever awaits it.
 func (b *Board) Post(phase uint32) {
-	p := &b.me.progress
-	if atomic.SwapUint64(p, b.base|uint64(phase)<<1)&1 != 0 {
+	b.publish(&b.me.progress, b.base|uint64(phase)<<1)
+}
+
+// publish makes a word of this seat v, after everything that it wrote before, and
+// wakes who sleeps for it.
+func (b *Board) publish(p *uint64, v uint64) {
+	if b.plain {
+		if storeLoad(p, v, &b.me.sleepers) != 0 {
+			b.waiter.Wake(low(p))
+		}
+	} else if atomic.SwapUint64(p, v)&1 != 0 {
 		b.waiter.Wake(low(p))
 	}
 }

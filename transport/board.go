@@ -47,6 +47,14 @@ type Region interface {
 // with an exchange and wakes only if the old value had the bit. No wake-up can be
 // lost, and as long as nobody sleeps nobody pays for it.
 //
+// But an exchange waits until the line is this processor's own, some 100 ns after the
+// other one has polled it, and only then may the writer look for the other's word. So
+// where the system can fence other processes (BoardConfig.Fence), a seat publishes by a plain
+// store and then looks at its sleepers word, and who goes to sleep pays: it counts
+// itself there, fences the writer, looks once more, and sleeps. Either the
+// writer's store was before the fence, and the sleeper sees it, or its look at
+// sleepers was after, and it sees the sleeper.
+//
 // One goroutine drives a board; Fail, Leave and Traffic may be called from any.
 type Board struct {
 	seats, seat int
@@ -66,6 +74,7 @@ type Board struct {
 	want     uint64 // Seq<<1
 	base     uint64 // Seq<<24
 	me       *control
+	plain    bool      // this seat publishes by plain stores
 	waited   time.Time // start of the operation's first slow wait; zero before
 
 	spin    spinner
@@ -122,6 +131,9 @@ func NewBoard(mem []byte, seats, seat int, cfg BoardConfig) (*Board, error) {
 	}
 	b.lay(base, e)
 	b.spin.calibrate(cfg)
+	if b.plain = plainStores && cfg.Fence != nil && cfg.Fenced && !cfg.Oversubscribed; b.plain {
+		atomic.StoreUint32(&b.me.plain, 1)
+	}
 	return b, nil
 }
 

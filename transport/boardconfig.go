@@ -23,6 +23,11 @@ type BoardConfig struct {
 	// Oversubscribed says that ranks share processors: every wait polls 20 times,
 	// yields 20 times, then sleeps.
 	Oversubscribed bool
+	// Fence makes every processor that runs a process with Fenced set order its memory
+	// accesses, now; nil: there is no such means.
+	Fence func()
+	// Fenced says that others' Fence reaches this process.
+	Fenced bool
 	// CPU is the processor this thread runs on; nil: unknown. With it, a wait that
 	// finds its peer on the same processor behaves as if oversubscribed.
 	CPU func() int

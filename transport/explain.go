@@ -80,9 +80,7 @@ func (b *Board) Explain(mine []byte) ([][]byte, error) {
 	}
 	d := &b.describe[b.seat][b.parity]
 	d.n = uint32(copy(d.text[:], mine))
-	if atomic.SwapUint64(&d.word, b.want)&1 != 0 {
-		b.waiter.Wake(low(&d.word))
-	}
+	b.publish(&d.word, b.want)
 	b.announce()
 	until := time.Now().Add(b.cfg.peerTimeout())
 	for seat := range b.seats {

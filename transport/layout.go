@@ -17,7 +17,7 @@ import (
 // Every word starts at zero; nothing is ever reset.
 const (
 	pageBytes     = 4096
-	boardMagic    = 0x61726f68_00000001 // "hora", layout 1
+	boardMagic    = 0x61726f68_00000002 // "hora", layout 2
 	maxSeats      = 1024
 	describeBytes = MaxDescription + 64
 )
@@ -61,6 +61,12 @@ type control struct {
 	left uint32 // 1 after an orderly leave
 	cpu  uint32 // 1 + processor on which the seat last went to sleep, 0 unknown
 	_    [56]byte
+
+	// A line that changes only when somebody goes to sleep: the seat reads it after
+	// everything that it publishes.
+	plain    uint32 // 1: the seat publishes by plain stores, see publish
+	sleepers uint32 // seats that are about to sleep, or sleep, on a word of this seat
+	_        [120]byte
 
 	probe struct { // what a seat that has waited for long is waiting in
 		version    uint64 // odd while being written

@@ -16,4 +16,13 @@ func pause(n int)
 //go:noescape
 func count(t *[4]uint64, sent, received uint64)
 
-const pollLoads = 4
+// storeLoad stores v at p with no fence and then reads flag. The store may become visible
+// after the read: see publish.
+//
+//go:noescape
+func storeLoad(p *uint64, v uint64, flag *uint32) uint32
+
+const (
+	pollLoads   = 4
+	plainStores = true
+)

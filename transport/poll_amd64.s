@@ -62,3 +62,13 @@ TEXT ·count(SB), NOSPLIT, $0-24
 	INCQ 16(DI)
 	INCQ 24(DI)
 	RET
+
+// func storeLoad(p *uint64, v uint64, flag *uint32) uint32
+TEXT ·storeLoad(SB), NOSPLIT, $0-28
+	MOVQ p+0(FP), DI
+	MOVQ v+8(FP), AX
+	MOVQ flag+16(FP), SI
+	MOVQ AX, (DI)
+	MOVL (SI), AX
+	MOVL AX, ret+24(FP)
+	RET

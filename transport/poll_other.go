@@ -4,7 +4,15 @@ package transport
 
 import "sync/atomic"
 
-const pollLoads = 4
+const (
+	pollLoads   = 4
+	plainStores = false
+)
+
+func storeLoad(p *uint64, v uint64, flag *uint32) uint32 {
+	atomic.SwapUint64(p, v)
+	return atomic.LoadUint32(flag)
+}
 
 func poll(p *uint64, want uint64, n int) bool {
 	for range n*pollLoads + 1 {

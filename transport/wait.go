@@ -11,6 +11,7 @@ const (
 	probeAfter  = time.Second           // a wait this long tells the others what it waits in
 	lossGrace   = 300 * time.Millisecond
 	defaultSpin = 50 * time.Microsecond
+	unfenced    = time.Millisecond // longest sleep for a seat that this one cannot fence: its wake-up may be lost
 	minSpin     = 3 * time.Microsecond
 	piece       = 128 // longest run of poll, 2–20 µs
 	fewPolls    = 5   // times pollLoads: the 20 polls of who shares a processor
@@ -108,15 +109,37 @@ func (b *Board) sleepFor(w *waiting, p *uint64, want uint64) (ok bool, err error
 		if w.over {
 			continue // once more: what was posted before a loss counts
 		}
-		if v&1 == 0 && !atomic.CompareAndSwapUint64(p, v, v|1) {
-			continue
-		}
-		b.asleep.Store(low(p))
-		if b.failed.Load() == nil {
-			b.waiter.Wait(low(p), uint32(v|1), sleep)
-		}
-		b.asleep.Store(nil)
+		b.sleep(b.control[w.seats[0]], p, v, want, sleep)
 	}
+}
+
+// sleep sleeps until *p, a word of c that was v, changes or time has passed.
+func (b *Board) sleep(c *control, p *uint64, v, want uint64, timeout time.Duration) {
+	if atomic.LoadUint32(&c.plain) == 0 {
+		if v&1 != 0 || atomic.CompareAndSwapUint64(p, v, v|1) {
+			b.sleepOn(low(p), uint32(v|1), timeout)
+		}
+		return
+	}
+	atomic.AddUint32(&c.sleepers, 1)
+	if b.cfg.Fence != nil {
+		b.cfg.Fence()
+	} else {
+		timeout = min(timeout, unfenced)
+	}
+	if v = atomic.LoadUint64(p); int64(v-want) < 0 {
+		b.sleepOn(low(p), uint32(v), timeout)
+	}
+	atomic.AddUint32(&c.sleepers, ^uint32(0))
+}
+
+// sleepOn sleeps while *word is old, where Fail finds it.
+func (b *Board) sleepOn(word *uint32, old uint32, timeout time.Duration) {
+	b.asleep.Store(word)
+	if b.failed.Load() == nil {
+		b.waiter.Wait(word, old, timeout)
+	}
+	b.asleep.Store(nil)
 }
 
 // waiting is one wait that polling did not end.

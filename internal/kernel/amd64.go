@@ -236,3 +236,15 @@ func copyAheadVector(l Level, dst, src unsafe.Pointer, n int) int {
 	}
 	return n
 }
+
+func copyFetchVector(l Level, dst, src unsafe.Pointer, n int) int {
+	if n &^= 63; n == 0 {
+		return 0
+	}
+	if l == AVX512 {
+		copyFetchAVX512(dst, src, n)
+	} else {
+		copyFetchAVX2(dst, src, n)
+	}
+	return n
+}

@@ -117,6 +117,9 @@ func combineVector(_ Level, dst, a, b unsafe.Pointer, n int, t tensor.DType, ca,
 // copyStreamVector: Go's assembler has no streaming pair store, and the plain copy is good there.
 func copyStreamVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0 }
 
+// copyFetchVector leaves it to the processor, which finds the stream by itself.
+func copyFetchVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0 }
+
 func copyAheadVector(_ Level, dst, src unsafe.Pointer, n int) int {
 	if n &^= 63; n == 0 {
 		return 0

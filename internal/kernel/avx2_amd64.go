@@ -341,3 +341,6 @@ func copyStreamAVX2(dst, src unsafe.Pointer, n int)
 
 //go:noescape
 func copyAheadAVX2(dst, src unsafe.Pointer, n int)
+
+//go:noescape
+func copyFetchAVX2(dst, src unsafe.Pointer, n int)

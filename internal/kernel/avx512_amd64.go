@@ -347,3 +347,6 @@ func copyStreamAVX512(dst, src unsafe.Pointer, n int)
 
 //go:noescape
 func copyAheadAVX512(dst, src unsafe.Pointer, n int)
+
+//go:noescape
+func copyFetchAVX512(dst, src unsafe.Pointer, n int)

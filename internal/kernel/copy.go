@@ -20,13 +20,26 @@ func CopyStream(dst, src unsafe.Pointer, bytes int) { Best().CopyStream(dst, src
 // asks for the lines some way before it writes them.
 func CopyAhead(dst, src unsafe.Pointer, bytes int) { Best().CopyAhead(dst, src, bytes) }
 
+// CopyFetch copies disjoint ranges from memory that another core has just written: it
+// asks for the lines some way before it reads them.
+func CopyFetch(dst, src unsafe.Pointer, bytes int) { Best().CopyFetch(dst, src, bytes) }
+
 // CopyStream is the package's CopyStream with the instructions of l.
-func (l Level) CopyStream(dst, src unsafe.Pointer, bytes int) { l.copyBy(dst, src, bytes, true) }
+func (l Level) CopyStream(dst, src unsafe.Pointer, bytes int) {
+	l.copyBy(dst, src, bytes, copyStreamVector)
+}
 
 // CopyAhead is the package's CopyAhead with the instructions of l.
-func (l Level) CopyAhead(dst, src unsafe.Pointer, bytes int) { l.copyBy(dst, src, bytes, false) }
+func (l Level) CopyAhead(dst, src unsafe.Pointer, bytes int) {
+	l.copyBy(dst, src, bytes, copyAheadVector)
+}
 
-func (l Level) copyBy(dst, src unsafe.Pointer, bytes int, stream bool) {
+// CopyFetch is the package's CopyFetch with the instructions of l.
+func (l Level) CopyFetch(dst, src unsafe.Pointer, bytes int) {
+	l.copyBy(dst, src, bytes, copyFetchVector)
+}
+
+func (l Level) copyBy(dst, src unsafe.Pointer, bytes int, vector func(Level, unsafe.Pointer, unsafe.Pointer, int) int) {
 	if l == Pure || bytes <= 0 {
 		Copy(dst, src, bytes)
 		return
@@ -34,12 +47,8 @@ func (l Level) copyBy(dst, src unsafe.Pointer, bytes int, stream bool) {
 	raceRead(src, bytes)
 	raceWrite(dst, bytes)
 	for from := 0; from < bytes; from += pieceBytes / 2 {
-		m, done := min(bytes-from, pieceBytes/2), 0
-		if stream {
-			done = copyStreamVector(l, unsafe.Add(dst, from), unsafe.Add(src, from), m)
-		} else {
-			done = copyAheadVector(l, unsafe.Add(dst, from), unsafe.Add(src, from), m)
-		}
+		m := min(bytes-from, pieceBytes/2)
+		done := vector(l, unsafe.Add(dst, from), unsafe.Add(src, from), m)
 		if done < m {
 			Copy(unsafe.Add(dst, from+done), unsafe.Add(src, from+done), m-done)
 		}

@@ -37,3 +37,4 @@ func combineVector(Level, unsafe.Pointer, unsafe.Pointer, unsafe.Pointer, int, t
 
 func copyStreamVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0 }
 func copyAheadVector(Level, unsafe.Pointer, unsafe.Pointer, int) int  { return 0 }
+func copyFetchVector(Level, unsafe.Pointer, unsafe.Pointer, int) int  { return 0 }

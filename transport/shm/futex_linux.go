@@ -11,6 +11,9 @@ import (
 const (
 	futexWait = 0 // not private: the word is shared with other processes
 	futexWake = 1
+
+	membarrierGlobalExpedited         = 1 << 1
+	membarrierRegisterGlobalExpedited = 1 << 2
 )
 
 // futex is the Waiter of real processes. It has no state.
@@ -38,4 +41,17 @@ func thisCPU() int {
 	var cpu uint32
 	unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)
 	return int(cpu)
+}
+
+// fenced reports whether fence orders the memory accesses of processes, and has it
+// reach this one from now on. Threads that run are interrupted, all others passed a
+// fence when they were switched out.
+func fenced() bool {
+	_, _, e := unix.Syscall(unix.SYS_MEMBARRIER, membarrierRegisterGlobalExpedited, 0, 0)
+	return e == 0
+}
+
+// fence takes some microseconds: a sleep costs more.
+func fence() {
+	unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobalExpedited, 0, 0)
 }

@@ -66,6 +66,9 @@ func (l *Link) boardConfig() transport.BoardConfig {
 		Waiter: futex{}, Regions: l.regions, CPU: thisCPU, Failure: l.failure,
 		PeerTimeout: c.PeerTimeout, Spin: c.Spin, Oversubscribed: l.oversubscribed,
 	}
+	if fenced() {
+		b.Fence, b.Fenced = fence, true
+	}
 	return b
 }
 

@@ -38,39 +38,49 @@ func (patient) Yield() { futex{}.Yield() }
 // TestNoWakeUpIsLost runs random histories on boards whose waits hardly poll.
 func TestNoWakeUpIsLost(t *testing.T) {
 	for seats := 2; seats <= 4; seats++ {
-		t.Run(fmt.Sprint(seats), func(t *testing.T) {
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			var sleeps, wakes, lost atomic.Int64
-			cfg := transport.BoardConfig{Waiter: patient{&sleeps, &wakes, &lost}, Spin: -1, RingBytes: 4096}
-			mem := make([]byte, transport.BoardSize(seats, cfg)+64)
-			mem = mem[64-uintptr(unsafe.Pointer(&mem[0]))%64:]
-			boards := make([]*transport.Board, seats)
-			for i := range boards {
-				var err error
-				if boards[i], err = transport.NewBoard(mem, seats, i, cfg); err != nil {
-					t.Fatal(err)
-				}
-			}
-			ops := 1000
-			if testing.Short() {
-				ops = 150
-			}
-			each(t, seats, func(i int) error {
-				err := history(boards[i], seed, ops)
-				if err != nil {
-					boards[i].Fail(err) // so that the others end too
-				}
-				return err
-			})
-			t.Logf("%d sleeps, %d wake-ups", sleeps.Load(), wakes.Load())
-			if lost.Load() > 0 {
-				t.Errorf("%d wake-ups were lost (seed %d)", lost.Load(), seed)
-			}
-			if sleeps.Load() == 0 {
-				t.Error("nobody ever slept")
-			}
-		})
+		for _, fenced := range []bool{false, true} {
+			t.Run(fmt.Sprint(seats, " fenced ", fenced), func(t *testing.T) { noWakeUpIsLost(t, seats, fenced) })
+		}
+	}
+}
+
+func noWakeUpIsLost(t *testing.T, seats int, byFence bool) {
+	if byFence && !fenced() {
+		t.Skip("the system has no membarrier")
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var sleeps, wakes, lost atomic.Int64
+	cfg := transport.BoardConfig{Waiter: patient{&sleeps, &wakes, &lost}, Spin: -1, RingBytes: 4096}
+	if byFence {
+		cfg.Fence, cfg.Fenced = fence, true
+	}
+	mem := make([]byte, transport.BoardSize(seats, cfg)+64)
+	mem = mem[64-uintptr(unsafe.Pointer(&mem[0]))%64:]
+	boards := make([]*transport.Board, seats)
+	for i := range boards {
+		var err error
+		if boards[i], err = transport.NewBoard(mem, seats, i, cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ops := 1000
+	if testing.Short() {
+		ops = 150
+	}
+	each(t, seats, func(i int) error {
+		err := history(boards[i], seed, ops)
+		if err != nil {
+			boards[i].Fail(err) // so that the others end too
+		}
+		return err
+	})
+	t.Logf("%d sleeps, %d wake-ups", sleeps.Load(), wakes.Load())
+	if lost.Load() > 0 {
+		t.Errorf("%d wake-ups were lost (seed %d)", lost.Load(), seed)
+	}
+	if sleeps.Load() == 0 {
+		t.Error("nobody ever slept")
 	}
 }
 

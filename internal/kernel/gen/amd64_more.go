@@ -224,7 +224,7 @@ func (s *isa) combine(a *asm, t string) {
 }
 
 // copies emits streaming copies (dst aligned to 64, n a multiple of 256) and copies that ask
-// for ownership of lines 512 bytes ahead, never past the end (n a multiple of 64).
+// for lines ahead, to own them or to read them, never past the end (n a multiple of 64).
 func (s *isa) copies(a *asm) {
 	load := s.pick("VMOVDQU64", "VMOVDQU")
 	s.dstSrc(a, "copyStream"+s.suffix)
@@ -243,7 +243,14 @@ func (s *isa) copies(a *asm) {
 	a.in("VZEROUPPER")
 	a.in("RET")
 
-	s.dstSrc(a, "copyAhead"+s.suffix)
+	s.copyAsking(a, "copyAhead", 512, "BYTE $0x0f; BYTE $0x0d; BYTE $0x8f; BYTE $0x00; BYTE $0x02; BYTE $0x00; BYTE $0x00 // PREFETCHW 512(DI)")
+	s.copyAsking(a, "copyFetch", fetch, fmt.Sprintf("PREFETCHT0 %d(SI)", fetch))
+}
+
+// copyAsking emits a copy by lines that asks for each so many bytes ahead.
+func (s *isa) copyAsking(a *asm, name string, ahead int, prefetch string) {
+	load := s.pick("VMOVDQU64", "VMOVDQU")
+	s.dstSrc(a, name+s.suffix)
 	line := func() {
 		for i := 0; i < 64; i += s.width {
 			a.in("%s %d(SI), %s", load, i, s.r(i/s.width))
@@ -255,22 +262,14 @@ func (s *isa) copies(a *asm) {
 		a.in("ADDQ $64, DI")
 		a.in("SUBQ $64, CX")
 	}
-	a.in("SUBQ $512, CX")
+	a.in("SUBQ $%d, CX", ahead)
 	a.in("JLE rest")
 	a.at("loop")
-	for i, b := range []int{0x0f, 0x0d, 0x8f, 0x00, 0x02, 0x00, 0x00} { // PREFETCHW 512(DI)
-		if i == 0 {
-			fmt.Fprintf(&a.text, "\t")
-		} else {
-			fmt.Fprintf(&a.text, "; ")
-		}
-		fmt.Fprintf(&a.text, "BYTE $0x%02x", b)
-	}
-	fmt.Fprintf(&a.text, " // PREFETCHW 512(DI)\n")
+	a.in("%s", prefetch)
 	line()
 	a.in("JGT loop")
 	a.at("rest")
-	a.in("ADDQ $512, CX")
+	a.in("ADDQ $%d, CX", ahead)
 	a.in("JEQ done")
 	a.at("one")
 	line()
