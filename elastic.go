@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/elastic/rendezvous"
 	"hora/event"
 )
 
@@ -56,6 +57,7 @@ type elasticRun struct {
 	vain   int       // epochs in a row without a commit
 	broke  time.Time // when the last epoch ended here
 	cause  error     // why it ended
+	again  int       // steps done since the last commit then; -1 when the state does not count steps
 }
 
 // epoch joins an epoch and trains in it; again says that another follows.
@@ -99,6 +101,7 @@ func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
 	case r.m.alone() || !r.m.broken(err):
 		return false, err
 	}
+	r.again = r.state.undone()
 	if err := r.state.Restore(); err != nil {
 		return false, err
 	}
@@ -124,8 +127,12 @@ func (r *elasticRun) begin(ctx context.Context, w *World) error {
 		return err
 	}
 	if r.epochs > 1 {
+		took := time.Since(r.broke)
+		if r.m.client != nil {
+			r.m.client.Recovered(rendezvous.Recovery{Epoch: w.Epoch(), Took: took, Steps: r.again})
+		}
 		r.m.cfg.Events.Emit(&event.Recovered{
-			Rank: w.Rank(), Size: w.Size(), Epoch: w.Epoch(), Cause: r.cause.Error(), Took: time.Since(r.broke),
+			Rank: w.Rank(), Size: w.Size(), Epoch: w.Epoch(), Cause: r.cause.Error(), Took: took,
 		})
 	}
 	return nil

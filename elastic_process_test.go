@@ -3,10 +3,11 @@ package hora_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -72,13 +73,13 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 		if want := fmt.Sprint("step ", step); note != want && step > 0 {
 			return fmt.Errorf("state is torn: note %q at step %d", note, step)
 		}
-		say(w, "epoch %d begins at step %d pid %d size %d", w.Epoch(), step, os.Getpid(), w.Size())
+		say(w, "epoch %d begins at step %d with %s pid %d size %d", w.Epoch(), step, digestOf(params), os.Getpid(), w.Size())
 		for first := true; step < steps; first = false {
 			for began := time.Now(); time.Since(began) < time.Millisecond; {
 				compute(grads, params, step, w.Rank(), w.Size())
 			}
 			if err := hora.Allreduce(ctx, w.Group(), grads, hora.Sum); err != nil {
-				say(w, "error %v", err)
+				say(w, "error at step %d with %s: %v", step, digestOf(params), err)
 				return err
 			}
 			if first {
@@ -98,10 +99,6 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 		}
 		return nil
 	})
-	h := sha256.New()
-	for _, p := range params {
-		fmt.Fprintf(h, "%08x", math.Float32bits(p))
-	}
 	switch {
 	case errors.Is(err, hora.ErrDrained):
 		fmt.Printf("0 0 drained at step %d\n", step)
@@ -109,8 +106,52 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	case err != nil:
 		return err
 	}
-	fmt.Printf("0 %d digest %x steps %d\n", cfg.Rank, h.Sum(nil)[:8], step)
+	fmt.Printf("0 %d digest %s steps %d\n", cfg.Rank, digestOf(params), step)
 	return nil
+}
+
+func digestOf(params []float32) string {
+	h := fnv.New64a()
+	var b []byte
+	for _, p := range params {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(p))
+	}
+	h.Write(b)
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// course is the digest before every step of a training that one process does alone:
+// each element's gradient comes from one rank, so every sum is exact.
+func course(steps int) []string {
+	params, grads := make([]float32, 3000), make([]float32, 3000)
+	for i := range params {
+		params[i] = float32(i%17) * 0.25
+	}
+	all := []string{digestOf(params)}
+	for step := range steps {
+		compute(grads, params, step, 0, 1)
+		for i, g := range grads {
+			params[i] += 0.01 * g
+		}
+		all = append(all, digestOf(params))
+	}
+	return all
+}
+
+// straying is the first line that shows another digest at a step than the undisturbed
+// course has there.
+func straying(text string, want []string) string {
+	for line := range strings.Lines(text) {
+		_, at, ok := strings.Cut(line, " at step ")
+		var step int
+		var digest string
+		if ok {
+			if n, _ := fmt.Sscanf(at, "%d with %16s", &step, &digest); n == 2 && step < len(want) && want[step] != digest {
+				return line
+			}
+		}
+	}
+	return ""
 }
 
 // compute is this rank's part of a step; the parts of all ranks make up the whole.
@@ -335,7 +376,10 @@ func TestReplacedWorkersChangeNothing(t *testing.T) {
 	}
 	draw := drawSeed(t)
 	env := []string{"STEPS=" + strconv.Itoa(40*kills), "EVERY=3"}
-	want := undisturbed(t, np, env...)
+	want := course(40 * kills)[40*kills]
+	if calm := undisturbed(t, np, env...); calm != want {
+		t.Fatalf("undisturbed ranks end with %s, one process with %s", calm, want)
+	}
 	j := startElastic(t, np, "train", nil, env...)
 	for i := range kills {
 		epochs := 0
@@ -358,7 +402,7 @@ func TestReplacedWorkersChangeNothing(t *testing.T) {
 	}
 	got := j.wait(2 * time.Minute)
 	if len(got) != np || len(slices.Compact(slices.Clone(got))) != 1 || got[0] != want {
-		t.Errorf("after %d kills the ranks' digests are %v, want %s\n%s", j.kills, got, want, j.text())
+		t.Errorf("after %d kills the ranks' digests are %v, want %s; first wrong: %s\n%s", j.kills, got, want, straying(j.text(), course(40*kills)), j.text())
 	}
 	t.Logf("%d kills, %d restarts", j.kills, strings.Count(j.text(), "starting it again"))
 }

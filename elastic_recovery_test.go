@@ -1,7 +1,10 @@
 package hora_test
 
 import (
+	"encoding/json"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,5 +127,34 @@ func TestAFaultOfTheUsersEndsTheJob(t *testing.T) {
 	text := j.text()
 	if j.outcome.Kind != launch.Failed || strings.Count(text, "the data ends here") < 2 || strings.Count(text, "starting it again") != 1 {
 		t.Errorf("outcome %v\n%s", j.outcome.String(), text)
+	}
+}
+
+// TestTheReportTellsTheStory: who was lost in which epoch, and what that cost.
+func TestTheReportTellsTheStory(t *testing.T) {
+	draw := rand.New(rand.NewPCG(10, 10))
+	file := filepath.Join(t.TempDir(), "report.json")
+	j := startElastic(t, 2, "train", func(s *launch.Spec) { s.Report = file; s.Restarts = 3 }, "STEPS=120", "EVERY=5")
+	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
+	pause(30 * time.Millisecond)
+	j.kill(1, draw)
+	j.wait(time.Minute)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r launch.Report
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Epochs) != 2 || r.Restarts != 1 || r.Left != 2 || r.ExitCode != 0 || r.OnLoss != "replace" {
+		t.Fatalf("the report is\n%s", b)
+	}
+	gone, cost := r.Epochs[0].Gone, r.Epochs[1].Recovery
+	if gone == nil || gone.Rank != 1 || gone.Reason != "killed by signal 9 (SIGKILL)" || cost == nil || cost.Seconds <= 0 || cost.Steps < 0 || cost.Steps > 5 {
+		t.Errorf("the report is\n%s", b)
+	}
+	if text := j.text(); !strings.Contains(text, "2 epochs in") || !strings.Contains(text, "ended after") || !strings.Contains(text, "steps done again") {
+		t.Errorf("the last lines do not tell the story:\n%s", text)
 	}
 }

@@ -22,6 +22,8 @@ type State struct {
 	resets  []func(*World) error
 	news    func() error // set while RunElastic runs: why the epoch is to be left
 	fault   error        // of a registration
+	step    *int         // the counter named "step", item stepAt; nil when there is none
+	stepAt  int
 }
 
 // item is one registered value: memory, or a pair of functions.
@@ -41,8 +43,12 @@ func Track[T Element](s *State, name string, x []T) {
 	s.Memory(name, tensor.Of(x).Bytes())
 }
 
-// Int registers a counter.
+// Int registers a counter. One with the name "step" tells the job's report how many steps
+// a loss cost.
 func (s *State) Int(name string, p *int) {
+	if name == "step" {
+		s.step, s.stepAt = p, len(s.items)
+	}
 	s.Memory(name, unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)))
 }
 
@@ -130,6 +136,15 @@ func (s *State) Restore() error {
 		}
 	}
 	return nil
+}
+
+// undone counts the steps since the last commit, -1 when nobody counts them.
+func (s *State) undone() int {
+	if s.step == nil || s.commits == 0 {
+		return -1
+	}
+	kept := s.items[s.stepAt].kept
+	return max(*s.step-*(*int)(unsafe.Pointer(unsafe.SliceData(kept))), 0)
 }
 
 // Sync gives every rank of w the values of the rank with the most commits, the lowest

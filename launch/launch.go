@@ -66,6 +66,7 @@ type Spec struct {
 	OnLoss     elastic.Policy
 	Min, Max   int      // see elastic.Config
 	Restarts   int      // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
+	Report     string   // the job's story is written to this file
 	LogDir     string   // rank.N/stdout and stderr are written under it
 	Port       int      // of the coordinator; 0 takes a free one
 	Interfaces []string // only addresses of these network interfaces are used

@@ -46,6 +46,7 @@ type job struct {
 	hard    <-chan time.Time // when to give up waiting for agents
 	forced  bool             // they have been killed
 	again   restarts
+	story   story
 	over    chan struct{} // closed when Run returns
 	rts     []route       // by host
 	// Written by the coordinator's goroutine:
@@ -70,6 +71,7 @@ type outputFault struct{ err error }
 func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
 	j := &job{spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{})}
+	j.story.began = j.began
 	defer close(j.over)
 	var err error
 	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
@@ -98,6 +100,9 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
 	}
 	o.Took = time.Since(j.began)
+	if err := j.tell(&o); err != nil && o.Kind == Finished {
+		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error(), Took: o.Took}
+	}
 	return o, nil
 }
 
@@ -118,7 +123,11 @@ func (j *job) serve(ctx context.Context) error {
 	j.server = rendezvous.Serve(ctx, ln, rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
 		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
-		OnOpen:     func(epoch uint64, _ []elastic.Place) { j.epoch.Store(epoch) },
+		OnOpen: func(epoch uint64, members []elastic.Place) {
+			j.epoch.Store(epoch)
+			j.story.open(epoch, members)
+		},
+		OnLost: j.story.lost, OnRecovered: j.story.recovered,
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
 	})

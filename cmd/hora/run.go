@@ -29,7 +29,7 @@ type options struct {
 	version, checkBuild, verbose, dryRun               bool
 	untagged, timestamps                               bool
 	hosts, hostfile, sshIdentity, remoteHora           string
-	logDir, secretFile, job, onLoss, discover          string
+	logDir, secretFile, job, onLoss, discover, report  string
 	bind                                               launch.Bind
 	start, elasticTimeout                              time.Duration
 	cooldown                                           [2]int
@@ -147,7 +147,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	}
 	s := &launch.Spec{
 		Command: command, NP: o.np, Hosts: hosts, Job: o.job, Bind: o.bind, GPUs: o.gpus, Start: o.start,
-		Min: o.min, Max: o.max, LogDir: o.logDir, Interfaces: o.interfaces, Port: o.port, Untagged: o.untagged, Timestamps: o.timestamps,
+		Min: o.min, Max: o.max, LogDir: o.logDir, Report: o.report, Interfaces: o.interfaces, Port: o.port, Untagged: o.untagged, Timestamps: o.timestamps,
 		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
 		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
 	}
@@ -217,7 +217,7 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
-	case *launch.Restarted, *launch.Shrunk:
+	case *launch.Restarted, *launch.Shrunk, *launch.Told:
 		fmt.Fprintf(r.w, "hora: %s\n", e)
 	case *launch.Warning:
 		fmt.Fprintf(r.w, "hora: warning: %s\n", e)

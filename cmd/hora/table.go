@@ -132,6 +132,7 @@ func elasticFlags() []flagRow {
 			o.onLoss = v
 			return nil
 		}},
+		{spellings: "--report", arg: "FILE", help: "write the job's story as JSON: epochs, who left and why, what it cost", set: setString(func(o *options) *string { return &o.report })},
 		{spellings: "--host-discovery-script --discover", arg: "SCRIPT", help: "a program that prints the hosts at hand as host:slots lines", set: setString(func(o *options) *string { return &o.discover })},
 	}
 }

@@ -301,6 +301,14 @@ func (c *Client) Drain(ctx context.Context, reason string) error {
 	return wrap("leave job", err)
 }
 
+// Recovered tells the coordinator, for the job's report, what a loss cost. It does not wait for an answer.
+func (c *Client) Recovered(r Recovery) {
+	c.out.put(message(kindRecovered, 32, func(b []byte) []byte {
+		b = wire.AppendU64(wire.AppendU64(b, 0), r.Epoch)
+		return wire.AppendI64(wire.AppendI64(b, int64(r.Took)), int64(r.Steps))
+	}))
+}
+
 // Close ends the connection and joins the client's goroutines. Without Leave before, the worker counts as lost.
 func (c *Client) Close() error {
 	c.fail(ErrClosed)

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"fmt"
+	"time"
 
 	"hora/internal/wire"
 )
@@ -32,6 +33,7 @@ const (
 	kindBeat
 	kindFinish
 	kindDrain
+	kindRecovered
 )
 
 const (
@@ -110,6 +112,8 @@ type request struct {
 	value  []byte // a view of the message
 	delta  int64
 	reason string
+
+	recovery Recovery
 }
 
 func decodeRequest(kind uint8, body []byte) (request, error) {
@@ -133,6 +137,8 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 		r.key, r.delta = d.String(maxKey), d.I64()
 	case kindDrain:
 		r.reason = d.String(maxText)
+	case kindRecovered:
+		r.recovery = Recovery{Epoch: d.U64(), Took: time.Duration(d.I64()), Steps: d.Int(-1, 1<<62)}
 	case kindCancel, kindLeave, kindBeat, kindFinish:
 	default:
 		return r, fmt.Errorf("message of unknown kind %d", kind)

@@ -132,6 +132,10 @@ func (d *desk) request(c *conn, r *request) {
 		}
 		c.doneID = r.id
 		d.do(d.machine.Step(elastic.Done{Worker: c.worker}))
+	case kindRecovered:
+		if d.s.cfg.OnRecovered != nil {
+			d.s.cfg.OnRecovered(c.rank, r.recovery)
+		}
 	case kindDrain:
 		rank := c.rank
 		c.left, c.rank = true, -1

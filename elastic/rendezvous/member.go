@@ -106,6 +106,13 @@ type Notice struct {
 	Reason string // "killed by signal 9", "exit code 1: ValueError: bad shape", "silent for 10s"
 }
 
+// Recovery is what the end of an epoch cost one survivor.
+type Recovery struct {
+	Epoch uint64        // the one that it goes on in
+	Took  time.Duration // from when it knew to when all ranks had the same state again
+	Steps int           // of its training that are done again; -1 when it does not count them
+}
+
 // JoinError says why a worker may not take part.
 type JoinError struct {
 	Reason string

@@ -31,6 +31,8 @@ type Config struct {
 	OnOpen func(epoch uint64, members []elastic.Place)
 	// OnDrain, when set, is called likewise when a worker leaves on purpose before the work is done.
 	OnDrain func(started, rank int, host, reason string)
+	// OnRecovered, when set, is called likewise when a survivor of a lost epoch trains again.
+	OnRecovered func(rank int, r Recovery)
 	// OnComplete, when set, is called likewise when every member of an epoch has done its work.
 	OnComplete func(epoch uint64)
 	// OnLost, when set, is called likewise when an epoch ends by a loss.

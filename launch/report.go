@@ -1,0 +1,154 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"hora/elastic"
+	"hora/elastic/rendezvous"
+)
+
+// Report is the story of a job: its epochs, who left and why, and what each recovery cost. --report writes it as JSON.
+type Report struct {
+	Job      string        `json:"job"`
+	Command  []string      `json:"command"`
+	Ended    string        `json:"ended"` // how; the launcher's last line
+	ExitCode int           `json:"exit_code"`
+	Seconds  float64       `json:"seconds"`
+	OnLoss   string        `json:"on_loss"`
+	Restarts int           `json:"restarts_used"`
+	Left     int           `json:"restarts_left"`
+	Epochs   []EpochReport `json:"epochs"`
+}
+
+// EpochReport is one epoch of a Report. Times are seconds since the job began.
+type EpochReport struct {
+	Number   uint64         `json:"number"`
+	Size     int            `json:"size"`
+	Hosts    map[string]int `json:"hosts"` // ranks on each
+	Began    float64        `json:"began"`
+	Ended    float64        `json:"ended,omitempty"`
+	Gone     *Departure     `json:"gone,omitempty"`     // whose end ended it
+	Recovery *Recovery      `json:"recovery,omitempty"` // what it cost to get here from the epoch before
+}
+
+// Departure is why an epoch ended.
+type Departure struct {
+	Rank   int    `json:"rank"` // in that epoch; -1 when nobody was lost: workers came
+	Host   string `json:"host,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// Recovery is what the end of an epoch cost the survivor that it cost most.
+type Recovery struct {
+	Seconds float64 `json:"seconds"` // from when it knew to when it trained again
+	Steps   int     `json:"steps"`   // done again; -1 when the training does not count its steps
+}
+
+// story collects a Report. The coordinator's goroutine tells it; Run reads it at the end.
+type story struct {
+	mu     sync.Mutex // guards epochs; never held over I/O
+	began  time.Time
+	epochs []EpochReport
+}
+
+func (s *story) now() float64 { return time.Since(s.began).Seconds() }
+
+func (s *story) open(number uint64, members []elastic.Place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hosts := map[string]int{}
+	for i := range members {
+		hosts[members[i].Host]++
+	}
+	s.epochs = append(s.epochs, EpochReport{Number: number, Size: len(members), Hosts: hosts, Began: s.now()})
+}
+
+func (s *story) lost(number uint64, rank int, host, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.epochs); n > 0 && s.epochs[n-1].Number == number {
+		e := &s.epochs[n-1]
+		e.Ended, e.Gone = s.now(), &Departure{Rank: rank, Host: host, Reason: reason}
+		if rank < 0 {
+			e.Gone.Reason = "workers came or went"
+		}
+	}
+}
+
+func (s *story) recovered(_ int, r rendezvous.Recovery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.epochs {
+		if e := &s.epochs[i]; e.Number == r.Epoch {
+			if e.Recovery == nil {
+				e.Recovery = &Recovery{Steps: -1}
+			}
+			e.Recovery.Seconds = max(e.Recovery.Seconds, r.Took.Seconds())
+			e.Recovery.Steps = max(e.Recovery.Steps, r.Steps)
+		}
+	}
+}
+
+// report is the whole story.
+func (j *job) report(o *Outcome) *Report {
+	j.story.mu.Lock()
+	defer j.story.mu.Unlock()
+	return &Report{
+		Job: j.spec.Job, Command: j.spec.Command, Ended: o.String(), ExitCode: o.ExitCode(), Seconds: j.story.now(),
+		OnLoss: j.spec.OnLoss.String(), Restarts: j.again.used, Left: max(j.spec.Restarts-j.again.used, 0), Epochs: j.story.epochs,
+	}
+}
+
+// tell writes the report and announces it when there was more than one epoch to tell of.
+func (j *job) tell(o *Outcome) error {
+	r := j.report(o)
+	if len(r.Epochs) > 1 || len(r.Epochs) == 1 && r.Epochs[0].Gone != nil && j.spec.elastic() {
+		j.event(&Told{r})
+	}
+	if j.spec.Report == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		err = os.WriteFile(j.spec.Report, append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write the job's report: %w: name a file in a folder that you may write to", err)
+	}
+	return nil
+}
+
+// Told is the story of a job that more than one epoch was needed for.
+type Told struct{ Report *Report }
+
+func (e *Told) String() string {
+	r := e.Report
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d epochs in %.1f s, %d restarts used, %d left", len(r.Epochs), r.Seconds, r.Restarts, r.Left)
+	for i := range r.Epochs {
+		ep := &r.Epochs[i]
+		if ep.Gone == nil {
+			continue
+		}
+		who := "new members"
+		if ep.Gone.Rank >= 0 {
+			who = fmt.Sprintf("rank %d on %s: %s", ep.Gone.Rank, ep.Gone.Host, ep.Gone.Reason)
+		}
+		fmt.Fprintf(&b, "\n  epoch %d (%d ranks) ended after %.1f s by %s", ep.Number, ep.Size, ep.Ended-ep.Began, who)
+		if i+1 == len(r.Epochs) {
+			continue
+		}
+		if next := r.Epochs[i+1].Recovery; next != nil {
+			fmt.Fprintf(&b, "; recovered in %.3f s", next.Seconds)
+			if next.Steps >= 0 {
+				fmt.Fprintf(&b, ", %d steps done again", next.Steps)
+			}
+		}
+	}
+	return b.String()
+}
