@@ -30,6 +30,7 @@ type description struct {
 	sends     []int
 	receives  []int
 	sized     bool // Alloc was set
+	counted   bool // counts were given, though perhaps on the root only
 }
 
 const (
@@ -53,7 +54,8 @@ func (d *description) append(b []byte) []byte {
 	b = wire.AppendString(b, d.name[:min(len(d.name), maxDescribedName)])
 	b = wire.AppendInts(b, shortList(d.sends))
 	b = wire.AppendInts(b, shortList(d.receives))
-	return wire.AppendBool(b, d.sized)
+	b = wire.AppendBool(b, d.sized)
+	return wire.AppendBool(b, d.counted)
 }
 
 // shortList leaves long lists out: they are only read to explain small ones.
@@ -92,6 +94,7 @@ func decodeDescription(dec *wire.Decoder) (description, error) {
 	d.sends = dec.Ints(maxDescribedList, 0, most)
 	d.receives = dec.Ints(maxDescribedList, 0, most)
 	d.sized = dec.Bool()
+	d.counted = dec.Bool()
 	return d, dec.Err()
 }
 
@@ -101,9 +104,13 @@ func describe(r *Request, s stage) description {
 		stage: s, kind: r.Kind, dtype: r.Type, op: r.Op, device: min(r.Device, 1), root: r.Root,
 		pre: factor(r.Pre), post: factor(r.Post), count: r.Send.Count, shape: r.Shape, name: r.Name,
 		sends: r.SendCounts, receives: r.RecvCounts, sized: r.Alloc != nil,
+		counted: r.Alloc == nil && (r.SendCounts != nil || r.RecvCounts != nil),
 	}
-	if r.Kind == collective.Broadcast {
+	switch r.Kind {
+	case collective.Broadcast:
 		d.count = max(r.Send.Count, r.Recv.Count)
+	case collective.Scatter:
+		d.count = r.Recv.Count
 	}
 	return d
 }

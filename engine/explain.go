@@ -152,8 +152,10 @@ func (d *description) form() string {
 	if d.kind == collective.Barrier {
 		return ""
 	}
+	// What a count says may differ between ranks.
 	variable := d.kind == collective.Allgather || d.kind == collective.Alltoall || d.kind == collective.Gather || d.kind == collective.Scatter
-	if len(d.shape) > 0 {
+	variable = variable && (d.sized || d.counted)
+	if len(d.shape) > 0 && (d.kind != collective.Scatter || variable) {
 		dims := make([]string, len(d.shape))
 		for i, n := range d.shape {
 			dims[i] = strconv.Itoa(n)
@@ -164,8 +166,10 @@ func (d *description) form() string {
 		return "[" + strings.Join(dims, ", ") + "]"
 	}
 	switch {
-	case d.kind == collective.Alltoall, d.kind == collective.Gather, d.kind == collective.Scatter, d.sized:
-		return ""
+	case d.sized:
+		return "of any length"
+	case variable && d.kind != collective.Allgather:
+		return "cut by counts"
 	case len(d.receives) > 0:
 		return fmt.Sprintf("%d elements in blocks of %v", d.count, d.receives)
 	}

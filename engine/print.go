@@ -47,8 +47,8 @@ func (p print) ints(list []int) print {
 }
 
 // fingerprint covers everything that must be equal on all ranks. What may differ is
-// left out and checked by the links, which know every message's length: the counts of
-// gather, scatter and alltoall, and the first dimension of what is gathered.
+// left out and checked by the links, which know every message's length: blocks that
+// counts give to gather, scatter and alltoall.
 func fingerprint(r *Request) print {
 	p := print(printSeed)
 	p = p.mix(uint64(r.Kind) | uint64(r.Type)<<8 | uint64(r.Op)<<16 | uint64(min(r.Device, 1))<<24 | uint64(uint32(r.Root))<<32)
@@ -67,6 +67,18 @@ func fingerprint(r *Request) print {
 		p = p.ints(r.RecvCounts)
 	case collective.ReduceScatter:
 		p = p.mix(uint64(r.Send.Count)).ints(r.RecvCounts)
+	case collective.Alltoall:
+		if r.Alloc == nil && r.SendCounts == nil {
+			p = p.mix(uint64(r.Send.Count))
+		}
+	case collective.Gather:
+		if r.RecvCounts == nil {
+			p = p.mix(uint64(r.Send.Count))
+		}
+	case collective.Scatter:
+		if r.SendCounts == nil {
+			p = p.mix(uint64(r.Recv.Count))
+		}
 	}
 	// Whether blocks differ decides the algorithm, so it must be known to all.
 	if r.RecvCounts != nil && r.Alloc == nil {
