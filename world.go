@@ -157,6 +157,9 @@ func (w *World) HostOf(rank int) string {
 // Epoch is the number of this life of the job.
 func (w *World) Epoch() uint64 { return w.number }
 
+// Clock is what the times of events count on.
+func (w *World) Clock() event.Epoch { return w.clock }
+
 // Config is what the world was joined with, with what was found out.
 func (w *World) Config() Config { return w.cfg }
 

@@ -81,7 +81,7 @@ func TestSentences(t *testing.T) {
 		`rank 2 left`:                       &Left{Rank: 2},
 		`joined as rank 1 of 2 on h in 3ms`: &Joined{Rank: 1, Size: 2, Host: "h", Took: 3 * time.Millisecond},
 		`set 1: agreed on 4 operations`:     &Agreed{Group: "set 1", Names: 4},
-		`world: rank 3 is ready for "w"`: &Ready{Group: "world", Name: "w", Rank: 3},
+		`world: rank 3 is ready for "w"`:    &Ready{Group: "world", Name: "w", Rank: 3},
 		`Mismatched x`:                      &Mismatch{Err: fmt.Errorf("Mismatched x")},
 	} {
 		if got := e.String(); got != want {

@@ -86,7 +86,10 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 		}
 		return the.elastic(m, &a)
 	case "start_timeline", "stop_timeline":
-		return errOut(&failure{C.HORA_FAILED, "timeline: this build of hora cannot write one"})
+		if err := the.record.act(a.Action == "start_timeline", a.Path, a.MarkCycles); err != nil {
+			return errOut(err)
+		}
+		return 0
 	}
 	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, start_timeline or stop_timeline", a.Action))
 }

@@ -39,12 +39,13 @@ func (s *initSettings) config() (hora.Config, error) {
 	delete(given, "HORA_SERVE")
 	delete(given, "HORA_NAMED")
 	delete(given, "HORA_ELASTIC")
-	cfg, err := hora.FromEnv(func(name string) string {
+	lookup := func(name string) string {
 		if v, ok := given[name]; ok {
 			return v
 		}
 		return s.Env[name]
-	})
+	}
+	cfg, err := hora.FromEnv(lookup)
 	if err != nil {
 		return cfg, &failure{C.HORA_SETTINGS, err.Error()}
 	}
@@ -63,6 +64,8 @@ func (s *initSettings) config() (hora.Config, error) {
 	case s.Settings["addr"] != "":
 		cfg.Serve = true // an address given by hand has no coordinator of `hora run` behind it
 	}
+	the.record.ask(lookup)
+	cfg.Events = &the.record.events
 	return cfg, nil
 }
 
@@ -132,6 +135,10 @@ func (l *life) join(named bool) error {
 	if err != nil {
 		return err
 	}
+	if err := the.record.enter(w); err != nil {
+		w.Close()
+		return err
+	}
 	l.world = w
 	g := &group{g: w.Group(), life: l, label: "world"}
 	if err := the.tables.add(g, true); err != nil {
@@ -168,6 +175,7 @@ func (l *library) leave(reason string) C.int64_t {
 			return nil
 		}
 		l.closeGroups(old)
+		l.record.leave()
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
 		if old.member != nil {

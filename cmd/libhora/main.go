@@ -41,6 +41,7 @@ type library struct {
 	mu     sync.Mutex // guards what follows; never held over an operation
 	life   *life      // the world, or one being joined; nil when there is none
 	setUp  bool
+	record recorder
 	tables tables
 	own    slots
 	plans  plans
