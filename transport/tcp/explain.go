@@ -61,16 +61,28 @@ func (m *Mesh) present() ask {
 }
 
 // reconsider, at the start of a group operation, forgets what is long past and
-// rings the alarm if somebody has explained this operation already; mu is held.
-func (m *Mesh) reconsider() {
-	for a := range m.asks {
-		if a.peer < 0 && a.seq+remembered < m.stamp.Seq {
+// rings the alarm if somebody has explained this operation already. It returns the
+// operations, and who asks, that others explain while this rank, which had all that it
+// needed, has gone on: they wait for its word. mu is held.
+func (m *Mesh) reconsider() (missed []ask) {
+	for a, q := range m.asks {
+		switch {
+		case a.peer >= 0:
+		case a.seq+remembered < m.stamp.Seq:
 			delete(m.asks, a)
+		case a.seq < m.stamp.Seq && q.first >= 0 && !q.came[m.cfg.Rank]:
+			q.came[m.cfg.Rank] = true
+			for r, text := range q.texts {
+				if text != nil {
+					missed = append(missed, ask{a.seq, r})
+				}
+			}
 		}
 	}
 	if q := m.asks[m.present()]; q != nil && q.first >= 0 {
 		m.alarm.Or(alarmMismatch)
 	}
+	return missed
 }
 
 // mismatch is the error for the present operation; mu is held.

@@ -124,13 +124,17 @@ func (m *Mesh) Begin(s transport.Stamp, deadline time.Time) {
 		m.began = time.Now()
 	}
 	m.alarm.And(^uint32(alarmMismatch))
+	var missed []ask
 	if s.Seq&transport.PairSeq == 0 {
 		m.history[s.Seq%remembered] = s
 		if len(m.asks) > 0 {
-			m.reconsider()
+			missed = m.reconsider()
 		}
 	}
 	m.mu.Unlock()
+	for _, a := range missed {
+		m.tell(a.peer, m.past(a.seq, m.history[a.seq%remembered].Print))
+	}
 }
 
 // Fail ends every present and later wait here with err and tells the other ranks
