@@ -116,6 +116,13 @@ int32_t hora_buffer_close(uint64_t buffer);
 int32_t hora_news(void);                /* 0: none; 1: join the next epoch; 2: leave; -1: the epoch is over, hora_last_error says why */
 int64_t hora_action(hora_str settings); /* > 0: ticket; 0: done */
 
+/* -- tensors in a GPU's memory. {"group": 0, "device": 0, "path": "auto"|"nccl"|"staged", …}, called by all members in one
+ * order; the outcome's value is the handle, its memory a JSON text that says which path was taken and why */
+int64_t hora_gpu(hora_str settings); /* > 0: ticket */
+int64_t hora_gpu_submit(uint64_t gpu, const hora_op *ops, uint64_t n, uint64_t stream); /* > 0: one ticket; begins when stream has come to this point */
+int32_t hora_gpu_wait(uint64_t gpu, uint64_t ticket, uint64_t stream); /* 0: what stream does next comes after it; 1: not yet (after ≤ 50 ms); -1: failed */
+int32_t hora_gpu_close(uint64_t gpu);
+
 #ifdef __cplusplus
 }
 #endif

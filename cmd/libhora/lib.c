@@ -106,6 +106,8 @@ static int fail_forked(void) {
                              "start it with spawn or exec, or call hora in the parent");
 }
 
+int libhora_enter(void) { return forked() ? fail_forked() : 0; }
+
 static int fail_null(void) { return fail(HORA_ARGUMENT, "call hora: an argument is NULL where a value is needed"); }
 
 hora_str hora_last_error(void) { return mine && mine->kind && mine->text ? mine->text : ""; }

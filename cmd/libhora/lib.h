@@ -24,6 +24,9 @@ int libhora_idle(uint32_t table);
 
 void libhora_done(uint32_t cell, uint32_t state);
 void libhora_fail(int32_t kind, int32_t rank, const char *text, uint64_t n);
+// Answers 0, or -1 with this thread's failure in a forked child.
+int libhora_enter(void);
+
 const char *libhora_text(const char *text, uint64_t n);
 
 #endif

@@ -46,6 +46,7 @@ type library struct {
 	own    slots
 	plans  plans
 	memory memories
+	gpus   gpus
 	build  *C.char
 }
 

@@ -51,6 +51,10 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_buffer_close": (c_int32, (c_uint64,)),
     "hora_news": (c_int32, ()),
     "hora_action": (c_int64, (c_char_p,)),
+    "hora_gpu": (c_int64, (c_char_p,)),
+    "hora_gpu_submit": (c_int64, (c_uint64, c_char_p, c_uint64, c_uint64)),
+    "hora_gpu_wait": (c_int32, (c_uint64, c_uint64, c_uint64)),
+    "hora_gpu_close": (c_int32, (c_uint64,)),
 }
 
 
