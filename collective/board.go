@@ -96,11 +96,14 @@ func (c *Comm) announce(call *Call) {
 	case call.Kind == Barrier:
 		c.board.Arrive(nil)
 	case o.plan.inline:
-		mine := pointer(o.inline[:])
-		load(mine, src.Ptr, src.Count, call.Type, factor)
+		mine := src.Ptr
+		if factor != 0 && factor != 1 {
+			mine = pointer(o.inline[:])
+			load(mine, src.Ptr, src.Count, call.Type, factor)
+		}
 		c.srcs[c.seat] = mine
 		o.ready = inHeader
-		c.board.Arrive(o.inline[:src.Len()])
+		c.board.Arrive(at(mine, 0, src.Len()))
 	case o.plan.direct || o.plan.slot:
 		h := &c.headers[c.seat]
 		*h = header{}

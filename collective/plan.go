@@ -17,13 +17,15 @@ type plan struct {
 }
 
 // planFor chooses for a call that check has passed.
-func (c *Comm) planFor(call *Call) plan {
+func (c *Comm) planFor(call *Call, p *plan) {
+	p.layout, p.link = none, none
+	p.inline, p.slot, p.direct = false, false, false
 	if call.Kind == Barrier || call.Kind == SendTo || call.Kind == RecvFrom {
-		return plan{inline: true, layout: Hier}
+		p.inline, p.layout = true, Hier
+		return
 	}
 	whole := c.wholeBytes(call)
 	unit := c.contributed(call, whole)
-	var p plan
 	if len(c.topo.hosts) > 1 {
 		p.layout = c.menuAll.pick(call.Kind, layoutColumn, call.Type, whole)
 		links := &c.menuAll
@@ -38,16 +40,15 @@ func (c *Comm) planFor(call *Call) plan {
 		p.link = c.menuAll.pick(call.Kind, linkColumn, call.Type, max(whole, 0))
 	}
 	if c.board == nil || call.Op == tensor.Adasum && call.Kind == Allreduce || len(c.topo.hosts) > 1 {
-		return p
+		return
 	}
 	if unit >= 0 && unit <= transport.InlineBytes {
 		p.inline = true
-		return p
+		return
 	}
 	p.slot = unit >= 0 && unit <= c.board.SlotBytes() &&
 		c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole) == OneShot
 	p.direct = whole >= 0 && c.menuBoard.pick(call.Kind, directColumn, call.Type, whole) == Direct && (call.Pre == 0 || call.Pre == 1)
-	return p
 }
 
 // layered reports whether an operation can use the memory inside hosts: some host

@@ -21,7 +21,7 @@ func (b *Board) Begin(s Stamp, deadline time.Time) {
 // Asking for the other parity's line ahead of time (PREFETCHW) gained nothing: whoever
 // is early polls that line and takes it back.
 func (b *Board) Arrive(inline []byte) {
-	a := &b.me.arrive[b.parity].arrival
+	a := &b.me.arrive[b.parity]
 	a.print = b.stamp.Print
 	copy(a.inline[:], inline)
 	b.publish(&a.word, b.want)
@@ -33,7 +33,7 @@ func (b *Board) Arrive(inline []byte) {
 // another fingerprint is a *MismatchError; the caller should still await all the
 // others, so that every rank knows the same.
 func (b *Board) AwaitArrival(seat int, budget time.Duration) (inline []byte, ok bool, err error) {
-	a := &b.control[seat].arrive[b.parity].arrival
+	a := &b.control[seat].arrive[b.parity]
 	if v := atomic.LoadUint64(&a.word); int64(v-b.want) < 0 {
 		if ok, err := b.await(&a.word, b.want, seat, budget); !ok {
 			return nil, false, err

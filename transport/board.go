@@ -8,8 +8,9 @@ import (
 	"unsafe"
 )
 
-// InlineBytes is the payload that travels in an arrival's own cache line.
-const InlineBytes = 48
+// InlineBytes is the payload that travels in an arrival's own two cache lines, which
+// processors fetch together.
+const InlineBytes = 112
 
 // Waiter puts a rank to sleep until a word in shared memory changes, with the
 // meaning of a futex: Wait returns at once if *word is not old, else after Wake,
@@ -35,7 +36,7 @@ type Region interface {
 // The ranks here are seats, numbered in rank order.
 //
 // A board operation has two steps. First everybody arrives: Arrive posts this
-// rank's header (fingerprint and up to InlineBytes of payload, in one cache line),
+// rank's header (fingerprint and up to InlineBytes of payload, in one or two cache lines),
 // AwaitArrival reads another's. Every rank reads every header of every operation:
 // so all of them see a mismatch, and nobody can be two operations ahead of
 // anybody, which is why two lines, slots and descriptions per seat are enough.

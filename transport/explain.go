@@ -46,7 +46,7 @@ func (b *Board) mismatch(probe bool) error {
 func (b *Board) seen(seat int) (Stamp, bool) {
 	c := b.control[seat]
 	// No one can post over this operation's header before this rank is done with it.
-	if a := &c.arrive[b.parity].arrival; atomic.LoadUint64(&a.word)>>1 == b.want>>1 {
+	if a := &c.arrive[b.parity]; atomic.LoadUint64(&a.word)>>1 == b.want>>1 {
 		return Stamp{b.stamp.Seq, a.print}, true
 	}
 	version := atomic.LoadUint64(&c.probe.version)

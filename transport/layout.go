@@ -40,7 +40,8 @@ type head struct {
 	failure record
 }
 
-// arrival is one seat's header for one operation: exactly one cache line.
+// arrival is one seat's header for one operation: one cache line, and a second one for
+// payload that the first has no room for.
 type arrival struct {
 	word   uint64 // Seq<<1 | wait bit; published last
 	print  uint64
@@ -49,11 +50,8 @@ type arrival struct {
 
 // control is what one seat tells the others.
 type control struct {
-	arrive [2]struct { // by parity of Seq
-		arrival
-		_ [64]byte
-	}
-	progress uint64 // Seq<<24 | phase<<1 | wait bit
+	arrive   [2]arrival // by parity of Seq
+	progress uint64     // Seq<<24 | phase<<1 | wait bit
 	_        [120]byte
 
 	door uint32 // 1 while the seat sleeps for its rings: see idle
