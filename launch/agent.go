@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,7 +52,7 @@ type agent struct {
 	secret   string  // hex
 	dir      string  // of the secret's file
 	at       string  // where workers start
-	shares   []Share // by the plan's workers
+	shares   []Share // by slot
 	stopping bool
 	orphaned bool             // the launcher is gone
 	deadline <-chan time.Time // when KILL follows TERM
@@ -344,21 +343,20 @@ func (a *agent) start() {
 // startWorker forks one worker of the plan, on the cores of its rank.
 func (a *agent) startWorker(w worker) bool {
 	p := a.plan
-	i := slices.IndexFunc(p.Workers, func(o worker) bool { return o.Rank == w.Rank })
-	if i < 0 {
-		a.fail(w.Rank, ExitBug, fmt.Sprintf("start rank %d on %s: it is not among the ranks of that host", w.Rank, p.Host))
-		return false
+	share := Share{Cores: 1} // of a slot that the host did not have at first
+	if w.Slot < len(a.shares) {
+		share = a.shares[w.Slot]
 	}
 	env := merge(p.Environ, w.Env)
 	if a.dir != "" {
 		env = merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
 	}
-	env = unset(env, "OMP_NUM_THREADS", strconv.Itoa(a.shares[i].Cores))
+	env = unset(env, "OMP_NUM_THREADS", strconv.Itoa(share.Cores))
 	env = unset(env, "PYTHONUNBUFFERED", "1")
 	env = merge(env, []string{"PWD=" + a.at})
 	path, err := look(p.Command[0], a.at, env)
 	if err == nil {
-		err = a.fork(w.Rank, path, p.Command, a.at, env, a.shares[i].CPUs)
+		err = a.fork(w.Rank, path, p.Command, a.at, env, share.CPUs)
 	}
 	if err != nil {
 		a.refuse(w.Rank, p, err)

@@ -64,13 +64,14 @@ type Spec struct {
 	Silence time.Duration // a silent worker or host counts as lost; 0 means 10 s
 
 	OnLoss     elastic.Policy
-	Min, Max   int      // see elastic.Config
-	Restarts   int      // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
-	Report     string   // the job's story is written to this file
-	LogDir     string   // rank.N/stdout and stderr are written under it
-	Port       int      // of the coordinator; 0 takes a free one
-	Interfaces []string // only addresses of these network interfaces are used
-	Self       []string // argv of an agent on this host
+	Min, Max   int        // see elastic.Config
+	Discovery  *Discovery // finds hosts while the job runs, instead of Hosts; the job is elastic then
+	Restarts   int        // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
+	Report     string     // the job's story is written to this file
+	LogDir     string     // rank.N/stdout and stderr are written under it
+	Port       int        // of the coordinator; 0 takes a free one
+	Interfaces []string   // only addresses of these network interfaces are used
+	Self       []string   // argv of an agent on this host
 	SSH        SSH
 	Binary     string // path of the program to copy to other hosts; "" means Self[0]
 	Untagged   bool   // no "[rank]<stdout>:" before lines

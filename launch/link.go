@@ -28,8 +28,11 @@ type link struct {
 	reader  sync.WaitGroup
 	answers []bool // of the probe
 	planned bool
-	ended   bool // its reader has ended
-	done    bool // it has said that nothing is left
+	born    time.Time // of a host that came while the job ran
+	asked   []string  // the addresses of the probe, for such a host
+	waiting []Seat    // to be started once it has answered
+	ended   bool      // its reader has ended
+	done    bool      // it has said that nothing is left
 	heard   time.Time
 	mute    bool
 	cause   string // why it was given up, when it was
@@ -157,7 +160,7 @@ func (j *job) read(l *link) {
 		switch kind {
 		case sayOutput:
 			d := wire.NewDecoder(body)
-			rank, stream, data := d.Int(0, len(j.seats)-1), d.U8(), d.Bytes(agentLimit)
+			rank, stream, data := d.Int(0, j.out.ranks()-1), d.U8(), d.Bytes(agentLimit)
 			if d.Done() == nil && stream < 2 {
 				j.out.write(rank, int(stream), data)
 			}

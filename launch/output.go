@@ -6,15 +6,18 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // output is where the workers' lines go. Streams of one host are written by that host's reader only.
 type output struct {
-	mu      sync.Mutex // guards the terminal: one line at a time
-	streams [][2]*stream
+	mu      sync.Mutex                   // guards the terminal: one line at a time
+	streams atomic.Pointer[[][2]*stream] // by rank; only ever replaced by a longer one
+	spec    *Spec
 	faults  func(error)
 	once    sync.Once
 }
@@ -32,40 +35,61 @@ type stream struct {
 var streamNames = [2]string{"stdout", "stderr"}
 
 func newOutput(spec *Spec, ranks int) (*output, error) {
-	o := &output{streams: make([][2]*stream, ranks), faults: func(error) {}}
+	o := &output{spec: spec, faults: func(error) {}}
+	o.streams.Store(&[][2]*stream{})
+	return o, o.grow(ranks)
+}
+
+func (o *output) ranks() int { return len(*o.streams.Load()) }
+
+// grow makes room for more ranks. One goroutine at a time calls it.
+func (o *output) grow(ranks int) error {
+	all := slices.Clone(*o.streams.Load())
 	width := len(strconv.Itoa(ranks - 1))
-	for r := range o.streams {
-		for i, w := range [2]io.Writer{spec.Stdout, spec.Stderr} {
-			s := &stream{mu: &o.mu}
-			s.lines = lineWriter{w: w, mu: &o.mu, now: time.Now, stamp: spec.Timestamps}
-			if spec.Untagged {
-				s.raw = w
-			} else {
-				s.lines.tag = "[" + strconv.Itoa(r) + "]<" + streamNames[i] + ">:"
-			}
-			o.streams[r][i] = s
-			if spec.LogDir == "" {
-				continue
-			}
-			dir := filepath.Join(spec.LogDir, fmt.Sprintf("rank.%0*d", width, r))
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				o.close()
-				return nil, fault(ExitLogs, "make log directory: %v: choose another --log-dir", err)
-			}
-			f, err := os.Create(filepath.Join(dir, streamNames[i]))
-			if err != nil {
-				o.close()
-				return nil, fault(ExitLogs, "open log: %v: choose another --log-dir", err)
-			}
-			s.file, s.log = f, bufio.NewWriterSize(f, 64<<10)
+	for r := len(all); r < ranks; r++ {
+		pair, err := o.open(r, width)
+		all = append(all, pair)
+		if err != nil {
+			o.streams.Store(&all)
+			o.close()
+			return err
 		}
 	}
-	return o, nil
+	o.streams.Store(&all)
+	return nil
+}
+
+// open makes a rank's streams.
+func (o *output) open(r, width int) (pair [2]*stream, err error) {
+	spec := o.spec
+	for i, w := range [2]io.Writer{spec.Stdout, spec.Stderr} {
+		s := &stream{mu: &o.mu}
+		s.lines = lineWriter{w: w, mu: &o.mu, now: time.Now, stamp: spec.Timestamps}
+		if spec.Untagged {
+			s.raw = w
+		} else {
+			s.lines.tag = "[" + strconv.Itoa(r) + "]<" + streamNames[i] + ">:"
+		}
+		pair[i] = s
+		if spec.LogDir == "" {
+			continue
+		}
+		dir := filepath.Join(spec.LogDir, fmt.Sprintf("rank.%0*d", width, r))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return pair, fault(ExitLogs, "make log directory: %v: choose another --log-dir", err)
+		}
+		f, err := os.Create(filepath.Join(dir, streamNames[i]))
+		if err != nil {
+			return pair, fault(ExitLogs, "open log: %v: choose another --log-dir", err)
+		}
+		s.file, s.log = f, bufio.NewWriterSize(f, 64<<10)
+	}
+	return pair, nil
 }
 
 // write takes a chunk of a rank's output.
 func (o *output) write(rank, i int, p []byte) {
-	s := o.streams[rank][i]
+	s := (*o.streams.Load())[rank][i]
 	if i == 1 {
 		s.tail.write(p)
 	}
@@ -90,12 +114,12 @@ func (o *output) write(rank, i int, p []byte) {
 }
 
 // tail is the end of a rank's standard error.
-func (o *output) tail(rank int) []byte { return o.streams[rank][1].tail.b }
+func (o *output) tail(rank int) []byte { return (*o.streams.Load())[rank][1].tail.b }
 
 // end writes unfinished lines.
 func (o *output) end() error {
 	var first error
-	for _, pair := range o.streams {
+	for _, pair := range *o.streams.Load() {
 		for _, s := range pair {
 			if s.raw == nil {
 				s.lines.end()
@@ -111,7 +135,7 @@ func (o *output) end() error {
 }
 
 func (o *output) close() {
-	for _, pair := range o.streams {
+	for _, pair := range *o.streams.Load() {
 		for _, s := range pair {
 			if s != nil && s.file != nil {
 				s.file.Close()

@@ -1,5 +1,7 @@
 package launch
 
+import "context"
+
 // PlannedRank is one line of a plan.
 type PlannedRank struct {
 	Seat
@@ -10,6 +12,18 @@ type PlannedRank struct {
 // Preview is the plan of a job that Run would start.
 func Preview(spec Spec) ([]PlannedRank, error) {
 	spec.defaults()
+	if d := spec.Discovery; d != nil {
+		hosts, err := d.Find(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		if spec.Hosts = hosts; Slots(hosts) >= spec.NP {
+			spec.NP = Slots(hosts)
+			if spec.Max > 0 {
+				spec.NP = min(spec.NP, spec.Max)
+			}
+		}
+	}
 	seats, err := Place(spec.Hosts, spec.NP)
 	if err != nil {
 		return nil, err

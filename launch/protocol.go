@@ -65,7 +65,8 @@ type plan struct {
 // worker is one process of a plan.
 type worker struct {
 	Rank int      `json:"rank"`
-	Env  []string `json:"env"` // over the plan's
+	Slot int      `json:"slot"` // on its host: which share of the cores it gets
+	Env  []string `json:"env"`  // over the plan's
 }
 
 // greeting is an agent's first message.

@@ -51,12 +51,17 @@ func (e *Shrunk) String() string {
 	return fmt.Sprintf("rank %d on %s: %s: the other %d go on", e.Rank, e.Host, e.Cause, e.Left)
 }
 
-func (s *Spec) elastic() bool { return s.Restarts > 0 || s.OnLoss != elastic.Stop }
+func (s *Spec) elastic() bool {
+	return s.Restarts > 0 || s.OnLoss != elastic.Stop || s.Discovery != nil
+}
 
 // survive says whether the job goes on without, or with a new process for, a worker that failed.
 func (j *job) survive(o Outcome) bool {
 	if !j.spec.elastic() || j.stopped || j.complete.Load() {
 		return false
+	}
+	if j.disc != nil {
+		return j.outlive(o)
 	}
 	a := &j.again
 	if a.began == nil {

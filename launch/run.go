@@ -49,6 +49,9 @@ type job struct {
 	story   story
 	over    chan struct{} // closed when Run returns
 	rts     []route       // by host
+	first   int           // ranks on this machine that have been planned
+	total   int           // of so many
+	disc    *discovery    // nil without
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
 	complete atomic.Bool   // every worker has done its work
@@ -74,6 +77,11 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	j.story.began = j.began
 	defer close(j.over)
 	var err error
+	if spec.Discovery != nil {
+		if err := j.discover(ctx); err != nil {
+			return Outcome{}, err
+		}
+	}
 	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
 		return Outcome{}, err
 	}
@@ -95,6 +103,14 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	if err := j.sendPlans(ctx); err != nil {
 		return Outcome{}, err
 	}
+	if j.disc != nil {
+		j.disc.seated(j.seats)
+		watching, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { j.watchHosts(watching) })
+		defer watch.Wait()
+		defer stop()
+	}
 	o := j.own(ctx)
 	if err := j.out.end(); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
@@ -109,7 +125,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 // serve starts the coordinator: on the loopback when every host is this machine.
 func (j *job) serve(ctx context.Context) error {
 	at := "127.0.0.1:"
-	if j.remote() {
+	if j.remote() || j.disc != nil {
 		at = ":"
 	}
 	ln, err := net.Listen("tcp", at+strconv.Itoa(j.spec.Port))
@@ -155,31 +171,36 @@ func (j *job) sendPlans(ctx context.Context) error {
 			total++
 		}
 	}
-	first := 0
-	j.rts = routes
+	j.rts, j.total = routes, total
 	for h, l := range j.links {
-		p := plan{
-			Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
-			Environ: merge(Inherited(j.spec.Environ, l.local), nil),
-		}
+		var workers []worker
 		for _, s := range j.seats {
-			if s.Host != h {
-				continue
+			if s.Host == h {
+				workers = append(workers, j.worker(s, 1))
 			}
-			p.Workers = append(p.Workers, j.worker(s, 1))
 		}
-		if !l.local {
-			p.Addr, p.Silence = routes[h].addr, j.spec.Silence.Milliseconds()
-		}
-		p.Total, p.Hold = len(p.Workers), j.spec.elastic()
-		if l.local {
-			p.First, p.Total = first, total
-			first += len(p.Workers)
-		}
-		l.send(cmdSecret, []byte(j.spec.Secret.Hex()))
-		l.sendJSON(cmdPlan, p)
+		j.sendPlan(l, workers, j.hosts[h].Slots)
 	}
 	return nil
+}
+
+// sendPlan tells one agent. slots counts where workers may be added later.
+func (j *job) sendPlan(l *link, workers []worker, slots int) {
+	p := plan{
+		Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
+		Environ: merge(Inherited(j.spec.Environ, l.local), nil), Workers: workers, Total: len(workers), Hold: j.spec.elastic(),
+	}
+	if !l.local {
+		p.Addr, p.Silence = j.rts[l.index].addr, j.spec.Silence.Milliseconds()
+	} else if j.disc == nil {
+		p.First, p.Total = j.first, j.total
+		j.first += len(workers)
+	}
+	if j.disc != nil {
+		p.Total = max(p.Total, slots)
+	}
+	l.send(cmdSecret, []byte(j.spec.Secret.Hex()))
+	l.sendJSON(cmdPlan, p)
 }
 
 // worker is the process of a seat, for the epoch that it is started for.
@@ -190,7 +211,7 @@ func (j *job) worker(s Seat, epoch uint64) worker {
 		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(),
 		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
 	}
-	return worker{Rank: s.Rank, Env: merge(at.variables(), j.spec.Env)}
+	return worker{Rank: s.Rank, Slot: s.LocalRank, Env: merge(at.variables(), j.spec.Env)}
 }
 
 // own waits for the workers' ends, and ends the rest after a failure.
@@ -252,6 +273,12 @@ func (j *job) handle(e any) {
 		j.hear(e)
 	case restart:
 		j.restart(e)
+	case discovered:
+		j.found(e)
+	case greeted:
+		j.lateGreeting(e)
+	case probed:
+		j.lateProbe(e)
 	case linkEnd:
 		e.l.ended = true
 		j.lostLink(e)
@@ -276,7 +303,7 @@ func (j *job) hear(e said) {
 		}
 	case sayFailed:
 		rank, code, text := d.Int(-1, len(j.seats)-1), d.Int(0, 255), d.String(maxText)
-		if d.Done() == nil {
+		if d.Done() == nil && (j.disc == nil || !j.outliveHost(e.l, text)) {
 			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
 			_ = rank
 		}
@@ -291,6 +318,9 @@ func (j *job) hear(e said) {
 const maxText = 64 << 10
 
 func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
+	if j.disc != nil && !j.disc.holds(l.index, j.seats[rank]) {
+		return // its host was given up before
+	}
 	o := Outcome{Kind: Failed, Rank: rank, Host: l.name, Code: code, Signal: sig}
 	switch {
 	case oom:
@@ -313,6 +343,10 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	}
 	j.server.Exited(rank, l.name, reason)
 	j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
+	if j.disc != nil && o.Kind == Finished {
+		j.disc.closing = true
+		j.disc.free(j.seats[rank])
+	}
 	switch {
 	case o.Kind != Finished && !j.survive(o):
 		j.fail(o)
@@ -390,6 +424,9 @@ func (j *job) lostLink(e linkEnd) {
 	}
 	if e.err != nil && j.cancel == nil {
 		reason := e.l.explain(e.err)
+		if j.disc != nil && j.outliveHost(e.l, reason) {
+			return
+		}
 		first := -1
 		for _, s := range j.seats {
 			if s.Host == e.l.index && (j.alive[s.Rank] || !e.l.planned) {
@@ -405,6 +442,9 @@ func (j *job) lostLink(e linkEnd) {
 
 // pings asks remote agents for a sign of life and gives up on those that give none.
 func (j *job) pings() {
+	if j.disc != nil {
+		j.late()
+	}
 	for _, l := range j.links {
 		if l.local || l.ended || l.heard.IsZero() {
 			continue

@@ -27,7 +27,7 @@ const horovodrunCommand = "horovodrun"
 type options struct {
 	np, min, max, slots, restarts, gpus, sshPort, port int
 	version, checkBuild, verbose, dryRun               bool
-	untagged, timestamps                               bool
+	untagged, timestamps, bySlot                       bool
 	hosts, hostfile, sshIdentity, remoteHora           string
 	logDir, secretFile, job, onLoss, discover, report  string
 	bind                                               launch.Bind
@@ -141,8 +141,11 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	}
 	if o.np == 0 {
 		o.np = 1
-		if len(hosts) > 0 {
+		switch {
+		case len(hosts) > 0:
 			o.np = launch.Slots(hosts)
+		case o.discover != "":
+			o.np = max(o.min, 1)
 		}
 	}
 	s := &launch.Spec{
@@ -152,6 +155,13 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
 	}
 	o.elastic(s)
+	if o.discover != "" {
+		s.Hosts = nil
+		s.Discovery = &launch.Discovery{
+			Find: launch.ScriptHosts(o.discover, o.slots, os.Environ()), Wait: o.elasticTimeout, BySlot: o.bySlot,
+			CoolMin: time.Duration(o.cooldown[0]) * time.Second, CoolMax: time.Duration(o.cooldown[1]) * time.Second,
+		}
+	}
 	if s.Job == "" {
 		var b [4]byte
 		rand.Read(b[:])
@@ -217,11 +227,11 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
-	case *launch.Restarted, *launch.Shrunk, *launch.Told:
+	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Told:
 		fmt.Fprintf(r.w, "hora: %s\n", e)
 	case *launch.Warning:
 		fmt.Fprintf(r.w, "hora: warning: %s\n", e)
-	case *launch.Started, *launch.Exited, *launch.Note:
+	case *launch.Started, *launch.Exited, *launch.Note, *launch.Hosts:
 		if r.verbose {
 			fmt.Fprintf(r.w, "hora: %s\n", e)
 		}
@@ -277,8 +287,8 @@ func (o *options) check(command []string) error {
 		return bad("there is no command to start: write it after the flags, as in hora run -np 2 python train.py")
 	case hostSources > 1:
 		return bad("-H, --hostfile and --discover each say where to run: give one of them")
-	case o.discover != "":
-		return bad("--discover is not there yet: name the hosts with -H or --hostfile")
+	case o.discover != "" && o.onLoss == "replace":
+		return bad("--discover and --on-loss replace contradict each other: with a discovery the job goes on with the workers there are and grows again")
 	case o.onLoss == "replace" && o.restarts == 0:
 		return bad("--on-loss replace without --restarts has nothing to replace with: add --restarts N")
 	case o.horovod && o.np == 0:

@@ -115,14 +115,21 @@ func elasticFlags() []flagRow {
 	return []flagRow{
 		{spellings: "--min-num-proc --min-np -min-np", arg: "N", def: "-np", help: "go on with no fewer processes", set: setInt(func(o *options) *int { return &o.min }, 1, 1<<20)},
 		{spellings: "--max-num-proc --max-np -max-np", arg: "N", help: "never run more processes", set: setInt(func(o *options) *int { return &o.max }, 1, 1<<20)},
-		{spellings: "--slots-per-host --slots", arg: "N", help: "slots of discovered hosts that name none", void: "hosts are named with their slots by -H or --hostfile", set: setInt(func(o *options) *int { return &o.slots }, 1, 1<<16)},
+		{spellings: "--slots-per-host --slots", arg: "N", help: "slots of discovered hosts that name none", set: setInt(func(o *options) *int { return &o.slots }, 1, 1<<16)},
 		{spellings: "--elastic-timeout", arg: "SECONDS", def: "600", help: "how long to wait for enough processes after a change", set: setSeconds(func(o *options) *time.Duration { return &o.elasticTimeout }, "HOROVOD_ELASTIC_TIMEOUT")},
 		{spellings: "--reset-limit --restarts", arg: "N", def: "0", help: "how many losses the job survives", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
-		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", help: "seconds after which a failed host is tried again", void: "a failed worker is started again on its own host, after a growing pause", set: func(o *options, v string) error {
+		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", help: "seconds after which a discovered host that failed is tried again; without it never", set: func(o *options, v string) error {
 			_, err := fmt.Sscanf(v, "%d %d", &o.cooldown[0], &o.cooldown[1])
 			if err != nil || o.cooldown[0] < 1 || o.cooldown[1] > 3600 || o.cooldown[0] > o.cooldown[1] {
 				return fmt.Errorf("%q is not two whole numbers with 1 <= MIN <= MAX <= 3600", v)
 			}
+			return nil
+		}},
+		{spellings: "--blacklist", arg: "host|slot", def: "host", help: "what a failed worker speaks against, among discovered hosts", set: func(o *options, v string) error {
+			if v != "host" && v != "slot" {
+				return fmt.Errorf("%q is neither host nor slot", v)
+			}
+			o.bySlot = v == "slot"
 			return nil
 		}},
 		{spellings: "--on-loss", arg: "continue|replace", help: "survivors go on as fewer, or wait for a replacement", set: func(o *options, v string) error {

@@ -1,0 +1,123 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDiscoveredHosts(t *testing.T) {
+	for _, c := range []struct {
+		text, want string
+		slots      int
+	}{
+		{"a:2\n\n b:4 \n", "[{a 2} {b 4}]", 0},
+		{"a\nb:3", "[{a 8} {b 3}]", 8},
+		{"a:0\nb:1\n", "[{b 1}]", 0},
+		{"", "[]", 0},
+		{"a", `line 1: "a" names no slots, and --slots-per-host is not given`, 0},
+		{"a:1\nb:x", `line 2: "b:x" has no number of slots`, 0},
+		{"a:-1", "has no number of slots", 0},
+		{"-oProxyCommand=x:1", "is no host name", 0},
+		{"a:1\na:2", "line 2: host a is there twice", 0},
+	} {
+		hosts, err := parseDiscovered("./hosts.sh", c.text, c.slots)
+		got := fmt.Sprint(hosts)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) || err != nil && !strings.HasPrefix(got, "ask ./hosts.sh for hosts: ") {
+			t.Errorf("%q: %s, want %s", c.text, got, c.want)
+		}
+	}
+}
+
+func TestDiscoveryScript(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ script, want string }{
+		{"echo $NAME:3; echo noise >&2", "[{here 3}]"},
+		{"echo a:1; echo first >&2; echo no permission >&2; exit 3", "exit status 3 (no permission): run it by hand and correct it"},
+		{"/no/such/script", "run it by hand"},
+	} {
+		hosts, err := ScriptHosts(c.script, 0, append(os.Environ(), "NAME=here"))(t.Context())
+		if got := fmt.Sprint(hosts, err); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.script, got, c.want)
+		}
+	}
+	// One that hangs ends with its children when it is no longer wanted.
+	mark := filepath.Join(dir, "mark")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for range tick.C {
+			if _, err := os.Stat(mark); err == nil {
+				cancel()
+				return
+			}
+		}
+	}()
+	began := time.Now()
+	_, err := ScriptHosts("touch "+mark+"; sleep 1000 & wait", 0, os.Environ())(ctx)
+	if err == nil || time.Since(began) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
+func TestBlacklistCoolsDown(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := blacklist{min: 10 * time.Second, max: 35 * time.Second, spread: func() float64 { return 0.5 }}
+	a := spot{"a", -1}
+	for i, want := range []time.Duration{11, 22, 35, 35} {
+		if got := b.add(a, now); got != want*time.Second {
+			t.Errorf("failure %d: %v", i, got)
+		}
+	}
+	if !b.bans("a", 0, now.Add(34*time.Second)) || b.bans("a", 0, now.Add(35*time.Second)) || b.bans("b", 0, now) {
+		t.Error("a host is banned for its own pause only")
+	}
+	b.add(spot{"c", 1}, now)
+	if !b.bans("c", 1, now) || b.bans("c", 0, now) {
+		t.Error("a slot alone is banned")
+	}
+	for range 100 {
+		b.add(a, now) // does not overflow
+	}
+	if b.bans("a", 0, now.Add(36*time.Second)) {
+		t.Error("longer than the longest pause")
+	}
+	good := blacklist{}
+	if good.add(a, now) != 0 || !good.bans("a", 3, now.Add(1e6*time.Hour)) {
+		t.Error("without a range a host is given up for good")
+	}
+}
+
+func TestTheFirstFailureOfADiscoveryIsFinal(t *testing.T) {
+	spec := testSpec([]string{"true"})
+	spec.Discovery = &Discovery{Find: ScriptHosts("echo broken >&2; exit 1", 0, os.Environ())}
+	_, err := Run(t.Context(), spec)
+	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "(broken): run it by hand") {
+		t.Errorf("%v", err)
+	}
+	spec.Discovery = &Discovery{Find: ScriptHosts("echo here:1", 0, os.Environ()), Wait: 1200 * time.Millisecond}
+	_, err = Run(t.Context(), spec)
+	if e, ok := err.(*Error); !ok || e.Code != ExitTimeout || !strings.Contains(e.Text, "1 slots were found in 1.2s, and -np is 2") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHostsAreAwaitedAndLaterFailuresPassedOver(t *testing.T) {
+	dir := t.TempDir()
+	count := filepath.Join(dir, "count")
+	command := `n=$(cat ` + count + ` 2>/dev/null || echo 0); echo $((n+1)) >` + count + `; case $n in 0) echo here:1;; 1) exit 1;; *) echo here:2;; esac`
+	spec := testSpec(nil)
+	spec.Discovery = &Discovery{Find: ScriptHosts(command, 0, os.Environ())}
+	o, out, errs := script(t, spec, "echo rank $RANK on $HORA_HOST")
+	if o.Kind != Finished || !strings.Contains(out, "rank 0 on here") || !strings.Contains(out, "rank 1 on here") {
+		t.Errorf("%v\n%s%s", o, out, errs)
+	}
+}
