@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -16,17 +18,28 @@ func (s *suite) speed() error {
 	if err := s.check("make build", s.command("make", "--no-print-directory", "build")); err != nil {
 		return err
 	}
-	const what = "nine speed goals against gloo"
-	run := func() error {
-		return s.check(what, s.command(program, "bench", "collectives", "-np", "2", "--ops", "allreduce", "--links", "shm,registered,tcp",
-			"--sizes", "4,64Ki,1Mi", "--peers", "gloo", "--rounds", "3", "--check", "bench/targets.json", "--slack", "0.7"))
+	starting := s.command("go", "test", "-count=1", "-run", "TestStartingIsQuick", "./cmd/hora")
+	starting.Env = append(os.Environ(), "HORA_SPEED=1")
+	if err := s.twice("starting a job is quick", starting); err != nil {
+		return err
 	}
-	if err := run(); err != nil {
-		fmt.Println(err)
-		if err := run(); err != nil {
-			return err
-		}
-		s.unsteady = append(s.unsteady, what)
+	return s.twice("nine speed goals against gloo", s.command(program, "bench", "collectives", "-np", "2", "--ops", "allreduce",
+		"--links", "shm,registered,tcp", "--sizes", "4,64Ki,1Mi", "--peers", "gloo", "--rounds", "3", "--check", "bench/targets.json", "--slack", "0.7"))
+}
+
+// twice gives a measurement that fell short a second try: somebody else may have used
+// the machine.
+func (s *suite) twice(what string, cmd *exec.Cmd) error {
+	again := s.command(cmd.Path, cmd.Args[1:]...)
+	again.Env = cmd.Env
+	err := s.check(what, cmd)
+	if err == nil {
+		return nil
 	}
+	fmt.Println(err)
+	if err := s.check(what, again); err != nil {
+		return err
+	}
+	s.unsteady = append(s.unsteady, what)
 	return nil
 }
