@@ -23,7 +23,6 @@ type page struct {
 	waiting []*tensor // whose first operation waits for ranks
 	pids    int
 	missed  uint64
-	lost    uint64 // operations after the fault
 }
 
 // key tells tensors apart.
@@ -74,7 +73,6 @@ func (p *page) init(f file, start time.Time, cfg *Config) {
 func (p *page) add(h *heard) {
 	p.missed += h.missed
 	if p.fault != nil {
-		p.lost += uint64(len(h.ops))
 		return
 	}
 	for i := range h.ready {
@@ -86,7 +84,6 @@ func (p *page) add(h *heard) {
 			continue
 		}
 		if p.keep(p.flush()); p.fault != nil {
-			p.lost += uint64(len(h.ops) - i - 1)
 			return
 		}
 	}
@@ -292,11 +289,7 @@ func (p *page) open(phase string, at int64) {
 
 // finish says what is not in the file.
 func (p *page) finish(at time.Duration) {
-	if p.fault != nil {
-		p.cfg.Log.Warn(fmt.Sprintf("timeline %s: %d operations are not in the file: %v", p.cfg.Path, p.lost+p.missed, p.fault))
-		return
-	}
-	if p.missed == 0 {
+	if p.fault != nil || p.missed == 0 {
 		return
 	}
 	text := fmt.Sprintf("%d operations are not in this file: the disk was too slow for them", p.missed)

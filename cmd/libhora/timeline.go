@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ type recorder struct {
 	writer *timeline.Writer
 	path   string // what the environment names; "" when nothing
 	marks  bool
+	other  bool // another process was rank 0 in an earlier epoch of this job
 }
 
 // ask notes the file that settings or environment name.
@@ -51,9 +53,12 @@ func (r *recorder) enter(w *hora.World) error {
 	defer r.mu.Unlock()
 	switch {
 	case w.Rank() != 0:
-		r.end()
+		r.other = true
+		return r.end()
 	case r.writer != nil:
 		r.writer.Clock(w.Clock())
+	case r.path != "" && r.other: // what the lost rank 0 wrote is to stay
+		return r.begin(w, fmt.Sprintf("%s.%d", r.path, w.Epoch()), r.marks)
 	case r.path != "":
 		return r.begin(w, r.path, r.marks)
 	}
@@ -95,6 +100,7 @@ func (r *recorder) end() error {
 func (r *recorder) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.other = false
 	_ = r.end() // a disk that takes nothing must not keep a program from ending
 }
 
