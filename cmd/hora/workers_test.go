@@ -22,7 +22,11 @@ func worker() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	cfg, err := hora.FromEnv(os.Getenv)
-	if err == nil {
+	switch {
+	case err != nil:
+	case os.Getenv("HORA_TEST_WORKER") == "elastic":
+		err = trainElastic(context.Background(), cfg)
+	default:
 		err = work(ctx, cfg)
 	}
 	if err != nil {
