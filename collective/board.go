@@ -111,7 +111,7 @@ func (c *Comm) announce(call *Call) {
 			c.locate(h, call, src)
 		}
 		if o.plan.slot && h.send == 0 {
-			stow(pointer(c.board.Slot(c.seat, o.parity)), src.Ptr, src.Count, call.Type, factor)
+			c.fillSlot(call, src, factor)
 			h.filled = true
 			c.filled[o.parity] = src.Len()
 		}
@@ -123,6 +123,34 @@ func (c *Comm) announce(call *Call) {
 		}
 		c.board.Arrive(nil)
 	}
+}
+
+// fillSlot copies the contribution into my slot, less the block of it that only I read.
+func (c *Comm) fillSlot(call *Call, src tensor.View, factor float64) {
+	slot := pointer(c.board.Slot(c.seat, c.op.parity))
+	from, to := c.ownBlock(call)
+	if from == to || factor != 0 && factor != 1 {
+		stow(slot, src.Ptr, src.Count, call.Type, factor)
+		return
+	}
+	size := call.Type.Size()
+	stowAt(slot, 0, src.Ptr, 0, from*size)
+	if n := src.Count - to; n > 0 {
+		stowAt(slot, to*size, src.Ptr, to*size, n*size)
+	}
+}
+
+// ownBlock is the part of Send that no other rank reads, in elements.
+func (c *Comm) ownBlock(call *Call) (from, to int) {
+	me := c.mesh.Rank()
+	switch {
+	case call.Kind == Alltoall && call.SendCounts == nil:
+		n := call.Send.Count / c.mesh.Size()
+		return me * n, (me + 1) * n
+	case call.Kind == ReduceScatter && call.RecvCounts == nil:
+		return me * call.Recv.Count, (me + 1) * call.Recv.Count
+	}
+	return 0, 0
 }
 
 // locate fills in where the call's memory is registered.
@@ -169,6 +197,9 @@ func (c *Comm) settle(call *Call) error {
 		o.ready = inSlots
 		for s := range c.headers {
 			c.srcs[s] = pointer(c.board.Slot(s, o.parity))
+		}
+		if src := c.source(call); src.Ptr != nil && (!call.Kind.Reduces() || call.Pre == 0 || call.Pre == 1) {
+			c.srcs[c.seat] = src.Ptr // of my own slot only the others' blocks are filled
 		}
 	}
 	return nil
@@ -218,9 +249,9 @@ func (c *Comm) contributionOf(call *Call, seat int) int {
 	return call.Send.Count * size
 }
 
-// claimMost is how much of a slot is claimed ahead: 4 KiB are 64 lines, about what a
-// core can have on the way while the next operation is being prepared.
-const claimMost = 8 << 10
+// claimMost is how much of a slot is claimed ahead. More than 16 KiB would keep a small
+// operation longer than what had filled the slot took.
+const claimMost = 16 << 10
 
 // claimSlot asks for the lines of the slot that the next operation will fill, if an
 // operation before this one has filled it: its readers were done with it when they

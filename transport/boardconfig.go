@@ -9,7 +9,7 @@ type BoardConfig struct {
 	Host  string // for error texts
 
 	SlotBytes int // one-shot slot, two per seat; 0: 64 KiB
-	PartBytes int // one pipelined part; 0: 128 KiB
+	PartBytes int // one pipelined part; 0: 256 KiB
 	Parts     int // parts per seat; 0: 4
 	RingBytes int // one ring, two per ordered pair; 0: 128 KiB, above 8 seats 32 KiB
 

@@ -101,7 +101,7 @@ func (c BoardConfig) withDefaults(seats int) BoardConfig {
 		c.SlotBytes = 64 << 10
 	}
 	if c.PartBytes <= 0 {
-		c.PartBytes = 128 << 10
+		c.PartBytes = 256 << 10
 	}
 	if c.Parts <= 0 {
 		c.Parts = 4
