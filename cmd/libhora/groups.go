@@ -29,7 +29,7 @@ type group struct {
 
 	names sync.Map     // string → string: names seen, so that C's need no copy each time
 	known atomic.Int32 // how many of them
-	sized sync.Map // hora.Ticket → *sizedResult: operations that allocate their result
+	sized sync.Map     // hora.Ticket → *sizedResult: operations that allocate their result
 
 	mu       sync.Mutex // guards what follows
 	named    atomic.Pointer[group]

@@ -21,11 +21,12 @@ _SEEN = object()  # marks an array that was reduced in place once
 class _Planned:
     """A plan and what it was made for."""
 
-    __slots__ = ("age", "count", "group", "handle", "op", "plan", "postscale", "prescale", "ptr", "ref")
+    __slots__ = ("age", "count", "dtype", "group", "handle", "op", "plan", "postscale", "prescale", "ptr", "ref")
 
     def __init__(self, a: arrays.Array, op: Any, group: Group | None, prescale: float, postscale: float, plan: Plan, ref: Any) -> None:
         self.age, self.op, self.group, self.prescale, self.postscale = _lib.age, op, group, prescale, postscale
         self.ptr, self.count, self.plan, self.handle, self.ref = a.ptr, a.count, plan, plan.handle, ref
+        self.dtype = a.obj.dtype
 
 
 _numpy: dict[int, Any] = {}  # id → _Planned, or the weak reference of an array seen once
@@ -41,6 +42,7 @@ def torch_plan(x: Any, op: Any, group: Group | None, prescale: float, postscale:
         or p.group is not group
         or p.ptr != x.data_ptr()
         or p.count != x.numel()
+        or p.dtype is not x.dtype
         or p.prescale != prescale
         or p.postscale != postscale
         or p.age != _lib.age
@@ -59,6 +61,7 @@ def numpy_plan(x: Any, op: Any, group: Group | None, prescale: float, postscale:
         or p.op is not op
         or p.group is not group
         or p.count != x.size
+        or p.dtype is not x.dtype
         or p.prescale != prescale
         or p.postscale != postscale
         or p.age != _lib.age

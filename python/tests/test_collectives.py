@@ -310,3 +310,33 @@ def work_objects():
 
 def test_objects(ranks):
     ranks(2, work_objects)
+
+
+def retyped():
+    """An array that changes under its plan: type, shape, layout."""
+    hora.init()
+    n = hora.size()
+    x = np.ones(4, np.float32)
+    for _ in range(3):
+        x[:] = 1
+        hora.allreduce(x, out=x)
+        assert x.tolist() == [n] * 4
+    x.dtype = np.int32
+    x[:] = 7
+    hora.allreduce(x, out=x)
+    assert x.tolist() == [7 * n] * 4
+    x.shape = (2, 2)
+    x[:] = 3
+    hora.allreduce(x, out=x)
+    assert x.tolist() == [[3 * n] * 2] * 2
+    x.flags.writeable = False
+    try:
+        hora.allreduce(x, out=x)
+    except hora.ArgumentError as e:
+        assert "read-only" in str(e)
+    else:
+        raise AssertionError("written")
+
+
+def test_a_repeated_reduction_looks_at_its_array(ranks):
+    ranks(2, retyped)

@@ -27,8 +27,16 @@ ROOT = Path(__file__).resolve().parents[2]
 TIME = (2020, 1, 1, 0, 0, 0)
 GLIBC = "2.17"
 PLATFORMS = {
-    "x86_64": ("amd64", "x86_64-linux-gnu", "manylinux_2_17_x86_64.manylinux2014_x86_64"),
-    "aarch64": ("arm64", "aarch64-linux-gnu", "manylinux_2_17_aarch64.manylinux2014_aarch64"),
+    "x86_64": (
+        "amd64",
+        "x86_64-linux-gnu",
+        "manylinux_2_17_x86_64.manylinux2014_x86_64",
+    ),
+    "aarch64": (
+        "arm64",
+        "aarch64-linux-gnu",
+        "manylinux_2_17_aarch64.manylinux2014_aarch64",
+    ),
 }
 REQUIRES = ">=3.10"
 
@@ -38,20 +46,34 @@ def version() -> str:
 
 
 def run(command: list[str], **env: str) -> None:
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout}\nbuild wheel: the command above failed with exit code {done.returncode}")
+        sys.exit(
+            f"{' '.join(command)}\n{done.stdout}\nbuild wheel: the command above failed with exit code {done.returncode}"
+        )
 
 
 def compiler(machine: str, cc: str) -> tuple[str, str]:
     """The C compiler for a machine, and the one to archive with: this system's own, or zig with a low glibc."""
     if cc == "native":
         if machine != platform.machine():
-            sys.exit(f"build wheel: --cc native builds for {platform.machine()} only; use --cc zig for {machine}")
+            sys.exit(
+                f"build wheel: --cc native builds for {platform.machine()} only; use --cc zig for {machine}"
+            )
         return os.environ.get("CC", "gcc"), "ar"
-    if importlib.util.find_spec("ziglang") is None:
-        sys.exit("build wheel: zig is needed for wheels that run on older systems; run `pip install ziglang`, or use --cc native")
-    zig = f"{sys.executable} -m ziglang"
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        sys.exit(
+            "build wheel: zig is needed for wheels that run on older systems; run `pip install ziglang`, or use --cc native"
+        )
+    zig = Path(found.origin).parent / "zig"
     return f"{zig} cc -target {PLATFORMS[machine][1]}.{GLIBC}", f"{zig} ar"
 
 
@@ -83,12 +105,20 @@ class Wheel:
         self.files: dict[str, tuple[bytes, int]] = {}
 
     def add(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        self.files[path] = (content.encode() if isinstance(content, str) else content, mode)
+        self.files[path] = (
+            content.encode() if isinstance(content, str) else content,
+            mode,
+        )
 
     def tree(self, source: Path, to: str) -> None:
         """Every source file below a folder."""
         for p in sorted(source.rglob("*")):
-            if p.is_file() and "__pycache__" not in p.parts and p.suffix in {".py", ".pyi", ".typed"} or p.name == "py.typed":
+            if (
+                p.is_file()
+                and "__pycache__" not in p.parts
+                and p.suffix in {".py", ".pyi", ".typed"}
+                or p.name == "py.typed"
+            ):
                 self.add(f"{to}/{p.relative_to(source).as_posix()}", p.read_bytes())
 
     def save(self, folder: Path, summary: str, extra: list[str], pure: bool) -> Path:
@@ -103,18 +133,37 @@ class Wheel:
         ]
         self.add(f"{self.info}/METADATA", "\n".join(metadata) + "\n")
         tags = [f"Tag: {t}" for t in self.tags]
-        self.add(f"{self.info}/WHEEL", "\n".join(["Wheel-Version: 1.0", "Generator: hora", f"Root-Is-Purelib: {str(pure).lower()}", *tags]) + "\n")
+        self.add(
+            f"{self.info}/WHEEL",
+            "\n".join(
+                [
+                    "Wheel-Version: 1.0",
+                    "Generator: hora",
+                    f"Root-Is-Purelib: {str(pure).lower()}",
+                    *tags,
+                ]
+            )
+            + "\n",
+        )
         self.add(f"{self.info}/LICENSE", (ROOT / "LICENSE").read_bytes())
         record = []
         for path, (content, _) in sorted(self.files.items()):
-            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            digest = (
+                base64.urlsafe_b64encode(hashlib.sha256(content).digest())
+                .rstrip(b"=")
+                .decode()
+            )
             record.append(f"{path},sha256={digest},{len(content)}")
-        self.add(f"{self.info}/RECORD", "\n".join([*record, f"{self.info}/RECORD,,"]) + "\n")
+        self.add(
+            f"{self.info}/RECORD", "\n".join([*record, f"{self.info}/RECORD,,"]) + "\n"
+        )
         python, abi = self.tags[0].split("-")[:2]
         platforms = ".".join(t.split("-")[2] for t in self.tags)
         path = folder / f"{self.name}-{version()}-{python}-{abi}-{platforms}.whl"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as z:
-            for name, (content, mode) in sorted(self.files.items(), key=lambda f: (".dist-info/" in f[0], f[0])):
+            for name, (content, mode) in sorted(
+                self.files.items(), key=lambda f: (".dist-info/" in f[0], f[0])
+            ):
                 entry = zipfile.ZipInfo(name, TIME)
                 entry.external_attr = (0o100000 | mode) << 16
                 entry.compress_type = zipfile.ZIP_DEFLATED
@@ -127,36 +176,62 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     so, exe = work / f"libhora-{machine}.so", work / f"hora-{machine}"
     library(machine, cc, so)
     program(machine, exe)
-    platforms = PLATFORMS[machine][2].split(".") if cc == "zig" else [f"linux_{machine}"]
+    platforms = (
+        PLATFORMS[machine][2].split(".") if cc == "zig" else [f"linux_{machine}"]
+    )
     w = Wheel("hora", [f"py3-none-{p}" for p in platforms])
     w.tree(ROOT / "python/hora", "hora")
     w.add("hora/_version.py", f'__version__ = "{version()}"\n')
     w.add("hora/libhora.so", so.read_bytes(), 0o755)
     w.add("hora/hora.h", (ROOT / "cmd/libhora/hora.h").read_bytes())
     w.add(f"{w.data}/scripts/hora", exe.read_bytes(), 0o755)
-    w.add(f"{w.info}/entry_points.txt", "[torch.distributed.backends]\nhora = hora.torch:register\n")
+    w.add(
+        f"{w.info}/entry_points.txt",
+        "[torch.distributed.backends]\nhora = hora.torch:register\n",
+    )
     extra = ["Provides-Extra: run", 'Requires-Dist: cloudpickle; extra == "run"']
-    return w.save(dist, "Distributed training for any framework: collectives, launcher and elasticity in one library", extra, pure=False)
+    return w.save(
+        dist,
+        "Distributed training for any framework: collectives, launcher and elasticity in one library",
+        extra,
+        pure=False,
+    )
 
 
 def compat(dist: Path) -> Path | None:
     """The wheel with the names horovod and sparkdl."""
     source = ROOT / "python/compat"
-    packages = sorted(p.parent for p in source.glob("*/__init__.py") if p.parent.name != "tests")
+    packages = sorted(
+        p.parent for p in source.glob("*/__init__.py") if p.parent.name != "tests"
+    )
     if not packages:
         return None
     w = Wheel("hora_compat", ["py3-none-any"])
     for p in packages:
         w.tree(p, p.name)
-    w.add(f"{w.data}/scripts/horovodrun", '#!/bin/sh\nexec "$(dirname "$0")/hora" horovodrun "$@"\n', 0o755)
-    extra = [f"Requires-Dist: {r}" for r in (f"hora=={version()}", "cloudpickle", "psutil", "pyyaml")]
+    w.add(
+        f"{w.data}/scripts/horovodrun",
+        '#!/bin/sh\nexec "$(dirname "$0")/hora" horovodrun "$@"\n',
+        0o755,
+    )
+    extra = [
+        f"Requires-Dist: {r}"
+        for r in (f"hora=={version()}", "cloudpickle", "psutil", "pyyaml")
+    ]
     return w.save(dist, "Horovod's and sparkdl's names on hora", extra, pure=True)
 
 
 def main() -> None:
-    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     a.add_argument("--cc", choices=["zig", "native"], default="zig")
-    a.add_argument("--machine", choices=[*PLATFORMS, "all"], default=None, help="default: all with zig, else this one")
+    a.add_argument(
+        "--machine",
+        choices=[*PLATFORMS, "all"],
+        default=None,
+        help="default: all with zig, else this one",
+    )
     a.add_argument("--library-only", action="store_true")
     a.add_argument("--dist", type=Path, default=ROOT / "dist")
     args = a.parse_args()
@@ -166,7 +241,11 @@ def main() -> None:
         library(platform.machine(), "native", fresh)
         fresh.replace(so)  # never written in place: running programs have it mapped
         return
-    machines = list(PLATFORMS) if (args.machine or ("all" if args.cc == "zig" else "")) == "all" else [args.machine or platform.machine()]
+    machines = (
+        list(PLATFORMS)
+        if (args.machine or ("all" if args.cc == "zig" else "")) == "all"
+        else [args.machine or platform.machine()]
+    )
     args.dist.mkdir(parents=True, exist_ok=True)
     for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl")):
         old.unlink()
@@ -174,12 +253,17 @@ def main() -> None:
     work.mkdir(exist_ok=True)
     try:
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            made = [*pool.map(lambda m: hora(m, args.cc, args.dist, work), machines), compat(args.dist)]
+            made = [
+                *pool.map(lambda m: hora(m, args.cc, args.dist, work), machines),
+                compat(args.dist),
+            ]
     finally:
         shutil.rmtree(work, ignore_errors=True)
     for path in filter(None, made):
         size = path.stat().st_size
-        print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}  {size / 1e6:.1f} MB")
+        print(
+            f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}  {size / 1e6:.1f} MB"
+        )
         if size > 20e6:
             sys.exit(f"build wheel: {path.name} is larger than 20 MB")
 
