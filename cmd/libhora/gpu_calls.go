@@ -22,6 +22,8 @@ func check(r *hora.Request, ranks int) error {
 	switch {
 	case r.Kind < hora.KindAllreduce || r.Kind > hora.KindRecv || r.Kind == hora.KindBarrier:
 		return argument("start operation on GPU: kind %d is none that works on tensors", r.Kind)
+	case r.Send.Count < 0 || r.Recv.Count < 0:
+		return argument("%s on GPU: a tensor of %d elements", r.Kind, min(r.Send.Count, r.Recv.Count))
 	case !r.Type.Valid():
 		return argument("%s on GPU: element type %d is unknown", r.Kind, r.Type)
 	case r.Root < 0 || r.Root >= ranks:

@@ -187,6 +187,7 @@ func (l *library) leave(reason string) C.int64_t {
 
 // closeGroups closes what was made in a life.
 func (l *library) closeGroups(of *life) {
+	l.gpus.closeLife(of)
 	for i := range l.tables.all {
 		if g := l.tables.all[i].Load(); g != nil && g.life == of {
 			l.close(g)
