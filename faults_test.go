@@ -244,6 +244,9 @@ func TestLeavingRankIsNamed(t *testing.T) {
 }
 
 func TestNothingIsAllocatedPerOperation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector, which allocates too")
+	}
 	links(t, func(t *testing.T, env string) {
 		kinds := "ordered named queued"
 		if env == "HORA_LINKS=tcp" {
