@@ -26,6 +26,7 @@ func (g *Group) Join(timeout time.Duration) (last int, done bool, err error) {
 	}
 	if !n.joined && !n.allIn {
 		n.joined, n.joinedAt = true, 0
+		n.calm.Store(false)
 		g.wake()
 	}
 	if timeout != 0 {

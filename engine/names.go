@@ -28,22 +28,24 @@ type names struct {
 	g *Group
 
 	// Guarded by Group.mu.
-	inflight  map[string]*unit
-	byKey     map[uint64]*unit // pending and not running
-	oldestU   *unit            // of pending units, linked by next
-	newest    *unit
-	freeU     *unit
-	news      bool
-	rang      uint64 // greatest round number that a bell announced
-	joined    bool
-	joinedAt  uint64 // the round number of my join
-	lastOne   int    // who joined last, once all have
-	allIn     bool   // all have joined since I did
-	passed    bool   // the turn was handed to the worker in the middle of a round
-	idle      bool   // the plan's patience has ended
-	patient   bool   // its timer runs
-	roundSeen uint64 // greatest number that this rank has taken part in
-	again     bool   // another round follows at once, on all ranks
+	inflight   map[string]*unit
+	byKey      map[uint64]*unit // pending and not running
+	oldestU    *unit            // of pending units, linked by next
+	newest     *unit
+	freeU      *unit
+	news       bool
+	rang       uint64 // greatest round number that a bell announced
+	joined     bool
+	joinedAt   uint64      // the round number of my join
+	lastOne    int         // who joined last, once all have
+	allIn      bool        // all have joined since I did
+	passed     bool        // the turn was handed to the worker, in the middle of a round or before a planned step
+	handedStep bool        // of which chosen has the units
+	idle       bool        // the plan's patience has ended
+	patient    bool        // its timer runs
+	roundSeen  uint64      // greatest number that this rank has taken part in
+	calm       atomic.Bool // nothing but the plan need be looked at; see fast.go
+	again      bool        // another round follows at once, on all ranks
 
 	// Owned by whoever has the turn.
 	table    table
@@ -245,6 +247,7 @@ func (n *names) rung(seq uint64, origin int) {
 	fresh := seq > n.rang
 	if fresh {
 		n.rang = seq
+		n.calm.Store(false)
 		if n.ready() {
 			g.wake()
 		}
@@ -280,6 +283,12 @@ func (n *names) oldest() stuckAt {
 			u = v
 		}
 	}
+	if u == nil && g.turn.Load() != 0 {
+		// Perhaps one that took the short way.
+		if busy, p, _ := g.view.read(); busy {
+			return stuckAt{seq: p.seq, kind: p.kind, name: p.name}
+		}
+	}
 	if u == nil || u.first == nil {
 		return stuckAt{}
 	}
@@ -291,8 +300,10 @@ func (n *names) answer(a *answer, name string) {
 	g := n.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n.inflight[name] != nil || n.joined {
-		a.here, a.waits = true, n.inflight[name] != nil
+	busy, present, _ := g.view.read()
+	in := n.inflight[name] != nil || busy && present.name == name
+	if in || n.joined {
+		a.here, a.waits = true, in
 		return
 	}
 	a.nearest = nearest(name, func(yield func(string) bool) {

@@ -92,6 +92,10 @@ func (n *names) release(planned bool) {
 		n.meet()
 	}
 	n.arrange()
+	name := ""
+	if !planned {
+		name = n.onlyName()
+	}
 	verdict := stepDone
 	for k := 0; k < len(n.batches) && verdict == stepDone; k++ {
 		b := n.batches[k]
@@ -130,13 +134,16 @@ func (n *names) release(planned bool) {
 		n.plan.drop()
 		n.plan.forget()
 	default:
-		n.plan.record(step, n.keys)
+		n.plan.record(step, n.keys, name)
 	}
 	g.mu.Unlock()
 	if verdict != stepWithdrawn {
 		for _, key := range n.keys {
 			n.table.ran(n.table.learn(key), step)
 		}
+	}
+	if !planned && n.plan.active {
+		n.plan.locate(&n.table)
 	}
 }
 

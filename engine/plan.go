@@ -23,8 +23,10 @@ type plan struct {
 }
 
 type plannedStep struct {
-	hash uint64
-	keys []uint64
+	hash  uint64
+	keys  []uint64
+	name  string // of a step that is one operation
+	entry int    // its number in the table; set when the plan begins
 }
 
 const (
@@ -36,7 +38,7 @@ const (
 )
 
 // record notes a step that a round released, and begins a plan if the steps repeat.
-func (p *plan) record(hash uint64, keys []uint64) {
+func (p *plan) record(hash uint64, keys []uint64, name string) {
 	if p.off {
 		return
 	}
@@ -47,7 +49,7 @@ func (p *plan) record(hash uint64, keys []uint64) {
 		p.forget()
 	}
 	now := len(p.history)
-	s := plannedStep{hash: hash}
+	s := plannedStep{hash: hash, name: name}
 	if before, seen := p.last[hash]; seen {
 		s.keys = p.history[before].keys
 		switch d := now - before; {

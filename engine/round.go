@@ -44,14 +44,25 @@ func (n *names) step(budget time.Duration) (passed bool) {
 	g := n.g
 	if !n.open {
 		g.mu.Lock()
-		run, wait := n.foreseen()
-		g.mu.Unlock()
-		if wait {
-			return false
+		n.roundSeen = max(n.roundSeen, g.seq)
+		run, wait := n.handedStep, false
+		if !run {
+			run, wait = n.foreseen()
 		}
-		if run {
+		if n.handedStep = run && budget >= 0; n.handedStep {
+			// The others may be long in coming: the worker has the time.
+			n.passed = true
+			g.wake()
+		}
+		g.mu.Unlock()
+		switch {
+		case n.handedStep:
+			return true
+		case run:
 			n.release(true)
 			n.after()
+			return false
+		case wait:
 			return false
 		}
 		n.begin()
@@ -79,6 +90,7 @@ func (n *names) after() {
 	if n.plan.active && n.oldestU != nil {
 		n.news = true
 	}
+	n.settleDown()
 	g.mu.Unlock()
 }
 
@@ -88,6 +100,7 @@ func (n *names) begin() {
 	g.number() // no place of its own in the view: "last finished" names tensors
 	g.mu.Lock()
 	n.again, n.idle, n.open = false, false, true
+	n.calm.Store(false)
 	n.news = false
 	broken := n.plan.active
 	n.plan.drop()

@@ -31,6 +31,15 @@ func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err 
 	}
 	var one [1]Ticket
 	helps := g.names != nil && mayDrive
+	if helps && r.Alloc == nil && g.queued.Load() == 0 && g.names.calm.Load() && g.turn.CompareAndSwap(0, 1) {
+		t, done, ok, err := g.names.smooth(r, budget)
+		if !ok || done {
+			g.names.yield()
+		}
+		if ok {
+			return t, done, err
+		}
+	}
 	if err := g.submit(unsafe.Slice(r, 1), one[:], !helps); err != nil {
 		return 0, true, err
 	}
@@ -115,6 +124,9 @@ func (g *Group) handOver(r *Request, s transport.Stamp, started int64) (Ticket, 
 	}
 	g.queued.Add(1)
 	g.handed = o
+	if g.names != nil {
+		g.names.inflight[o.Name] = &unit{first: o, count: 1, since: time.Now(), running: true}
+	}
 	g.wake()
 	return o.cell.ticket(), false, nil
 }

@@ -72,7 +72,7 @@ func (g *Group) look(w *watching) {
 		w.since = time.Time{}
 		return
 	}
-	if w.since.IsZero() || stuck.seq != w.seq || stuck.name != w.name {
+	if w.since.IsZero() || stuck.seq != w.seq || stuck.name != w.name || !stuck.since.IsZero() && !stuck.since.Equal(w.since) {
 		w.seq, w.name, w.since, w.reported = stuck.seq, stuck.name, now, time.Time{}
 		if !stuck.since.IsZero() {
 			w.since = stuck.since

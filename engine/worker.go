@@ -112,16 +112,20 @@ func (g *Group) worker() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
-		o := g.next()
-		if o == nil && g.closing {
-			return
-		}
-		if o == nil {
+		o, round := g.next()
+		switch {
+		case g.names != nil && (round || o != nil):
 			g.mu.Unlock()
-			g.names.step(-1)
+			if round {
+				g.names.step(-1)
+			} else {
+				g.names.resume(o)
+			}
 			g.turn.Store(0)
 			g.mu.Lock()
 			continue
+		case o == nil:
+			return
 		}
 		g.mu.Unlock()
 		err := g.perform(o)
@@ -132,25 +136,25 @@ func (g *Group) worker() {
 	}
 }
 
-// next waits for an operation and takes the turn for it; nil means that the group is
-// closing, or, in a named group, that there is a round to do. mu is held.
-func (g *Group) next() *op {
+// next waits for an operation, or in a named group for a round to do, and takes the
+// turn for it; neither means that the group is closing. mu is held.
+func (g *Group) next() (o *op, round bool) {
 	for {
 		if o := g.handed; o != nil {
 			g.handed = nil
-			return o
+			return o, false
+		}
+		if g.names != nil && g.names.passed {
+			g.names.passed = false // the turn came with it
+			return nil, true
 		}
 		if g.closing {
-			return nil
+			return nil, false
 		}
 		switch {
 		case g.names != nil:
-			if g.names.passed {
-				g.names.passed = false // the turn came with the round
-				return nil
-			}
 			if g.names.ready() && g.turn.CompareAndSwap(0, 1) {
-				return nil
+				return nil, true
 			}
 		case g.head != nil && g.turn.CompareAndSwap(0, 1):
 			o := g.head
@@ -159,7 +163,7 @@ func (g *Group) next() *op {
 				g.tail = nil
 			}
 			o.next = nil
-			return o
+			return o, false
 		}
 		g.work.Wait()
 	}
