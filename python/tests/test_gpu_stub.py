@@ -35,7 +35,7 @@ def stubs(tmp_path_factory):
 def gpu_ranks(job, stubs, tmp_path):
     """gpu_ranks(n, work, share=False, **env) runs work on n ranks; their ends and their logs of calls."""
 
-    def go(n, work, share=False, timeout=60.0, links="", **env):
+    def go(n, work, share=False, timeout=90.0, links="", **env):
         given = {
             "STUB_DIR": str(tmp_path), "STUBS": str(stubs), "STUB_LOGS": str(tmp_path / "calls"), "STUB_SHARE": "1" if share else "",
             "STUB_NO_NCCL": "",
@@ -171,6 +171,9 @@ def every_operation():
     def values(r, n, first=0):
         return [float((r + 1) * 1000 + (first + i) % 97) for i in range(n)]
 
+    def summed(n):
+        return [sum(column) for column in zip(*(values(r, n) for r in range(size)), strict=True)]
+
     def go(*calls, keep=None):
         ticket = gpu.submit(list(calls), s.cuda_stream, keep)
         finish(gpu, ticket, s)
@@ -178,7 +181,7 @@ def every_operation():
         gpu.release(ticket)
 
     for n in (1, 5, 3000):
-        total = [sum(values(r, n)[i] for r in range(size)) for i in range(n)]
+        total = summed(n)
         x = Tensor(n, values=values(rank, n))
         go(call(ALLREDUCE, x, x, n))
         assert x.list() == total
@@ -200,11 +203,11 @@ def every_operation():
         assert y.list() == [v for r in range(size) for v in values(r, counts[r])]
         x, y = Tensor(n * size, values=values(rank, n * size)), Tensor(n)
         go(call(REDUCE_SCATTER, x, y, n * size, n))
-        whole = [sum(values(r, n * size)[i] for r in range(size)) for i in range(n * size)]
+        whole = summed(n * size)
         assert y.list() == whole[rank * n : rank * n + n]
         x, y = Tensor(sum(counts), values=values(rank, sum(counts))), Tensor(counts[rank])
         go(call(REDUCE_SCATTER, x, y, sum(counts), counts[rank], recv_counts=counts))
-        whole = [sum(values(r, sum(counts))[i] for r in range(size)) for i in range(sum(counts))]
+        whole = summed(sum(counts))
         at = sum(counts[:rank])
         assert y.list() == whole[at : at + counts[rank]]
         x, y = Tensor(n * size, values=values(rank, n * size)), Tensor(n * size)
@@ -326,7 +329,9 @@ def fails_with(kind, text, **how):
 
 
 def hang():
-    fails_with("DeadlineError", "allreduce grad on GPU 0: the other ranks .* had not come within its timeout, and the NCCL group was aborted")
+    fails_with(
+        "DeadlineError", "allreduce grad on GPU 0: the other ranks .* had not come within its timeout, and the NCCL group was aborted"
+    )
 
 
 def test_hang_is_aborted(gpu_ranks):
@@ -390,7 +395,9 @@ def test_without_nccl_tensors_are_staged(gpu_ranks, env):
 
 def other_nccl():
     _, _, gpu, cuda = begin()
-    assert gpu.path == "staged" and re.search("it is version 2.13; 2.14 or newer|rank 0: make NCCL group: NCCL says", gpu.report["why"]), gpu.report
+    assert gpu.path == "staged" and re.search("it is version 2.13; 2.14 or newer|rank 0: make NCCL group: NCCL says", gpu.report["why"]), (
+        gpu.report
+    )
     s, x = Stream(cuda), Tensor(3, values=[1.0] * 3)
     finish(gpu, gpu.submit([call(ALLREDUCE, x, x, 3)], s.cuda_stream, x), s)
     assert x.list() == [2.0] * 3
@@ -484,3 +491,72 @@ def test_shutdown_gives_everything_back(gpu_ranks):
     for log in logs:
         assert log.count("retain") == log.count("release") == 3
         assert log.count("destroy") + log.count("abort") == 3
+
+
+def torch_backend():
+    """torch.distributed with tensors that only say they are on a GPU: routing, streams, copies back, ends."""
+    import warnings
+
+    import hora.torch  # noqa: F401
+    import torch
+    import torch.distributed as dist
+    from hora.torch import _gpu, backend
+
+    backend._patience = lambda: 0.0  # the short way of host tensors is not taken
+    rank = int(os.environ["HORA_RANK"])
+    stubs = os.environ["STUBS"]
+    for name, value in (
+        ("STUB_LOG", f"{os.environ['STUB_LOGS']}.{rank}"),
+        ("STUB_BUS", "one" if os.environ["STUB_SHARE"] else f"own {rank}"),
+    ):
+        os.environ[name] = value
+        ctypes.CDLL(None).setenv(name.encode(), value.encode(), 1)
+    cuda = ctypes.CDLL(f"{stubs}/libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(f"{stubs}/libnccl.so.2", mode=ctypes.RTLD_GLOBAL)
+    cuda.stub_stream.restype = ctypes.c_void_p
+    cuda.stub_fill.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_float, ctypes.c_int)
+    cuda.stub_sync.argtypes = (ctypes.c_void_p,)
+    s = Stream(cuda)
+    real = _gpu.device_of
+    _gpu.device_of = lambda keep: 0 if keep is not None and _any_tensor(keep) and real(keep) is None else None
+    _gpu.current_stream = lambda device: s.cuda_stream
+    _gpu._future = lambda device: torch.futures.Future()
+    _gpu._side_stream = lambda device: warnings.catch_warnings()
+    dist.init_process_group("hora", init_method=f"file://{os.environ['STUB_DIR']}/store", rank=rank, world_size=2)
+    size = dist.get_world_size()
+    x = torch.zeros(1000)
+    cuda.stub_fill(s.cuda_stream, x.data_ptr(), 1000, rank + 1.0, 20)
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    s.sync()
+    assert x.tolist() == [size * (size + 1) / 2] * 1000
+    future = dist.all_reduce(torch.ones(5), async_op=True).get_future()
+    out = future.wait()
+    s.sync()
+    assert out[0].tolist() == [float(size)] * 5
+    all_of_them = torch.zeros(3 * size)
+    dist.all_gather_into_tensor(all_of_them, torch.full((3,), rank + 1.0))
+    s.sync()
+    assert all_of_them.tolist() == [r + 1.0 for r in range(size) for _ in range(3)]
+    right, left = (rank + 1) % size, (rank - 1) % size
+    a, b = torch.full((4,), float(rank)), torch.zeros(4)
+    for w in dist.batch_isend_irecv([dist.P2POp(dist.isend, a, right), dist.P2POp(dist.irecv, b, left)]):
+        w.wait()
+    s.sync()
+    assert b.tolist() == [float(left)] * 4
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _any_tensor(x):
+    import torch
+
+    return isinstance(x, torch.Tensor) or isinstance(x, (tuple, list)) and any(map(_any_tensor, x))
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_torch_backend_routes_by_device(gpu_ranks, share):
+    ends, logs = gpu_ranks(2, torch_backend, share=share)
+    good(ends)
+    assert all(any(("copy down" if share else "AllReduce") in line for line in log) for log in logs)
+    assert ["share the GPU" in e.err for e in ends] == [share, False]
