@@ -2,7 +2,8 @@
 // its address, host name, home and temporary directory and ssh server.
 //
 // It changes nothing outside its namespaces and the test's temporary directory, and everything in them ends with the
-// test. It needs root and says so in a skip otherwise. Goroutines: one waits for each program it started.
+// test. It needs root and says so in a skip otherwise. A Switch adds a second network on which packets between two hosts
+// are delayed, limited, lost or cut by direction. Goroutines: one waits for each program it started, and the Switch's.
 package hosttest
 
 import (
@@ -25,6 +26,7 @@ import (
 type Host struct {
 	Name string
 	Addr string
+	Via  string // its address on the Switch, when there is one
 	Home string // its home directory, as seen from outside
 	Temp string // its /tmp, as seen from outside
 	pid  int    // of the process that holds its namespaces
