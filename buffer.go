@@ -23,7 +23,7 @@ func (g *Group) Buffer(ctx context.Context, bytes int) ([]byte, error) {
 	}
 	b, err := g.link.Buffer(ctx, bytes)
 	if err != nil {
-		return nil, fmt.Errorf("make buffer of group %s: %w", g.name, err)
+		return nil, &OperationError{Kind: "make buffer of group " + g.name, Err: err}
 	}
 	g.keep(b)
 	return b.Bytes(), nil
@@ -38,7 +38,7 @@ func (g *Group) Register(ctx context.Context, ptr unsafe.Pointer, size, fd int, 
 	}
 	b, err := g.link.Adopt(ctx, ptr, size, fd, offset)
 	if err != nil {
-		return fmt.Errorf("register memory with group %s: %w", g.name, err)
+		return &OperationError{Kind: "register memory with group " + g.name, Err: err}
 	}
 	g.keep(b)
 	return nil

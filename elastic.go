@@ -67,11 +67,7 @@ func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
 		return false, errors.Join(err, r.m.Leave(ctx, reasonOf(r.m)))
 	}
 	if err != nil {
-		var peer *PeerLostError
-		if errors.As(r.cause, &peer) {
-			err = fmt.Errorf("%w (after: %w)", err, peer)
-		}
-		return false, err
+		return false, r.noMore(err)
 	}
 	r.epochs++
 	err = r.begin(ctx, w)
@@ -106,6 +102,19 @@ func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	return true, nil
+}
+
+// noMore is why no epoch follows the last one, in the words of the loss that ended that.
+func (r *elasticRun) noMore(err error) error {
+	var no *rendezvous.JoinError
+	var peer *PeerLostError
+	switch {
+	case !errors.As(r.cause, &peer):
+		return err
+	case errors.As(err, &no) && no.Final:
+		return fmt.Errorf("%w; the job does not go on without it: hora run --restarts N replaces lost workers, --on-loss continue lets the others go on", peer)
+	}
+	return fmt.Errorf("%w; then: %w", peer, err)
 }
 
 func reasonOf(m *Membership) string {

@@ -68,7 +68,7 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	state.Int("step", &step)
 	state.Custom("note", func() ([]byte, error) { return []byte(note), nil }, func(b []byte) error { note = string(b); return nil })
 	state.OnReset(func(w *hora.World) error { say(w, "reset size %d", w.Size()); return nil })
-	grads := make([]float32, len(params))
+	grads, whole := make([]float32, len(params)), make([]float32, len(params))
 	err = hora.RunElastic(ctx, cfg, state, func(ctx context.Context, w *hora.World) error {
 		if want := fmt.Sprint("step ", step); note != want && step > 0 {
 			return fmt.Errorf("state is torn: note %q at step %d", note, step)
@@ -85,7 +85,12 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 			if first {
 				say(w, "sum in epoch %d", w.Epoch())
 			}
+			compute(whole, params, step, 0, 1)
 			for i, g := range grads {
+				if math.Float32bits(g) != math.Float32bits(whole[i]) {
+					say(w, "WRONG SUM in epoch %d at step %d: element %d is %v, want %v; %v of the whole are wrong", w.Epoch(), step, i, g, whole[i], wrong(grads, whole))
+					return errors.New("wrong sum")
+				}
 				params[i] += 0.01 * g
 			}
 			step++
@@ -152,6 +157,20 @@ func straying(text string, want []string) string {
 		}
 	}
 	return ""
+}
+
+// wrong lists the stretches in which a and b differ.
+func wrong(a, b []float32) (at [][2]int) {
+	for i := range a {
+		switch {
+		case math.Float32bits(a[i]) == math.Float32bits(b[i]):
+		case len(at) > 0 && at[len(at)-1][1] == i:
+			at[len(at)-1][1]++
+		default:
+			at = append(at, [2]int{i, i + 1})
+		}
+	}
+	return at
 }
 
 // compute is this rank's part of a step; the parts of all ranks make up the whole.

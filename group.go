@@ -104,7 +104,7 @@ func (w *World) open(ctx context.Context, ranks []int, id uint64, o groupOptions
 	g := &Group{world: w, ranks: ranks, name: o.name, named: o.named}
 	mesh, err := w.mesh(ctx, g, id)
 	if err != nil {
-		return nil, fmt.Errorf("make group %s: %w", o.name, err)
+		return nil, &OperationError{Kind: "make group " + o.name, Err: err}
 	}
 	c := &w.cfg
 	timeout := o.timeout

@@ -125,10 +125,20 @@ func (m *Membership) forget() {
 	m.mu.Unlock()
 }
 
+// overError is the end of an epoch that lost nobody.
+type overError struct {
+	epoch uint64
+	why   string
+}
+
+func (e *overError) Error() string {
+	return fmt.Sprintf("epoch %d is over: %s; join the next one", e.epoch, e.why)
+}
+
 // lossError is the end of an epoch as operations report it.
 func lossError(n rendezvous.Notice) error {
 	if n.Rank < 0 {
-		return fmt.Errorf("epoch %d is over: %s; join the next one", n.Epoch, n.Reason)
+		return &overError{n.Epoch, n.Reason}
 	}
 	return &PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason}
 }
@@ -204,14 +214,31 @@ func (m *Membership) News() error {
 	return nil
 }
 
-// broken reports whether the present epoch is over by a loss, by what the coordinator
-// says or what err, of an operation, does. A rank that has seen the loss before the
-// coordinator is right too: asking for the next epoch ends this one.
+// broken reports whether err is how this rank heard that the present epoch is over. A
+// rank that has seen a loss before the coordinator is right too: asking for the next
+// epoch ends this one. A fault of the training's own is none, even if others are lost in
+// the same moment: they may well have met the same fault.
 func (m *Membership) broken(err error) bool {
 	var peer *PeerLostError
+	var over *overError
+	var operation *OperationError
+	if errors.As(err, &peer) || errors.As(err, &over) {
+		return true
+	}
+	if !errors.As(err, &operation) && !errors.Is(err, ErrClosed) {
+		return false
+	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return errors.As(err, &peer) || m.number > 0 && m.lost.Epoch == m.number
+	w := m.world
+	m.mu.Unlock()
+	t := time.NewTimer(lastWord) // the coordinator's word may be on its way
+	defer t.Stop()
+	select {
+	case <-w.broken:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 // alone reports a place that no coordinator knows of.

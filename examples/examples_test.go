@@ -81,3 +81,25 @@ func TestTrainer(t *testing.T) {
 		}
 	}
 }
+
+// TestElastic: with a rank that dies in the middle and one that takes its place the
+// weights have the bits of an undisturbed run; with fewer ranks the training ends too.
+func TestElastic(t *testing.T) {
+	weights := func(out string) string {
+		found := regexp.MustCompile(`weights ([0-9a-f]{8})`).FindStringSubmatch(out)
+		if found == nil {
+			t.Fatalf("no weights in\n%s", out)
+		}
+		return found[1]
+	}
+	program := filepath.Join(bin, "03-elastic")
+	calm := hora(t, "run", "-np", "2", "--no-tag", program)
+	replaced := hora(t, "run", "-np", "2", "--restarts", "1", "--no-tag", program, "5")
+	if weights(calm) != weights(replaced) || strings.Count(replaced, "goes on from step") != 2 {
+		t.Errorf("undisturbed:\n%s\nwith a loss:\n%s", calm, replaced)
+	}
+	fewer := hora(t, "run", "-np", "3", "--on-loss", "continue", "--min-np", "1", "--no-tag", program, "5")
+	if weights(fewer) == "" || !strings.Contains(fewer, "rank 1 of 2 goes on from step") {
+		t.Errorf("with fewer ranks:\n%s", fewer)
+	}
+}
