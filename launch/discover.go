@@ -271,8 +271,10 @@ func (j *job) tooFew() {
 	case d.short.IsZero():
 		d.short = time.Now()
 	case time.Since(d.short) > d.Wait:
-		j.fail(Outcome{Kind: LostHost, Rank: -1, Code: ExitTimeout,
-			Last: fmt.Sprintf("%d workers are left for %v, and --min-np is %d: add hosts, or lower --min-np", j.left, d.Wait, j.spec.Min)})
+		j.fail(Outcome{
+			Kind: LostHost, Rank: -1, Code: ExitTimeout,
+			Last: fmt.Sprintf("%d workers are left for %v, and --min-np is %d: add hosts, or lower --min-np", j.left, d.Wait, j.spec.Min),
+		})
 	}
 }
 
