@@ -43,7 +43,7 @@ def allreduce_sparse(group: Group, t: torch.Tensor, op: Op, scale: float = 1.0, 
     """Sum or average t over the group, in place; the result is coalesced and equal on all ranks."""
     if op not in (Op.SUM, Op.AVERAGE):
         raise ValueError(f"all_reduce of a sparse tensor: {op.name} is not offered; use SUM or AVG, or call .to_dense() first")
-    own = t.detach().coalesce()
+    own = t.detach().cpu().coalesce()  # of a GPU's too: sparse sums pass through host memory
     indices = own.indices().t().contiguous()
     values = own.values()
     if scale != 1.0:
@@ -55,5 +55,5 @@ def allreduce_sparse(group: Group, t: torch.Tensor, op: Op, scale: float = 1.0, 
         all_values = all_values / group.size
     total = torch.sparse_coo_tensor(everywhere.t(), all_values, t.shape, dtype=t.dtype, check_invariants=False).coalesce()
     with torch.no_grad():
-        t.copy_(total)  # not into t.detach(): indices of another number would stay behind
+        t.copy_(total.to(t.device))  # not into t.detach(): indices of another number would stay behind
     return total

@@ -35,11 +35,11 @@ def code(t: torch.Tensor) -> int:
 
 
 def dense(t: torch.Tensor, verb: str) -> torch.Tensor:
-    """t without autograd history, contiguous and in host memory; a copy where it was not contiguous."""
+    """t without autograd history and contiguous, on the host or on a GPU; a copy where it was not contiguous."""
     if t.is_sparse:
         raise ValueError(f"{verb}: sparse tensors go through all_reduce only; call .to_dense() first")
-    if t.device.type != "cpu":
-        raise ValueError(f'{verb}: tensor is on {t.device}; backend "hora" takes CPU tensors here, use "cpu:hora,cuda:nccl"')
+    if t.device.type not in ("cpu", "cuda"):
+        raise ValueError(f'{verb}: tensor is on {t.device}; backend "hora" takes tensors of the host and of CUDA devices')
     t = t.detach()
     return t if t.is_contiguous() else t.contiguous()
 

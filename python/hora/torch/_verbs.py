@@ -62,7 +62,7 @@ class Verbs:
         src = dense(inputs[0], "all_gather")
         counts = [t.numel() for t in parts]
         self._own_part(parts, src, "all_gather")
-        whole = torch.empty(sum(counts), dtype=src.dtype)
+        whole = torch.empty(sum(counts), dtype=src.dtype, device=src.device)
         return self._go(
             Kind.ALLGATHER, Op.SUM, code(src), 0, src.data_ptr(), whole.data_ptr(), src.numel(), self._seconds(opts),
             not opts.asyncOp, outputs, (src, whole, parts), _spread(whole, parts), recv_count=whole.numel(),
@@ -85,7 +85,7 @@ class Verbs:
         for i, t in enumerate(inputs):
             src = dense(t, "all_gather_coalesced")
             parts = [of_rank[i] for of_rank in outputs]
-            whole = torch.empty(src.numel() * self._size, dtype=src.dtype)
+            whole = torch.empty(src.numel() * self._size, dtype=src.dtype, device=src.device)
             call, _, keep = self._gather_call(whole, src, "all_gather_coalesced")
             calls.append((call | {"timeout": self._seconds(opts)}, _spread(whole, parts), (keep, parts)))
         return self._many(calls, not opts.asyncOp, outputs)
@@ -105,7 +105,7 @@ class Verbs:
         if opts.rootRank == self._rank:
             parts = list(outputs[0])
             self._own_part(parts, src, "gather")
-            whole = torch.empty(src.numel() * self._size, dtype=src.dtype)
+            whole = torch.empty(src.numel() * self._size, dtype=src.dtype, device=src.device)
             finish = _spread(whole, parts)
         return self._go(
             Kind.GATHER, Op.SUM, code(src), opts.rootRank, src.data_ptr(), 0 if whole is None else whole.data_ptr(),
@@ -218,7 +218,7 @@ class Verbs:
         if len(outputs) != self._size or len(inputs) != self._size:
             raise ValueError(f"all_to_all: {len(inputs)} inputs and {len(outputs)} outputs, the group has {self._size} ranks")
         whole = flatten(list(inputs), "all_to_all")
-        dst = torch.empty(sum(t.numel() for t in outputs), dtype=whole.dtype)
+        dst = torch.empty(sum(t.numel() for t in outputs), dtype=whole.dtype, device=whole.device)
         return self._go(
             Kind.ALLTOALL, Op.SUM, code(whole), 0, whole.data_ptr(), dst.data_ptr(), whole.numel(), self._seconds(opts),
             not opts.asyncOp, outputs, (whole, dst, outputs), _spread(dst, outputs), recv_count=dst.numel(),
@@ -248,6 +248,8 @@ class Verbs:
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
         _teach_source_rank()
         out = tensors[0]
+        if not out.is_cpu:
+            raise ValueError(f"recv: tensor is on {out.device}; receiving from any rank takes host tensors only, name the source")
         t = dense(out, "recv")
         value = _Received(tensors)
         self._seq += 1

@@ -20,7 +20,7 @@ from .. import _lib
 from ..errors import HoraError
 from ..group import Group, Kind, Op, _pack
 from ..handle import Handle
-from . import _start
+from . import _gpu, _start
 from ._tensor import REDUCE_OPS, code, dense
 from ._verbs import Verbs
 from ._work import TicketWork, failure, finished_future
@@ -80,7 +80,8 @@ class HoraBackend(Verbs, _BASE):
         self._owner = owner  # keeps a world that this backend started; closed with it
         self._seq = 0
         self._splits = 0
-        self._live: set[TicketWork] = set()
+        self._live: set[Any] = set()
+        self._gpus: dict[int, Any] = {}  # by device, made at the first tensor there
         self._tokens: dict[int, Handle] = {}
         self._batch: list[tuple[dict, Callable | None, Any]] | None = None
         self._error: BaseException | None = None
@@ -123,6 +124,10 @@ class HoraBackend(Verbs, _BASE):
             call = dict(kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, **more)
             self._batch.append((call, finish, (keep, value)))
             return None
+        device = _gpu.device_of(keep)
+        if device is not None:
+            call = dict(kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, **more)
+            return _gpu.go(self, device, [call], wait, value, keep, finish)
         try:
             if wait:
                 self.group.run(kind, op, dtype, root, send, recv, count, timeout=seconds, **more)
@@ -147,6 +152,9 @@ class HoraBackend(Verbs, _BASE):
         """Start several operations as one submission."""
         if not calls:
             return self._finished if wait else c10d._create_work_from_future(finished_future(value))
+        device = _gpu.device_of([keep for _, _, keep in calls])
+        if device is not None:
+            return _gpu.many(self, device, calls, wait, value)
         try:
             tickets = self.group.submit_many([c for c, _, _ in calls])
         except HoraError as error:
@@ -330,6 +338,7 @@ class HoraBackend(Verbs, _BASE):
     # -- the end of a group
 
     def abort(self) -> None:
+        _gpu.close(self)
         self.group.abort(f"torch.distributed group {self._name!r} was aborted on rank {self._rank}")
 
     def shutdown(self) -> None:
@@ -340,6 +349,7 @@ class HoraBackend(Verbs, _BASE):
             except (RuntimeError, ValueError):
                 pass  # already reported to whoever waited, or to nobody who cares
         self._live.clear()
+        _gpu.close(self)
         _alive.discard(self)
         owner, self._owner = self._owner, None
         if owner is not None:
@@ -385,7 +395,7 @@ def register() -> None:
     """Tell torch about the backend; calling it again does nothing."""
     if "HORA" in dist.Backend._plugins:
         return
-    dist.Backend.register_backend("hora", create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend("hora", create, extended_api=True, devices=["cpu", "cuda"])
     from ._dynamo import skip
 
     skip(HoraBackend, Verbs, TicketWork)
