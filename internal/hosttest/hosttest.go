@@ -178,6 +178,7 @@ func (n *Net) host(i int, name string) *Host {
 	}
 	n.write(filepath.Join(name, "home/.ssh/host_key"), string(hostKey))
 	h.pid = n.hold("--net", "--uts", "--mount", "--propagation", "private")
+	n.t.Cleanup(h.empty)
 	n.run(n.holder, "ip", "link", "add", h.port, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(h.pid))
 	n.run(n.holder, "ip", "link", "set", h.port, "master", "sw", "up")
 	script := fmt.Sprintf(`set -e
@@ -197,6 +198,24 @@ mount --bind %[6]s /tmp
 		"-h", n.home+"/.ssh/host_key", "-o", "ListenAddress="+h.Addr, "-o", "AuthorizedKeysFile="+n.home+"/.ssh/authorized_keys",
 		"-o", "UsePAM=no", "-o", "PidFile=none", "-o", "StrictModes=no", "-o", "UseDNS=no", "-o", "MaxStartups=100"))
 	return h
+}
+
+// empty ends whatever is left in the host's network: sessions of ssh outlive their server.
+func (h *Host) empty() {
+	mine, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", h.pid))
+	ours, _ := os.Readlink("/proc/self/ns/net")
+	if err != nil || mine == ours {
+		return
+	}
+	spaces, _ := filepath.Glob("/proc/[0-9]*/ns/net")
+	for _, path := range spaces {
+		if at, err := os.Readlink(path); err != nil || at != mine {
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.Split(path, "/")[2]); err == nil && pid != h.pid && pid != os.Getpid() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // await waits until the host's ssh server answers.
