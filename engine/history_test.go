@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -136,6 +137,25 @@ func TestNamedHistories(t *testing.T) {
 			c := newCluster(t, size, one, Config{Named: true, Names: 12})
 			c.must(c.each(func(rank int, g *Group) error { return history(g, s, rank, size, phases) }))
 		}
+	})
+}
+
+// TestWatchBesideNames has the watch look, ask and answer all the time beside them.
+func TestWatchBesideNames(t *testing.T) {
+	s := seed(t)
+	cfg := Config{Named: true, StallWarn: shortestTick, Log: slog.New(slog.DiscardHandler)}
+	hosts(t, func(t *testing.T, one bool) {
+		c := newCluster(t, 3, one, cfg)
+		c.must(c.each(func(rank int, g *Group) error {
+			own := rand.New(rand.NewPCG(s, uint64(10+rank)))
+			shared := rand.New(rand.NewPCG(s, 1))
+			for round := range 300 {
+				if err := callerRound(g, rank, 3, round, shared.IntN(100), own); err != nil {
+					return fmt.Errorf("round %d: %w", round, err)
+				}
+			}
+			return history(g, s, rank, 3, 60)
+		}))
 	})
 }
 

@@ -81,8 +81,10 @@ type names struct {
 // unit is what one Submit brought.
 type unit struct {
 	next, prev *unit
-	first      *op // its operations, linked by op.next
+	first      *op // its operations, linked by op.next; the turn's holder's while it runs
 	count      int
+	kind       collective.Kind // of its first operation, and its name: for messages
+	name       string
 	key        uint64 // of its names
 	print      uint64 // of its fingerprints
 	since      time.Time
@@ -148,7 +150,7 @@ func (n *names) bundle(rs []Request) *unit {
 	} else {
 		n.freeU = u.next
 	}
-	*u = unit{key: unitKey(rs), since: time.Now()}
+	*u = unit{key: unitKey(rs), since: time.Now(), kind: rs[0].Kind, name: rs[0].Name}
 	return u
 }
 
@@ -289,10 +291,10 @@ func (n *names) oldest() stuckAt {
 			return stuckAt{seq: p.seq, kind: p.kind, name: p.name}
 		}
 	}
-	if u == nil || u.first == nil {
+	if u == nil {
 		return stuckAt{}
 	}
-	return stuckAt{kind: u.first.Kind, name: u.first.Name, since: u.since}
+	return stuckAt{kind: u.kind, name: u.name, since: u.since}
 }
 
 // answer says where this rank is with regard to the operation called name.

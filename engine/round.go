@@ -49,14 +49,15 @@ func (n *names) step(budget time.Duration) (passed bool) {
 		if !run {
 			run, wait = n.foreseen()
 		}
-		if n.handedStep = run && budget >= 0; n.handedStep {
+		pass := run && budget >= 0
+		if n.handedStep = pass; pass {
 			// The others may be long in coming: the worker has the time.
 			n.passed = true
 			g.wake()
 		}
 		g.mu.Unlock()
 		switch {
-		case n.handedStep:
+		case pass: // the turn and all of n are the worker's now
 			return true
 		case run:
 			n.release(true)

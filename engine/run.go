@@ -125,7 +125,7 @@ func (g *Group) handOver(r *Request, s transport.Stamp, started int64) (Ticket, 
 	g.queued.Add(1)
 	g.handed = o
 	if g.names != nil {
-		g.names.inflight[o.Name] = &unit{first: o, count: 1, since: time.Now(), running: true}
+		g.names.inflight[o.Name] = &unit{count: 1, kind: o.Kind, name: o.Name, since: time.Now(), running: true}
 	}
 	g.wake()
 	return o.cell.ticket(), false, nil
