@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BEGIN, END = "<!-- generated from cmd/libhora/hora.h -->", "<!-- end of what is generated -->"
+BEGIN, END = (
+    "<!-- generated from cmd/libhora/hora.h -->",
+    "<!-- end of what is generated -->",
+)
 
 
 def tables(header: str) -> str:
@@ -18,14 +21,20 @@ def tables(header: str) -> str:
     for line in body.splitlines():
         if m := re.match(r"/\* -- (.*?)(?:\*/)?$", line):
             section = m.group(1).strip()
-            lines.append(f"| **{section.split('.')[0].replace('|', '/')}** | {section.partition('. ')[2]} |")
+            lines.append(
+                f"| **{section.split('.')[0].replace('|', '/')}** | {section.partition('. ')[2]} |"
+            )
         elif m := re.match(r"(\w+ hora_\w+\([^)]*\);)\s*(?:/\* (.*?) \*/)?", line):
             lines.append(f"| `{m.group(1)}` | {m.group(2) or ''} |")
     lines += ["", "| number | name | meaning |", "| --- | --- | --- |"]
-    for name, number, meaning in re.findall(r"^    (HORA_\w+) = (\d+),?\s*(?:/\* (.*?) \*/)?$", header, flags=re.M):
+    for name, number, meaning in re.findall(
+        r"^    (HORA_\w+) = (\d+),?\s*(?:/\* (.*?) \*/)?$", header, flags=re.M
+    ):
         lines.append(f"| {number} | `{name}` | {meaning or 'no failure'} |")
     for struct in ("hora_op", "hora_outcome"):
-        text = re.search(rf"typedef struct {struct} \{{.*?\}} {struct};", header, flags=re.S).group(0)
+        text = re.search(
+            rf"typedef struct {struct} \{{.*?\}} {struct};", header, flags=re.S
+        ).group(0)
         lines += ["", "```c", text, "```"]
     lines += ["", *numbers(), ""]
     return "\n".join(lines)
@@ -53,7 +62,9 @@ def main() -> None:
     text = page.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    fresh = before + BEGIN + tables((ROOT / "cmd/libhora/hora.h").read_text()) + END + after
+    fresh = (
+        before + BEGIN + tables((ROOT / "cmd/libhora/hora.h").read_text()) + END + after
+    )
     if "--check" in sys.argv:
         if fresh != text:
             sys.exit("docs/abi.md is not up to date: run python tools/wheel/abidoc.py")
