@@ -155,6 +155,18 @@ func (g *group) withNamed(f func(*group, error)) {
 	g.mu.Unlock()
 }
 
+// companion is the named group beside g; it is made when it is not there.
+func (g *group) companion() (*group, error) {
+	type made struct {
+		n   *group
+		err error
+	}
+	answer := make(chan made, 1)
+	g.withNamed(func(n *group, err error) { answer <- made{n, err} })
+	m := <-answer
+	return m.n, m.err
+}
+
 // makeNamed makes the named group and serves those who wait for it.
 func (g *group) makeNamed() {
 	opts := append([]hora.GroupOption{hora.Named(), hora.Called(g.label + " (named)")}, g.opts...)

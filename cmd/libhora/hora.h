@@ -110,6 +110,7 @@ int32_t hora_release(uint64_t ticket);                   /* ended or not: an ope
 
 /* -- memory that every rank of this host maps */
 int64_t hora_buffer(uint64_t group, uint64_t bytes); /* > 0: ticket */
+int64_t hora_register(uint64_t group, void *at, uint64_t bytes, int32_t fd, uint64_t offset, uint32_t flags); /* memory mapped from fd by the caller, until hora_buffer_close(outcome.buffer); flags: 0, or HORA_NAMED for operations matched by name */
 int32_t hora_buffer_close(uint64_t buffer);
 
 /* -- elastic jobs and more. {"action": "next" | "finish" | "drain" | "leave" | "start_timeline" | "stop_timeline", …}, see docs/abi.md */

@@ -281,6 +281,12 @@ int64_t hora_buffer(uint64_t group, uint64_t bytes) {
     return horaBuffer(group, bytes);
 }
 
+int64_t hora_register(uint64_t group, void *at, uint64_t bytes, int32_t fd, uint64_t offset, uint32_t flags) {
+    ENTER(-1);
+    NEED(at, -1);
+    return horaRegister(group, at, bytes, fd, offset, flags);
+}
+
 int32_t hora_buffer_close(uint64_t buffer) {
     ENTER(-1);
     return horaBufferClose(buffer);

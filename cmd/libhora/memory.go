@@ -11,11 +11,12 @@ import (
 	"unsafe"
 )
 
-// memories are the results and buffers that callers hold, by their address, which is
-// also their handle.
+// memories are the results and buffers that callers hold, by their handle: the address
+// of what the library allocated.
 type memories struct {
-	mu  sync.Mutex // guards all
-	all map[uint64]memory
+	mu   sync.Mutex // guards all and last
+	all  map[uint64]memory
+	last uint64
 }
 
 type memory struct {
@@ -31,6 +32,19 @@ func (m *memories) add(at unsafe.Pointer, mem memory) uint64 {
 	}
 	m.all[uint64(uintptr(at))] = mem
 	return uint64(uintptr(at))
+}
+
+// registered keeps memory of the caller's own; one address may be registered with
+// several groups, so its handle is a number of its own, odd as no address is.
+func (m *memories) registered(mem memory) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[uint64]memory{}
+	}
+	m.last += 2
+	m.all[m.last|1] = mem
+	return m.last | 1
 }
 
 // allocate takes memory outside Go's heap, aligned for every element type; nil when
@@ -73,6 +87,29 @@ func horaBuffer(handle, bytes C.uint64_t) (answer C.int64_t) {
 			return err
 		}
 		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)), memory{bytes: len(b), free: func() { g.g.Free(b) }})
+		return nil
+	})
+}
+
+//export horaRegister
+func horaRegister(handle C.uint64_t, at unsafe.Pointer, bytes C.uint64_t, fd C.int32_t, offset C.uint64_t, flags C.uint32_t) (answer C.int64_t) {
+	defer guard(&answer)
+	g, err := the.find(uint64(handle))
+	if err != nil {
+		return errOut(err)
+	}
+	return the.background(func(o *outcome) error {
+		to := g
+		if flags&C.HORA_NAMED != 0 {
+			var err error
+			if to, err = g.companion(); err != nil {
+				return err
+			}
+		}
+		if err := to.g.Register(g.life.ctx, at, int(bytes), int(fd), int64(offset)); err != nil {
+			return err
+		}
+		o.memory = the.memory.registered(memory{int(bytes), func() { to.g.Free(unsafe.Slice((*byte)(at), int(bytes))) }})
 		return nil
 	})
 }

@@ -189,7 +189,9 @@ func horaResult(ticket C.uint64_t, out *C.hora_outcome) (answer C.int32_t) {
 	out.value = C.int64_t(o.value)
 	if o.memory != 0 {
 		out.buffer, out.bytes = C.uint64_t(o.memory), C.uint64_t(the.memory.bytes(o.memory))
-		*(*uint64)(unsafe.Pointer(&out.memory)) = o.memory // C's memory: its handle is its address
+		if o.memory&1 == 0 { // else memory of the caller's own
+			*(*uint64)(unsafe.Pointer(&out.memory)) = o.memory // C's memory: its handle is its address
+		}
 	}
 	if len(o.counts) > 0 {
 		o.pin.Pin(&o.counts[0])

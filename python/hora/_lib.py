@@ -48,6 +48,7 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_result": (c_int32, (c_uint64, c_void_p)),
     "hora_release": (c_int32, (c_uint64,)),
     "hora_buffer": (c_int64, (c_uint64, c_uint64)),
+    "hora_register": (c_int64, (c_uint64, c_void_p, c_uint64, c_int32, c_uint64, c_uint32)),
     "hora_buffer_close": (c_int32, (c_uint64,)),
     "hora_news": (c_int32, ()),
     "hora_action": (c_int64, (c_char_p,)),

@@ -198,6 +198,22 @@ def allocate(group: int, nbytes: int) -> _lib.Memory:
     return memory
 
 
+def register(group: int, address: int, nbytes: int, fd: int, offset: int, named: bool) -> _lib.Memory:
+    """Have the group's other ranks on this host map memory that this process mapped from fd; they all call this together.
+
+    It ends when the answer is collected; the memory must stay mapped until then. `named` is for operations matched by
+    name: they do not know what is registered for the others.
+    """
+    world_info()
+    ticket = _lib.load().hora_register(group, address, nbytes, fd, offset, 1 if named else 0)
+    if ticket < 0:
+        raise _lib.failure()
+    memory = _lib.outcome(ticket).memory
+    if memory is None:
+        raise InternalError("register memory: the library gave no handle")
+    return memory
+
+
 def timeline(action: str, **settings: Any) -> None:
     """Start or stop writing a timeline."""
     world_info()

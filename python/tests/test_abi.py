@@ -19,7 +19,7 @@ C_TYPES = {
     "hora_str": ctypes.c_char_p,
 }  # fmt: skip
 # Pointers: ctypes takes bytes where the library only reads, an address where it writes.
-POINTERS = {"const hora_op": ctypes.c_char_p, "uint64_t": ctypes.c_void_p, "hora_outcome": ctypes.c_void_p}
+POINTERS = {"void": ctypes.c_void_p, "const hora_op": ctypes.c_char_p, "uint64_t": ctypes.c_void_p, "hora_outcome": ctypes.c_void_p}
 
 
 def header() -> str:

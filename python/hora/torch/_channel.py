@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from typing import Any
 
 import torch
 
-from .. import _lib
+from .. import _lib, _world
 from ..buffer import Buffer
 from ..group import FLAG_NAMED, Group, Kind, Op, Plan, _pack
 from ._tensor import code
 
 __all__ = ["Channel", "Standing"]
+
+
+class _Mapped(mmap.mmap):
+    """Mapped memory that is registered as long as it lives."""
+
+    registration: Any = None
 
 
 class Standing:
@@ -72,4 +80,14 @@ class Channel:
         """Bytes that all ranks of this host map; every rank of the group asks for the same."""
         if self.size == 1 or nbytes == 0:
             return torch.empty(nbytes, dtype=torch.uint8)
-        return Buffer((nbytes,), "uint8", self.group).torch()
+        if not self.named or not hasattr(os, "memfd_create"):
+            return Buffer((nbytes,), "uint8", self.group).torch()
+        fd = os.memfd_create("hora-bucket")
+        try:
+            os.ftruncate(fd, nbytes)
+            mapped = _Mapped(fd, nbytes)
+            memory = torch.frombuffer(mapped, dtype=torch.uint8)
+            mapped.registration = _world.register(self.group.handle, memory.data_ptr(), nbytes, fd, 0, named=True)
+        finally:
+            os.close(fd)
+        return memory

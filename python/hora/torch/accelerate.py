@@ -6,42 +6,65 @@ from typing import Any
 
 import torch
 
+from .. import _world
 from ..errors import HoraError
-from ..group import Group, Kind, Op, Plan
+from ..group import Group, Kind, Op
 from ._tensor import code
 from ._work import failure, finished_future
 
 __all__ = ["accelerate"]
 
 
+class _Bucket:
+    """One of DDP's buckets in memory that every rank of the host maps, and the plan that averages it there."""
+
+    def __init__(self, group: Group, t: torch.Tensor, index: int) -> None:
+        self.tensor = t  # what is registered must stay mapped
+        self.registration = _register(group, t)
+        self.at = t.data_ptr()
+        self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=f"ddp.bucket.{index}")
+
+    def close(self) -> None:
+        self.plan.close()
+        self.registration = None  # before the memory goes
+
+
+def _register(group: Group, t: torch.Tensor) -> Any:
+    """Move t's storage into shared memory, views of it included, and have the host's ranks map it."""
+    storage = t.untyped_storage()
+    if group.size == 1 or not t.numel() or not hasattr(storage, "_share_fd_cpu_"):
+        return None
+    fd, nbytes = storage._share_fd_cpu_()  # the storage keeps fd
+    return _world.register(group.handle, storage.data_ptr(), nbytes, fd, 0, named=False)
+
+
 class _Hook:
-    """Averages a bucket in place. Plans are kept by the bucket's memory, which DDP keeps from the second step on."""
+    """Averages a bucket in place. DDP makes its buckets anew once, after the first step."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.plans: dict[tuple[int, int], Plan] = {}
+        self.buckets: dict[int, _Bucket] = {}
         self.__name__ = self.__qualname__ = "hora_accelerate"  # DDP's log names its hook
 
     def __call__(self, state, bucket):  # no annotations: torch compares them, and here they are text
         t = bucket.buffer()
-        key = (t.data_ptr(), t.numel())
-        plan = self.plans.get(key)
-        if plan is None:
-            if len(self.plans) > 256:  # buckets that were rebuilt
-                self.plans.clear()
-            p = t.data_ptr()
-            plan = self.plans[key] = self.group.plan(
-                Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, p, p, t.numel(), name=f"ddp.bucket.{bucket.index()}"
-            )
+        index = bucket.index()
+        known = self.buckets.get(index)
         try:
-            plan.run()
+            if known is None or known.at != t.data_ptr() or known.tensor.numel() != t.numel():
+                if known is not None:
+                    known.close()
+                known = self.buckets[index] = _Bucket(self.group, t, index)
+            known.plan.run()
         except HoraError as error:
             raise failure(error) from error
         return finished_future(t)
 
 
 def accelerate(model: Any) -> Any:
-    """Let a DistributedDataParallel model reduce its buckets by plans of hora's, and return the model.
+    """Let a DistributedDataParallel model reduce its buckets where they lie, and return the model.
+
+    The buckets move into memory that every rank of the host maps, and standing plans average them there.
 
     Its process group must be of backend "hora". Call it once, before the first step.
 

@@ -174,17 +174,23 @@ class HoraBackend(Verbs, _BASE):
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceOptions()
         t = tensors[0]
-        if t.layout is _STRIDED and t.is_cpu and t.is_contiguous() and not opts.asyncOp and self._batch is None:
-            key = (t.data_ptr(), t.numel(), t.dtype, int(opts.reduceOp.op), opts.timeout)
+        inline = not opts.asyncOp
+        if t.layout is _STRIDED and t.is_cpu and t.is_contiguous() and self._batch is None and (inline or self._patience):
+            key = (t.data_ptr(), t.numel(), t.dtype, int(opts.reduceOp.op), opts.timeout, inline)
             packed = self._packed.get(key) or self._pack_allreduce(key, t, opts)
             if packed:
                 self._seq += 1
                 try:
-                    _lib.run(self.group.handle, packed, t)
+                    if inline:
+                        _lib.run(self.group.handle, packed, t)
+                        return self._finished
+                    ticket = _lib.begin(self.group.handle, packed, t)
                 except HoraError as error:
                     self._error = error
                     raise failure(error) from error
-                return self._finished
+                if ticket:
+                    return TicketWork([Handle(ticket, None, tensors)], tensors, self._live, self._patience)
+                return c10d._create_work_from_future(finished_future(tensors))
         if t.is_sparse:
             return self.allreduce_sparse(tensors, opts)
         flat = dense(t, "all_reduce")
@@ -205,7 +211,10 @@ class HoraBackend(Verbs, _BASE):
         if len(self._packed) >= _PACKED:
             self._packed.clear()
         p, n = t.data_ptr(), t.numel()
-        packed, _ = _pack(Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, 1.0, 1.0, None, None, None, self._seconds(opts), 0, 0, 0, None, 0)
+        budget = self._patience if opts.asyncOp else 0.0
+        packed, _ = _pack(
+            Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, 1.0, 1.0, None, None, None, self._seconds(opts), 0, 0, 0, None, 0, budget
+        )
         self._packed[key] = packed
         return packed
 

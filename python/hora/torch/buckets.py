@@ -15,12 +15,15 @@ __all__ = ["Bucket", "assign"]
 # Where each gradient begins, in bytes: a cache line, so that vector loads never straddle two gradients.
 _ALIGN = 64
 
+# From this size on autograd's own new gradient, copied once, is cheaper than adding to one that was zeroed.
+_LARGE = 512 << 10
+
 
 class Bucket:
     """Some parameters of one element type on one device, their gradients' common memory, and how to reduce it.
 
-    A parameter's `.grad` is a view of that memory from the first step on. Somebody may still set it to None or to
-    another tensor; `collect` puts such a gradient where it belongs.
+    After a reduction a parameter's `.grad` is a view of that memory. When it is None or another tensor, as after
+    zero_grad of a large bucket, `collect` puts the gradient where it belongs.
     """
 
     def __init__(self, key: int, params: Sequence[torch.nn.Parameter], name: str) -> None:
@@ -34,6 +37,7 @@ class Bucket:
         self.flat: torch.Tensor | None = None
         self.wire: torch.Tensor | None = None  # what travels, when that is not flat itself
         self.plan: Plan | None = None
+        self.large = False  # zero_grad drops the gradients instead of zeroing them
 
     def open(self, channel: Channel, op: Op, prescale: float, postscale: float, dtype: torch.dtype | None) -> None:
         """Take memory and the plan; every rank does so in the same order."""
@@ -44,6 +48,7 @@ class Bucket:
             starts.append(total)
             total += -(-p.numel() // step) * step
         on_host = first.device.type == "cpu"
+        self.large = total * first.element_size() >= _LARGE
         if on_host:
             self.flat = channel.memory(total * first.element_size()).view(first.dtype)
             self.flat.zero_()

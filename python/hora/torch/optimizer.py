@@ -340,6 +340,10 @@ class _Mixin:
             super().zero_grad(set_to_none)
             return
         for bucket in self._buckets:
+            if set_to_none and bucket.large:
+                for p in bucket.params:
+                    p.grad = None
+                continue
             if bucket.params[0].grad is not bucket.views[0]:
                 bucket.collect()
             bucket.flat.zero_()

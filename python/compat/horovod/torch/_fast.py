@@ -1,4 +1,4 @@
-"""The shortest way for a blocking allreduce of a tensor that comes again: its arguments are packed once.
+"""The shortest way for an allreduce in place of a tensor that comes again: its arguments are packed once.
 
 Only the name changes between calls, and it is written in place.
 """
@@ -16,9 +16,9 @@ from hora.group import FLAG_NAMED, Kind, _pack
 
 from ..common.process_sets import ProcessSet
 from ._check import dtype_code
-from ._handles import group_of, internal, next_handle
+from ._handles import Pending, _handle_map, group_of, internal, next_handle
 
-__all__ = ["reduce_here"]
+__all__ = ["begin_here", "reduce_here"]
 
 _LIMIT = 1024  # tensors remembered; beyond it all are forgotten
 _NAME = 96  # bytes of a name that is written in place
@@ -31,17 +31,38 @@ def forget() -> None:
     _known.clear()
 
 
-def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> None:
-    """Reduce a contiguous host tensor in place, on this thread."""
-    handle = next_handle()
-    full = b"allreduce.%s" % name.encode() if name else b"allreduce.noname.%d" % handle
+def _find(t: torch.Tensor, op: Any, pre: float, post: float, ps: ProcessSet) -> tuple:
     key = (t.data_ptr(), t.shape, t.dtype, op, pre, post, ps)
     found = _known.get(key)
     if found is None:
         if len(_known) >= _LIMIT:
             _known.clear()
         found = _remember(key, t, op, pre, post, ps)
-    group, packed, written, keep = found
+    return found
+
+
+def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> int:
+    """Start to reduce a contiguous host tensor in place; the handle, 0 when the name is too long for this way."""
+    full = b"allreduce.%s" % name.encode() if name else None
+    if full is not None and len(full) >= _NAME:
+        return 0
+    _, packed, written, keep = _find(t, op, pre, post, ps)
+    group = group_of(ps)
+    handle = next_handle()
+    written.value = full or b"allreduce.noname.%d" % handle  # read before submit returns
+    try:
+        tickets = _lib.submit(group.handle, packed, 1, None)
+    except hora.HoraError as error:
+        raise internal(error) from error
+    _handle_map[handle] = Pending(group, tickets, None, (t, keep))
+    return handle
+
+
+def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> None:
+    """Reduce a contiguous host tensor in place, on this thread."""
+    handle = next_handle()
+    full = b"allreduce.%s" % name.encode() if name else b"allreduce.noname.%d" % handle
+    group, packed, written, keep = _find(t, op, pre, post, ps)
     if len(full) >= _NAME:
         group_of(ps).run(
             Kind.ALLREDUCE, op, dtype_code(t), 0, t.data_ptr(), t.data_ptr(), t.numel(), prescale=pre, postscale=post,
@@ -51,11 +72,11 @@ def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: fl
     written.value = full
     try:
         _lib.run(group, packed, (keep, t))
-    except hora.HoraError as error:
-        _known.pop(key, None)  # a call that was cut short may still read the name
-        raise internal(error) from error
-    except BaseException:
-        _known.pop(key, None)
+    except BaseException as error:
+        # A call that was cut short may still read the name: the next call packs anew.
+        _known.pop((t.data_ptr(), t.shape, t.dtype, op, pre, post, ps), None)
+        if isinstance(error, hora.HoraError):
+            raise internal(error) from error
         raise
 
 

@@ -21,11 +21,14 @@ _numbers = itertools.count(1)
 
 
 class Pending:
-    """Operations of one handle: tickets, what they read and write, and how their result is made."""
+    """Operations of one handle: tickets, what they read and write, and how their result is made.
+
+    Without `finish` there is one ticket, and the result is the first thing kept.
+    """
 
     __slots__ = ("finish", "group", "keep", "tickets")
 
-    def __init__(self, group: hora.Group, tickets: list[int], finish: Callable[[list[int]], Any], keep: Any) -> None:
+    def __init__(self, group: hora.Group, tickets: list[int], finish: Callable[[list[int]], Any] | None, keep: Any) -> None:
         self.group, self.tickets, self.finish, self.keep = group, tickets, finish, keep
 
 
@@ -101,6 +104,12 @@ def synchronize(handle: int) -> Any:
     pending = _handle_map.pop(handle, None)
     if pending is None:
         return None
+    if pending.finish is None:
+        try:
+            _lib.finish(pending.tickets[0], pending.keep)
+        except hora.HoraError as error:
+            raise internal(error) from error
+        return pending.keep[0]
     group = pending.group
     failed: hora.HoraError | None = None
     done = 0

@@ -17,7 +17,7 @@ from ..common.basics import Adasum, Average, HorovodBasics, Max, Min, Product, S
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ._check import device_of, dtype_code, host, operator, root_in
-from ._fast import forget, reduce_here
+from ._fast import begin_here, forget, reduce_here
 from ._handles import _handle_map, group_of, next_handle, poll, run, start, synchronize
 from ._more_ops import (
     allgather,
@@ -177,6 +177,10 @@ def allreduce_async_(
 ) -> int:  # fmt: skip
     """Start allreduce in place and return a handle."""
     which = operator(op, average, tensor, process_set)
+    if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_sparse:
+        handle = begin_here(tensor, name, which, prescale_factor, postscale_factor, process_set)
+        if handle:
+            return handle
     return _reduce_later([tensor], [tensor], name, "allreduce", [which], prescale_factor, postscale_factor, process_set, tensor)
 
 
