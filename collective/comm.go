@@ -159,7 +159,7 @@ func (c *Comm) open(s transport.Stamp, call *Call, deadline time.Time) error {
 		return err
 	}
 	// Field by field: a whole operation is put together in bytes and copied in words, for
-	// which the processor waits until the bytes are in the cache, 25 ns.
+	// which the processor waits until the bytes are in the cache, some 20 ns.
 	o := &c.op
 	o.stamp, o.open, o.posted, o.met = s, true, false, 0
 	o.ready, o.parity, o.phase = inParts, int(s.Seq&1), 0
