@@ -104,7 +104,7 @@ func (s *isa) all(a *asm) {
 }
 
 // fetch is how far ahead of use lines are asked for: what another core has just written comes 5 to 10 %
-// faster, what lies in cache costs nothing measurable. Never past the end: the peer may be writing there.
+// faster from 64 KiB on; a sum of 4 KiB that lies in the first-level cache takes 20 ns more. Never past the end: the peer may be writing there.
 const fetch = 2048
 
 // fetchAhead puts the distance for this turn into R11: 0, which asks for what is read anyway, where the end is near.
