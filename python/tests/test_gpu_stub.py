@@ -497,9 +497,10 @@ def torch_backend():
     """torch.distributed with tensors that only say they are on a GPU: routing, streams, copies back, ends."""
     import warnings
 
-    import hora.torch  # noqa: F401
     import torch
     import torch.distributed as dist
+
+    import hora.torch  # noqa: F401
     from hora.torch import _gpu, backend
 
     backend._patience = lambda: 0.0  # the short way of host tensors is not taken
