@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .. import comm
+from .. import _lib, comm
 from ..errors import HoraError
 from ..group import Group, Op
 from ._channel import Channel
@@ -140,7 +140,20 @@ class _Mixin:
         self._home: dict[torch.nn.Parameter, Bucket] = {}
         self._next = 0  # the bucket to start next, while backward runs
         self._hooks: list[Any] = []
+        self._age = _lib.age
         if group.size > 1:
+            self._watch()
+
+    def _renew(self) -> None:
+        """In another life of the world, as elastic training has: other ranks, and neither memory nor plans of the old one."""
+        self._age = _lib.age
+        self._channel = Channel(self._group, self._channel.named)
+        for bucket in self._buckets or ():
+            bucket.close()
+        self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
+        self._synchronized = False
+        self._unwatch()
+        if self._channel.size > 1:
             self._watch()
 
     # -- hooks
@@ -245,14 +258,15 @@ class _Mixin:
 
     def synchronize(self) -> None:
         """Reduce the gradients and wait; afterwards `.grad` holds the result (clip it, look at it)."""
+        if self._age != _lib.age:
+            self._renew()
+        self._passes = 0
         if self._channel.size == 1:
-            self._passes = 0
             return
         try:
             self._reduce()
         except HoraError as error:
             raise self._hora_translate(error) from None
-        self._passes = 0
         self._synchronized = True
 
     def _reduce(self) -> None:
@@ -331,6 +345,8 @@ class _Mixin:
         return super().step() if closure is None else super().step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        if self._age != _lib.age:
+            self._renew()
         if self._passes >= self._passes_per_step and self._channel.size > 1 and not self._synchronized:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "

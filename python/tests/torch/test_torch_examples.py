@@ -51,6 +51,20 @@ def test_optimizer_alone_and_together():
     assert "step 150" in ranks("21-optimizer/train.py")
 
 
+def test_sharded_and_gpt():
+    assert "33153 of 66177 parameters on rank 0" in ranks("22-fsdp/train.py")
+    assert "it writes: this is the" in ranks("23-chargpt/train.py")
+
+
+def test_elastic_with_a_kill(tmp_path):
+    out = run(program(), "run", "-np", "2", "--restarts", "3", sys.executable, "24-elastic/train.py", str(tmp_path / "killed"))
+    assert "rank 1 of 2 at step 30" in out and "weights equal on 2 ranks" in out
+
+
+def test_notebook():
+    assert "both processes found [1.0, -2.0, 3.0, 0.5]" in run(sys.executable, "26-notebook/notebook.py")
+
+
 def test_join():
     assert "rank 1 came last" in ranks("25-join/train.py")
 

@@ -151,6 +151,21 @@ class HorovodBasics:
         registry.stop()
         hora.shutdown()
 
+    def rejoin(self) -> None:
+        """Go on in the job's next epoch: with the ranks that are left, and those that replace the others."""
+        if not _world.is_elastic():
+            self.shutdown()
+            self.init()
+            return
+        for f in _Switches.at_shutdown:
+            f()
+        registry.stop()
+        try:
+            _world.next_epoch()
+        except hora.HoraError as error:
+            raise RuntimeError(f"go on in the next epoch: {error}") from error
+        registry.start([])
+
     def is_initialized(self) -> bool:
         return hora.is_initialized()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import queue
+import time
 from collections.abc import Callable
 from typing import Any
 
 import hora
+from hora import _world
 
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -53,6 +55,12 @@ class State:
 
     def check_host_updates(self) -> None:
         """Raise HostsUpdatedInterrupt on every rank when any rank has heard of a change."""
+        if _world.is_elastic():
+            try:
+                if _world.news() == 1:
+                    self._host_messages.put((time.time(), ADDED))
+            except hora.HoraError as error:
+                raise HorovodInternalError(str(error)) from error
         changes = NO_UPDATE
         latest = self._last_updated_timestamp
         while not self._host_messages.empty():
@@ -117,7 +125,12 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 try:
                     if not skip_sync:
                         state.sync()
-                    return func(state, *args, **kwargs)
+                    result = func(state, *args, **kwargs)
+                    if _world.is_elastic():
+                        hora.barrier()
+                        if not _world.finish_elastic():
+                            raise HorovodInternalError("a rank was lost before all had finished")
+                    return result
                 except (HorovodInternalError, hora.PeerLostError, hora.ClosedError):
                     state.restore()
                     skip_sync = False

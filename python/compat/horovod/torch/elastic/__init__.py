@@ -22,7 +22,6 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reset() -> None:
-    from ..mpi_ops import init, shutdown
+    from ..mpi_ops import _basics
 
-    shutdown()
-    init()
+    _basics.rejoin()
