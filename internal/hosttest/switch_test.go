@@ -2,7 +2,6 @@ package hosttest
 
 import (
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -182,7 +181,7 @@ func TestSwitchLimitsTheRate(t *testing.T) {
 			t.Fatal(err)
 		}
 		rate := 8 * size / time.Since(began).Seconds() / 1e6
-		t.Log(fmt.Sprintf("%s: %.0f Mbit/s", direction.name, rate))
+		t.Logf("%s: %.0f Mbit/s", direction.name, rate)
 		if rate < direction.lo || rate > direction.hi {
 			t.Errorf("%s: %.0f Mbit/s", direction.name, rate)
 		}
