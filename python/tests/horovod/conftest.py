@@ -1,4 +1,4 @@
-"""In the tree, the compatibility packages are found beside hora."""
+"""In a tree that has its library the compatibility packages are found beside hora; else the installed ones are tested."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-COMPAT = Path(__file__).resolve().parents[2] / "compat"
-sys.path.insert(0, str(COMPAT))
-os.environ["PYTHONPATH"] = f"{COMPAT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+PYTHON = Path(__file__).resolve().parents[2]
+if (PYTHON / "hora" / "libhora.so").exists():
+    sys.path.insert(0, str(PYTHON / "compat"))
+    os.environ["PYTHONPATH"] = f"{PYTHON / 'compat'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"

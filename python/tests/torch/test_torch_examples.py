@@ -24,7 +24,8 @@ def program() -> str:
 
 def run(*command: str, timeout: int = 100) -> str:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HOROVOD_", "HORA_")) or k == "HORA_LIBRARY"}
-    paths = [str(ROOT / "python"), str(ROOT / "python" / "compat"), env.get("PYTHONPATH", "")]
+    tree = [str(ROOT / "python"), str(ROOT / "python" / "compat")] if (ROOT / "python/hora/libhora.so").exists() else []
+    paths = [*tree, env.get("PYTHONPATH", "")]
     env |= {"PYTHONPATH": os.pathsep.join(p for p in paths if p), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=env, cwd=EXAMPLES, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
