@@ -217,6 +217,13 @@ def work_full(path: str) -> None:
 
     hora.init()
     hora.start_timeline(path)
+    for k in range(5):
+        hora.allreduce(np.ones(4), name=f"tensor {k}", named=True)
+    # What is written before the disk is full stays: wait for it, or all of it comes in one piece that does not fit.
+    end = time.monotonic() + 20
+    while "ALLREDUCE" not in Path(path).read_text() and time.monotonic() < end:
+        time.sleep(0.01)
+    hora.barrier()
     for k in range(3000):
         hora.allreduce(np.ones(4), name=f"tensor {k % 20}", named=True)
     hora.stop_timeline()
