@@ -53,9 +53,7 @@ func (g *gpu) sweep(q *cudaQueue, fault error) (progress, idle, closed bool) {
 	if why == nil {
 		why = g.health(ops)
 	}
-	if why != nil {
-		g.fail(why)
-	}
+	var left []*gpuOp
 	for _, op := range ops {
 		select {
 		case <-op.started:
@@ -67,13 +65,24 @@ func (g *gpu) sweep(q *cudaQueue, fault error) (progress, idle, closed bool) {
 		if !ended {
 			ended, err = q.query(op.done)
 		}
+		// An abort ends what is on the streams, so that an end counts as one only
+		// while nothing has failed: asked for after the event, and before our own abort.
+		if failed := g.failed(); err == nil && failed != nil {
+			ended, err = true, failed
+		}
 		if !ended && err == nil {
-			if err = g.failed(); err == nil {
-				continue
-			}
+			left = append(left, op)
+			continue
 		}
 		g.end(op, err)
 		progress = true
+	}
+	if why != nil {
+		g.fail(why)
+		for _, op := range left {
+			g.end(op, g.failed())
+		}
+		progress = progress || len(left) > 0
 	}
 	return progress, false, closed
 }
