@@ -1,6 +1,6 @@
 """One step of the demo's network in torch on one thread, to stand beside BenchmarkStep in package demo.
 
-    GOMAXPROCS=1 go test -run XXX -bench Step -count 5 ./demo
+    GOMAXPROCS=1 go test -run '^$' -bench Step -count 5 ./demo
     OMP_NUM_THREADS=1 python bench/demo_step.py
 """
 
