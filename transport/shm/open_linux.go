@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -395,9 +396,21 @@ func (l *Link) proveTo(ctx context.Context, conn *net.UnixConn) error {
 }
 
 // bound ends what is said on conn slack after ctx ends. The result takes that back
-// and reports whether it was in time.
+// and reports whether it was in time; once it has returned, conn's deadline is the
+// caller's again.
 func bound(ctx context.Context, conn *net.UnixConn, slack time.Duration) (inTime func() bool) {
-	return context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(slack)) })
+	set := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		conn.SetDeadline(time.Now().Add(slack))
+		close(set)
+	})
+	return sync.OnceValue(func() bool {
+		if stop() {
+			return true
+		}
+		<-set // or it would cut off what is said from now on
+		return false
+	})
 }
 
 // affinity is the set of processors this process may run on, a bit each.
