@@ -15,6 +15,7 @@ import (
 
 const (
 	beatEvery  = time.Second
+	firstPause = 500 * time.Microsecond // between attempts to dial: ranks that start together are that close; it doubles
 	cancelWait = 500 * time.Millisecond // how long a withdrawn request waits to hear what it waited for
 )
 
@@ -39,7 +40,7 @@ type Client struct {
 // connections until ctx ends, since workers may start before their coordinator listens.
 func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client, error) {
 	var d net.Dialer
-	pause := 5 * time.Millisecond
+	pause := firstPause
 	for {
 		conn, err := d.DialContext(ctx, "tcp", addr)
 		if err == nil {

@@ -11,9 +11,9 @@
 //
 // The package never interprets what operations mean and never retries one.
 //
-// Goroutines: a Listener runs one that accepts and one per connection that is not
-// claimed yet. A Link runs one per peer process that waits for its end (parked on a
-// pidfd, no thread), one that beats once a second, one that hears control messages
-// and one per control connection (on the lowest rank: to each other rank). Close
-// joins them all.
+// Goroutines: a Listener runs one that accepts, one that has fences reach this process
+// and ends, and one per connection that is not claimed yet. A Link runs one per peer
+// process that waits for its end (parked on a pidfd, no thread), one that beats once a
+// second, one that hears control messages and one per control connection (on the lowest
+// rank: to each other rank). Close joins them all.
 package shm

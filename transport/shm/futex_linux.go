@@ -2,6 +2,7 @@ package shm
 
 import (
 	"math"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -45,11 +46,13 @@ func thisCPU() int {
 
 // fenced reports whether fence orders the memory accesses of processes, and has it
 // reach this one from now on. Threads that run are interrupted, all others passed a
-// fence when they were switched out.
-func fenced() bool {
+// fence when they were switched out. The first call of a process with several threads
+// takes the kernel some 10 ms, so Listen begins it while the ranks still meet; callers
+// at the same time wait for the same one.
+var fenced = sync.OnceValue(func() bool {
 	_, _, e := unix.Syscall(unix.SYS_MEMBARRIER, membarrierRegisterGlobalExpedited, 0, 0)
 	return e == 0
-}
+})
 
 // fence takes some microseconds: a sleep costs more.
 func fence() {

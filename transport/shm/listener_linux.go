@@ -81,6 +81,7 @@ func Listen(s secret.Secret, cfg ListenConfig) (*Listener, error) {
 	}
 	l.work.Add(1)
 	go l.accept()
+	l.work.Go(func() { fenced() })
 	return l, nil
 }
 
