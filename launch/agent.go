@@ -71,6 +71,7 @@ type proc struct {
 	exited    bool
 	status    syscall.WaitStatus
 	timer     *time.Timer
+	halted    bool // it was stopped when last looked at
 }
 
 type command struct {
@@ -185,6 +186,7 @@ func (a *agent) own() {
 		case <-pulse.C:
 			if a.plan != nil {
 				a.watch()
+				a.lookAfter()
 			}
 		case e := <-a.events:
 			switch e := e.(type) {

@@ -19,6 +19,7 @@ const (
 	NotStarted              // a worker could not be started
 	Cancelled               // the launcher was told to stop
 	Drained                 // a worker left on purpose before the work was done
+	Severed                 // a worker that the others lost although its process was there, which has been ended
 	Trouble                 // the launcher itself could not go on, e.g. its log directory's disk is full
 )
 

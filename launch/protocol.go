@@ -38,6 +38,7 @@ const (
 	sayPong
 	sayDone // nothing of the job is left on the host
 	sayProbed
+	sayHalted // rank, flag: its process is stopped, or runs again
 )
 
 const (

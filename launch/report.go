@@ -71,12 +71,19 @@ func (s *story) open(number uint64, members []elastic.Place) {
 func (s *story) lost(number uint64, rank int, host, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.epochs); n > 0 && s.epochs[n-1].Number == number {
-		e := &s.epochs[n-1]
+	n := len(s.epochs)
+	if n == 0 || s.epochs[n-1].Number != number {
+		return
+	}
+	e := &s.epochs[n-1]
+	switch {
+	case e.Gone == nil:
 		e.Ended, e.Gone = s.now(), &Departure{Rank: rank, Host: host, Reason: reason}
 		if rank < 0 {
 			e.Gone.Reason = "workers came or went"
 		}
+	case e.Gone.Rank < 0: // the survivors knew of the loss before the coordinator did
+		*e.Gone = Departure{Rank: rank, Host: host, Reason: reason}
 	}
 }
 

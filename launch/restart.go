@@ -104,12 +104,7 @@ func (j *job) survive(o Outcome) bool {
 		j.restart(restart{o.Rank})
 		return true
 	}
-	time.AfterFunc(pause, func() {
-		select {
-		case j.events <- restart{o.Rank}:
-		case <-j.over:
-		}
-	})
+	time.AfterFunc(pause, func() { j.post(restart{o.Rank}) })
 	return true
 }
 

@@ -46,6 +46,8 @@ type job struct {
 	hard    <-chan time.Time // when to give up waiting for agents
 	forced  bool             // they have been killed
 	again   restarts
+	begun   map[int]time.Time // by rank: when its present process was asked for
+	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
 	story   story
 	over    chan struct{} // closed when Run returns
 	rts     []route       // by host
@@ -73,7 +75,10 @@ type outputFault struct{ err error }
 // sentence, and *Error carries the exit code.
 func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
-	j := &job{spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{})}
+	j := &job{
+		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
+		begun: map[int]time.Time{}, condemn: map[int]string{},
+	}
 	j.story.began = j.began
 	defer close(j.over)
 	var err error
@@ -146,6 +151,9 @@ func (j *job) serve(ctx context.Context) error {
 		OnLost: j.story.lost, OnRecovered: j.story.recovered,
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
+		OnSevered: func(started int, since time.Time, reason string, silent bool) {
+			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
+		},
 	})
 	return nil
 }
@@ -206,6 +214,7 @@ func (j *job) sendPlan(l *link, workers []worker, slots int) {
 // worker is the process of a seat, for the epoch that it is started for.
 func (j *job) worker(s Seat, epoch uint64) worker {
 	r := j.rts[s.Host]
+	j.begun[s.Rank] = time.Now()
 	at := place{
 		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
 		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(),
@@ -273,6 +282,8 @@ func (j *job) handle(e any) {
 		j.hear(e)
 	case restart:
 		j.restart(e)
+	case severed:
+		j.severed(e)
 	case discovered:
 		j.found(e)
 	case greeted:
@@ -307,6 +318,10 @@ func (j *job) hear(e said) {
 			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
 			_ = rank
 		}
+	case sayHalted:
+		if rank, is := d.Int(0, len(j.seats)-1), d.Bool(); d.Done() == nil {
+			j.server.Halted(rank, is)
+		}
 	case sayWarning:
 		j.event(&Warning{Host: e.l.name, Text: string(e.body)})
 	case sayDone:
@@ -333,10 +348,15 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	j.alive[rank] = false
 	j.left--
 	reason := ""
+	severed, ended := j.condemn[rank]
+	delete(j.condemn, rank)
 	why, drained := j.drained.LoadAndDelete(rank)
 	if drained {
 		o = Outcome{Kind: Drained, Rank: rank, Host: l.name, Last: why.(string)}
 		reason = o.Cause()
+	} else if ended && sig == syscall.SIGKILL {
+		o = Outcome{Kind: Severed, Rank: rank, Host: l.name, Code: ExitHost, Last: severed}
+		reason = severed
 	} else if o.Kind != Finished {
 		o.Last = LastException(j.out.tail(rank))
 		reason = o.Cause()

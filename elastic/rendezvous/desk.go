@@ -70,7 +70,7 @@ func (d *desk) handle(e any) {
 	switch e := e.(type) {
 	case connected:
 		d.last++
-		e.c.worker = d.last
+		e.c.worker, e.c.since = d.last, time.Now()
 		d.workers[e.c.worker] = e.c
 		if r := e.c.hello.Rank; r >= 0 {
 			d.started[r] = e.c
@@ -80,9 +80,13 @@ func (d *desk) handle(e any) {
 	case gone:
 		d.gone(e.c, e.reason)
 	case late:
-		d.finish(e.c, e.reason)
+		d.sever(e.c, e.reason, false)
 	case exited:
 		d.exited(e)
+	case halted:
+		if c := d.started[e.rank]; c != nil {
+			c.halted = e.is
+		}
 	case drained:
 		if c := d.started[e.rank]; c != nil && !c.gone && !c.left {
 			n := Notice{Kind: NoticeDrain, Epoch: d.machine.Epoch(), Rank: c.rank, Host: c.member.Host, Reason: e.reason}
@@ -424,9 +428,25 @@ func (d *desk) finish(c *conn, reason string) {
 	if reason == "" {
 		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
 	} else {
-		d.do(d.machine.Step(elastic.Lost{Worker: c.worker, Reason: reason, Rank: c.rank, Host: c.member.Host}))
+		acts := d.machine.Step(elastic.Lost{Worker: c.worker, Reason: reason, Rank: c.rank, Host: c.member.Host})
+		told := slices.ContainsFunc(acts, func(a elastic.Action) bool { _, is := a.(elastic.Ended); return is })
+		if !told && d.s.cfg.OnLost != nil && c.rank >= 0 && c.rank < len(d.byRank) && d.byRank[c.rank] == c {
+			d.s.cfg.OnLost(d.machine.Epoch(), c.rank, c.member.Host, reason) // the others knew before
+		}
+		d.do(acts)
 	}
 	d.forget(c)
+}
+
+// sever is the loss of a worker whose end nobody has reported.
+func (d *desk) sever(c *conn, reason string, silent bool) {
+	if d.workers[c.worker] == nil {
+		return
+	}
+	d.finish(c, reason)
+	if d.s.cfg.OnSevered != nil && c.hello.Rank >= 0 {
+		d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, silent)
+	}
 }
 
 func (d *desk) forget(c *conn) {
@@ -471,7 +491,11 @@ func (d *desk) watch(paused bool) {
 		if c.quiet++; c.quiet > 10 {
 			c.gone = true
 			c.net.Close()
-			d.finish(c, fmt.Sprintf("silent for %v", d.s.cfg.Silence))
+			state := "stuck, or cut off"
+			if c.halted {
+				state = "its process is stopped"
+			}
+			d.sever(c, fmt.Sprintf("silent for %v: %s", d.s.cfg.Silence, state), true)
 		}
 	}
 }

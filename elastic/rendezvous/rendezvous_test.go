@@ -254,7 +254,7 @@ func TestSilenceIsALoss(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := <-news; n.Rank != 1 || n.Reason != "silent for 300ms" {
+	if n := <-news; n.Rank != 1 || n.Reason != "silent for 300ms: stuck, or cut off" {
 		t.Errorf("notice %+v", n)
 	}
 }

@@ -35,8 +35,12 @@ type Config struct {
 	OnRecovered func(rank int, r Recovery)
 	// OnComplete, when set, is called likewise when every member of an epoch has done its work.
 	OnComplete func(epoch uint64)
-	// OnLost, when set, is called likewise when an epoch ends by a loss.
+	// OnLost, when set, is called likewise when an epoch ends by a loss, and for each member that is lost before the
+	// next one opens.
 	OnLost func(epoch uint64, rank int, host, reason string)
+	// OnSevered, when set, is called likewise when a worker is lost whose end nobody has reported: its process may still
+	// be there. since is when it connected; silent tells a worker that said nothing from a broken connection.
+	OnSevered func(started int, since time.Time, reason string, silent bool)
 }
 
 // Limits of connections that have not proved the secret.
@@ -80,7 +84,9 @@ type conn struct {
 	joined bool
 	rank   int // in the present epoch; -1 otherwise
 	left   bool
-	quiet  int // ticks without a word
+	quiet  int       // ticks without a word
+	since  time.Time // when it connected
+	halted bool      // its process is stopped, its host says
 	gets   map[uint64]string
 	gone   bool
 }
@@ -110,6 +116,10 @@ type exited struct {
 	rank         int
 	host, reason string
 }
+type halted struct {
+	rank int
+	is   bool
+}
 
 // Serve runs a coordinator on ln until ctx ends or Close. It owns ln.
 func Serve(ctx context.Context, ln net.Listener, cfg Config) *Server {
@@ -133,6 +143,10 @@ func (s *Server) Bytes() (received, sent int64) { return s.gotBytes.Load(), s.se
 // Exited tells the coordinator that the process of a rank has ended: reason is "" for success, else what the others
 // should hear ("killed by signal 9").
 func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason}) }
+
+// Halted tells the coordinator that the process of a rank is stopped (SIGSTOP), or runs again: the reason of its loss
+// names that.
+func (s *Server) Halted(rank int, is bool) { s.post(halted{rank, is}) }
 
 // Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain.
 func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason}) }
