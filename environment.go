@@ -157,14 +157,27 @@ func fromOpenMPI(e *environment, c *Config) bool {
 	return true
 }
 
+// anyPMI is the RunKey of a run that no variable of MPICH's tells from others.
+const anyPMI = "pmi"
+
 func fromPMI(e *environment, c *Config) bool {
-	if e.text("PMI_RANK") == "" || e.text("PMI_SIZE") == "" {
+	rank := e.text("PMI_RANK")
+	switch {
+	case rank == "" && e.text("PMI_PORT") != "" && e.text("PMI_ID") != "":
+		e.fault("PMI_PORT is set and PMI_RANK is not: start mpiexec without -pmi-port")
 		return false
+	case rank == "" || e.text("PMI_SIZE") == "":
+		return false
+	case e.text("MPI_LOCALRANKID") == "" && e.text("SLURM_PROCID") == rank:
+		return false // srun --mpi=pmi2, whose own variables say more
 	}
 	c.Source, c.Serve = "pmi", true
 	c.Rank, c.Size = e.number(0, "PMI_RANK"), e.number(0, "PMI_SIZE")
 	c.LocalRank, c.LocalSize = e.number(0, "MPI_LOCALRANKID"), e.number(0, "MPI_LOCALNRANKS")
-	c.RunKey = runKey("pmi", e.text("PMI_PORT", "PMI_ID", "PMIX_NAMESPACE"))
+	c.RunKey = anyPMI
+	if id := e.text("PMI_PORT", "PMI_ID", "PMIX_NAMESPACE"); id != "" {
+		c.RunKey = runKey("pmi", id)
+	}
 	return true
 }
 

@@ -55,6 +55,11 @@ var launched = []struct {
 	},
 	{"older openmpi", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_MCA_ess_base_jobid=8", "openmpi", func(c hora.Config) bool { return c.RunKey == "openmpi-8" }},
 	{"older pmi", "PMI_RANK=0 PMI_SIZE=2 PMI_ID=8", "pmi", func(c hora.Config) bool { return c.RunKey == "pmi-8" }},
+	{"mpiexec.hydra", "PMI_RANK=0 PMI_SIZE=2 PMI_FD=6 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2 HYDI_CONTROL_FD=7 SLURM_PROCID=0 SLURM_STEP_ID=0", "pmi", func(c hora.Config) bool { return c.LocalSize == 2 }},
+	{
+		"srun --mpi=pmi2", "PMI_RANK=1 PMI_SIZE=4 PMI_FD=14 PMI_JOBID=7.0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1 SLURM_STEP_ID=0 SLURM_JOB_ID=7 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b",
+		"slurm", func(c hora.Config) bool { return c.Size == 4 && c.LocalRank == 1 && strings.HasPrefix(c.Addr, "a:") },
+	},
 	{"slurm batch script", "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=1234", "alone", func(c hora.Config) bool { return c.Size == 1 }},
 	{"kubernetes", "JOB_COMPLETION_INDEX=2 HORA_SIZE=3 HORA_ADDR=first:7", "index", func(c hora.Config) bool { return c.Rank == 2 && c.Serve && c.Addr == "first:7" }},
 	{"peers", "HORA_RANK=1 HORA_SIZE=2 HORA_PEERS=a:1,b:2", "hora", func(c hora.Config) bool { return len(c.Peers) == 2 }},
@@ -113,6 +118,7 @@ func TestFromEnvNamesEveryFault(t *testing.T) {
 		"HORA_RANK=0":                          "HORA_SIZE is not",
 		"JOB_COMPLETION_INDEX=0":               "HORA_SIZE is not",
 		"HORA_RANK=0 HORA_SIZE=2 HORA_LINKS=x": "use auto, tcp or shm",
+		"PMI_PORT=h:5 PMI_ID=1":                "without -pmi-port",
 	} {
 		if _, err := hora.FromEnv(lookup(env, nil)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v does not say %q", env, err, want)

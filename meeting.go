@@ -1,6 +1,7 @@
 package hora
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -31,6 +32,9 @@ func (w *World) meetByFiles(ctx context.Context) error {
 		dir = os.TempDir()
 	}
 	dir = filepath.Join(dir, "hora-"+strconv.Itoa(os.Getuid()))
+	if c.RunKey == anyPMI {
+		c.RunKey = runKey(anyPMI, strconv.Itoa(launcher()))
+	}
 	key := filepath.Join(dir, fmt.Sprintf("%s-%d", c.RunKey, c.Epoch))
 	if c.Rank == 0 {
 		return w.meetAsFirst(ctx, key)
@@ -40,6 +44,33 @@ func (w *World) meetByFiles(ctx context.Context) error {
 		err = fmt.Errorf("meet rank 0 by the files %s.*: %w", key, err)
 	}
 	return err
+}
+
+// launcher is the process that started the ranks of this host: the nearest one above this
+// that was not given a rank itself, since scripts may stand between.
+func launcher() int {
+	pid := os.Getppid()
+	for range 64 {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err != nil || !bytes.Contains(env, []byte("\x00PMI_RANK=")) && !bytes.HasPrefix(env, []byte("PMI_RANK=")) {
+			break
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			break
+		}
+		// The name in parentheses may hold anything; the parent is the second field after it.
+		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(f) < 2 {
+			break
+		}
+		above, err := strconv.Atoi(f[1])
+		if err != nil || above <= 1 {
+			break
+		}
+		pid = above
+	}
+	return pid
 }
 
 // meetAsFirst serves the rendezvous and writes where.

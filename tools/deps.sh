@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
 requirements=python/requirements-test.txt
 
-packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
+packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
 
 find_python() {
     for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10; do

@@ -40,6 +40,7 @@ type Net struct {
 	dir    string
 	home   string // where each host sees its home
 	holder int    // of the switch's namespace
+	slurm  string // the cluster's files, when there is one
 	t      testing.TB
 }
 
