@@ -19,6 +19,7 @@ import (
 type State struct {
 	items   []item
 	commits uint64 // commits of the job so far, as this rank knows; 0 before the first Sync
+	first   bool   // without a commit: what is kept are the values from before the first Sync
 	resets  []func(*World) error
 	news    func() error // set while RunElastic runs: why the epoch is to be left
 	fault   error        // of a registration
@@ -122,10 +123,12 @@ func (s *State) keep() error {
 	return nil
 }
 
-// Restore puts the last commit back.
+// Restore puts the last commit back, or the first values where there is none: a rank may
+// have got some of another's values when that one was lost, and if nobody else holds a
+// commit either, what this rank has is where the job begins again.
 func (s *State) Restore() error {
-	if s.commits == 0 {
-		return nil // nothing has been shared or committed yet: the values are the first ones
+	if s.commits == 0 && !s.first {
+		return nil // nobody else's values have come yet
 	}
 	for i := range s.items {
 		it := &s.items[i]
@@ -156,6 +159,12 @@ func (s *State) sync(ctx context.Context, w *World, force bool) error {
 	if s.fault != nil {
 		return s.fault
 	}
+	if s.commits == 0 && !s.first {
+		if err := s.keep(); err != nil {
+			return err
+		}
+		s.first = true
+	}
 	g := w.Group()
 	print, text := s.layout()
 	all, err := Allgather(ctx, g, []uint64{s.commits, print, uint64(len(s.items))})
@@ -172,6 +181,9 @@ func (s *State) sync(ctx context.Context, w *World, force bool) error {
 		if at[0] > all[3*root] {
 			root = r
 		}
+	}
+	if all[3*root] == 0 && w.Epoch() > 1 && w.Rank() == 0 {
+		w.cfg.Log.Warn("no rank holds a commit: the training begins with the first values", "epoch", w.Epoch())
 	}
 	if force || !same || all[0] == 0 {
 		if err := s.receive(ctx, g, root); err != nil {

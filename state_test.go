@@ -110,6 +110,47 @@ func TestSyncTakesTheMostCommits(t *testing.T) {
 	})
 }
 
+// TestHalfASyncIsTakenBack ends the epoch for a newcomer between two values of the only
+// rank that holds a commit. The newcomer goes back to its first ones: with nobody else
+// left they are what the job begins again with.
+func TestHalfASyncIsTakenBack(t *testing.T) {
+	at := elasticWorld(t, 2, elastic.Stop)
+	runRanks(t, 2, func(rank int) error {
+		ctx := context.Background()
+		w, err := hora.Join(ctx, at(rank))
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		s := hora.NewState()
+		x, text, step := []int64{10 * int64(1-rank)}, "first", 10*(1-rank)
+		hora.Track(s, "x", x)
+		s.Custom("text", func() ([]byte, error) { return []byte(text), nil }, func(b []byte) error {
+			if text = string(b); text == "tenth" {
+				return w.Close() // as a loss would, before the step has come
+			}
+			return nil
+		})
+		s.Int("step", &step)
+		if rank == 0 {
+			text = "tenth"
+			if err := s.Commit(); err != nil {
+				return err
+			}
+			s.Sync(ctx, w) // it may or may not have the newcomer's last word
+			return nil
+		}
+		err = s.Sync(ctx, w)
+		if err == nil || x[0] != 10 || text != "tenth" || step != 0 {
+			t.Errorf("the sync was to break before the step: %v with %v %q %d", err, x, text, step)
+		}
+		if err := s.Restore(); err != nil || x[0] != 0 || text != "first" || step != 0 {
+			t.Errorf("went back to %v %q %d, %v", x, text, step, err)
+		}
+		return nil
+	})
+}
+
 // TestStatesMustAgree: another length on one rank is a sentence on all.
 func TestStatesMustAgree(t *testing.T) {
 	at := elasticWorld(t, 2, elastic.Replace)
