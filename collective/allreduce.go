@@ -101,13 +101,40 @@ func (c *Comm) allreduceHere(call *Call) error {
 		return nil
 	case inPlace:
 		return c.reduceInPlace(call)
+	case staged:
+		if err := c.stage(call); err != nil {
+			return err
+		}
+		return c.reduceInPlace(call)
 	default:
 		return c.reduceAndShare(call.Recv.Ptr, call.Send.Ptr, n, call, -1)
 	}
 }
 
-// reduceInPlace reduces this rank's share of all registered buffers and stores it to
-// every rank's Recv. Shares begin on cache lines, so that no two ranks write one.
+// stage puts into this rank's Recv what the others read of its Send when that is
+// private memory: their shares. My own share is read where it lies, so that this copies
+// less than a rank that first moved its Send into registered memory would.
+func (c *Comm) stage(call *Call) error {
+	size, n := call.Type.Size(), call.Send.Count
+	if c.headers[c.seat].send == 0 {
+		from, to := c.share(n, size, c.seat)
+		copyAt(call.Recv.Ptr, 0, call.Send.Ptr, 0, from*size)
+		copyAt(call.Recv.Ptr, to*size, call.Send.Ptr, to*size, (n-to)*size)
+		c.board.Count((n-to+from)*size, 0)
+	}
+	return c.together()
+}
+
+// share is what a seat reduces of n elements that all ranks can reach. Shares begin on
+// cache lines, so that no two ranks write one.
+func (c *Comm) share(n, size, seat int) (from, to int) {
+	line := max(64/size, 1)
+	lines := (n + line - 1) / line
+	return min(n, block(lines, c.seats, seat)*line), min(n, block(lines, c.seats, seat+1)*line)
+}
+
+// reduceInPlace reduces this rank's share of what the others have in registered memory
+// and stores it to every rank's Recv.
 func (c *Comm) reduceInPlace(call *Call) error {
 	t := call.Type
 	size, n := t.Size(), call.Send.Count
@@ -121,10 +148,7 @@ func (c *Comm) reduceInPlace(call *Call) error {
 			return c.unmapped(call, s, h.recv-1)
 		}
 	}
-	line := max(64/size, 1)
-	lines := (n + line - 1) / line
-	at := min(n, block(lines, c.seats, c.seat)*line)
-	end := min(n, block(lines, c.seats, c.seat+1)*line)
+	at, end := c.share(n, size, c.seat)
 	ahead := at // elements from where the pointers are to at
 	for step := shareStep / size; at < end; at += step {
 		now := min(step, end-at)

@@ -48,6 +48,7 @@ const (
 	inHeader              // in the arrivals themselves
 	inSlots
 	inPlace // in their owners' memory; release tells them when it was read
+	staged  // of Allreduce, with Recv in registered memory: there, or in Send where that is registered too
 )
 
 // meet does the header phase: it posts this rank's arrival once and takes in the
@@ -178,7 +179,7 @@ func (c *Comm) settle(call *Call) error {
 	if call.Kind == Broadcast || call.Kind == Scatter {
 		rootSeat = c.seatOf(call.Root)
 	}
-	direct, slots := o.plan.direct, o.plan.slot
+	direct, slots, stages := o.plan.direct, o.plan.slot, o.plan.direct && call.Kind == Allreduce
 	for s := range c.headers {
 		h := &c.headers[s]
 		if rootSeat < 0 || s == rootSeat {
@@ -187,6 +188,7 @@ func (c *Comm) settle(call *Call) error {
 		}
 		if call.Kind == Allreduce {
 			direct = direct && h.recv != 0
+			stages = stages && h.recv != 0
 		}
 	}
 	switch {
@@ -201,6 +203,9 @@ func (c *Comm) settle(call *Call) error {
 		if src := c.source(call); src.Ptr != nil && (!call.Kind.Reduces() || call.Pre == 0 || call.Pre == 1) {
 			c.srcs[c.seat] = src.Ptr // of my own slot only the others' blocks are filled
 		}
+	case stages:
+		o.ready = staged
+		return c.mapped(call, rootSeat)
 	}
 	return nil
 }
@@ -217,9 +222,13 @@ func (c *Comm) mapped(call *Call, rootSeat int) error {
 			continue
 		}
 		h := &c.headers[s]
+		id, at := h.send, h.sendAt
+		if id == 0 { // staged: its owner copies it there
+			id, at = h.recv, h.recvAt
+		}
 		bytes := c.contributionOf(call, s)
-		if c.srcs[s] = c.board.Mapped(s, h.send-1, h.sendAt, bytes); c.srcs[s] == nil {
-			return c.unmapped(call, s, h.send-1)
+		if c.srcs[s] = c.board.Mapped(s, id-1, at, bytes); c.srcs[s] == nil {
+			return c.unmapped(call, s, id-1)
 		}
 	}
 	return nil

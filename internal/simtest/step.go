@@ -19,6 +19,7 @@ type Step struct {
 	Block      int     // elements of an equal block, or of the whole tensor
 	InPlace    bool
 	Registered bool
+	Private    []bool // which ranks bring private memory all the same; nil: none
 	Agree      bool
 
 	inputs [][]byte
@@ -47,6 +48,12 @@ func RandomStep(rng *rand.Rand, ranks, most int) *Step {
 	s.Block = rng.IntN(most + 1)
 	if rng.IntN(2) == 0 {
 		s.uneven(rng, ranks, most)
+	}
+	if s.Registered && !s.InPlace && rng.IntN(2) == 0 {
+		s.Private = make([]bool, ranks)
+		for r := range s.Private {
+			s.Private[r] = rng.IntN(3) > 0
+		}
 	}
 	s.Fill(rng, ranks)
 	return s
@@ -102,8 +109,8 @@ func sum(counts []int) int {
 
 // String says what the step is, for failures.
 func (s *Step) String() string {
-	return fmt.Sprintf("%s %s %s root=%d block=%d counts=%v inplace=%t registered=%t agree=%t",
-		s.Kind, s.Op, s.Type, s.Root, s.Block, s.Counts, s.InPlace, s.Registered, s.Agree)
+	return fmt.Sprintf("%s %s %s root=%d block=%d counts=%v inplace=%t registered=%t private=%v agree=%t",
+		s.Kind, s.Op, s.Type, s.Root, s.Block, s.Counts, s.InPlace, s.Registered, s.Private, s.Agree)
 }
 
 // memory is n bytes of the rank's, registered if the step wants that.
@@ -116,7 +123,12 @@ func (s *Step) memory(r *Rank, n int) []byte {
 
 // Run does the step on one rank. print must be equal on all ranks.
 func (s *Step) Run(r *Rank, print uint64) error {
-	in := s.memory(r, len(s.inputs[r.Rank]))
+	var in []byte
+	if s.Private != nil && s.Private[r.Rank] {
+		in = make([]byte, len(s.inputs[r.Rank]))
+	} else {
+		in = s.memory(r, len(s.inputs[r.Rank]))
+	}
 	copy(in, s.inputs[r.Rank])
 	call := &collective.Call{Kind: s.Kind, Op: s.Op, Type: s.Type, Root: s.Root, Agree: s.Agree, Send: View(in, s.Type)}
 	out := in
