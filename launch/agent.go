@@ -534,7 +534,7 @@ func (a *agent) keepSecret() error {
 	if err != nil {
 		return err
 	}
-	a.dir, err = os.MkdirTemp(a.cfg.Temp, "hora-")
+	a.dir, err = os.MkdirTemp(a.cfg.Temp, secretPattern(os.Getpid()))
 	if err != nil {
 		return fmt.Errorf("make the secret's directory: %w; set TMPDIR to a directory with room", err)
 	}

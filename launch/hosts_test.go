@@ -138,36 +138,61 @@ func TestACutHostIsALoss(t *testing.T) {
 	gone(t, mark, 15*time.Second) // the cut host ends its own part, too
 }
 
+// Whoever is killed of those that carry a job over ssh, nothing of it stays on either host.
 func TestNothingSurvivesOnAnotherHostEither(t *testing.T) {
 	n := hosttest.Up(t, "server1", "server2")
 	a, b := n.Hosts[0], n.Hosts[1]
 	p := program(t, a)
-	mark := fmt.Sprintf("HORA_TEST_MARK=far-%d", os.Getpid())
-	cmd := a.Command(context.Background(), p, "__launch", "-np=2", "-H=server1:1,server2:1", "sh", "-c", detaching+"touch $HOME/up; sleep 1000")
-	cmd.Env = append(cmd.Env, mark)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
-		_, here := os.Stat(a.Home + "/up")
-		_, there := os.Stat(b.Home + "/up")
-		if here == nil && there == nil && len(marked(mark)) >= 8 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the workers did not start")
-		}
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // killed
-	gone(t, mark, 8*time.Second)
-	for _, h := range n.Hosts {
-		if left, _ := filepath.Glob(h.Temp + "/hora-*"); len(left) > 0 {
-			t.Errorf("%s is left with %v", h.Name, left)
-		}
+	for victim, find := range map[string]string{
+		"launcher":    "",
+		"agent there": "__agent --kept --remote",
+		"its keeper":  "__agent --remote",
+		"ssh here":    "^ssh -T ",
+		"ssh there":   "sshd: .*@notty",
+		"agent here":  "launcher __agent$",
+	} {
+		t.Run(victim, func(t *testing.T) {
+			mark := fmt.Sprintf("HORA_TEST_MARK=far-%d-%s", os.Getpid(), strings.ReplaceAll(victim, " ", "-"))
+			for _, h := range n.Hosts {
+				os.Remove(h.Home + "/up")
+			}
+			cmd := a.Command(context.Background(), p, "__launch", "-np=2", "-H=server1:1,server2:1", "sh", "-c", detaching+"touch $HOME/up; sleep 1000")
+			cmd.Env = append(cmd.Env, mark)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
+				_, here := os.Stat(a.Home + "/up")
+				_, there := os.Stat(b.Home + "/up")
+				if here == nil && there == nil && len(marked(mark)) >= 8 {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("the workers did not start")
+				}
+			}
+			if find == "" {
+				if err := cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				where := b
+				if strings.HasSuffix(victim, " here") {
+					where = a
+				}
+				if where.Kill(find) == 0 {
+					t.Errorf("there is no process like %q", find)
+				}
+			}
+			_ = cmd.Wait() // its exit code does not matter here
+			gone(t, mark, 10*time.Second)
+			for _, h := range n.Hosts {
+				if left, _ := filepath.Glob(h.Temp + "/hora-*"); len(left) > 0 {
+					t.Errorf("%s is left with %v", h.Name, left)
+				}
+			}
+		})
 	}
 }

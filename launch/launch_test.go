@@ -79,13 +79,24 @@ func testAgent() int {
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	cfg := AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Signals: caught}
 	cfg.Home, _ = os.UserHomeDir()
+	kept := false
 	for _, a := range os.Args[2:] {
 		switch a {
 		case "--stdin":
 			cfg.Input = os.NewFile(3, "stdin")
 		case "--remote":
 			cfg.Remote = true
+		case "--kept":
+			kept = true
 		}
+	}
+	if cfg.Remote && !kept {
+		self, _ := os.Executable()
+		code, err := Keep(append([]string{self, "__agent", "--kept"}, os.Args[2:]...), cfg.Temp, caught)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return code
 	}
 	if Agent(cfg) != nil {
 		return 1
@@ -95,7 +106,7 @@ func testAgent() int {
 
 func testSpec(command []string) Spec {
 	self, _ := os.Executable()
-	return Spec{Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(), Job: "test", LocalName: "here", Binary: self}
+	return Spec{Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(), Job: "test", LocalName: "here", Binary: self, Temp: os.TempDir()}
 }
 
 // script runs a shell script on spec.NP ranks.
@@ -257,10 +268,8 @@ func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
 			}
 			cmd.Wait()
 			gone(t, mark, 8*time.Second)
-			if victim == "launcher" {
-				if left, _ := filepath.Glob(filepath.Join(temp, "hora-*")); len(left) > 0 {
-					t.Errorf("left behind: %v", left)
-				}
+			if left, _ := filepath.Glob(filepath.Join(temp, "hora-*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
 			}
 		})
 	}

@@ -272,6 +272,9 @@ func (j *job) closeLinks() {
 		l.reader.Wait()
 		l.writer.close()
 		l.out.Close()
+		if l.local && !l.done && j.spec.Temp != "" {
+			forgetSecrets(j.spec.Temp, l.process.Pid)
+		}
 	}
 	close(stop)
 	<-drained

@@ -13,15 +13,34 @@ import (
 // up, since every job waits for it.
 const agentCommand = "__agent"
 
+// keptFlag says to an agent on another host that a process of ours looks after it.
+const keptFlag = "--kept"
+
+// keep is that process.
+func keep(args []string, temp string, signals <-chan os.Signal) int {
+	self, err := os.Executable()
+	code := launch.ExitSystem
+	if err == nil {
+		code, err = launch.Keep(append([]string{self, agentCommand, keptFlag}, args...), temp, signals)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "hora agent:", err)
+	}
+	return code
+}
+
 func agent(args []string) int {
 	cfg := launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Getenv: os.Getenv}
 	cfg.Home, _ = os.UserHomeDir()
+	kept := false
 	for _, a := range args {
 		switch a {
 		case "--stdin":
 			cfg.Input = os.NewFile(3, "stdin")
 		case "--remote":
 			cfg.Remote = true
+		case keptFlag:
+			kept = true
 		}
 	}
 	// An agent ends when its launcher does, never by what a terminal sends; caught signals are default ones again in the
@@ -30,6 +49,9 @@ func agent(args []string) int {
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	defer signal.Stop(caught)
 	cfg.Signals = caught
+	if cfg.Remote && !kept {
+		return keep(args, cfg.Temp, caught)
+	}
 	if err := launch.Agent(cfg); err != nil {
 		fmt.Fprintln(os.Stderr, "hora agent:", err)
 		return launch.ExitBug

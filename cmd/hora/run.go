@@ -177,7 +177,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program's file: %w", err)
 	}
-	s.Self, s.Binary = []string{self, agentCommand}, self
+	s.Self, s.Binary, s.Temp = []string{self, agentCommand}, self, os.TempDir()
 	if o.secretFile != "" {
 		if s.Secret, err = secret.Read(o.secretFile); err != nil {
 			return nil, usageError{err}

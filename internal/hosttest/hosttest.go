@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -203,20 +204,45 @@ mount --bind %[6]s /tmp
 
 // empty ends whatever is left in the host's network: sessions of ssh outlive their server.
 func (h *Host) empty() {
+	for _, pid := range h.processes() {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// processes lists what runs in the host's network, but for the process that holds it.
+func (h *Host) processes() []int {
 	mine, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", h.pid))
 	ours, _ := os.Readlink("/proc/self/ns/net")
 	if err != nil || mine == ours {
-		return
+		return nil
 	}
+	var all []int
 	spaces, _ := filepath.Glob("/proc/[0-9]*/ns/net")
 	for _, path := range spaces {
 		if at, err := os.Readlink(path); err != nil || at != mine {
 			continue
 		}
 		if pid, err := strconv.Atoi(strings.Split(path, "/")[2]); err == nil && pid != h.pid && pid != os.Getpid() {
-			syscall.Kill(pid, syscall.SIGKILL)
+			all = append(all, pid)
 		}
 	}
+	return all
+}
+
+// Kill sends SIGKILL to the host's processes whose command line matches an extended regular expression, and says how
+// many there were.
+func (h *Host) Kill(pattern string) int {
+	h.net.t.Helper()
+	re := regexp.MustCompile(pattern)
+	n := 0
+	for _, pid := range h.processes() {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && re.MatchString(strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))) {
+			syscall.Kill(pid, syscall.SIGKILL)
+			n++
+		}
+	}
+	return n
 }
 
 // await waits until the host's ssh server answers.
