@@ -21,8 +21,7 @@ class DeltaMixin(_Mixin):
     """
 
     def _watch(self) -> None:
-        params = self._trainable()
-        self._unwatch()
+        params = self._claim()
         self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)] if params else []
 
     def synchronize(self) -> None:

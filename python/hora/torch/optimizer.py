@@ -141,8 +141,7 @@ class _Mixin:
         self._next = 0  # the bucket to start next, while backward runs
         self._hooks: list[Any] = []
         self._age = _lib.age
-        if group.size > 1:
-            self._watch()
+        self._watch()
 
     def _renew(self) -> None:
         """In another life of the world, as elastic training has: other ranks, and neither memory nor plans of the old one."""
@@ -152,24 +151,27 @@ class _Mixin:
             bucket.close()
         self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
         self._synchronized = False
-        self._unwatch()
-        if self._channel.size > 1:
-            self._watch()
+        self._watch()
 
     # -- hooks
 
     def _trainable(self) -> list[torch.nn.Parameter]:
         return [p for g in self.param_groups for p in g["params"] if p.requires_grad]
 
-    def _watch(self) -> None:
+    def _claim(self) -> list[torch.nn.Parameter]:
+        """The parameters to watch; a wrapper that watched them before counts no more: elastic training wraps again in each life."""
         params = self._trainable()
         self._unwatch()
         for p in params:
             before = _owners.get(id(p))
             owner = before() if before is not None else None
             if owner is not None and owner is not self:
-                owner._unwatch()  # wrapped again, as elastic training does in each life
+                owner._unwatch()
             _owners[id(p)] = weakref.ref(self)
+        return params if self._channel.size > 1 else []
+
+    def _watch(self) -> None:
+        params = self._claim()
         # The first parameter's gradient comes last: it counts the passes. Only overlap needs to know of each one.
         if params:
             self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)]
@@ -374,8 +376,7 @@ class _Mixin:
             for bucket in self._buckets or ():
                 bucket.close()
             self._buckets, self._home = None, {}
-            if self._channel.size > 1:
-                self._watch()
+            self._watch()
 
 
 def _split(params: list, n: int) -> list[list]:
