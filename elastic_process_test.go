@@ -75,7 +75,9 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 		}
 		say(w, "epoch %d begins at step %d with %s pid %d size %d", w.Epoch(), step, digestOf(params), os.Getpid(), w.Size())
 		for first := true; step < steps; first = false {
-			for began := time.Now(); time.Since(began) < time.Millisecond; {
+			// At least once: a rank that loses its processor here for a millisecond would
+			// bring the last step's sum as its part.
+			for began, done := time.Now(), false; !done; done = time.Since(began) >= time.Millisecond {
 				compute(grads, params, step, w.Rank(), w.Size())
 			}
 			if err := hora.Allreduce(ctx, w.Group(), grads, hora.Sum); err != nil {
