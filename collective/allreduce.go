@@ -33,6 +33,13 @@ func (c *Comm) allreduce(call *Call) error {
 	case c.op.plan.layout == none:
 		return c.allreduceHere(call)
 	}
+	if c.asPair(call) {
+		if err := c.all.allreducePair(c, call.Recv.Ptr, call.Send.Ptr, n, t, call.Op); err != nil {
+			return err
+		}
+		finish(call.Recv.Ptr, n, call, 2, t)
+		return nil
+	}
 	buf, t := c.working(call, call.Recv.Ptr)
 	var err error
 	if c.op.plan.layout == Hier {

@@ -16,6 +16,9 @@ func (p *peers) allreduce(c *Comm, buf unsafe.Pointer, n int, t tensor.DType, ca
 	if p.n() == 1 {
 		return nil
 	}
+	if p.n() == 2 && forPair(c.op.plan.link) {
+		return p.allreducePair(c, buf, buf, n, t, call.Op)
+	}
 	switch c.op.plan.link {
 	case Ring:
 		begin, count := c.cut(n, p.n())

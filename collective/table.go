@@ -100,6 +100,7 @@ func Offered(k Kind) []Algorithm {
 const standard = `
 	allreduce:     0-=hier+twoshot, 4Ki-=direct
 	allreduce:     0-32Ki=recdbl, 32Ki-256Ki=rabenseifner, 256Ki-=ring
+	allreduce@2:   32Ki-512Ki=recdbl
 	allreduce@32-: 32Ki-1Mi=rabenseifner, 1Mi-4Mi=doubletree
 	allreduce:     0-4Ki=oneshot
 	allreduce@2:   0-65Ki=oneshot
