@@ -22,7 +22,7 @@ func TestTablePicks(t *testing.T) {
 		{2, 100, Allreduce, linkColumn, tensor.Float32, RecursiveDoubling},
 		{2, 32 << 10, Allreduce, linkColumn, tensor.Float32, RecursiveDoubling},
 		{2, 512 << 10, Allreduce, linkColumn, tensor.Float32, Ring},
-		{3, 32 << 10, Allreduce, linkColumn, tensor.Float32, Rabenseifner},
+		{5, 32 << 10, Allreduce, linkColumn, tensor.Float32, Rabenseifner},
 		{2, 32<<10 - 1, Allreduce, linkColumn, tensor.Float32, RecursiveDoubling},
 		{2, 1 << 30, Allreduce, linkColumn, tensor.Float32, Ring},
 		{64, 2 << 20, Allreduce, linkColumn, tensor.Float32, DoubleTree},
