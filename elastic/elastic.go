@@ -268,8 +268,11 @@ func (m *Machine) allDone() bool {
 	return true
 }
 
+// HasFinished is why nobody may join any more when all the work is done.
+const HasFinished = "the job has finished"
+
 func (m *Machine) finish() []Action {
-	m.over = "the job has finished"
+	m.over = HasFinished
 	m.open = false
 	return append([]Action{Complete{Epoch: m.epoch}}, m.refuseWaiting()...)
 }

@@ -98,6 +98,14 @@ func TestElastic(t *testing.T) {
 	if weights(calm) != weights(replaced) || strings.Count(replaced, "goes on from step") != 2 {
 		t.Errorf("undisturbed:\n%s\nwith a loss:\n%s", calm, replaced)
 	}
+	// One that comes when the work is done has nothing to do: it is refused while rank 0 still prints, or ended.
+	for late, rest := range map[string]string{"while rank 0 does something else": `; [ $RANK = 0 ] && sleep 2`, "when nobody is left": ""} {
+		command := `[ $HORA_EPOCH = 1 ] || sleep 1; "$0" 5; code=$?` + rest + `; exit $code`
+		alone := hora(t, "run", "-np", "2", "--on-loss", "continue", "--min-np", "1", "--restarts", "1", "--no-tag", "sh", "-c", command, program)
+		if weights(alone) == "" || !strings.Contains(alone, "rank 0 of 1 goes on from step") {
+			t.Errorf("a replacement %s: %s", late, alone)
+		}
+	}
 	fewer := hora(t, "run", "-np", "3", "--on-loss", "continue", "--min-np", "1", "--no-tag", program, "5")
 	if weights(fewer) == "" || !strings.Contains(fewer, "rank 1 of 2 goes on from step") {
 		t.Errorf("with fewer ranks:\n%s", fewer)

@@ -57,6 +57,9 @@ func (s *Spec) elastic() bool {
 
 // survive says whether the job goes on without, or with a new process for, a worker that failed.
 func (j *job) survive(o Outcome) bool {
+	if j.latecomer(o.Rank) {
+		return true
+	}
 	if !j.spec.elastic() || j.stopped || j.complete.Load() {
 		return false
 	}
@@ -110,7 +113,7 @@ func (j *job) survive(o Outcome) bool {
 
 // restart starts a rank's next process where the last one was.
 func (j *job) restart(e restart) {
-	if j.stopped || !j.again.planned[e.rank] {
+	if j.stopped || j.complete.Load() || !j.again.planned[e.rank] {
 		return
 	}
 	delete(j.again.planned, e.rank)

@@ -57,6 +57,7 @@ type job struct {
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
 	complete atomic.Bool   // every worker has done its work
+	took     sync.Map      // rank -> its present process has been a member
 	drained  sync.Map      // rank -> why it left before the work was done, until its process has ended
 }
 
@@ -148,7 +149,8 @@ func (j *job) serve(ctx context.Context) error {
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
 		},
-		OnLost: j.story.lost, OnRecovered: j.story.recovered,
+		OnMember: func(started int) { j.took.Store(started, true) },
+		OnLost:   j.story.lost, OnRecovered: j.story.recovered,
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {
@@ -215,6 +217,7 @@ func (j *job) sendPlan(l *link, workers []worker, slots int) {
 func (j *job) worker(s Seat, epoch uint64) worker {
 	r := j.rts[s.Host]
 	j.begun[s.Rank] = time.Now()
+	j.took.Delete(s.Rank)
 	at := place{
 		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
 		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(),
@@ -372,6 +375,8 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 		j.fail(o)
 	case j.left == 0 && j.spec.elastic():
 		j.stop(0) // agents of elastic jobs wait for more
+	default:
+		j.endLatecomers()
 	}
 }
 

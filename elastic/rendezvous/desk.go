@@ -267,6 +267,9 @@ func (d *desk) open(a elastic.Open) {
 	}
 	for i, c := range d.byRank {
 		c.rank = i
+		if d.s.cfg.OnMember != nil && c.hello.Rank >= 0 {
+			d.s.cfg.OnMember(c.hello.Rank)
+		}
 		id := c.joinID
 		c.joinID = 0
 		want := d.wanted(&a.Members[i], n)

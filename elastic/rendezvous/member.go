@@ -11,6 +11,8 @@ package rendezvous
 import (
 	"fmt"
 	"time"
+
+	"hora/elastic"
 )
 
 // Hello is what a worker says about itself when it connects, before it joins.
@@ -120,6 +122,9 @@ type JoinError struct {
 }
 
 func (e *JoinError) Error() string { return "join job: " + e.Reason }
+
+// Finished reports that the worker came when the job's work was done.
+func (e *JoinError) Finished() bool { return e.Final && e.Reason == elastic.HasFinished }
 
 // Silence is the default time after which a worker that says nothing counts as lost.
 const Silence = 10 * time.Second

@@ -29,6 +29,8 @@ type Config struct {
 	Reported bool
 	// OnOpen, when set, is called from the coordinator's goroutine when an epoch opens. It must not block.
 	OnOpen func(epoch uint64, members []elastic.Place)
+	// OnMember, when set, is called likewise for every worker that becomes a member, with the rank that the launcher gave it.
+	OnMember func(started int)
 	// OnDrain, when set, is called likewise when a worker leaves on purpose before the work is done.
 	OnDrain func(started, rank int, host, reason string)
 	// OnRecovered, when set, is called likewise when a survivor of a lost epoch trains again.
