@@ -23,10 +23,11 @@ type desk struct {
 	machine *elastic.Machine
 	workers map[elastic.Worker]*conn
 	last    elastic.Worker
-	started map[int]*conn // by the rank the launcher gave; the latest connection of each
-	byRank  []*conn       // of the present epoch
-	encoded [][]byte      // each member of the present epoch, as bytes
-	cross   [][]int       // local rank -> ranks, in cross rank order
+	started map[int]*conn   // by the rank the launcher gave; the latest connection of each
+	members []elastic.Place // of the last epoch that has been announced; the machine may be ahead
+	byRank  []*conn         // of the present epoch
+	encoded [][]byte        // each member of the present epoch, as bytes
+	cross   [][]int         // local rank -> ranks, in cross rank order
 	local   map[string][]int
 	store   map[string][]byte
 	waits   map[string][]wait // who waits for a key
@@ -223,8 +224,7 @@ func (d *desk) tell(n Notice) {
 // of each would cost the square of the world's size.
 func (d *desk) tellNear(n Notice) {
 	m := n.message()
-	members := d.machine.Members()
-	for _, r := range d.wanted(&members[n.Rank], len(members)) {
+	for _, r := range d.wanted(&d.members[n.Rank], len(d.members)) {
 		if c := d.byRank[r]; r != n.Rank && c != nil && !c.gone && !c.left {
 			d.send(c, m)
 		}
@@ -245,6 +245,7 @@ func (d *desk) send(c *conn, m []byte) {
 func (d *desk) open(a elastic.Open) {
 	n := len(a.Members)
 	clear(d.reports)
+	d.members = a.Members
 	d.byRank = make([]*conn, n)
 	d.encoded = make([][]byte, n)
 	d.local = map[string][]int{}

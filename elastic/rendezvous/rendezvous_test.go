@@ -275,3 +275,38 @@ func TestContinueGoesOnSmaller(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestTheLastFarewellOpensANewcomersEpoch: the farewell and the smaller epoch that follows come of one step.
+func TestTheLastFarewellOpensANewcomersEpoch(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 3, Min: 1, Max: 4, OnLoss: elastic.Continue})
+	waits := make(chan struct{}, 3)
+	cs, _ := joined(t, addr, key, 3, func(_ int, n Notice) {
+		if n.Kind == NoticeChanged {
+			waits <- struct{}{}
+		}
+	})
+	ctx := within(t, 20*time.Second)
+	late, err := Dial(ctx, addr, key, Hello{Rank: 1, Host: "host9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { late.Close() })
+	opened := make(chan error, 1)
+	go func() {
+		e, err := late.Join(ctx, Member{Rank: 1})
+		if err == nil && (e.Number != 2 || e.Size != 1) {
+			err = fmt.Errorf("joined epoch %d of %d", e.Number, e.Size)
+		}
+		opened <- err
+	}()
+	<-waits
+	for _, c := range cs {
+		if err := c.Leave(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
