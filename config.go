@@ -55,8 +55,14 @@ type Config struct {
 	Lanes       int    // connections over which a pair of hosts spreads large messages; 0 means 1
 	TLS         bool   // encrypt connections between hosts
 
+	// Progress has this rank tell the coordinator about once a second what it does, for
+	// the launcher's status line.
+	Progress bool
+
 	Source string // which convention FromEnv found: "hora", "horovod", "torchrun", "openmpi", "pmi", "slurm", "index", "alone"
 
 	Events *event.Sink
 	Log    *slog.Logger // nil means slog.Default()
+
+	meter *meter // of Progress
 }

@@ -267,6 +267,7 @@ func (e *environment) common(c *Config) {
 	c.Links = e.text("HORA_LINKS")
 	c.Lanes = e.number(0, "HORA_LANES")
 	c.TLS = e.flag("HORA_TLS")
+	c.Progress = e.flag("HORA_PROGRESS")
 }
 
 // address finds where the coordinator is.

@@ -94,6 +94,9 @@ func (c *Config) fill() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if c.Progress && c.meter == nil {
+		c.meter = newMeter(c)
+	}
 	if c.Secret.IsZero() && c.SecretFile != "" {
 		s, err := secret.Read(c.SecretFile)
 		if err != nil {
@@ -236,7 +239,7 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 	}
 	client, err := rendezvous.Dial(ctx, addr, s, rendezvous.Hello{
 		Job: c.Job, Rank: c.Rank, Size: c.Size, Host: c.Host, OnNotice: hear,
-		Beat: min(time.Second, c.PeerTimeout/4),
+		Beat: min(time.Second, c.PeerTimeout/4), Progress: c.meter.tell(),
 	})
 	if err != nil {
 		return err

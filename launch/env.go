@@ -67,6 +67,7 @@ type place struct {
 	masterHost string
 	masterPort int
 	elastic    bool
+	progress   bool
 	interfaces []string
 	listen     []string
 	gpus       int
@@ -107,6 +108,9 @@ func (p *place) variables() []string {
 	case len(p.interfaces) > 0:
 		set("HOROVOD_GLOO_IFACE", p.interfaces[0])
 		set("NCCL_SOCKET_IFNAME", strings.Join(p.interfaces, ","))
+	}
+	if p.progress {
+		set("HORA_PROGRESS", "1")
 	}
 	if p.elastic {
 		set("HOROVOD_ELASTIC", "1")

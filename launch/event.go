@@ -1,6 +1,10 @@
 package launch
 
-import "fmt"
+import (
+	"fmt"
+
+	"hora/elastic/rendezvous"
+)
 
 // Started says that a worker's process runs.
 type Started struct {
@@ -21,6 +25,17 @@ type Exited struct {
 }
 
 func (e *Exited) String() string { return fmt.Sprintf("rank %d on %s: %s", e.Rank, e.Host, e.Cause) }
+
+// Progress is what a rank has done so far; see rendezvous.Progress.
+type Progress struct {
+	Rank int
+	Host string
+	rendezvous.Progress
+}
+
+func (e *Progress) String() string {
+	return fmt.Sprintf("rank %d on %s: %d operations, %d bytes", e.Rank, e.Host, e.Operations, e.Bytes)
+}
 
 // Warning is what somebody should know although the job goes on.
 type Warning struct{ Host, Text string }

@@ -75,6 +75,7 @@ type Spec struct {
 	Temp       string     // where agents on this host keep the secret; what a killed one leaves is removed
 	SSH        SSH
 	Binary     string // path of the program to copy to other hosts; "" means Self[0]
+	Progress   bool   // workers tell what they do, as events
 	Untagged   bool   // no "[rank]<stdout>:" before lines
 	Timestamps bool   // the time before each tagged line
 	Elastic    bool   // workers are told so (HOROVOD_ELASTIC)

@@ -151,6 +151,7 @@ func (j *job) serve(ctx context.Context) error {
 		},
 		OnMember: func(started int) { j.took.Store(started, true) },
 		OnLost:   j.story.lost, OnRecovered: j.story.recovered,
+		OnProgress: func(rank int, host string, p rendezvous.Progress) { j.event(&Progress{rank, host, p}) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {
@@ -220,7 +221,7 @@ func (j *job) worker(s Seat, epoch uint64) worker {
 	j.took.Delete(s.Rank)
 	at := place{
 		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
-		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(),
+		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), progress: j.spec.Progress,
 		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
 	}
 	return worker{Rank: s.Rank, Slot: s.LocalRank, Env: merge(at.variables(), j.spec.Env)}

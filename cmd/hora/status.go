@@ -29,6 +29,7 @@ type status struct {
 	up       map[int]bool
 	restarts int
 	losses   int
+	rates    rates
 	shown    bool
 	held     bool // the last byte written was within a line
 	over     bool
@@ -37,7 +38,7 @@ type status struct {
 }
 
 func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *status {
-	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), up: map[int]bool{}, stop: make(chan struct{}), done: make(chan struct{})}
+	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), up: map[int]bool{}, rates: rates{}, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.
@@ -51,6 +52,7 @@ func (p *program) showStatus(spec *launch.Spec) func() {
 		spec.Stdout = s.above(p.out)
 	}
 	spec.Stderr = s.above(p.err)
+	spec.Progress = true
 	go s.run()
 	return func() {
 		remove()
@@ -109,6 +111,9 @@ func (s *status) Event(e event.Event) {
 		s.ranks = max(s.ranks, e.Rank+1)
 	case *launch.Exited:
 		delete(s.up, e.Rank)
+		delete(s.rates, e.Rank)
+	case *launch.Progress:
+		s.rates.add(e, s.now())
 	case *launch.Restarted:
 		s.restarts++
 	case *launch.Shrunk:
@@ -126,7 +131,7 @@ func (s *status) text() string {
 	if s.losses > 0 {
 		text += fmt.Sprintf(", lost: %d", s.losses)
 	}
-	return text
+	return text + s.rates.text(s.now())
 }
 
 func (s *status) draw() {

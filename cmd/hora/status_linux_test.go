@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,74 @@ func TestStatusLine(t *testing.T) {
 	said("\r\x1b[K")
 	s.draw()
 	said("")
+}
+
+func TestRates(t *testing.T) {
+	now := time.Unix(100, 0)
+	r := rates{}
+	tell := func(rank int, seconds, inside float64, operations, bytes int64) {
+		p := launch.Progress{Rank: rank, Host: fmt.Sprintf("host%d", rank/2)}
+		p.Elapsed, p.Inside = time.Duration(seconds*1e9), time.Duration(inside*1e9)
+		p.Operations, p.Bytes = operations, bytes
+		r.add(&p, now)
+	}
+	want := func(text string) {
+		t.Helper()
+		if got := r.text(now); got != text {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+	for rank := range 2 {
+		tell(rank, 1, 0.5, 100, 1e6)
+	}
+	want("") // one report is no rate
+	tell(0, 2, 0.9, 350, 1251e6)
+	tell(1, 2, 0.89, 350, 1251e6)
+	want(", 250 collectives/s, 1.2 GB/s")
+	tell(0, 3, 1.5, 600, 2501e6)
+	tell(1, 3, 1.1, 600, 2501e6)
+	want(", 250 collectives/s, 1.2 GB/s, slowest: rank 1 (others wait 20 %)")
+	tell(2, 5, 1, 0, 0)
+	tell(2, 7, 1, 24000, 10)
+	want(", 12,000 collectives/s, 1.2 GB/s, slowest: rank 2 on host1 (others wait 30 %)")
+	tell(2, 0.5, 0, 0, 0) // it was started again
+	want(", 250 collectives/s, 1.2 GB/s, slowest: rank 1 (others wait 20 %)")
+	now = now.Add(ratesFor + time.Second)
+	want("")
+}
+
+// A job on a terminal tells how fast it goes, and for whom the others wait.
+func TestStatusLineTellsTheRates(t *testing.T) {
+	master, slave := terminal(t)
+	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 200}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	stop := filepath.Join(t.TempDir(), "stop")
+	cmd := exec.CommandContext(ctx, self(t), "run", "-np", "2", "--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=uneven", "--env", "HORA_TEST_STOP="+stop, self(t))
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
+	cmd.Stderr = slave
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	slave.Close()
+	line := regexp.MustCompile(`hora: 2 of 2 ranks up, \d+s, [0-9.]+ collectives/s, [0-9.]+ [kM]?B/s, slowest: rank 1 \(others wait \d+ %\)`)
+	var seen []byte
+	buf := make([]byte, 4096)
+	for {
+		n, err := master.Read(buf)
+		seen = append(seen, buf[:n]...)
+		if line.Match(seen) {
+			_ = os.WriteFile(stop, nil, 0o600) // the workers look for it
+		}
+		if err != nil {
+			break // the terminal's last writer has ended
+		}
+	}
+	if err := cmd.Wait(); err != nil || !line.Match(seen) {
+		t.Errorf("%v; the terminal shows %q", err, seen)
+	}
 }
 
 // terminal is a pseudo-terminal: what is written to slave can be read from master.

@@ -26,6 +26,8 @@ func worker() int {
 	case err != nil:
 	case os.Getenv("HORA_TEST_WORKER") == "elastic":
 		err = trainElastic(context.Background(), cfg)
+	case os.Getenv("HORA_TEST_WORKER") == "uneven":
+		err = workUnevenly(context.Background(), cfg)
 	default:
 		err = work(ctx, cfg)
 	}
@@ -51,6 +53,30 @@ func work(ctx context.Context, cfg hora.Config) error {
 	}
 	c := w.Group().Counters()
 	fmt.Printf("rank %d of %d on %s sums %g; shm %v tcp %v\n", w.Rank(), w.Size(), w.Host(), x[0], c.SHM.BytesSent > 0, c.TCP.BytesSent > 0)
+	return w.Leave(ctx)
+}
+
+// workUnevenly has rank 1 come late to every allreduce, until a file appears.
+func workUnevenly(ctx context.Context, cfg hora.Config) error {
+	w, err := hora.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	step := time.NewTicker(20 * time.Millisecond)
+	defer step.Stop()
+	x := make([]float64, 1000)
+	for x[0] == 0 {
+		if w.Rank() == 1 {
+			<-step.C
+			if _, err := os.Stat(os.Getenv("HORA_TEST_STOP")); err == nil {
+				x[0] = 1 // to all ranks
+			}
+		}
+		if err := hora.Allreduce(ctx, w.Group(), x, hora.Sum); err != nil {
+			return err
+		}
+	}
 	return w.Leave(ctx)
 }
 

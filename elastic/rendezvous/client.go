@@ -103,9 +103,17 @@ func DialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello) (*C
 	if beat <= 0 {
 		beat = beatEvery
 	}
+	pulse := message(kindBeat, 0, nil)
 	go func() {
 		defer c.wg.Done()
-		if c.out.run(conn, beat) != nil {
+		err := c.out.run(conn, beat, func() []byte {
+			if me.Progress == nil {
+				return pulse
+			}
+			p := me.Progress()
+			return p.message()
+		})
+		if err != nil {
 			conn.Close() // the reader then ends and says why
 		}
 	}()

@@ -34,6 +34,7 @@ const (
 	kindFinish
 	kindDrain
 	kindRecovered
+	kindProgress
 )
 
 const (
@@ -114,12 +115,13 @@ type request struct {
 	reason string
 
 	recovery Recovery
+	progress Progress
 }
 
 func decodeRequest(kind uint8, body []byte) (request, error) {
 	r := request{kind: kind}
 	d := wire.NewDecoder(body)
-	if kind != kindHello && kind != kindBeat {
+	if kind != kindHello && kind != kindBeat && kind != kindProgress {
 		r.id = d.U64()
 	}
 	switch kind {
@@ -139,11 +141,22 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 		r.reason = d.String(maxText)
 	case kindRecovered:
 		r.recovery = Recovery{Epoch: d.U64(), Took: time.Duration(d.I64()), Steps: d.Int(-1, 1<<62)}
+	case kindProgress:
+		r.progress = Progress{Elapsed: time.Duration(d.I64()), Operations: d.I64(), Bytes: d.I64(), Inside: time.Duration(d.I64())}
 	case kindCancel, kindLeave, kindBeat, kindFinish:
 	default:
 		return r, fmt.Errorf("message of unknown kind %d", kind)
 	}
 	return r, d.Done()
+}
+
+func (p *Progress) message() []byte {
+	return message(kindProgress, 32, func(b []byte) []byte {
+		for _, v := range [...]int64{int64(p.Elapsed), p.Operations, p.Bytes, int64(p.Inside)} {
+			b = wire.AppendI64(b, v)
+		}
+		return b
+	})
 }
 
 func failure(id uint64, final bool, reason string) []byte {

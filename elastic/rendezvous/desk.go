@@ -141,6 +141,10 @@ func (d *desk) request(c *conn, r *request) {
 		if d.s.cfg.OnRecovered != nil {
 			d.s.cfg.OnRecovered(c.rank, r.recovery)
 		}
+	case kindProgress:
+		if d.s.cfg.OnProgress != nil && c.rank >= 0 && !c.gone {
+			d.s.cfg.OnProgress(c.rank, c.member.Host, r.progress)
+		}
 	case kindDrain:
 		rank := c.rank
 		c.left, c.rank = true, -1

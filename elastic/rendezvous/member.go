@@ -25,6 +25,8 @@ type Hello struct {
 	// OnNotice, when set, is called from the client's reading goroutine, in order, once per Notice. It must not block
 	// and must not call the Client.
 	OnNotice func(Notice)
+	// Progress, when set, is what each beat tells the coordinator. It is called from the client's writing goroutine.
+	Progress func() Progress
 }
 
 // Member is one worker of an epoch: its place and how to reach it.
@@ -113,6 +115,14 @@ type Recovery struct {
 	Epoch uint64        // the one that it goes on in
 	Took  time.Duration // from when it knew to when all ranks had the same state again
 	Steps int           // of its training that are done again; -1 when it does not count them
+}
+
+// Progress is what a worker has done since its first Progress.
+type Progress struct {
+	Elapsed    time.Duration
+	Operations int64         // collectives that have ended
+	Bytes      int64         // of their tensors
+	Inside     time.Duration // spent in them, waiting for others included: who comes last spends least
 }
 
 // JoinError says why a worker may not take part.

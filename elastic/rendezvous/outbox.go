@@ -58,16 +58,15 @@ func (o *outbox) take() (frames [][]byte, closed bool) {
 	return frames, closed
 }
 
-// run writes frames in order until close or a failed write. When beat is above zero it also writes a beat after every
-// such time without another frame.
-func (o *outbox) run(conn net.Conn, beat time.Duration) error {
+// run writes frames in order until close or a failed write. When beat is above zero it also writes what pulse gives
+// every such time.
+func (o *outbox) run(conn net.Conn, beat time.Duration, pulse func() []byte) error {
 	var tick <-chan time.Time
 	if beat > 0 {
 		t := time.NewTicker(beat)
 		defer t.Stop()
 		tick = t.C
 	}
-	pulse := message(kindBeat, 0, nil)
 	for {
 		select {
 		case <-o.wake:
@@ -80,7 +79,7 @@ func (o *outbox) run(conn net.Conn, beat time.Duration) error {
 				return nil
 			}
 		case <-tick:
-			if _, err := conn.Write(pulse); err != nil {
+			if _, err := conn.Write(pulse()); err != nil {
 				return err
 			}
 		}

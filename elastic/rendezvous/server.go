@@ -35,6 +35,8 @@ type Config struct {
 	OnDrain func(started, rank int, host, reason string)
 	// OnRecovered, when set, is called likewise when a survivor of a lost epoch trains again.
 	OnRecovered func(rank int, r Recovery)
+	// OnProgress, when set, is called likewise with what a member that was asked to tells about itself.
+	OnProgress func(rank int, host string, p Progress)
 	// OnComplete, when set, is called likewise when every member of an epoch has done its work.
 	OnComplete func(epoch uint64)
 	// OnLost, when set, is called likewise when an epoch ends by a loss, and for each member that is lost before the
@@ -256,7 +258,7 @@ func (s *Server) serve(c *conn) {
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
-		if c.out.run(c.net, 0) != nil {
+		if c.out.run(c.net, 0, nil) != nil {
 			c.net.Close()
 		}
 	}()
