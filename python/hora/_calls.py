@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _lib, _plans, _world, arrays
+from . import _lib, _world, arrays
 from ._grouped import many
 from .arrays import Array
 from .errors import ArgumentError
@@ -14,11 +14,8 @@ from .handle import Handle
 
 _WORLD = Group()
 _ALLREDUCE = int(Kind.ALLREDUCE)
-_OPS: dict[Any, int] = {o: int(o) for o in Op} | {o.name.lower(): int(o) for o in Op} | {o.name: int(o) for o in Op}
-_OPS["avg"], _OPS["prod"] = int(Op.AVERAGE), int(Op.PRODUCT)
-
-# Who finds the plan of an array that was reduced in place before, by its class.
-PLANNED: dict[type, Callable[..., Any]] = {}
+OPS: dict[Any, int] = {o: int(o) for o in Op} | {o.name.lower(): int(o) for o in Op} | {o.name: int(o) for o in Op}
+OPS["avg"], OPS["prod"] = int(Op.AVERAGE), int(Op.PRODUCT)
 
 _Call = dict[str, Any]
 _Finish = Callable[[int], Any]
@@ -26,7 +23,7 @@ _Finish = Callable[[int], Any]
 
 def _op(op: Any) -> int:
     try:
-        return _OPS[op]
+        return OPS[op]
     except (KeyError, TypeError):
         raise ArgumentError(f"reduce: {op!r} is no operator; use one of {', '.join(o.name.lower() for o in Op)}") from None
 
@@ -89,7 +86,7 @@ def _value(b: Array) -> _Finish:
 
 
 def allreduce(x: Any, op: Any, out: Any, group: Group | None, prescale: float, postscale: float) -> Any:
-    """The blocking, ordered, ungrouped case, kept short."""
+    """The blocking, ordered, ungrouped case, kept short. What is reduced in place goes a shorter way next time."""
     if isinstance(x, (list, tuple)):
         return reduction(Kind.ALLREDUCE, x, op, 0, out, group, False, None, False, prescale, postscale, None)
     a = arrays.read(x)
@@ -101,9 +98,7 @@ def allreduce(x: Any, op: Any, out: Any, group: Group | None, prescale: float, p
         b = _into(out, x, a, a.shape, "allreduce")
     g.run(_ALLREDUCE, code, a.dtype, 0, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, shape=a.shape, keep=(a, b))
     if out is x:
-        finder = _plans.remember(a, op, code, group, g, prescale, postscale)
-        if finder is not None:
-            PLANNED[type(x)] = finder
+        arrays.hasten(type(x), a.family)
     return b.family.value(b)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from . import _lib
+from . import _abi
 
 # struct DLTensor: data, device type and number, dimensions, type code, bits and lanes, shape, strides, offset.
 _TENSOR = struct.Struct("@QiiiBBHQQQ")
@@ -25,20 +25,20 @@ class DLPack:
             self.capsule = x.__dlpack__()
         flags = 0
         if "dltensor_versioned" in repr(self.capsule):
-            at = _lib.capsule_pointer(self.capsule, b"dltensor_versioned")
-            flags = _VERSIONED.unpack(_lib.peek(at, _VERSIONED.size))[4]
+            at = _abi.capsule_pointer(self.capsule, b"dltensor_versioned")
+            flags = _VERSIONED.unpack(_abi.peek(at, _VERSIONED.size))[4]
             at += _VERSIONED.size
         else:
-            at = _lib.capsule_pointer(self.capsule, b"dltensor")
+            at = _abi.capsule_pointer(self.capsule, b"dltensor")
         self.read_only = bool(flags & _READ_ONLY)
-        data, device, _, ndim, self.code, self.bits, self.lanes, shape, strides, offset = _TENSOR.unpack(_lib.peek(at, _TENSOR.size))
+        data, device, _, ndim, self.code, self.bits, self.lanes, shape, strides, offset = _TENSOR.unpack(_abi.peek(at, _TENSOR.size))
         self.on_host = device in (1, 3, 11)  # the host's own, and what CUDA and ROCm have pinned there
-        self.shape: tuple[int, ...] = struct.unpack(f"@{ndim}q", _lib.peek(shape, 8 * ndim))
+        self.shape: tuple[int, ...] = struct.unpack(f"@{ndim}q", _abi.peek(shape, 8 * ndim))
         self.ptr = data + offset
         self.contiguous = True
         if strides:
             step = 1
-            steps = struct.unpack(f"@{ndim}q", _lib.peek(strides, 8 * ndim))
+            steps = struct.unpack(f"@{ndim}q", _abi.peek(strides, 8 * ndim))
             for n, stride in reversed(list(zip(self.shape, steps, strict=True))):
                 if n > 1 and stride != step:
                     self.contiguous = 0 in self.shape

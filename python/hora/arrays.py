@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import _lib
+from . import _abi, _lib
 from ._dlpack import DLPack
 from .buffer import Buffer
 from .errors import ArgumentError
@@ -130,7 +130,7 @@ class _NumPy:
     def read(self, x: Any) -> Array:
         if isinstance(x, self.generic):  # a NumPy scalar
             held = self.numpy.array(x)
-            return Array(x, self, _lib.readable(held), self.code(held.dtype), (), held)
+            return Array(x, self, _abi.readable(held), self.code(held.dtype), (), held)
         code = self.code(x.dtype)
         if not x.flags.c_contiguous:
             raise _contiguous("array", x.shape, "numpy.ascontiguousarray(x)")
@@ -228,13 +228,13 @@ class _Buffer:
 
     def read(self, x: Any) -> Array:
         view, code = self._view(x)
-        return Array(x, self, _lib.readable(view), code, tuple(view.shape or ()), view)
+        return Array(x, self, _abi.readable(view), code, tuple(view.shape or ()), view)
 
     def write(self, x: Any) -> Array:
         view, code = self._view(x)
         if view.readonly:
             raise ArgumentError("write result: the buffer is read-only; pass a writable one as out")
-        return Array(x, self, _lib.readable(view), code, tuple(view.shape or ()), view)
+        return Array(x, self, _abi.readable(view), code, tuple(view.shape or ()), view)
 
     def new(self, a: Array, shape: tuple[int, ...]) -> Array:
         n = DTYPE_SIZES[a.dtype]
@@ -243,7 +243,7 @@ class _Buffer:
         view = memoryview(bytearray(n))
         if n and shape:
             view = view.cast(a.keep.format.lstrip("=") or "B", shape)
-        return Array(view, self, _lib.readable(view), a.dtype, shape, view)
+        return Array(view, self, _abi.readable(view), a.dtype, shape, view)
 
     def wrap(self, a: Array, memory: _lib.Memory, shape: tuple[int, ...]) -> Any:
         view = memory.view()
@@ -365,3 +365,19 @@ def read(x: Any) -> Array:
 def write(x: Any) -> Array:
     """Look at an array that will be written."""
     return family(x).write(x)
+
+
+_hastened: set[type] = set()
+
+
+def hasten(kind: type, how: Any) -> None:
+    """Let arrays of a class that was read well go the short way of `_abi.shortcut`, where they can be looked at from C."""
+    if kind in _hastened:
+        return
+    _hastened.add(kind)
+    if how is _BUFFER or how is _made.get("numpy"):
+        _abi.accept(kind)
+    elif how is _made.get("torch") and kind in (how.torch.Tensor, how.torch.nn.Parameter):
+        exchange = getattr(kind, "__dlpack_c_exchange_api__", None)  # torch 2.10 and newer
+        if exchange is not None:
+            _abi.accept(kind, exchange)

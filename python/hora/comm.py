@@ -14,9 +14,9 @@ What they share:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import _calls, _lib, _world
+from . import _abi, _calls, _lib, _world
 from .group import Group, Kind, Op
 
 __all__ = [
@@ -26,8 +26,6 @@ __all__ = [
 ]  # fmt: skip
 
 _WORLD = Group()
-_PLANNED = _calls.PLANNED
-_start = _lib.start
 
 
 def init(**settings: Any) -> None:
@@ -108,14 +106,12 @@ def allreduce(
     """
     if async_ or named or name is not None or timeout is not None:
         return _calls.reduction(Kind.ALLREDUCE, x, op, 0, out, group, async_, name, named, prescale, postscale, timeout)
-    if out is x and out is not None:
-        planned = _PLANNED.get(x.__class__)
-        if planned is not None:
-            p = planned(x, op, group, prescale, postscale)
-            if p is not None:
-                _start(p.handle, x)
-                return x
     return _calls.allreduce(x, op, out, group, prescale, postscale)
+
+
+_SIGNATURE = "(x, op='sum', *, out=None, group=None, async_=False, name=None, named=False, prescale=1.0, postscale=1.0, timeout=None)"
+if not TYPE_CHECKING:
+    allreduce = _abi.shortcut(allreduce, _lib.ended, _calls.OPS, Op.SUM, _SIGNATURE)
 
 
 def reduce(

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from . import _lib, _world
+from . import _abi, _lib, _world
 from .errors import ArgumentError
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "Group", "Kind", "Op", "Plan"]
@@ -58,6 +58,7 @@ DTYPES: dict[str, int] = {name: number for number, name in enumerate(DTYPE_NAMES
 # send, recv, send_count, recv_count, send_counts, recv_counts, shape, ndim, device, name.
 _OP = struct.Struct("=I4BiIddQQQQQQQQQQIIQ")
 OP_SIZE = _OP.size
+SEND_AT = struct.calcsize("=I4BiIddQQQ")  # where a packed operation has the address that it reads
 
 FLAG_NAMED = 1  # matched by name, in any order
 FLAG_SIZES = 2  # the other ranks' counts are not known here: exchange them, and allocate the result
@@ -90,11 +91,11 @@ def _pack(
     keep = None
     sc = rc = nm = sh = ndim = 0
     if shape is not None or name is not None or send_counts is not None or recv_counts is not None:
-        sc, keep_s = _lib.int64s(send_counts)
-        rc, keep_r = _lib.int64s(recv_counts)
-        sh, keep_h = _lib.int64s(shape)
+        sc, keep_s = _abi.int64s(send_counts)
+        rc, keep_r = _abi.int64s(recv_counts)
+        sh, keep_h = _abi.int64s(shape)
         ndim = 0 if shape is None else len(shape)
-        nm, keep_n = _lib.text(name)
+        nm, keep_n = _abi.text(name)
         keep = (keep_s, keep_r, keep_h, keep_n)
     return (
         _OP.pack(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hora import _lib, errors, group
+from hora import _abi, _lib, errors, group
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cmd" / "libhora" / "hora.h"
@@ -42,7 +42,7 @@ def declared() -> dict:
 
 
 def test_header_and_python_agree():
-    assert declared() == _lib.DECLARATIONS
+    assert declared() == _abi.DECLARATIONS
 
 
 def test_at_most_thirty_functions():
@@ -85,7 +85,7 @@ def test_kinds_have_classes():
 
 
 def test_abi_number():
-    assert int(re.search(r"#define HORA_ABI (\d+)", HEADER.read_text()).group(1)) == _lib.ABI == _lib.load().hora_abi()
+    assert int(re.search(r"#define HORA_ABI (\d+)", HEADER.read_text()).group(1)) == _abi.ABI == _lib.load().hora_abi()
 
 
 def test_numbers_are_those_of_go():
@@ -108,12 +108,12 @@ def test_wrong_library_is_refused(tmp_path):
     so = tmp_path / "libold.so"
     subprocess.run(["gcc", "-shared", "-o", so, source], check=True)
     with pytest.raises(errors.VersionError, match=r"interface 999, this package .* needs 1; reinstall hora"):
-        _lib._open(str(so))
+        _abi.open_library(str(so))
 
 
 def test_missing_library_is_refused(tmp_path):
     with pytest.raises(errors.VersionError, match="there is no such file; install the wheel"):
-        _lib._open(str(tmp_path / "libhora.so"))
+        _abi.open_library(str(tmp_path / "libhora.so"))
 
 
 def test_foreign_library_is_refused(tmp_path):
@@ -122,7 +122,7 @@ def test_foreign_library_is_refused(tmp_path):
     so = tmp_path / "libother.so"
     subprocess.run(["gcc", "-shared", "-o", so, source], check=True)
     with pytest.raises(errors.VersionError, match="it is not hora's library"):
-        _lib._open(str(so))
+        _abi.open_library(str(so))
 
 
 def test_the_page_has_a_program_that_runs(tmp_path):

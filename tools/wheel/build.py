@@ -2,7 +2,7 @@
 
     python tools/wheel/build.py                     hora for x86_64 and aarch64 (zig) and hora-compat
     python tools/wheel/build.py --cc native         hora for this machine only, with its own C compiler
-    python tools/wheel/build.py --library-only      python/hora/libhora.so, to run from the tree
+    python tools/wheel/build.py --library-only      libhora.so and _fast.abi3.so in python/hora, to run from the tree
 
 A wheel is a zip file with a list of its contents: no build tool is needed. Times are fixed and names sorted, so the
 same sources give the same bytes.
@@ -17,6 +17,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,13 @@ def library(machine: str, cc: str, to: Path) -> None:
         CGO_ENABLED="1", GOOS="linux", GOARCH=PLATFORMS[machine][0], CC=c, AR=ar, CGO_CFLAGS="-O2 -g0",
     )  # fmt: skip
     to.with_suffix(".h").unlink(missing_ok=True)  # cgo's; ours is cmd/libhora/hora.h
+
+
+def module(machine: str, cc: str, to: Path) -> None:
+    """The extension module hora._fast for one machine. It declares what it uses of Python's stable ABI itself."""
+    c, _ = compiler(machine, cc)
+    flags = "-O2 -g0 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wl,-s -Wl,--build-id=none"
+    run([*shlex.split(c), *flags.split(), "-I", "cmd/libhora", "-o", str(to), "python/hora/_fast.c"])
 
 
 def program(machine: str, to: Path) -> None:
@@ -173,8 +181,9 @@ class Wheel:
 
 def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     """The wheel of hora for one machine."""
-    so, exe = work / f"libhora-{machine}.so", work / f"hora-{machine}"
+    so, exe, fast = work / f"libhora-{machine}.so", work / f"hora-{machine}", work / f"_fast-{machine}.so"
     library(machine, cc, so)
+    module(machine, cc, fast)
     program(machine, exe)
     platforms = (
         PLATFORMS[machine][2].split(".") if cc == "zig" else [f"linux_{machine}"]
@@ -183,6 +192,7 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     w.tree(ROOT / "python/hora", "hora")
     w.add("hora/_version.py", f'__version__ = "{version()}"\n')
     w.add("hora/libhora.so", so.read_bytes(), 0o755)
+    w.add("hora/_fast.abi3.so", fast.read_bytes(), 0o755)
     w.add("hora/hora.h", (ROOT / "cmd/libhora/hora.h").read_bytes())
     w.add(f"{w.data}/scripts/hora", exe.read_bytes(), 0o755)
     w.add(
@@ -236,10 +246,11 @@ def main() -> None:
     a.add_argument("--dist", type=Path, default=ROOT / "dist")
     args = a.parse_args()
     if args.library_only:
-        so = ROOT / "python/hora/libhora.so"
-        fresh = so.with_suffix(f".{os.getpid()}.so")
-        library(platform.machine(), "native", fresh)
-        fresh.replace(so)  # never written in place: running programs have it mapped
+        for name, build in (("libhora.so", library), ("_fast.abi3.so", module)):
+            so = ROOT / "python/hora" / name
+            fresh = so.with_name(f"{os.getpid()}-{name}")
+            build(platform.machine(), "native", fresh)
+            fresh.replace(so)  # never written in place: running programs have it mapped
         return
     machines = (
         list(PLATFORMS)
