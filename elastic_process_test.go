@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,9 @@ const agentArgument = "__agent"
 func beAgent() int {
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
-	if launch.Agent(launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Home: os.TempDir(), Signals: caught}) != nil {
+	cfg := launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Home: os.TempDir(), Signals: caught}
+	cfg.Remote = slices.Contains(os.Args, "--remote")
+	if launch.Agent(cfg) != nil {
 		return 1
 	}
 	return 0
@@ -75,6 +78,9 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 		}
 		say(w, "epoch %d begins at step %d with %s pid %d size %d", w.Epoch(), step, digestOf(params), os.Getpid(), w.Size())
 		for first := true; step < steps; first = false {
+			if err := gate(ctx, w, state, step, steps); err != nil {
+				return err
+			}
 			// At least once: a rank that loses its processor here for a millisecond would
 			// bring the last step's sum as its part.
 			for began, done := time.Now(), false; !done; done = time.Since(began) >= time.Millisecond {
@@ -115,6 +121,44 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	}
 	fmt.Printf("0 %d digest %s steps %d\n", cfg.Rank, digestOf(params), step)
 	return nil
+}
+
+// gate holds the training in its middle until the file that GATE names is there: ranks
+// agree on that by sums that change nothing.
+func gate(ctx context.Context, w *hora.World, state *hora.State, step, steps int) error {
+	file := os.Getenv("GATE")
+	for first := true; file != "" && step == steps/2; first = false {
+		open := make([]float32, 1000)
+		if _, err := os.Stat(file); err == nil {
+			open[0] = 1
+		}
+		if err := hora.Allreduce(ctx, w.Group(), open, hora.Sum); err != nil {
+			say(w, "error at the gate: %v", err)
+			return err
+		}
+		if first {
+			say(w, "sum in epoch %d", w.Epoch())
+		}
+		if open[0] == float32(w.Size()) {
+			return nil
+		}
+		if err := state.Check(); err != nil {
+			say(w, "news %v", err)
+			return err
+		}
+		pause(2 * time.Millisecond)
+	}
+	return nil
+}
+
+// gateFile makes the variable GATE and what opens it.
+func gateFile(t *testing.T) (variable string, open func()) {
+	file := filepath.Join(t.TempDir(), "open")
+	return "GATE=" + file, func() {
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func digestOf(params []float32) string {
@@ -199,16 +243,17 @@ func failOnce(ctx context.Context, cfg hora.Config) error {
 
 // elasticJob is one job under test, run by the launcher.
 type elasticJob struct {
-	t       *testing.T
-	mu      sync.Mutex // guards what follows
-	out     bytes.Buffer
-	pids    map[int]int // of living workers, by the rank they were started with
-	events  []string
-	changed chan struct{}
-	kills   int
-	ended   chan struct{}
-	outcome launch.Outcome
-	err     error
+	t        *testing.T
+	mu       sync.Mutex // guards what follows
+	out      bytes.Buffer
+	pids     map[int]int // of living workers, by the rank they were started with
+	events   []string
+	changed  chan struct{}
+	kills    int
+	ended    chan struct{}
+	launcher int // its pid, where it is a process of its own
+	outcome  launch.Outcome
+	err      error
 }
 
 func (j *elasticJob) Write(b []byte) (int, error) {
@@ -353,6 +398,11 @@ func (j *elasticJob) wait(within time.Duration) (digests []string) {
 func (j *elasticJob) moments(want string, at time.Time) (ms []float64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	return j.momentsHeld(want, at)
+}
+
+// momentsHeld is moments for callers that hold the lock.
+func (j *elasticJob) momentsHeld(want string, at time.Time) (ms []float64) {
 	for line := range strings.Lines(j.out.String()) {
 		nano, rest, _ := strings.Cut(line, " ")
 		n, err := strconv.ParseInt(nano, 10, 64)

@@ -38,9 +38,10 @@ func (j *elasticJob) signal(rank int, s syscall.Signal) {
 // changes nothing, and then for good: it is lost, named as stopped, ended and replaced.
 func TestAStoppedWorkerIsReplaced(t *testing.T) {
 	const np = 3
-	want := course(900)[900]
-	j := startElastic(t, np, "train", hasty(nil), "STEPS=900", "EVERY=2")
-	j.until("all at work", 30*time.Second, func() bool { return len(j.pids) == np && j.said("sum in epoch 1\n") == np })
+	gate, open := gateFile(t)
+	want := course(100)[100]
+	j := startElastic(t, np, "train", hasty(nil), "STEPS=100", "EVERY=2", gate)
+	j.until("all at work", 30*time.Second, func() bool { return len(j.pids) == np && j.said("sum in epoch 1\n") >= np })
 	j.signal(1, syscall.SIGSTOP)
 	pause(shortTimeout / 3)
 	j.signal(1, syscall.SIGCONT)
@@ -54,6 +55,7 @@ func TestAStoppedWorkerIsReplaced(t *testing.T) {
 	at := time.Now()
 	j.signal(1, syscall.SIGSTOP)
 	j.until("the next epoch", 30*time.Second, func() bool { return j.said("sum in epoch 2\n") >= np })
+	open()
 	t.Logf("SIGSTOP to the first sum of the next epoch: %.1f s, the timeout is %v", slices.Max(j.moments("sum in epoch 2", at))/1000, shortTimeout)
 	got := j.wait(time.Minute)
 	if len(got) != np || got[0] != want || got[1] != want || got[2] != want {
@@ -70,9 +72,12 @@ func TestAStoppedWorkerIsReplaced(t *testing.T) {
 
 // TestAStoppedWorkerIsLeftBehind: the same under continue.
 func TestAStoppedWorkerIsLeftBehind(t *testing.T) {
-	j := startElastic(t, 3, "train", hasty(func(s *launch.Spec) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }), "STEPS=900", "EVERY=2")
-	j.until("all at work", 30*time.Second, func() bool { return len(j.pids) == 3 && j.said("sum in epoch 1\n") == 3 })
+	gate, open := gateFile(t)
+	j := startElastic(t, 3, "train", hasty(func(s *launch.Spec) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }), "STEPS=100", "EVERY=2", gate)
+	j.until("all at work", 30*time.Second, func() bool { return len(j.pids) == 3 && j.said("sum in epoch 1\n") >= 3 })
 	j.signal(0, syscall.SIGSTOP)
+	j.until("two go on", 30*time.Second, func() bool { return j.said("reset size 2\n") == 2 })
+	open()
 	got := j.wait(time.Minute)
 	if len(got) != 2 || got[0] != got[1] || !strings.Contains(j.text(), "silent for 1.5s: its process is stopped: the other 2 go on") {
 		t.Errorf("digests %v\n%s", got, j.text())

@@ -62,6 +62,9 @@ type agent struct {
 	pinged   time.Time    // when the launcher last gave a sign of life
 	asking   bool         // watch is looking
 	door     net.Listener // of a remote agent, until the plan comes
+	noted    bool         // the launcher knows that this host is about to go
+	inquiry  int          // pid of the command that asks whether it is
+	asked    time.Time    // when that began
 }
 
 // proc is one worker.
@@ -187,6 +190,7 @@ func (a *agent) own() {
 			if a.plan != nil {
 				a.watch()
 				a.lookAfter()
+				a.lookOut()
 			}
 		case e := <-a.events:
 			switch e := e.(type) {
@@ -218,7 +222,9 @@ func (a *agent) own() {
 				a.report(e.p)
 			}
 		case sig := <-a.cfg.Signals:
-			if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGQUIT {
+			if sig == syscall.SIGTERM && a.plan != nil && a.plan.Hold && !a.noted && !a.orphaned {
+				a.note("its agent was asked to end (SIGTERM)")
+			} else if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGQUIT {
 				a.stop(a.cfg.Grace)
 			}
 		case <-a.deadline:
@@ -472,6 +478,10 @@ func (a *agent) reap() {
 }
 
 func (a *agent) reaped(e reaped) {
+	if e.pid == a.inquiry {
+		a.answered(e.status)
+		return
+	}
 	p := a.procs[e.pid]
 	if p == nil || p.exited {
 		return // an adopted grandchild

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,7 +126,6 @@ type discovery struct {
 	hosts    []Host
 	black    blacklist
 	at       map[int]map[int]int // by host index and slot: the rank of the worker there
-	drained  map[int]bool        // ranks that were asked to leave
 	failures int
 	closing  bool      // a worker has done its work: nobody is started any more
 	short    time.Time // since when there are fewer workers than the least number
@@ -140,7 +140,7 @@ type discovered struct {
 
 // discover waits for enough slots, and makes the spec one of as many ranks as there may be at first.
 func (j *job) discover(ctx context.Context) error {
-	s, d := j.spec, &discovery{Discovery: j.spec.Discovery, at: map[int]map[int]int{}, drained: map[int]bool{}}
+	s, d := j.spec, &discovery{Discovery: j.spec.Discovery, at: map[int]map[int]int{}}
 	d.black = blacklist{min: d.CoolMin, max: d.CoolMax}
 	if d.Wait <= 0 {
 		d.Wait = 10 * time.Minute
@@ -221,7 +221,6 @@ func (d *discovery) holds(host int, s Seat) bool {
 
 func (d *discovery) free(s Seat) {
 	delete(d.at[s.Host], s.LocalRank)
-	delete(d.drained, s.Rank)
 }
 
 // found takes an answer in: workers on what is gone are asked to leave, and what is new is filled.
@@ -238,6 +237,11 @@ func (j *job) found(e discovered) {
 			j.event(&Hosts{e.hosts})
 		}
 		d.hosts = e.hosts
+		for name := range j.off {
+			if !slices.ContainsFunc(d.hosts, func(h Host) bool { return h.Name == name }) {
+				delete(j.off, name) // what comes back under its name is another
+			}
+		}
 		j.drainGone()
 	}
 	j.fill()
@@ -254,12 +258,12 @@ func (j *job) drainGone() {
 			}
 		}
 		for slot, rank := range d.at[l.index] {
-			if slot >= slots && !d.drained[rank] && j.alive[rank] {
-				d.drained[rank] = true
-				j.server.Drain(rank, fmt.Sprintf("%s has %d slots from now on", l.name, slots))
+			if slot >= slots && j.alive[rank] {
+				j.leave.why[rank] = fmt.Sprintf("%s has %d slots from now on", l.name, slots)
 			}
 		}
 	}
+	j.askOn()
 }
 
 // tooFew ends a job that has waited too long for the least number of workers.
@@ -287,7 +291,7 @@ func (j *job) fill() {
 			if j.stopped || d.closing || j.complete.Load() || j.left >= j.spec.Max {
 				return
 			}
-			if d.black.bans(h.Name, slot, now) {
+			if d.black.bans(h.Name, slot, now) || j.off[h.Name] != "" {
 				continue
 			}
 			l := j.hostLink(h)
@@ -311,7 +315,7 @@ func (j *job) hostLink(h Host) *link {
 	l := &link{index: len(j.links), name: h.Name, born: time.Now()}
 	l.local = j.isLocal(l.name)
 	if err := j.startAgent(l); err != nil {
-		j.ban(h.Name, -1, err.Error())
+		j.shun(h.Name, err.Error())
 		return nil
 	}
 	j.hosts = append(j.hosts[:l.index:l.index], h)
@@ -334,7 +338,7 @@ func (j *job) grow(l *link, slot int) {
 			taken[r] = true
 		}
 	}
-	s := Seat{Rank: 0, LocalRank: slot, LocalSize: len(j.disc.at[l.index]) + 1, CrossRank: l.index, CrossSize: len(j.links), Host: l.index}
+	s := Seat{Rank: 0, LocalRank: slot, LocalSize: max(len(j.disc.at[l.index]), slot) + 1, CrossRank: l.index, CrossSize: len(j.links), Host: l.index}
 	for taken[s.Rank] {
 		s.Rank++
 	}
@@ -379,9 +383,14 @@ func (j *job) lateProbe(e probed) {
 		if !ok || i >= len(l.asked) {
 			continue
 		}
-		j.rts[l.index] = route{addr: l.asked[i], master: j.rts[0].master, masterPort: j.rts[0].masterPort}
+		r := route{addr: l.asked[i], master: j.rts[0].master, masterPort: j.rts[0].masterPort}
+		if r.master == "127.0.0.1" {
+			r.master, _, _ = net.SplitHostPort(r.addr) // until now all were on this host
+		}
+		j.rts[l.index] = r
 		j.sendPlan(l, nil, j.hosts[l.index].Slots)
 		for _, s := range l.waiting {
+			delete(j.again.planned, s.Rank)
 			j.startOn(l, s)
 		}
 		l.waiting = nil
@@ -443,8 +452,11 @@ func (j *job) outlive(o Outcome) bool {
 // outliveHost does the same for all workers of a host whose agent is gone.
 func (j *job) outliveHost(l *link, reason string) bool {
 	d := j.disc
-	if j.stopped || j.complete.Load() {
+	if j.stopped || j.complete.Load() || !j.spec.elastic() {
 		return false
+	}
+	if d == nil {
+		return j.moveOff(l, reason)
 	}
 	for _, rank := range d.at[l.index] {
 		j.left--
@@ -453,17 +465,16 @@ func (j *job) outliveHost(l *link, reason string) bool {
 			j.server.Exited(rank, l.name, reason)
 			j.event(&Exited{Rank: rank, Host: l.name, Cause: reason})
 		}
+		delete(j.begun, rank)
+		delete(j.condemn, rank)
+		j.hasLeft(rank)
 	}
 	delete(d.at, l.index)
 	l.waiting = nil
 	if j.left == 0 {
 		return false
 	}
-	d.failures++
-	if j.spec.Restarts > 0 && d.failures > j.spec.Restarts {
-		return false
-	}
-	j.ban(l.name, -1, reason)
+	j.ban(l.name, -1, reason) // a host's loss costs no restart
 	j.fill()
 	j.tooFew()
 	return true

@@ -63,16 +63,19 @@ type Spec struct {
 	Start   time.Duration // until every host has answered; 0 means 30 s
 	Silence time.Duration // a silent worker or host counts as lost; 0 means 10 s
 
-	OnLoss     elastic.Policy
-	Min, Max   int        // see elastic.Config
-	Discovery  *Discovery // finds hosts while the job runs, instead of Hosts; the job is elastic then
-	Restarts   int        // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
-	Report     string     // the job's story is written to this file
-	LogDir     string     // rank.N/stdout and stderr are written under it
-	Port       int        // of the coordinator; 0 takes a free one
-	Interfaces []string   // only addresses of these network interfaces are used
-	Self       []string   // argv of an agent on this host
-	Temp       string     // where agents on this host keep the secret; what a killed one leaves is removed
+	OnLoss    elastic.Policy
+	Min, Max  int        // see elastic.Config
+	Discovery *Discovery // finds hosts while the job runs, instead of Hosts; the job is elastic then
+	Restarts  int        // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
+	// DrainOn names a file whose appearance on a host, or after "sh:" a command whose success there (HORA_HOST names it), is notice that the
+	// host is about to go: its workers commit and leave.
+	DrainOn    string
+	Report     string   // the job's story is written to this file
+	LogDir     string   // rank.N/stdout and stderr are written under it
+	Port       int      // of the coordinator; 0 takes a free one
+	Interfaces []string // only addresses of these network interfaces are used
+	Self       []string // argv of an agent on this host
+	Temp       string   // where agents on this host keep the secret; what a killed one leaves is removed
 	SSH        SSH
 	Binary     string // path of the program to copy to other hosts; "" means Self[0]
 	Progress   bool   // workers tell what they do, as events

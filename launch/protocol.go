@@ -39,6 +39,7 @@ const (
 	sayDone // nothing of the job is left on the host
 	sayProbed
 	sayHalted // rank, flag: its process is stopped, or runs again
+	sayNotice // text: the host is about to go
 )
 
 const (
@@ -56,11 +57,12 @@ type plan struct {
 	Environ []string `json:"environ"` // for all workers of the host
 	Workers []worker `json:"workers"`
 	Bind    Bind     `json:"bind"`
-	Addr    string   `json:"addr"`    // of the coordinator, as this host reaches it
-	Silence int64    `json:"silence"` // milliseconds without a ping after which to look whether the launcher's host is there; 0 never looks
-	Hold    bool     `json:"hold"`    // stay when no worker is left: others may follow
-	First   int      `json:"first"`   // workers of other host names on this machine that come before
-	Total   int      `json:"total"`   // workers of all host names on this machine
+	Addr    string   `json:"addr"`     // of the coordinator, as this host reaches it
+	Silence int64    `json:"silence"`  // milliseconds without a ping after which to look whether the launcher's host is there; 0 never looks
+	Hold    bool     `json:"hold"`     // stay when no worker is left: others may follow
+	DrainOn string   `json:"drain_on"` // see Spec
+	First   int      `json:"first"`    // workers of other host names on this machine that come before
+	Total   int      `json:"total"`    // workers of all host names on this machine
 }
 
 // worker is one process of a plan.

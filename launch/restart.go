@@ -24,7 +24,10 @@ type restarts struct {
 }
 
 // restart is a pause that is over.
-type restart struct{ rank int }
+type restart struct {
+	rank int
+	seat Seat // where: a rank that has been moved since is not started there
+}
 
 // Restarted says that a failed worker is started again.
 type Restarted struct {
@@ -67,14 +70,14 @@ func (j *job) survive(o Outcome) bool {
 		return j.outlive(o)
 	}
 	a := &j.again
-	if a.began == nil {
-		a.began, a.epoch, a.quick, a.planned = map[int]time.Time{}, map[int]uint64{}, map[int]int{}, map[int]bool{}
+	if why := j.off[o.Host]; o.Kind == Drained && why != "" {
+		return j.move([]int{o.Rank}, o.Host, why)
 	}
 	if o.Kind == Drained && j.spec.OnLoss == elastic.Replace {
 		j.again.planned[o.Rank] = true
 		j.left++
 		j.event(&Restarted{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.spec.Restarts - a.used})
-		j.restart(restart{o.Rank})
+		j.restart(restart{o.Rank, j.seats[o.Rank]})
 		return true
 	}
 	if a.used >= j.spec.Restarts || o.Kind == Drained {
@@ -103,17 +106,18 @@ func (j *job) survive(o Outcome) bool {
 	j.left++ // its successor counts from now on
 	a.planned[o.Rank] = true
 	j.event(&Restarted{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.spec.Restarts - a.used, In: pause})
+	e := restart{o.Rank, j.seats[o.Rank]}
 	if pause == 0 {
-		j.restart(restart{o.Rank})
+		j.restart(e)
 		return true
 	}
-	time.AfterFunc(pause, func() { j.post(restart{o.Rank}) })
+	time.AfterFunc(pause, func() { j.post(e) })
 	return true
 }
 
 // restart starts a rank's next process where the last one was.
 func (j *job) restart(e restart) {
-	if j.stopped || j.complete.Load() || !j.again.planned[e.rank] {
+	if j.stopped || j.complete.Load() || !j.again.planned[e.rank] || j.seats[e.rank] != e.seat {
 		return
 	}
 	delete(j.again.planned, e.rank)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,13 +50,16 @@ type job struct {
 	begun   map[int]time.Time // by rank: when its present process was asked for
 	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
 	story   story
-	over    chan struct{} // closed when Run returns
-	rts     []route       // by host
-	first   int           // ranks on this machine that have been planned
-	total   int           // of so many
-	disc    *discovery    // nil without
+	over    chan struct{}     // closed when Run returns
+	rts     []route           // by host
+	first   int               // ranks on this machine that have been planned
+	total   int               // of so many
+	disc    *discovery        // nil without
+	off     map[string]string // hosts that are gone or about to go, and why
+	leave   leaving
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
+	size     atomic.Int64  // of that epoch
 	complete atomic.Bool   // every worker has done its work
 	took     sync.Map      // rank -> its present process has been a member
 	drained  sync.Map      // rank -> why it left before the work was done, until its process has ended
@@ -78,7 +82,9 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
-		begun: map[int]time.Time{}, condemn: map[int]string{},
+		begun: map[int]time.Time{}, condemn: map[int]string{}, off: map[string]string{},
+		leave: leaving{why: map[int]string{}, asked: map[int]bool{}, keeper: -1},
+		again: restarts{began: map[int]time.Time{}, epoch: map[int]uint64{}, quick: map[int]int{}, planned: map[int]bool{}},
 	}
 	j.story.began = j.began
 	defer close(j.over)
@@ -131,7 +137,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 // serve starts the coordinator: on the loopback when every host is this machine.
 func (j *job) serve(ctx context.Context) error {
 	at := "127.0.0.1:"
-	if j.remote() || j.disc != nil {
+	if j.remote() || j.disc != nil || j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }) {
 		at = ":"
 	}
 	ln, err := net.Listen("tcp", at+strconv.Itoa(j.spec.Port))
@@ -146,6 +152,7 @@ func (j *job) serve(ctx context.Context) error {
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
 		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
 		OnOpen: func(epoch uint64, members []elastic.Place) {
+			j.size.Store(int64(len(members)))
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
 		},
@@ -200,14 +207,15 @@ func (j *job) sendPlan(l *link, workers []worker, slots int) {
 	p := plan{
 		Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
 		Environ: merge(Inherited(j.spec.Environ, l.local), nil), Workers: workers, Total: len(workers), Hold: j.spec.elastic(),
+		DrainOn: j.spec.DrainOn,
 	}
 	if !l.local {
 		p.Addr, p.Silence = j.rts[l.index].addr, j.spec.Silence.Milliseconds()
-	} else if j.disc == nil {
+	} else if j.disc == nil && l.born.IsZero() {
 		p.First, p.Total = j.first, j.total
 		j.first += len(workers)
 	}
-	if j.disc != nil {
+	if j.disc != nil || !l.born.IsZero() {
 		p.Total = max(p.Total, slots)
 	}
 	l.send(cmdSecret, []byte(j.spec.Secret.Hex()))
@@ -307,7 +315,7 @@ func (j *job) hear(e said) {
 	switch e.kind {
 	case sayStarted:
 		rank, pid := d.Int(0, len(j.seats)-1), d.Int(1, 1<<31-1)
-		if d.Done() == nil {
+		if d.Done() == nil && j.seats[rank].Host == e.l.index {
 			j.alive[rank] = true
 			j.event(&Started{Rank: rank, Host: e.l.name, Pid: pid})
 		}
@@ -318,10 +326,12 @@ func (j *job) hear(e said) {
 		}
 	case sayFailed:
 		rank, code, text := d.Int(-1, len(j.seats)-1), d.Int(0, 255), d.String(maxText)
-		if d.Done() == nil && (j.disc == nil || !j.outliveHost(e.l, text)) {
+		if d.Done() == nil && !j.outliveHost(e.l, text) {
 			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
 			_ = rank
 		}
+	case sayNotice:
+		j.noticed(e.l, string(e.body))
 	case sayHalted:
 		if rank, is := d.Int(0, len(j.seats)-1), d.Bool(); d.Done() == nil {
 			j.server.Halted(rank, is)
@@ -331,6 +341,9 @@ func (j *job) hear(e said) {
 	case sayDone:
 		e.l.done = true
 		e.l.hangUp()
+		if j.spec.elastic() && j.holds(e.l) {
+			j.hostLost(e.l, "its agent was asked to end")
+		}
 	}
 }
 
@@ -349,7 +362,12 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	case code == 0:
 		o.Kind = Finished
 	}
+	if j.seats[rank].Host != l.index {
+		return // it has been moved
+	}
 	j.alive[rank] = false
+	delete(j.begun, rank)
+	j.hasLeft(rank)
 	j.left--
 	reason := ""
 	severed, ended := j.condemn[rank]
@@ -449,28 +467,27 @@ func (j *job) lostLink(e linkEnd) {
 		return
 	}
 	if e.err != nil && j.cancel == nil {
-		reason := e.l.explain(e.err)
-		if j.disc != nil && j.outliveHost(e.l, reason) {
-			return
-		}
-		first := -1
-		for _, s := range j.seats {
-			if s.Host == e.l.index && (j.alive[s.Rank] || !e.l.planned) {
-				if first < 0 {
-					first = s.Rank
-				}
-				j.server.Exited(s.Rank, e.l.name, reason)
-			}
-		}
-		j.fail(Outcome{Kind: LostHost, Rank: -1, Host: e.l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s", e.l.name, reason)})
+		j.hostLost(e.l, e.l.explain(e.err))
 	}
+}
+
+// hostLost ends the job, or goes on without the host.
+func (j *job) hostLost(l *link, reason string) {
+	if j.outliveHost(l, reason) {
+		return
+	}
+	for _, s := range j.seats {
+		if s.Host == l.index && (j.alive[s.Rank] || !l.planned) {
+			j.server.Exited(s.Rank, l.name, reason)
+		}
+	}
+	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.name, reason, j.whyNot(l))})
 }
 
 // pings asks remote agents for a sign of life and gives up on those that give none.
 func (j *job) pings() {
-	if j.disc != nil {
-		j.late()
-	}
+	j.late()
+	j.askOn()
 	for _, l := range j.links {
 		if l.local || l.ended || l.heard.IsZero() {
 			continue

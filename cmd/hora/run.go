@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +31,7 @@ type options struct {
 	untagged, timestamps, bySlot                       bool
 	hosts, hostfile, sshIdentity, remoteHora           string
 	logDir, secretFile, job, onLoss, discover, report  string
+	drainOn                                            string
 	bind                                               launch.Bind
 	start, elasticTimeout                              time.Duration
 	cooldown                                           [2]int
@@ -154,6 +156,10 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
 		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
 	}
+	s.DrainOn = o.drainOn
+	if s.Silence, err = peerTimeout(append(os.Environ(), s.Env...)); err != nil {
+		return nil, err
+	}
 	o.elastic(s)
 	if o.discover != "" {
 		s.Hosts = nil
@@ -187,6 +193,25 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 		s.Stdin = p.in // a terminal stays with the launcher: workers are no foreground job of it
 	}
 	return s, nil
+}
+
+// peerTimeout is the workers' own, so that the launcher waits as long for a sign of life; 0 without one.
+func peerTimeout(environ []string) (time.Duration, error) {
+	const name = "HORA_PEER_TIMEOUT"
+	text := ""
+	for _, kv := range environ {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			text = v
+		}
+	}
+	if text == "" {
+		return 0, nil
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f > 0 && f < 1e9) {
+		return 0, usageError{fmt.Errorf("%s is %q, which is no number of seconds above 0: correct it", name, text)}
+	}
+	return time.Duration(f * float64(time.Second)), nil
 }
 
 // start runs the job and prints its last line.
@@ -289,6 +314,8 @@ func (o *options) check(command []string) error {
 		return bad("-H, --hostfile and --discover each say where to run: give one of them")
 	case o.discover != "" && o.onLoss == "replace":
 		return bad("--discover and --on-loss replace contradict each other: with a discovery the job goes on with the workers there are and grows again")
+	case o.drainOn != "" && o.onLoss == "" && o.restarts == 0 && o.discover == "" && o.min == 0 && o.max == 0:
+		return bad("--drain-on without another elastic flag would end the job: add --restarts N, --on-loss continue or --discover")
 	case o.onLoss == "replace" && o.restarts == 0:
 		return bad("--on-loss replace without --restarts has nothing to replace with: add --restarts N")
 	case o.horovod && o.np == 0:

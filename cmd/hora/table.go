@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -139,6 +142,7 @@ func elasticFlags() []flagRow {
 			o.onLoss = v
 			return nil
 		}},
+		{spellings: "--drain-on", arg: "FILE|sh:COMMAND", help: "a host on which this file appears, or this command succeeds, is about to go: its workers commit and leave", set: setNotice},
 		{spellings: "--report", arg: "FILE", help: "write the job's story as JSON: epochs, who left and why, what it cost", set: setString(func(o *options) *string { return &o.report })},
 		{spellings: "--host-discovery-script --discover", arg: "SCRIPT", help: "a program that prints the hosts at hand as host:slots lines", set: setString(func(o *options) *string { return &o.discover })},
 	}
@@ -183,6 +187,26 @@ func libraryFlags() []flagRow {
 		{spellings: "--mpi", help: "Horovod's MPI controller", void: alwaysHora, set: setController("mpi")},
 		{spellings: "--jsrun", help: "Horovod's jsrun launcher", void: alwaysHora, set: setController("jsrun")},
 	}
+}
+
+// setNotice keeps what tells that a host is about to go.
+func setNotice(o *options, v string) error {
+	o.drainOn = v
+	if command, ok := strings.CutPrefix(v, "sh:"); ok {
+		if strings.TrimSpace(command) == "" {
+			return fmt.Errorf("%q has no command after the colon", v)
+		}
+		return nil
+	}
+	if v == "" {
+		return errors.New("it is empty: name a file, or a command as sh:COMMAND")
+	}
+	if _, err := os.Stat(v); err == nil {
+		return fmt.Errorf("%s is there already: remove it, or name a file that appears when a host is about to go", v)
+	}
+	var err error
+	o.drainOn, err = filepath.Abs(v)
+	return err
 }
 
 func setController(name string) func(*options, string) error {

@@ -1,0 +1,130 @@
+package hora_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hora/elastic"
+	"hora/launch"
+)
+
+// agentOf is the pid of the agent above a worker.
+func (j *elasticJob) agentOf(rank int) int {
+	j.t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", j.pids[rank]))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	pid, err := strconv.Atoi(f[1])
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return pid
+}
+
+// twoNames are two host names of this machine.
+func twoNames(first, second int) []launch.Host {
+	return []launch.Host{{Name: "localhost", Slots: first}, {Name: "127.0.0.1", Slots: second}}
+}
+
+// sameWeights compares the end of a job with the undisturbed course.
+func (j *elasticJob) sameWeights(np, steps int) {
+	j.t.Helper()
+	all := course(steps)
+	got := j.wait(time.Minute)
+	if len(got) != np {
+		j.t.Errorf("%d ranks told their digest\n%s", len(got), j.text())
+	}
+	for _, d := range got {
+		if d != all[steps] {
+			j.t.Errorf("digest %s, want %s; first wrong: %s\n%s", d, all[steps], straying(j.text(), all), j.text())
+		}
+	}
+}
+
+// tells fails unless the job has said all of some texts.
+func (j *elasticJob) tells(texts ...string) {
+	j.t.Helper()
+	said := j.text()
+	for _, s := range texts {
+		if !strings.Contains(said, s) {
+			j.t.Errorf("no %q in\n%s", s, said)
+		}
+	}
+}
+
+// TestNoticeMovesAWholeJob gives notice for the host that has all ranks: one is moved first,
+// and the one that still holds the state only when the other has it, too.
+func TestNoticeMovesAWholeJob(t *testing.T) {
+	dir := t.TempDir()
+	const steps = 100
+	gate, open := gateFile(t)
+	j := startElastic(t, 2, "train", func(s *launch.Spec) {
+		s.Hosts, s.Restarts = twoNames(2, 2), 1
+		s.DrainOn = "sh:test -e " + dir + "/$HORA_HOST"
+	}, fmt.Sprint("STEPS=", steps), "EVERY=1", gate)
+	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 })
+	if err := os.WriteFile(filepath.Join(dir, "localhost"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	j.until("both on the other host", 40*time.Second, func() bool {
+		return strings.Count(strings.Join(j.events, "\n"), "starting it on 127.0.0.1") == 2 && len(j.pids) == 2
+	})
+	open()
+	j.sameWeights(2, steps)
+	j.tells("localhost is about to go: notice by test -e ", "its workers commit and leave", " 0 restarts used, 1 left", "0 steps done again")
+}
+
+// TestNoticeShrinksAJob: under continue the others go on.
+func TestNoticeShrinksAJob(t *testing.T) {
+	gate, open := gateFile(t)
+	j := startElastic(t, 3, "train", func(s *launch.Spec) {
+		s.Hosts, s.Restarts, s.OnLoss, s.Min = twoNames(1, 2), 0, elastic.Continue, 1
+	}, "STEPS=100", "EVERY=1", gate)
+	j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })
+	syscall.Kill(j.agentOf(1), syscall.SIGTERM) // the other way to give notice
+	j.until("one goes on", 40*time.Second, func() bool { return j.said("reset size 1\n") == 1 })
+	open()
+	j.sameWeights(1, 100)
+	j.tells("127.0.0.1 is about to go: its agent was asked to end (SIGTERM): its workers commit and leave", "the other 1 go on", "0 steps done again")
+}
+
+// TestNoticeWithoutASpareSlot: nobody is asked to leave for whom there is no place.
+func TestNoticeWithoutASpareSlot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "notice")
+	gate, open := gateFile(t)
+	j := startElastic(t, 2, "train", func(s *launch.Spec) { s.DrainOn, s.Restarts = file, 1 }, "STEPS=100", "EVERY=1", gate)
+	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 })
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	j.until("the warning", 40*time.Second, func() bool { return strings.Contains(strings.Join(j.events, "\n"), "is about to go") })
+	open()
+	j.sameWeights(2, 100)
+	j.tells("is about to go: notice in "+file, "its workers stay until it is gone")
+}
+
+// TestAKilledAgentIsALostHost: its workers end with it, and start on slots to spare.
+func TestAKilledAgentIsALostHost(t *testing.T) {
+	const steps = 100
+	gate, open := gateFile(t)
+	j := startElastic(t, 3, "train", func(s *launch.Spec) {
+		s.Hosts, s.Restarts = append(twoNames(2, 1), launch.Host{Name: "here", Slots: 1}), 1
+	},
+		fmt.Sprint("STEPS=", steps), "EVERY=3", gate)
+	j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })
+	syscall.Kill(j.agentOf(2), syscall.SIGKILL)
+	j.until("the next epoch", 40*time.Second, func() bool { return j.said("epoch 2 begins") == 3 })
+	open()
+	j.sameWeights(3, steps)
+	j.tells("rank 2 on 127.0.0.1: its agent ended early (signal: killed)", "starting it on here", " 0 restarts used, 1 left")
+}
