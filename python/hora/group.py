@@ -58,7 +58,6 @@ DTYPES: dict[str, int] = {name: number for number, name in enumerate(DTYPE_NAMES
 # send, recv, send_count, recv_count, send_counts, recv_counts, shape, ndim, device, name.
 _OP = struct.Struct("=I4BiIddQQQQQQQQQQIIQ")
 OP_SIZE = _OP.size
-SEND_AT = struct.calcsize("=I4BiIddQQQ")  # where a packed operation has the address that it reads
 
 FLAG_NAMED = 1  # matched by name, in any order
 FLAG_SIZES = 2  # the other ranks' counts are not known here: exchange them, and allocate the result

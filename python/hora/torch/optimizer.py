@@ -175,8 +175,8 @@ class _Mixin:
         # The first parameter's gradient comes last: it counts the passes. Only overlap needs to know of each one.
         if params:
             self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)]
-        if self._overlap:
-            self._hooks += [p.register_post_accumulate_grad_hook(self._arrived) for p in params]
+        wanted = [p for p in params if self._overlap or (p in self._home and self._home[p].takes)]
+        self._hooks += [p.register_post_accumulate_grad_hook(self._arrived) for p in wanted]
         self._arrivals: dict[torch.nn.Parameter, int] = {}
 
     def _unwatch(self) -> None:
@@ -197,6 +197,10 @@ class _Mixin:
         """One gradient is complete; the bucket goes when all of its gradients are."""
         bucket = self._home.get(p)
         if bucket is None:
+            return
+        if bucket.takes:
+            bucket.take(p)
+        if not self._overlap:
             return
         n = self._arrivals.get(p, 0) + 1
         self._arrivals[p] = n
@@ -239,6 +243,7 @@ class _Mixin:
             self._buckets.append(bucket)
             if not isinstance(compression, (Int8, PowerSGD)):
                 self._home.update((p, bucket) for p in members)
+        self._watch()
 
     def _agree_on_sparse(self, params: list[torch.nn.Parameter]) -> set[int]:
         if self._sparse_as_dense or not params:

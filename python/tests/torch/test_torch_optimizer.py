@@ -13,9 +13,9 @@ import hora
 import hora.torch as ht
 
 
-def network():
+def network(width=32):
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    return nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4))
 
 
 def batches(n, steps=10):
@@ -23,9 +23,9 @@ def batches(n, steps=10):
     return torch.randn(steps, 4 * n, 8, generator=g), torch.randint(0, 4, (steps, 4 * n), generator=g)
 
 
-def alone(n, make):
+def alone(n, make, width=32):
     """The same training in one process on the joined batch."""
-    model = network()
+    model = network(width)
     opt = make(model.parameters())
     for x, y in zip(*batches(n), strict=True):
         opt.zero_grad()
@@ -42,10 +42,10 @@ def adam(params):
     return torch.optim.AdamW(params, lr=0.01)
 
 
-def together(make, passes=1, drop=False, clip=False, closure=False, **settings):
+def together(make, passes=1, drop=False, clip=False, closure=False, width=32, **settings):
     """This rank's part of the training."""
     r, n = hora.rank(), hora.size()
-    model = network()
+    model = network(width)
     opt = ht.DistributedOptimizer(make(model.parameters()), model.named_parameters(), backward_passes_per_step=passes, **settings)
     for x, y in zip(*batches(n), strict=True):
         if drop:
@@ -96,6 +96,13 @@ def work_exact():
         bitwise_equal(model)
         d = furthest(model, reference[make])
         assert d < 2e-5, (make.__name__, overlap, way, d)
+    # Large buckets take each gradient as soon as it is there.
+    wide = alone(n, momentum, 400)
+    for overlap, way in itertools.product((False, True), ({}, {"passes": 2}, {"drop": True}, {"clip": True})):
+        model = together(momentum, overlap=overlap, width=400, **way)
+        bitwise_equal(model)
+        d = furthest(model, wide)
+        assert d < 2e-5, (overlap, way, d)
     groups = network()
     params = list(groups.parameters())
     opt = ht.DistributedOptimizer(momentum(params), groups=[params[:2], params[3:4]])
