@@ -74,15 +74,17 @@ func (c *Comm) reduceBlocks(dst, src unsafe.Pointer, begin, count []int, call *C
 func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, only int) error {
 	q := c.pieces(1, size)
 	reads := only < 0 || only == c.seat
-	if reads {
-		copyAt(dst, begin[c.seat]*size, src, 0, count[c.seat]*size)
-	}
 	for at := 0; at < most(count); at += q {
 		k := int(c.op.phase)
-		if n := min(q, count[c.seat]-at); n > 0 && only != c.seat {
+		n := min(q, count[c.seat]-at)
+		if n > 0 && only != c.seat {
 			stowAt(c.inPart(c.seat, k), 0, src, at*size, n*size)
 		}
-		if err := c.together(); err != nil {
+		c.step()
+		if reads { // while the others arrive, and while this piece of src is in the cache
+			copyAt(dst, (begin[c.seat]+at)*size, src, at*size, n*size)
+		}
+		if err := c.board.AwaitAll(c.op.phase); err != nil {
 			return err
 		}
 		if !reads {
