@@ -2,37 +2,50 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"runtime"
-
-	"hora/launch"
 )
 
 // Compare trains with 1, 2, … o.NP processes one after another and shows what each
-// further process brought.
-func Compare(ctx context.Context, o Options) error {
-	s := &screen{out: o.Out, term: o.Term}
-	s.say("%-10s %10s %14s %10s %15s %9s", "processes", "seconds", "samples/s", "speed-up", "communication", "accuracy")
+// further process brought. Its result is the last training's.
+func Compare(ctx context.Context, o Options) (Result, error) {
+	s := o.begin()
+	s.say("the same training with %s, one after another", upTo(o.NP))
+	s.say("%-9s %8s %12s %9s %14s %9s", "processes", "seconds", "samples/s", "speed-up", "communication", "accuracy")
+	var res Result
 	var alone float64
 	for np := 1; np <= o.NP; np++ {
-		res, err := o.train(ctx, nil, np)
-		if err != nil {
-			return err
+		var err error
+		if res, err = o.train(ctx, s, round{np: np, aside: true}); err != nil || !res.finished() {
+			return res, err
 		}
-		if res.Outcome.Kind != launch.Finished || len(res.Progress.Points) == 0 {
-			return errors.New(res.Outcome.String())
+		if err := res.verdict(); err != nil {
+			return res, err
 		}
-		last := res.Progress.Points[len(res.Progress.Points)-1]
+		last := res.Progress.Last()
 		if np == 1 {
 			alone = last.Seconds
 		}
-		s.say("%-10d %10.2f %14s %9.2f× %13.1f %% %7.2f %%", np, last.Seconds, thousands(last.Rate), alone/last.Seconds, last.Talk*100, last.Accuracy*100)
+		s.say("%-9d %8.2f %12s %8.2f× %12.1f %% %7.2f %%", np, last.Seconds, thousands(last.Rate), alone/last.Seconds, last.Talk*100, last.Accuracy*100)
+		if busy := res.Progress.Busy(); busy != "" && np <= runtime.NumCPU() {
+			s.say("  %s", busy)
+		}
 	}
-	if n := runtime.NumCPU(); o.NP > n {
-		s.say("this machine has %d cores: beyond %d processes they share them, and more processes cannot be faster", n, n)
-	} else {
-		s.say("a batch of %d images is small: each process has %d of them per step, so starting and summing weigh more than in a real training",
-			o.WithDefaults().Batch, o.WithDefaults().Batch/o.NP)
+	cores := runtime.NumCPU()
+	switch {
+	case o.NP > cores && len(o.Hosts) == 0:
+		s.say("this machine has %s: beyond %s they take turns and cannot be faster", plural(cores, "core", "cores"), plural(cores, "process", "processes"))
+	case o.NP > 1:
+		s.say("a step is %d images, %d for each of %d processes: so little work that the exchange weighs more than in a real training", o.Batch, o.Batch/o.NP, o.NP)
 	}
-	return nil
+	return res, nil
+}
+
+func upTo(np int) string {
+	switch np {
+	case 1:
+		return "1 process"
+	case 2:
+		return "1 and 2 processes"
+	}
+	return "1, 2, … " + plural(np, "process", "processes")
 }

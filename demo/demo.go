@@ -3,15 +3,14 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"hora/demo/digits"
 	"hora/launch"
 )
 
@@ -19,16 +18,14 @@ import (
 type Options struct {
 	Training
 	NP      int
-	Ranks   bool   // a line per rank
-	Plot    string // file for the curves
-	Compare bool
-	Kill    bool     // a rank, in the middle
-	Self    []string // argv that makes this program a worker, e.g. "/usr/bin/hora", "demo-worker"
-	Agent   []string // argv of launch's agent
+	Ranks   bool          // a line per rank
+	Plot    string        // file for the curves; "" draws none
+	Hosts   []launch.Host // empty: this machine
+	Local   string        // this machine's name
+	Program string        // what the user calls this program, for the commands that the screen names
+	Worker  []string      // arguments that make this program a worker
+	Agent   []string      // argv of launch's agent
 	Environ []string
-	Local   string // this host's name
-	Hosts   []launch.Host
-	SSH     launch.SSH
 	Out     io.Writer
 	Err     io.Writer
 	Term    Terminal
@@ -42,32 +39,43 @@ type Result struct {
 	Took     time.Duration // from the first process's start to the last one's end
 }
 
+func (r *Result) finished() bool { return r.Outcome.Kind == launch.Finished }
+
+// verdict is an error when the replicas differ.
+func (r *Result) verdict() error {
+	if r.Progress.Agree() {
+		return nil
+	}
+	return errors.New("compare replicas: the ranks disagree; this is a bug of hora, please report it with the output of hora version")
+}
+
 // Run trains once and shows it, as `hora demo` does without further flags.
 func Run(ctx context.Context, o Options) (Result, error) {
-	s := &screen{out: o.Out, term: o.Term, ranks: o.Ranks}
-	o.greet(s)
-	res, err := o.train(ctx, s, o.NP)
-	s.erase()
-	if err != nil || res.Outcome.Kind != launch.Finished {
-		return res, err
+	s := o.begin()
+	plot, err := o.openPlot()
+	if err != nil {
+		return Result{}, err
 	}
-	for _, note := range res.Progress.Notes {
-		s.say("%s", note)
+	o.greet(s)
+	res, err := o.train(ctx, s, round{np: o.NP})
+	if err != nil || !res.finished() {
+		return res, errors.Join(err, plot.drop())
 	}
 	s.say("")
-	for _, line := range res.Progress.Summary(res.Took.Seconds()) {
-		s.say("%s", wrap(line, o.Term.Width))
+	for _, line := range res.Progress.Summary(res.Took) {
+		s.say("%s", line)
 	}
-	if o.Plot != "" {
-		if err := o.plot(ctx, s, res); err != nil {
-			return res, err
-		}
+	if err := o.draw(ctx, s, plot, &res); err != nil {
+		return res, err
 	}
 	o.next(s)
-	if o.NP > 1 && !res.Progress.Agree() {
-		return res, errors.New("compare replicas: the ranks disagree; this is a bug of hora, please report it with the output of hora version")
-	}
-	return res, nil
+	return res, res.verdict()
+}
+
+// begin fills in defaults and makes the screen.
+func (o *Options) begin() *screen {
+	o.Training = o.WithDefaults()
+	return &screen{out: o.Out, err: o.Err, term: o.Term, ranks: o.Ranks}
 }
 
 func (o *Options) greet(s *screen) {
@@ -79,120 +87,82 @@ func (o *Options) greet(s *screen) {
 		}
 		where = strings.Join(names, ", ")
 	}
-	s.say("%s", wrap(fmt.Sprintf("training a %s network on 1,437 handwritten digits with %d %s on %s",
-		shape(o.WithDefaults().Widths), o.NP, plural(o.NP, "process", "processes"), where), o.Term.Width))
-	if len(o.Hosts) == 0 && o.NP > runtime.NumCPU() {
-		s.say("%s", wrap(fmt.Sprintf("note: %d processes share %d cores: it works, and is slower than %d processes would be",
-			o.NP, runtime.NumCPU(), runtime.NumCPU()), o.Term.Width))
+	s.say("%s a %s network on %s digits on %s", plural(o.NP, "process trains", "processes train"),
+		shape(o.Widths, "-"), thousands(digits.Images-digits.Tests), where)
+	if cores := runtime.NumCPU(); len(o.Hosts) == 0 && o.NP > cores {
+		s.say("note: %d processes share %s: it works, and is slower than %d would be", o.NP, plural(cores, "core", "cores"), cores)
 	}
 }
 
-func shape(widths []int) string {
-	parts := make([]string, len(widths))
-	for i, w := range widths {
-		parts[i] = strconv.Itoa(w)
-	}
-	return strings.Join(parts, "-")
-}
-
+// next names three things to try, each a command that works.
 func (o *Options) next(s *screen) {
 	s.say("")
 	s.say("next:")
 	for _, line := range [][2]string{
-		{"hora demo --compare", "1, 2, … processes, with the speed-up"},
-		{"hora demo --kill", "a process is killed in the middle; the result stays the same"},
-		{"hora run -np 2 hostname", "any program of yours on two processes"},
+		{"demo --compare", "1, 2, … processes, with the speed-up"},
+		{"demo --kill", "a process dies, the result is the same"},
+		{"run -np 2 hostname", "any program of yours on two processes"},
 	} {
-		s.say("%s", wrap(fmt.Sprintf("  %-28s %s", line[0], line[1]), o.Term.Width))
+		s.say("  %s %-20s%s", o.Program, line[0], line[1])
 	}
 }
 
-// train starts np workers, feeds their reports to a Progress and shows each epoch.
-func (o *Options) train(ctx context.Context, s *screen, np int) (Result, error) {
-	return o.trainWith(ctx, s, np, nil)
+// round is one training; some commands of the demo need several.
+type round struct {
+	np     int
+	aside  bool    // beside the one that is shown: nothing of it stays on the screen
+	killer *killer // nil leaves everybody alive
 }
 
-// trainWith does the same with a killer at work, if there is one.
-func (o *Options) trainWith(ctx context.Context, s *screen, np int, k *killer) (Result, error) {
-	p := NewProgress(np)
+// train starts r.np workers, feeds their reports to a Progress and shows each epoch.
+func (o *Options) train(ctx context.Context, s *screen, r round) (Result, error) {
+	p := NewProgress(r.np)
 	reports := &lines{}
 	reports.take = func(line string) {
-		if r, ok := ParseReport(line); ok {
-			complete := p.Add(r)
-			if complete && s != nil {
-				s.epoch(p)
-			}
-			if k != nil {
-				k.hear(r, complete)
-			}
-		} else if s != nil {
+		report, ok := ParseReport(line)
+		if !ok {
 			s.say("%s", line)
+			return
 		}
+		news := p.Add(report)
+		switch {
+		case news == newNote:
+			s.say("note: %s", report.Note)
+		case news == newEpoch:
+			s.epoch(p, r.aside)
+		}
+		if r.killer != nil {
+			r.killer.hear(report)
+		}
+	}
+	complaints := &lines{take: s.complain}
+	spec := launch.Spec{
+		Command: o.command(), Itself: true, NP: r.np, Hosts: o.Hosts, Environ: o.Environ, Self: o.Agent,
+		LocalName: o.Local, Untagged: true, Stdout: reports, Stderr: complaints, Signals: o.Signals, Job: "demo",
+	}
+	if r.killer != nil {
+		defer r.killer.attach(&spec, s, p, &reports.mu)()
 	}
 	began := time.Now()
-	spec := launch.Spec{
-		Command: o.command(), NP: np, Hosts: o.Hosts, Environ: o.Environ, Self: o.Agent, SSH: o.SSH,
-		LocalName: o.Local, Untagged: true, Stdout: reports, Stderr: o.Err, Signals: o.Signals, Job: "demo",
-	}
-	if k != nil {
-		defer k.attach(&spec, s, p, &reports.mu)()
-	}
 	out, err := launch.Run(ctx, spec)
-	return Result{Progress: p, Outcome: out, Took: time.Since(began)}, err
+	took := time.Since(began)
+	reports.flush()
+	complaints.flush()
+	s.end(r.aside)
+	return Result{Progress: p, Outcome: out, Took: took}, err
 }
 
+// command is what a worker is started with; demoWorker of cmd/hora reads it.
 func (o *Options) command() []string {
-	t := o.WithDefaults()
-	widths := make([]string, len(t.Widths))
-	for i, w := range t.Widths {
-		widths[i] = strconv.Itoa(w)
-	}
-	return append(append([]string(nil), o.Self...),
-		"--epochs", strconv.Itoa(t.Epochs), "--batch", strconv.Itoa(t.Batch), "--seed", strconv.FormatUint(t.Seed, 10),
-		"--rate", strconv.FormatFloat(float64(t.Rate), 'g', -1, 32), "--widths", strings.Join(widths, ","))
+	return append(append([]string(nil), o.Worker...),
+		"--epochs", strconv.Itoa(o.Epochs), "--batch", strconv.Itoa(o.Batch), "--seed", strconv.FormatUint(o.Seed, 10),
+		"--optimizer", o.Optimizer, "--rate", strconv.FormatFloat(float64(o.Rate), 'g', -1, 32), "--widths", shape(o.Widths, ","))
 }
 
-// plot writes the curves of each rank and of one process that trains alone.
-func (o *Options) plot(ctx context.Context, s *screen, res Result) error {
-	curves := res.Progress.Curves()
-	if o.NP > 1 {
-		alone, err := o.train(ctx, nil, 1)
-		if err != nil || alone.Outcome.Kind != launch.Finished {
-			return errors.Join(err, fmt.Errorf("train the reference: %s", alone.Outcome.String()))
-		}
-		one := alone.Progress.Curves()[0]
-		one.Name, one.Dashed = "one process", true
-		curves = append(curves, one)
+func shape(widths []int, between string) string {
+	parts := make([]string, len(widths))
+	for i, w := range widths {
+		parts[i] = strconv.Itoa(w)
 	}
-	f, err := os.Create(o.Plot)
-	if err != nil {
-		return fmt.Errorf("write the picture: %w; name a file in a folder that you may write to", err)
-	}
-	title := fmt.Sprintf("hora demo: %d processes, %s", o.NP, shape(o.WithDefaults().Widths))
-	if err := errors.Join(WritePlot(f, title, curves), f.Close()); err != nil {
-		return fmt.Errorf("write the picture: %w", err)
-	}
-	s.say("  picture        %s", o.Plot)
-	return nil
-}
-
-// lines cuts what workers write into lines. launch writes from several goroutines.
-type lines struct {
-	mu   sync.Mutex // guards rest, and that lines are taken one at a time
-	rest []byte
-	take func(string)
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.rest = append(l.rest, b...)
-	for {
-		i := strings.IndexByte(string(l.rest), '\n')
-		if i < 0 {
-			return len(b), nil
-		}
-		l.take(string(l.rest[:i]))
-		l.rest = l.rest[i+1:]
-	}
+	return strings.Join(parts, between)
 }

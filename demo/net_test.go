@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -148,6 +149,64 @@ func TestTrainingReachesItsAccuracy(t *testing.T) {
 	t.Logf("mean accuracy of %d seeds: %.2f %%", seeds, mean*100)
 	if mean < 0.965 {
 		t.Errorf("mean accuracy of %d seeds is %.2f %%, want 96.5 %%", seeds, mean*100)
+	}
+}
+
+// TestOptimizers takes three steps by hand, in double precision, beside each.
+func TestOptimizers(t *testing.T) {
+	grads := []float64{0.5, -0.25, 2}
+	const rate = 0.125
+	sgd := func(p float64) float64 {
+		var velocity float64
+		for _, g := range grads {
+			velocity = 0.9*velocity + g
+			p -= rate * velocity
+		}
+		return p
+	}
+	adam := func(p float64) float64 {
+		var mean, square float64
+		for i, g := range grads {
+			n := float64(i + 1)
+			mean, square = 0.9*mean+0.1*g, 0.999*square+0.001*g*g
+			p -= rate * (mean / (1 - math.Pow(0.9, n))) / (math.Sqrt(square/(1-math.Pow(0.999, n))) + 1e-8)
+		}
+		return p
+	}
+	for name, want := range map[string]float64{"sgd": sgd(1), "adam": adam(1)} {
+		params := []float32{0, 1}
+		o := Optimizers[name].New(2, rate)
+		for i, g := range grads {
+			o.Step(params, []float32{0, float32(g)})
+			if i == 0 { // what State shows is all there is: another one goes on from it
+				next := Optimizers[name].New(2, rate)
+				for j, x := range next.State() {
+					copy(x, o.State()[j])
+				}
+				o = next
+			}
+		}
+		if params[0] != 0 || math.Abs(float64(params[1])-want) > 1e-6 {
+			t.Errorf("%s: %v after three steps, want 0 and %v", name, params, want)
+		}
+	}
+}
+
+func TestTrainersThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		Training
+		ranks, room int
+		want        string
+	}{
+		{Training{Batch: 4}, 5, ParamCount(Training{}.WithDefaults().Widths), "cannot be shared by 5 ranks"},
+		{Training{Optimizer: "newton", Rate: 1}, 1, ParamCount(Training{}.WithDefaults().Widths), `no optimizer "newton"`},
+		{Training{Widths: []int{64}}, 1, 0, "1 layer widths"},
+		{Training{}, 1, 7, "room for 7 gradients"},
+	} {
+		_, err := NewTrainer(c.Training, 0, c.ranks, digits.Set{}, make([]float32, c.room))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error %v, want %q", c, err, c.want)
+		}
 	}
 }
 

@@ -9,6 +9,15 @@ type Optimizer interface {
 	State() [][]float32
 }
 
+// Optimizers are the kinds to choose from, by name, with a rate that suits the digits.
+var Optimizers = map[string]struct {
+	Rate float32
+	New  func(params int, rate float32) Optimizer
+}{
+	"adam": {5e-3, func(n int, rate float32) Optimizer { return NewAdam(n, rate) }},
+	"sgd":  {0.1, func(n int, rate float32) Optimizer { return NewSGD(n, rate, 0.9) }},
+}
+
 // SGD is stochastic gradient descent with momentum.
 type SGD struct {
 	Rate, Momentum float32

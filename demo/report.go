@@ -7,31 +7,45 @@ import (
 	"strings"
 )
 
+// Kind says what a report is about.
+type Kind string
+
+// What workers report, in the order in which it happens.
+const (
+	Joined  Kind = "joined"  // a rank has its place and the state to go on from
+	Note    Kind = "note"    // something is not as it should be
+	Going   Kind = "going"   // the first step since Joined is done
+	Halfway Kind = "halfway" // half of an epoch is done
+	Epoch   Kind = "epoch"   // an epoch is done
+	Broken  Kind = "broken"  // a step could not be done: somebody was lost
+	Done    Kind = "done"    // the training is done, and the replicas are compared
+)
+
 // Report is what a worker tells the front end: one line of its standard output.
 type Report struct {
-	Kind string `json:"kind"` // "start", "going" (the first step of a life is done), "epoch", "broken", "done"
-	Rank int    `json:"rank"`
-	Size int    `json:"size"`
+	Kind   Kind   `json:"kind"`
+	Rank   int    `json:"rank"`
+	Size   int    `json:"size"`
+	Epochs int    `json:"epochs"`          // of the whole training
+	Steps  int    `json:"steps,omitempty"` // done so far
+	Note   string `json:"note,omitempty"`  // Note, Broken: in words
 
-	Links string `json:"links,omitempty"` // done: what this rank's bytes went over
-	Note  string `json:"note,omitempty"`  // start: what is not as it should be
+	Life   uint64 `json:"life,omitempty"`   // Joined, Going: of the job, more than 1 after a loss
+	Moment int64  `json:"moment,omitempty"` // Joined, Going, Broken: nanoseconds since 1970
 
-	Epoch    int     `json:"epoch,omitempty"`  // counted from 1
-	Epochs   int     `json:"epochs,omitempty"` // of the whole training
-	Loss     float64 `json:"loss,omitempty"`   // mean over the epoch, of all ranks
-	Accuracy float64 `json:"accuracy,omitempty"`
-	Seconds  float64 `json:"seconds,omitempty"` // since training began, less testing
-	Samples  int     `json:"samples,omitempty"` // this rank's images so far
-	Busy     float64 `json:"busy,omitempty"`    // seconds of computing
-	Talk     float64 `json:"talk,omitempty"`    // seconds of communication
-	Wait     float64 `json:"wait,omitempty"`    // seconds of waiting for the later rank
+	Epoch    int     `json:"epoch,omitempty"`    // Halfway, Epoch: counted from 1
+	Loss     float64 `json:"loss,omitempty"`     // Epoch: mean over the epoch, of all ranks
+	Accuracy float64 `json:"accuracy,omitempty"` // Epoch, Done, as what follows
+	Samples  int     `json:"samples,omitempty"`  // this rank's images so far
+	Seconds  float64 `json:"seconds,omitempty"`  // since training began, less testing
+	Busy     float64 `json:"busy,omitempty"`     // of these: computing
+	Talk     float64 `json:"talk,omitempty"`     // communication
+	Wait     float64 `json:"wait,omitempty"`     // waiting for the later rank
 
-	Agree  bool   `json:"agree,omitempty"`  // done: every rank's parameters have the same digest
-	Digest string `json:"digest,omitempty"` // done: of the parameters
-	Steps  int    `json:"steps,omitempty"`  // done so far
-	Life   uint64 `json:"life,omitempty"`   // start, going: of the job, more than 1 after a loss
-	Moment int64  `json:"moment,omitempty"` // start, going, broken: nanoseconds since 1970
-	Bytes  uint64 `json:"bytes,omitempty"`  // done: sent by this rank
+	Agree   bool     `json:"agree,omitempty"`   // Done: every rank's parameters have the same digest
+	Digest  string   `json:"digest,omitempty"`  // Done: of the parameters
+	Links   []string `json:"links,omitempty"`   // Done: what this rank's bytes went over
+	Stalled float64  `json:"stalled,omitempty"` // Done: share of the computing without a core, 0..1
 }
 
 // reportMark begins a report's line, so that it is told from anything else on stdout.

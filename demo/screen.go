@@ -3,7 +3,9 @@ package demo
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // Terminal says what the output can show. The zero value is a pipe.
@@ -14,49 +16,84 @@ type Terminal struct {
 }
 
 // screen shows progress: lines that follow each other when piped, a block that is
-// rewritten in place on a terminal. One goroutine uses it.
+// rewritten in place on a terminal. Any goroutine may use it.
 type screen struct {
-	out   io.Writer
-	term  Terminal
-	ranks bool // one line per rank below the bar
-	drawn int  // lines of the block now on the terminal
+	out, err io.Writer // the results, and what went wrong; both may be the same terminal
+	term     Terminal
+	ranks    bool // one line per rank below the epoch's
+
+	mu    sync.Mutex // guards block, and that writes to the terminal do not mix
+	block []string   // the lines now on the terminal that the next write replaces
 }
 
+// say writes what stays, broken between words where the terminal ends.
 func (s *screen) say(format string, args ...any) {
-	s.erase()
-	fmt.Fprintf(s.out, format+"\n", args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	io.WriteString(s.out, s.erase()+wrap(fmt.Sprintf(format, args...), s.term.Width)+"\n")
 }
 
-func (s *screen) erase() {
-	if s.drawn > 0 {
-		fmt.Fprintf(s.out, "\x1b[%dA\x1b[J", s.drawn)
-		s.drawn = 0
+// complain passes on a line that a worker wrote to standard error.
+func (s *screen) complain(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.erase(); e != "" {
+		io.WriteString(s.out, e)
 	}
+	io.WriteString(s.err, line+"\n")
 }
 
-// epoch shows the last finished epoch.
-func (s *screen) epoch(p *Progress) {
-	pt := p.Points[len(p.Points)-1]
-	if !s.term.Live {
-		fmt.Fprintln(s.out, p.Line(pt, 0))
-		if s.ranks {
-			for _, line := range p.RankLines(0) {
-				fmt.Fprintln(s.out, line)
-			}
-		}
+// erase is what takes the block from the terminal. What a key typed meanwhile left there
+// goes with it: the cursor may stand in any column.
+func (s *screen) erase() string {
+	n := len(s.block)
+	if n == 0 {
+		return ""
+	}
+	s.block = nil
+	return fmt.Sprintf("\r\x1b[%dA\x1b[J", n)
+}
+
+// end is called when a training is over: its block stays as the last state of things, or
+// goes if it was aside.
+func (s *screen) end(aside bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	block := s.block
+	text := s.erase()
+	if !aside && len(block) > 0 {
+		text += strings.Join(block, "\n") + "\n"
+	}
+	io.WriteString(s.out, text)
+}
+
+// epoch shows the last finished epoch. Of a training aside a pipe shows nothing.
+func (s *screen) epoch(p *Progress, aside bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := p.Points[len(p.Points)-1]
+	width := s.term.Width - 1 // no line reaches the edge: terminals differ in what follows
+	if s.term.Width <= 0 {
+		width = 79
+	}
+	var rows []string
+	if s.term.Live {
+		rows = []string{s.bar(float64(last.Epoch)/float64(max(p.Epochs, 1)), width), p.Line(last, width), p.curves(width)}
+	} else {
+		width, rows = 0, []string{p.Line(last, 0)}
+	}
+	if s.ranks {
+		rows = append(rows, p.RankLines(width)...)
+	}
+	text := strings.Join(rows, "\n") + "\n"
+	switch {
+	case s.term.Live:
+		text = s.erase() + text
+		s.block = rows
+	case aside:
 		return
 	}
-	width := s.term.Width
-	if width == 0 {
-		width = 80
-	}
-	lines := []string{s.bar(float64(pt.Epoch)/float64(max(p.Epochs, 1)), width), p.Line(pt, width-1)}
-	if s.ranks {
-		lines = append(lines, p.RankLines(width-1)...)
-	}
-	s.erase()
-	fmt.Fprint(s.out, strings.Join(lines, "\n")+"\n")
-	s.drawn = len(lines)
+	io.WriteString(s.out, text)
 }
 
 func (s *screen) bar(done float64, width int) string {
@@ -75,21 +112,82 @@ func (s *screen) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// wrap breaks a line between words so that it fits width columns (0: any); what goes on
-// is indented as far as the line itself, and a little more.
+// curves are loss and accuracy so far, in small.
+func (p *Progress) curves(width int) string {
+	room := (width - len("loss   test ")) / 2
+	if room < 4 {
+		return ""
+	}
+	var loss, test []float64
+	for _, pt := range p.Points {
+		loss, test = append(loss, pt.Loss), append(test, pt.Accuracy)
+	}
+	return "loss " + spark(loss, room) + "  test " + spark(test, room)
+}
+
+// spark draws values as small columns, at most room of them.
+func spark(values []float64, room int) string {
+	columns := []rune("▁▂▃▄▅▆▇█")
+	low, high := slices.Min(values), slices.Max(values)
+	n := min(len(values), room)
+	var row strings.Builder
+	for i := range n {
+		v := values[(i+1)*len(values)/n-1] // the last one is always shown
+		at := 0
+		if high > low {
+			at = int((v - low) / (high - low) * float64(len(columns)-1))
+		}
+		row.WriteRune(columns[at])
+	}
+	return row.String()
+}
+
+// wrap breaks a line between words so that it fits width columns (0: any). What goes on
+// stands below the text of a row with a label, else a little to the right of the line.
 func wrap(line string, width int) string {
-	if width <= 0 || len([]rune(line)) <= width {
+	if width <= 0 {
 		return line
 	}
-	indent := strings.Repeat(" ", min(len(line)-len(strings.TrimLeft(line, " "))+2, width/2))
-	var out, row []string
-	used := len(indent) - 2
-	for _, word := range strings.Fields(line) {
-		n := len([]rune(word))
-		if len(row) > 0 && used+1+n > width {
-			out, row, used = append(out, strings.Join(row, " ")), nil, len(indent)
-		}
-		row, used = append(row, word), used+n+min(len(row), 1)
+	rest := []rune(line)
+	start, hang := columns(rest)
+	if hang > width/2 {
+		hang = min(start+2, width/2)
 	}
-	return indent[2:] + strings.Join(append(out, strings.Join(row, " ")), "\n"+indent)
+	var rows []string
+	for len(rest) > width {
+		at := width
+		for at > start && rest[at] != ' ' {
+			at--
+		}
+		if at == start { // one word, wider than the terminal
+			for at = width; at < len(rest) && rest[at] != ' '; {
+				at++
+			}
+		}
+		rows = append(rows, strings.TrimRight(string(rest[:at]), " "))
+		tail := strings.TrimLeft(string(rest[at:]), " ")
+		if tail == "" {
+			return strings.Join(rows, "\n")
+		}
+		start = hang
+		rest = []rune(strings.Repeat(" ", hang) + tail)
+	}
+	return strings.Join(append(rows, string(rest)), "\n")
+}
+
+// columns are where a row's first word begins, and its text: after a label and two spaces
+// or more, or two columns in if there is no label.
+func columns(row []rune) (label, text int) {
+	for label < len(row) && row[label] == ' ' {
+		label++
+	}
+	if label == 0 {
+		return 0, 2
+	}
+	for at := label + 1; at+2 < len(row); at++ {
+		if row[at] == ' ' && row[at+1] == ' ' && row[at+2] != ' ' {
+			return label, at + 2
+		}
+	}
+	return label, label + 2
 }

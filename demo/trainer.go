@@ -9,11 +9,12 @@ import (
 
 // Training says what is trained and how. The zero value of a field means its default.
 type Training struct {
-	Widths []int   // layer widths, input first
-	Batch  int     // images per step on all ranks together
-	Epochs int     //
-	Rate   float32 // learning rate of Adam
-	Seed   uint64  // of the weights and of the sample order
+	Widths    []int  // layer widths, input first
+	Batch     int    // images per step on all ranks together
+	Epochs    int    // passes over the training images
+	Optimizer string // a name of Optimizers
+	Rate      float32
+	Seed      uint64 // of the weights and of the sample order
 }
 
 // WithDefaults fills in what the caller left at zero.
@@ -27,8 +28,11 @@ func (c Training) WithDefaults() Training {
 	if c.Epochs == 0 {
 		c.Epochs = 20
 	}
+	if c.Optimizer == "" {
+		c.Optimizer = "adam"
+	}
 	if c.Rate == 0 {
-		c.Rate = 5e-3
+		c.Rate = Optimizers[c.Optimizer].Rate
 	}
 	if c.Seed == 0 {
 		c.Seed = 1
@@ -44,11 +48,11 @@ type Sum func(x []float32) error
 // It is used by one goroutine.
 type Trainer struct {
 	Training
-	Net       *Net
-	Optimizer Optimizer
-	Rank      int
-	Size      int
+	Net  *Net
+	Rank int
+	Size int
 
+	update   Optimizer
 	train    digits.Set
 	order    []int // of the current epoch
 	epoch    int   // that order belongs to; -1 before the first
@@ -56,10 +60,10 @@ type Trainer struct {
 	labels   []uint8
 	byLogits []float32
 
-	// Loss is the mean loss of the last step's images of this rank; Compute and Reduce
-	// are how long the last step computed and stood in the allreduce.
+	// What the last step of this rank was: the mean loss of its images, how many they
+	// were, and how long it computed and stood in the allreduce.
 	Loss            float64
-	Rows            int // images of the last step
+	Rows            int
 	Compute, Reduce time.Duration
 }
 
@@ -75,8 +79,12 @@ func NewTrainer(c Training, rank, size int, train digits.Set, grads []float32) (
 	if err != nil {
 		return nil, err
 	}
+	kind, ok := Optimizers[c.Optimizer]
+	if !ok {
+		return nil, fmt.Errorf("train: there is no optimizer %q", c.Optimizer)
+	}
 	return &Trainer{
-		Training: c, Net: net, Optimizer: NewAdam(len(net.Params), c.Rate), Rank: rank, Size: size,
+		Training: c, Net: net, update: kind.New(len(net.Params), c.Rate), Rank: rank, Size: size,
 		train: train, epoch: -1,
 		images:   make([]float32, rows*digits.Pixels),
 		labels:   make([]uint8, rows),
@@ -110,7 +118,7 @@ func (t *Trainer) Step(n int, sum Sum) error {
 		return err
 	}
 	reduced := time.Now()
-	t.Optimizer.Step(t.Net.Params, t.Net.Grads)
+	t.update.Step(t.Net.Params, t.Net.Grads)
 	t.Reduce = reduced.Sub(computed)
 	t.Compute = time.Since(began) - t.Reduce
 	return nil

@@ -6,11 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strings"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -20,6 +21,30 @@ import (
 
 // commitEvery is how many steps a lost worker can cost.
 const commitEvery = 5
+
+// worker is the state of one rank's run; one goroutine uses it.
+type worker struct {
+	trainer *Trainer
+	test    digits.Set
+	out     io.Writer
+	step    int // steps done of the whole training
+	tally   tally
+
+	ctx   context.Context // of the present life of the job, as what follows
+	world *hora.World
+	group *hora.Group
+	cpu   time.Duration // of this process, when it began
+	busy  float64       // of the tally, when it began
+}
+
+// tally is what a rank adds up for its reports. It is part of the state, so that steps
+// which are done again count once.
+type tally struct {
+	Samples                   int
+	Busy, Talk, Wait, Trained float64   // seconds so far
+	Reduces                   []float64 // of this epoch's steps: seconds inside the allreduce
+	Loss                      float64   // summed over this epoch's steps
+}
 
 // Work is one worker of the demo from its first to its last line: it joins the world
 // that cfg names, trains its share and reports to out. When a worker is lost and the
@@ -35,9 +60,12 @@ func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error
 	}
 	w := &worker{trainer: t, test: test, out: out}
 	w.tally.Reduces = make([]float64, t.StepsPerEpoch())
+	cfg.Log = noteTo(func(note string) {
+		_ = Report{Kind: Note, Rank: t.Rank, Size: t.Size, Epochs: t.Epochs, Note: note}.Write(out)
+	})
 	state := hora.NewState()
 	hora.Track(state, "parameters", t.Net.Params)
-	for i, x := range t.Optimizer.State() {
+	for i, x := range t.update.State() {
 		hora.Track(state, fmt.Sprintf("optimizer %d", i), x)
 	}
 	state.Int("step", &w.step)
@@ -55,120 +83,111 @@ func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error
 		if err != nil {
 			// The front end shows how long a loss took to be known; the error itself
 			// says the rest.
-			_ = w.report(Report{Kind: "broken", Steps: w.step, Note: err.Error(), Moment: time.Now().UnixNano()})
+			_ = w.report(Report{Kind: Broken, Note: err.Error(), Moment: time.Now().UnixNano()})
 		}
 		return err
 	})
 }
 
-// enter takes a place among the ranks of an epoch.
+// enter takes a place among the ranks of one life of the job.
 func (w *worker) enter(ctx context.Context, world *hora.World) error {
 	w.ctx, w.world, w.group = ctx, world, world.Group()
+	w.cpu, w.busy = cpuTime(), w.tally.Busy
 	t := w.trainer
 	if w.group.Size() != t.Size {
 		return fmt.Errorf("train: %d ranks instead of %d: start the demo again", w.group.Size(), t.Size)
 	}
-	grads, note, err := gradientMemory(ctx, w.group, len(t.Net.Params))
+	t.Rank = w.group.Rank()
+	grads, err := w.gradientMemory(len(t.Net.Params))
 	if err != nil {
 		return err
 	}
-	t.Rank = w.group.Rank()
 	t.Net.UseGrads(grads)
-	return w.report(Report{Kind: "start", Note: note, Steps: w.step, Life: world.Epoch(), Moment: time.Now().UnixNano()})
+	return w.report(Report{Kind: Joined, Life: world.Epoch(), Moment: time.Now().UnixNano()})
 }
 
 // report writes r with what all reports of this rank have in common.
 func (w *worker) report(r Report) error {
-	r.Rank, r.Size, r.Epochs = w.group.Rank(), w.group.Size(), w.trainer.Epochs
+	r.Rank, r.Size, r.Epochs, r.Steps = w.group.Rank(), w.group.Size(), w.trainer.Epochs, w.step
 	return r.Write(w.out)
 }
 
 // gradientMemory asks for memory that every rank of the host maps, so that the
 // allreduce reads gradients where the backward pass left them. Where the system gives
 // none, plain memory does, at the price of a copy.
-func gradientMemory(ctx context.Context, g *hora.Group, n int) (grads []float32, note string, err error) {
-	shared, err := g.Buffer(ctx, 4*n)
+func (w *worker) gradientMemory(n int) ([]float32, error) {
+	shared, err := w.group.Buffer(w.ctx, 4*n)
 	if err != nil {
-		if ctx.Err() != nil || g.Err() != nil {
-			return nil, "", err
+		if w.ctx.Err() != nil || w.group.Err() != nil {
+			return nil, err
 		}
-		return make([]float32, n), "gradients are copied: " + err.Error(), nil
+		return make([]float32, n), w.report(Report{Kind: Note, Note: "gradients are copied: " + err.Error()})
 	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(shared))), n), "", nil
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(shared))), n), nil
 }
 
 // links says how this rank's bytes really went, by the counters.
-func links(w *hora.World) string {
+func links(w *hora.World) (used []string) {
 	c := w.Counters()
-	var used []string
 	if c.SHM.BytesSent+c.SHM.BytesReceived > 0 {
 		used = append(used, "shared memory")
 	}
 	if c.TCP.BytesSent+c.TCP.BytesReceived > 0 {
 		used = append(used, "TCP")
 	}
-	if len(used) == 0 {
-		return "none needed"
-	}
-	return strings.Join(used, " and ")
+	return used
 }
 
-// worker is the state of one rank's run; one goroutine uses it.
-type worker struct {
-	trainer *Trainer
-	test    digits.Set
-	out     io.Writer
-
-	ctx   context.Context // of the present epoch of the job, as world and group are
-	world *hora.World
-	group *hora.Group
-
-	step  int // steps done of the whole training
-	tally tally
-}
-
-// tally is what a rank adds up for its reports. It is part of the state, so that steps
-// which are done again count once.
-type tally struct {
-	Samples                   int
-	Busy, Talk, Wait, Trained float64   // seconds so far
-	Reduces                   []float64 // of this epoch's steps: seconds inside the allreduce
-	Loss                      float64   // summed over this epoch's steps
-}
-
+// train does the steps that are left.
 func (w *worker) train(state *hora.State) error {
 	t := w.trainer
 	perEpoch := t.StepsPerEpoch()
 	for first := true; w.step < t.Steps(); first = false {
 		began := time.Now()
-		at := w.step % perEpoch
+		epoch, at := w.step/perEpoch+1, w.step%perEpoch
 		if err := t.Step(w.step, w.sum); err != nil {
-			return fmt.Errorf("train epoch %d, step %d: %w", w.step/perEpoch+1, at+1, err)
+			return fmt.Errorf("train epoch %d, step %d: %w", epoch, at+1, err)
 		}
 		if first {
-			if err := w.report(Report{Kind: "going", Steps: w.step, Life: w.world.Epoch(), Moment: time.Now().UnixNano()}); err != nil {
+			if err := w.report(Report{Kind: Going, Life: w.world.Epoch(), Moment: time.Now().UnixNano()}); err != nil {
 				return err
 			}
-		}
-		if at == 0 {
-			w.tally.Loss = 0
 		}
 		w.step++
-		w.tally.Busy += t.Compute.Seconds()
-		w.tally.Reduces[at] = t.Reduce.Seconds()
-		w.tally.Loss += t.Loss
-		w.tally.Samples += t.Rows
+		w.tally.add(t, at)
 		w.tally.Trained += time.Since(began).Seconds()
-		if at == perEpoch-1 {
-			if err := w.endEpoch(w.step / perEpoch); err != nil {
-				return err
-			}
+		if err := w.tell(epoch, at+1, perEpoch); err != nil {
+			return err
 		}
 		if w.step%commitEvery == 0 || at == perEpoch-1 {
+			began = time.Now()
 			if err := state.Commit(); err != nil {
 				return err
 			}
+			w.tally.Trained += time.Since(began).Seconds()
 		}
+	}
+	return nil
+}
+
+// add takes in the step that t has done, number at of its epoch.
+func (n *tally) add(t *Trainer, at int) {
+	if at == 0 {
+		n.Loss = 0
+	}
+	n.Loss += t.Loss
+	n.Samples += t.Rows
+	n.Busy += t.Compute.Seconds()
+	n.Reduces[at] = t.Reduce.Seconds()
+}
+
+// tell reports how far the epoch is after done of its steps, where that is of interest.
+func (w *worker) tell(epoch, done, steps int) error {
+	switch done {
+	case steps:
+		return w.endEpoch(epoch)
+	case steps / 2:
+		return w.report(Report{Kind: Halfway, Epoch: epoch})
 	}
 	return nil
 }
@@ -193,7 +212,7 @@ func (w *worker) endEpoch(epoch int) error {
 	if err := hora.Allreduce(w.ctx, w.group, loss, hora.Average); err != nil {
 		return err
 	}
-	return w.report(w.figures(Report{Kind: "epoch", Epoch: epoch, Loss: loss[0]}))
+	return w.report(w.figures(Report{Kind: Epoch, Epoch: epoch, Loss: loss[0]}))
 }
 
 // figures adds what was measured so far to a report.
@@ -216,14 +235,33 @@ func (w *worker) finish() error {
 	for at := 0; at < len(all); at += len(digest) {
 		agree = agree && bytes.Equal(all[at:at+len(digest)], digest)
 	}
-	r := Report{Kind: "done", Agree: agree, Digest: hex.EncodeToString(digest[:8]), Links: links(w.world), Steps: w.trainer.Steps()}
+	r := Report{Kind: Done, Agree: agree, Digest: hex.EncodeToString(digest[:8]), Links: links(w.world), Stalled: w.stalled()}
 	if err := w.report(w.figures(r)); err != nil {
 		return err
 	}
 	if !agree {
-		return fmt.Errorf("compare replicas: the ranks' parameters differ in bits; this is a bug of hora, please report it with the output of hora doctor")
+		return errors.New("compare replicas: the ranks' parameters differ in bits; this is a bug of hora, please report it with the output of hora version")
 	}
 	return nil
+}
+
+// stalled is the share of the computing during which this process had no core, at the
+// least: other programs had it. It tells a busy machine from a slow program.
+func (w *worker) stalled() float64 {
+	computed := w.tally.Busy - w.busy
+	if computed <= 0 {
+		return 0
+	}
+	return max(1-(cpuTime()-w.cpu).Seconds()/computed, 0)
+}
+
+// cpuTime is what this process has had of the cores so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // paramDigest is the SHA-256 of the parameters' bits.

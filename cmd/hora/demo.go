@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -22,59 +22,79 @@ import (
 // demoWorkerCommand is the hidden subcommand that the demo's processes run.
 const demoWorkerCommand = "demo-worker"
 
+// demoFlags are the flags of hora demo that are no options of a training.
+type demoFlags struct {
+	hosts                       string
+	compare, kill, about, plain bool
+}
+
 func (p *program) demoCommand() *cobra.Command {
 	var o demo.Options
-	var about, plain bool
-	var hosts string
+	var d demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "train a small network on local processes, with live progress",
-		Long: "demo trains a small network on 1,797 handwritten digits that are part of this program, with two processes\n" +
-			"(-np for more), on the same launcher and engine that everything else uses.",
+		Long: "demo trains a small network on 1,797 handwritten digits that are part of this\n" +
+			"program, with two processes, by the launcher and engine of every other job.",
 		Args: noArguments("demo"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if about {
+			if d.about {
 				fmt.Fprintln(p.out, digits.About)
 				return nil
 			}
-			if o.NP < 1 {
-				return usageError{fmt.Errorf("-np %d: a training needs at least one process: try hora demo -np 2", o.NP)}
+			if d.hosts != "" {
+				var err error
+				if o.Hosts, err = launch.ParseHosts(d.hosts); err != nil {
+					return err
+				}
+				if !cmd.Flags().Changed("np") {
+					o.NP = launch.Slots(o.Hosts)
+				}
 			}
-			if o.Epochs < 1 {
-				return usageError{fmt.Errorf("--epochs %d: at least one epoch is needed", o.Epochs)}
-			}
-			var err error
-			if o.Hosts, err = demoHosts(hosts); err != nil {
+			if err := d.check(&o); err != nil {
 				return usageError{err}
 			}
-			if err := killable(&o); err != nil {
-				return usageError{err}
-			}
-			return p.demo(&o, plain)
+			return p.demo(&o, &d)
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.NP, "np", 2, "number of processes")
-	f.IntVar(&o.Epochs, "epochs", 20, "passes over the training images")
-	f.Uint64Var(&o.Seed, "seed", 1, "of the weights and of the order of images")
-	f.StringVarP(&hosts, "hosts", "H", "", "hosts and slots to train on, as h1:2,h2:2 (default: this machine)")
+	f.IntVar(&o.NP, "np", 2, "`N` processes (also -np)")
+	f.IntVar(&o.Epochs, "epochs", 20, "`N` passes over the training images")
+	f.Uint64Var(&o.Seed, "seed", 1, "`N` draws weights and the order of images")
+	f.StringVar(&o.Optimizer, "optimizer", "adam", "`NAME` of adam or sgd, with momentum")
+	f.StringVarP(&d.hosts, "hosts", "H", "", "on hosts with slots, as `h1:2,h2:2`")
 	f.BoolVar(&o.Ranks, "ranks", false, "show a line per rank")
-	f.BoolVar(&plain, "plain", false, "lines instead of live progress")
-	f.StringVar(&o.Plot, "plot", "", "write loss and accuracy to this SVG `file`, with one process as the reference")
-	f.BoolVar(&o.Compare, "compare", false, "train with 1, 2, … processes and show the speed-up")
-	f.BoolVar(&o.Kill, "kill", false, "kill a rank in the middle: another takes its place and the result stays the same")
-	f.BoolVar(&about, "about", false, "where the data comes from")
+	f.BoolVar(&d.plain, "plain", false, "lines instead of live progress")
+	f.StringVar(&o.Plot, "plot", "", "draw loss and accuracy to `FILE.svg`")
+	f.BoolVar(&d.compare, "compare", false, "1, 2, … N processes, with the speed-up")
+	f.BoolVar(&d.kill, "kill", false, "kill a rank in the middle; another replaces it")
+	f.BoolVar(&d.about, "about", false, "where the data comes from")
+	f.SortFlags = false
 	return cmd
 }
 
-// killable says why --kill makes no sense with the other flags.
-func killable(o *demo.Options) error {
+// check says what is wrong with the command line, before anything is started.
+func (d *demoFlags) check(o *demo.Options) error {
+	batch := demo.Training{}.WithDefaults().Batch
+	_, known := demo.Optimizers[o.Optimizer]
 	switch {
-	case !o.Kill:
+	case o.NP < 1:
+		return fmt.Errorf("-np %d: a training needs at least one process: try hora demo -np 2", o.NP)
+	case o.NP > batch:
+		return fmt.Errorf("-np %d: a step has %d images, which are too few to share: try hora demo -np %d", o.NP, batch, batch)
+	case o.Epochs < 1:
+		return fmt.Errorf("--epochs %d: at least one epoch is needed", o.Epochs)
+	case o.Seed < 1:
+		return fmt.Errorf("--seed %d: seeds count from 1", o.Seed)
+	case !known:
+		return fmt.Errorf("--optimizer %s: choose adam or sgd", o.Optimizer)
+	case d.compare && (o.Plot != "" || o.Ranks):
+		return errors.New("--compare shows one line for each number of processes: leave --plot and --ranks out")
+	case !d.kill:
 		return nil
 	case o.NP < 2:
 		return fmt.Errorf("--kill with -np %d leaves nobody who knows the weights: try hora demo --kill -np 2", o.NP)
-	case o.Compare, o.Plot != "":
+	case d.compare, o.Plot != "":
 		return errors.New("--kill goes alone: leave --compare and --plot out")
 	case len(o.Hosts) > 0:
 		return errors.New("--kill ends a process of this machine: leave --hosts out")
@@ -103,30 +123,7 @@ func noArguments(name string) cobra.PositionalArgs {
 	}
 }
 
-// demoHosts reads "a:2,b:4".
-func demoHosts(s string) ([]launch.Host, error) {
-	if s == "" {
-		return nil, nil
-	}
-	var hosts []launch.Host
-	for _, part := range strings.Split(s, ",") {
-		name, slots, ok := strings.Cut(part, ":")
-		n := 1
-		if ok {
-			var err error
-			if n, err = strconv.Atoi(slots); err != nil || n < 1 {
-				return nil, fmt.Errorf("--hosts %q: %q is not a number of slots", s, slots)
-			}
-		}
-		if name == "" {
-			return nil, fmt.Errorf("--hosts %q: a host has no name", s)
-		}
-		hosts = append(hosts, launch.Host{Name: name, Slots: n})
-	}
-	return hosts, nil
-}
-
-func (p *program) demo(o *demo.Options, plain bool) error {
+func (p *program) demo(o *demo.Options, d *demoFlags) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -134,18 +131,19 @@ func (p *program) demo(o *demo.Options, plain bool) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	o.Self, o.Agent = []string{self, demoWorkerCommand}, []string{self, agentCommand}
+	o.Worker, o.Agent = []string{demoWorkerCommand}, []string{self, agentCommand}
+	o.Program = calledAs(os.Args[0], self)
 	o.Environ, o.Out, o.Err, o.Signals = os.Environ(), p.out, p.err, signals
 	o.Local, _ = os.Hostname()
 	if o.Local == "" {
 		o.Local = "localhost"
 	}
-	o.Term = p.terminal(plain)
+	o.Term = p.terminal(d.plain)
 	train := demo.Run
 	switch {
-	case o.Compare:
-		return demo.Compare(p.ctx, *o)
-	case o.Kill:
+	case d.compare:
+		train = demo.Compare
+	case d.kill:
 		train = demo.Kill
 	}
 	res, err := train(p.ctx, *o)
@@ -159,10 +157,19 @@ func (p *program) demo(o *demo.Options, plain bool) error {
 	return nil
 }
 
+// calledAs is how the user gets this program again: as now, or by `go run`, which built
+// it in a folder that is gone afterwards.
+func calledAs(name, self string) string {
+	if strings.Contains(self, "/go-build") && filepath.Base(filepath.Dir(self)) == "exe" {
+		return "go run ./cmd/hora"
+	}
+	return name
+}
+
 // terminal says what standard output can show.
 func (p *program) terminal(plain bool) demo.Terminal {
 	f, ok := p.out.(*os.File)
-	if !ok || plain || p.getenv("TERM") == "dumb" {
+	if !ok || plain || p.getenv("TERM") == "dumb" || p.getenv("TERM") == "" {
 		return demo.Terminal{}
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
@@ -191,6 +198,7 @@ func (p *program) demoWorker() *cobra.Command {
 	f.IntVar(&t.Epochs, "epochs", 0, "")
 	f.IntVar(&t.Batch, "batch", 0, "")
 	f.Uint64Var(&t.Seed, "seed", 0, "")
+	f.StringVar(&t.Optimizer, "optimizer", "", "")
 	f.Float32Var(&t.Rate, "rate", 0, "")
 	f.IntSliceVar(&widths, "widths", nil, "")
 	return cmd

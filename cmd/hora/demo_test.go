@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hora/internal/hosttest"
+	"hora/launch"
 )
 
 func TestDemoTrainsTwoProcesses(t *testing.T) {
@@ -48,10 +51,11 @@ func TestReadmeCapture(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatal("README.md has no capture of hora demo")
 	}
-	r := horaCommand(t, "demo", "--plain")
+	r := command(t, t.TempDir(), "go run ./cmd/hora", "demo", "--plain")
 	if r.code != 0 {
 		t.Fatalf("exit code %d: %s", r.code, r.err)
 	}
+	r.out = regexp.MustCompile(`  cores +busy:.*\n`).ReplaceAllString(r.out, "") // by other work
 	var want []string
 	lines := strings.Split(shown, "\n")
 	got := strings.Split(withoutNumbers(r.out), "\n")
@@ -92,7 +96,19 @@ func TestDemoNumbersOfProcesses(t *testing.T) {
 		{"demo -np 16 --epochs 1", 0, "16 processes share"},
 		{"demo -np 0", 2, "at least one process"},
 		{"demo --epochs 0", 2, "at least one epoch"},
-		{"demo -np 65 --epochs 1", 1, "cannot be shared by"},
+		{"demo -np 65 --epochs 1", 2, "-np 65: a step has 64 images, which are too few to share: try hora demo -np 64"},
+		{"demo --compare -np 65", 2, "too few to share"},
+		{"demo -np two", 2, `--np "two" is not a whole number: see hora demo --help`},
+		{"demo --seed -1", 2, `--seed "-1" is not a whole number from 0`},
+		{"demo --seed 0", 2, "seeds count from 1"},
+		{"demo --optimizer newton", 2, "--optimizer newton: choose adam or sgd"},
+		{"demo --optimizer sgd --seed 2 --epochs 1", 0, "all ranks agree bit for bit"},
+		{"demo --compare --plot x.svg", 2, "leave --plot and --ranks out"},
+		{"demo --compare --ranks", 2, "leave --plot and --ranks out"},
+		{"demo --hosts localhost:x", 2, "write it as localhost:4"},
+		{"demo --hosts localhost:1 -np 2", 2, "-np 2 needs 2 slots, and localhost:1 has 1"},
+		{"demo --hosts localhost:1 --epochs 1", 0, "one process needs no communication"},
+		{"demo --nonsense", 2, "unknown flag: --nonsense: see hora demo --help"},
 		{"demo now", 2, "takes flags only"},
 		{"demo --about", 0, "doi:10.24432/C50P49"},
 		{"demo --np 2 --epochs 1 --ranks", 0, "rank 1"},
@@ -123,8 +139,15 @@ func TestDemoPlotAndReadOnlyFolder(t *testing.T) {
 		t.Errorf("in a folder that cannot be written: exit code %d: %s", r.code, r.err)
 	}
 	r := command(t, "/proc", "hora", "demo", "--epochs", "1", "--plot", "x.svg")
-	if r.code == 0 || !strings.Contains(r.err, "name a file in a folder that you may write to") {
-		t.Errorf("a picture in a folder that cannot be written: exit code %d: %s", r.code, r.err)
+	if r.code == 0 || !strings.Contains(r.err, "name a file in a folder that you may write to") || r.out != "" {
+		t.Errorf("a picture in a folder that cannot be written: exit code %d: %s%s", r.code, r.err, r.out)
+	}
+	none := filepath.Join(dir, "none.svg")
+	if r := horaCommand(t, "demo", "-H", "nosuchhost.invalid:2", "--plot", none); r.code != launch.ExitNoHost {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+	if _, err := os.Stat(none); err == nil {
+		t.Error("a training that could not begin leaves an empty picture")
 	}
 }
 
@@ -142,13 +165,20 @@ func TestDemoWithoutSharedMemory(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, errs.String())
 	}
-	for _, want := range []string{"links: TCP", "all ranks agree bit for bit"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not shown in:\n%s", want, out.String())
+	goesByTCP(t, out.String(), errs.String())
+}
+
+// goesByTCP holds the screen of a demo without memory to share: the ranks agree, the
+// links are named, and why is said once for all ranks.
+func goesByTCP(t *testing.T, out, errs string) {
+	t.Helper()
+	for _, want := range []string{"links          TCP\n", "all ranks agree bit for bit", "ranks of this host go by TCP: share memory: "} {
+		if strings.Count(out, want) != 1 {
+			t.Errorf("%q is not shown once in:\n%s", want, out)
 		}
 	}
-	if !strings.Contains(errs.String(), "go by TCP") {
-		t.Errorf("nothing is said about the link on standard error: %q", errs.String())
+	if errs != "" {
+		t.Errorf("on standard error: %s", errs)
 	}
 }
 
@@ -160,14 +190,14 @@ func TestDemoKill(t *testing.T) {
 			t.Fatalf("exit code %d: %s\n%s", r.code, r.err, r.out)
 		}
 		for _, want := range []string{
-			"is gone in epoch 11", "killed by signal 9 (SIGKILL): starting it again", "a new process for rank", "has joined and has the weights of step",
-			"all " + np + " ranks train again", "all ranks agree bit for bit", "weights        equal to the undisturbed run's, bit for bit",
+			"is gone in the middle of epoch 10", "killed by signal 9 (SIGKILL): starting it again", "a new process for rank", "has joined and has the weights of step",
+			"all " + np + " ranks train again", "all ranks agree bit for bit", "weights        the undisturbed run's, bit for bit",
 		} {
 			if !strings.Contains(r.out, want) {
 				t.Errorf("%q is not shown in:\n%s", want, r.out)
 			}
 		}
-		took := regexp.MustCompile(`training again after (\d+) ms, \d+ steps done again`).FindStringSubmatch(r.out)
+		took := regexp.MustCompile(`training after (\d+) ms, \d+ steps? done again`).FindStringSubmatch(r.out)
 		if took == nil {
 			t.Fatalf("no time of recovery in:\n%s", r.out)
 		}
@@ -192,11 +222,20 @@ func TestDemoCompare(t *testing.T) {
 
 // TestDemoInterrupted ends the demo as Ctrl-C does: one line, 130, nothing left.
 func TestDemoInterrupted(t *testing.T) {
+	interrupted(t, "\nepoch ")
+	interrupted(t, "accuracy\n", "--compare")
+	interrupted(t, " on this machine\n", "--kill")
+	interrupted(t, "is gone", "--kill", "--epochs", "100")
+}
+
+// interrupted sends SIGINT when after is shown.
+func interrupted(t *testing.T, after string, args ...string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "demo", "--epochs", "100000")
+	cmd := exec.Command(self, append([]string{"demo", "--epochs", "100000"}, args...)...)
 	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -209,7 +248,7 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 	defer cmd.Process.Kill()
 	seen := make([]byte, 0, 4096)
-	for !bytes.Contains(seen, []byte("\nepoch ")) {
+	for !bytes.Contains(seen, []byte(after)) {
 		chunk := make([]byte, 1024)
 		n, err := out.Read(chunk)
 		if err != nil {
@@ -241,5 +280,45 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 	if n := strings.Count(strings.TrimSpace(errs.String()), "\n"); n > 0 {
 		t.Errorf("more than one line after SIGINT:\n%s", errs.String())
+	}
+}
+
+// TestDemoOnHosts trains on two hosts of which the second has never seen hora, and on all
+// slots of both when no number of processes is given.
+func TestDemoOnHosts(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2")
+	hora := installed(t, n.Hosts[0])
+	code, out, errs := hora(60*time.Second, "demo", "--hosts", "server1:1,server2:2", "--epochs", "2")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	for _, want := range []string{"3 processes", "server1, server2", "TCP and shared memory", "all ranks agree bit for bit"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not shown in:\n%s", want, out)
+		}
+	}
+}
+
+func TestCalledAs(t *testing.T) {
+	for _, c := range [][3]string{
+		{"hora", "/usr/bin/hora", "hora"},
+		{"./bin/hora", "/src/hora/bin/hora", "./bin/hora"},
+		{"/tmp/go-build3141/b001/exe/hora", "/tmp/go-build3141/b001/exe/hora", "go run ./cmd/hora"},
+	} {
+		if got := calledAs(c[0], c[1]); got != c[2] {
+			t.Errorf("%s at %s is called as %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}
+
+// TestHelpOfTheDemo: what the demo says of itself fits terminals as they come.
+func TestHelpOfTheDemo(t *testing.T) {
+	for _, args := range [][]string{{"demo", "--help"}, {"demo", "--about"}} {
+		r := horaCommand(t, args...)
+		for _, line := range strings.Split(r.out, "\n") {
+			if n := len([]rune(line)); n > 80 {
+				t.Errorf("%v: %d columns: %s", args, n, line)
+			}
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"hora/launch"
 )
@@ -74,6 +75,19 @@ func run(ctx context.Context, args []string, getenv func(string) string, io stdi
 	return 1
 }
 
+// plainly says what a flag wants, where the flag library says what strconv thought.
+func plainly(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "duration": "a time such as 10s", "bool": "true or false"}[bad.GetFlag().Value.Type()]
+	if wants == "" {
+		return err
+	}
+	return fmt.Errorf("--%s %q is not %s", bad.GetFlag().Name, bad.GetValue(), wants)
+}
+
 // root is the tree of subcommands: one line and one file each.
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
@@ -94,7 +108,7 @@ func (p *program) root() *cobra.Command {
 	root.SetOut(p.out)
 	root.SetErr(p.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+		return usageError{fmt.Errorf("%w: see %s --help", plainly(err), cmd.CommandPath())}
 	})
 	root.AddCommand(
 		p.runCommand(),
