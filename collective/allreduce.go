@@ -164,6 +164,9 @@ func (c *Comm) reduceInPlace(call *Call) error {
 			c.dsts[s] = unsafe.Add(c.dsts[s], ahead*size)
 		}
 		ahead = now
+		if err := c.board.Sound(); err != nil {
+			return err // a rank that slept through its own loss must not store over what follows
+		}
 		own := c.dsts[c.seat]
 		kernel.ReduceAll(own, c.srcs[:c.seats], now, t, call.Op)
 		finish(own, now, call, c.seats, t)

@@ -2,11 +2,13 @@ package collective
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
 
 	"hora/tensor"
+	"hora/transport"
 )
 
 // What a rank says of its memory when it arrives: where its source and its Recv are
@@ -56,6 +58,9 @@ const (
 func (c *Comm) meet(call *Call, budget time.Duration) (bool, error) {
 	o := &c.op
 	if !o.posted {
+		if ok, err := c.board.CatchUp(budget); !ok {
+			return false, err
+		}
 		c.announce(call)
 		o.posted = true
 	}
@@ -194,7 +199,7 @@ func (c *Comm) settle(call *Call) error {
 	switch {
 	case direct:
 		o.ready = inPlace
-		return c.mapped(call, rootSeat)
+		return c.borrow(call, rootSeat)
 	case slots:
 		o.ready = inSlots
 		for s := range c.headers {
@@ -205,9 +210,46 @@ func (c *Comm) settle(call *Call) error {
 		}
 	case stages:
 		o.ready = staged
-		return c.mapped(call, rootSeat)
+		return c.borrow(call, rootSeat)
 	}
 	return nil
+}
+
+// borrow is what precedes the first touch of other ranks' memory.
+func (c *Comm) borrow(call *Call, rootSeat int) error {
+	if err := c.board.Sound(); err != nil {
+		return err
+	}
+	return c.mapped(call, rootSeat)
+}
+
+// lent is the phase up to which others may touch memory of this rank, by what its header
+// said and by what it knows of theirs; 0: they never do.
+func (c *Comm) lent() uint32 {
+	o := &c.op
+	if h := &c.headers[c.seat]; !o.plan.direct || h.send == 0 && h.recv == 0 {
+		return 0
+	}
+	switch {
+	case o.met < c.seats:
+		return transport.AllPhases
+	case o.ready == inPlace:
+		return 1
+	case o.ready == staged:
+		return 2
+	}
+	return 0
+}
+
+// fail is how the operation's error leaves this package: not before other ranks are
+// through with this one's memory. A mismatch leaves the board as it was.
+func (c *Comm) fail(err error) error {
+	var mismatch *transport.MismatchError
+	if c.board != nil && c.op.posted && !errors.As(err, &mismatch) {
+		c.board.Withdraw(err, c.lent())
+	}
+	c.op.open = false
+	return err
 }
 
 // mapped finds this process's view of every contribution (or only the root's).

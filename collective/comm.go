@@ -128,8 +128,16 @@ func (c *Comm) Arrive(s transport.Stamp, call *Call, budget time.Duration) (bool
 	if c.board == nil || call.Kind == SendTo || call.Kind == RecvFrom {
 		return true, nil
 	}
-	return c.meet(call, budget)
+	here, err := c.meet(call, budget)
+	if err != nil {
+		err = c.fail(err)
+	}
+	return here, err
 }
+
+// Abandon ends an operation that Arrive has begun and Run will not finish, because the
+// group has failed with err.
+func (c *Comm) Abandon(err error) { _ = c.fail(err) }
 
 // Run runs the whole operation, or what Arrive left of it, and returns when this
 // rank's Recv is complete and its Send may be reused. After an error Recv is
@@ -139,12 +147,14 @@ func (c *Comm) Run(s transport.Stamp, call *Call, deadline time.Time) error {
 	if err := c.open(s, call, deadline); err != nil {
 		return err
 	}
-	err := c.run(call)
+	if err := c.run(call); err != nil {
+		return c.fail(err)
+	}
 	c.op.open = false
-	if err == nil && c.board != nil {
+	if c.board != nil {
 		c.claimSlot()
 	}
-	return err
+	return nil
 }
 
 // open begins the operation unless Arrive has.

@@ -144,6 +144,9 @@ func (g *Group) passTurn() {
 // perform runs a queued operation to its end. The turn is held.
 func (g *Group) perform(o *op) error {
 	if p := g.cause.Load(); p != nil {
+		if o.begun {
+			g.comm.Abandon(*p)
+		}
 		return g.failure(&o.Request)
 	}
 	if o.Alloc != nil {

@@ -43,6 +43,18 @@ type Region interface {
 // Then, if the operation needs more, ranks move data through slots, parts or
 // registered memory, and say how far they are with Post and Await.
 //
+// Why nothing is overwritten that is still read. A rank enters operation k only when its
+// driver is through with k−1, and it goes past k's header phase only when it has seen
+// all others enter k: then all are through with k−1. So who posts for k+2, in the same
+// line, slot or description as for k, has passed k+1's header phase, and nobody is in k.
+// Parts are written only after a header phase, when everybody is through with the
+// operations before; inside one, together() orders them (collective/parts.go). What
+// breaks the chain is an operation that a rank leaves without having seen everybody
+// enter it: after a loss nothing is posted any more; after a mismatch CatchUp waits for
+// who was behind. Registered memory is lent for one operation, from the headers to its
+// last phase; see Withdraw for what becomes of it in a failed one. A new group, an elastic
+// job's next epoch too, has memory of its own.
+//
 // Words that are waited for only grow, and their lowest bit is the wait bit: a
 // reader that goes to sleep sets it with a compare-and-swap, the writer publishes
 // with an exchange and wakes only if the old value had the bit. No wake-up can be
@@ -82,6 +94,7 @@ type Board struct {
 	failed  atomic.Pointer[failure]
 	asleep  atomic.Pointer[uint32] // the word that this rank's wait sleeps on, for Fail to end it
 	onFail  notifier
+	behind  uint64    // operation that not everybody had come to when this rank went on: see CatchUp
 	lostAt  time.Time // when this rank first saw the loss of a rank it does not wait for
 	traffic [4]uint64 // bytes sent and received, messages sent and received; one writer
 }

@@ -34,6 +34,8 @@ type BoardConfig struct {
 	// Failure is asked by waits that have gone slow, at least every 50 ms: what the
 	// owner of the memory knows about lost ranks. nil: nothing.
 	Failure func() error
+	// Lost says of a seat what Failure says of all. nil: of none.
+	Lost func(seat int) bool
 }
 
 func (c *BoardConfig) peerTimeout() time.Duration {

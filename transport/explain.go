@@ -55,6 +55,36 @@ func (b *Board) seen(seat int) (Stamp, bool) {
 	return s, ok
 }
 
+// arrived reports whether a seat has posted its header of the present operation or of a
+// later one.
+func (b *Board) arrived(seat int) bool {
+	return int64(atomic.LoadUint64(&b.control[seat].arrive[b.parity].word)&^1-b.want) >= 0
+}
+
+// CatchUp waits, before a rank posts anything of an operation, for seats that had not
+// even come to an earlier one when this rank was done with explaining that: they may
+// still read what it has posted for the one before, in the memory of the same parity. It
+// costs nothing otherwise. budget and ok are AwaitArrival's.
+func (b *Board) CatchUp(budget time.Duration) (ok bool, err error) {
+	if b.behind == 0 {
+		return true, nil
+	}
+	for seat := range b.seats {
+		if seat == b.seat {
+			continue
+		}
+		p, want := &b.control[seat].arrive[b.behind&1].word, b.behind<<1
+		if int64(atomic.LoadUint64(p)-want) >= 0 {
+			continue
+		}
+		if ok, err := b.await(p, want, seat, budget); !ok {
+			return false, err
+		}
+	}
+	b.behind = 0
+	return true, nil
+}
+
 // passed reports whether a seat has arrived in a later operation: it had all that it
 // needed of this one and has nothing to explain.
 func (b *Board) passed(seat int) bool {
@@ -94,6 +124,8 @@ func (b *Board) Explain(mine []byte) ([][]byte, error) {
 		}
 		if ok && err == nil {
 			out[seat] = bytes.Clone(d.text[:min(d.n, MaxDescription)])
+		} else if !b.arrived(seat) {
+			b.behind = b.stamp.Seq
 		}
 	}
 	return out, nil

@@ -100,9 +100,12 @@ func (b *Board) lostTo(err error) *PeerLostError {
 	}
 	me := &PeerLostError{Rank: b.ranks[b.seat], Host: b.cfg.Host}
 	var late *DeadlineError
-	if errors.As(err, &late) {
+	switch {
+	case errors.Is(err, ErrClosed):
+		me.Reason = ReasonLeft
+	case errors.As(err, &late):
 		me.Reason = fmt.Sprintf("gave up waiting for rank %d after %v", late.Rank, late.After.Round(time.Millisecond))
-	} else {
+	default:
 		me.Reason = "ended the group: " + err.Error()
 	}
 	return me

@@ -17,7 +17,7 @@ import (
 // Every word starts at zero; nothing is ever reset.
 const (
 	pageBytes     = 4096
-	boardMagic    = 0x61726f68_00000002 // "hora", layout 2
+	boardMagic    = 0x61726f68_00000003 // "hora", layout 3
 	maxSeats      = 1024
 	describeBytes = MaxDescription + 64
 )
@@ -58,7 +58,8 @@ type control struct {
 	_    [60]byte
 	left uint32 // 1 after an orderly leave
 	cpu  uint32 // 1 + processor on which the seat last went to sleep, 0 unknown
-	_    [56]byte
+	out  uint32 // 1 once the seat's driver touches no other's memory any more: see Withdraw
+	_    [52]byte
 
 	// A line that changes only when somebody goes to sleep: the seat reads it after
 	// everything that it publishes.

@@ -77,12 +77,20 @@ func rankMain(text string) error {
 	}
 	defer link.Close()
 	part, _ := strconv.Atoi(os.Getenv("HORA_SIM_PART"))
+	words := strings.Fields(command)
+	if words[0] == "stress" {
+		line, err := stress(link, part, words[1:])
+		if err == nil {
+			fmt.Println("done", line)
+		}
+		return err
+	}
 	comm, err := collective.New(link, collective.Config{Table: table, Part: part})
 	if err != nil {
 		return err
 	}
 	p := &process{link: link, comm: comm}
-	line, err := p.do(strings.Fields(command))
+	line, err := p.do(words)
 	if err != nil {
 		return err
 	}

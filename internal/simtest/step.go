@@ -116,22 +116,37 @@ func (s *Step) String() string {
 // memory is n bytes of the rank's, registered if the step wants that.
 func (s *Step) memory(r *Rank, n int) []byte {
 	if s.Registered {
-		return r.Cluster.Buffer(r.Rank, n)
+		return r.Registered(n)
 	}
 	return make([]byte, n)
 }
 
 // Run does the step on one rank. print must be equal on all ranks.
 func (s *Step) Run(r *Rank, print uint64) error {
-	var in []byte
+	call, in, out := s.Call(r)
+	return s.Done(r, in, out, r.Do(call, print, noDeadline))
+}
+
+// Done notes what a rank received and looks whether its input is as it was.
+func (s *Step) Done(r *Rank, in, out []byte, err error) error {
+	me := r.Rank
+	s.got[me] = bytes.Clone(out)
+	if err == nil && !s.InPlace && s.Kind != collective.Broadcast && !bytes.Equal(in, s.inputs[me]) {
+		return fmt.Errorf("%s: it changed its input", s)
+	}
+	return err
+}
+
+// Call is one rank's part of the step, with its input and where the result will be.
+func (s *Step) Call(r *Rank) (call *collective.Call, in, out []byte) {
 	if s.Private != nil && s.Private[r.Rank] {
 		in = make([]byte, len(s.inputs[r.Rank]))
 	} else {
 		in = s.memory(r, len(s.inputs[r.Rank]))
 	}
 	copy(in, s.inputs[r.Rank])
-	call := &collective.Call{Kind: s.Kind, Op: s.Op, Type: s.Type, Root: s.Root, Agree: s.Agree, Send: View(in, s.Type)}
-	out := in
+	call = &collective.Call{Kind: s.Kind, Op: s.Op, Type: s.Type, Root: s.Root, Agree: s.Agree, Send: View(in, s.Type)}
+	out = in
 	size, me := s.Type.Size(), r.Rank
 	root := s.Root == me
 	switch s.Kind {
@@ -186,12 +201,7 @@ func (s *Step) Run(r *Rank, print uint64) error {
 		out = s.memory(r, n*size)
 	}
 	call.Recv = View(out, s.Type)
-	err := r.Do(call, print, noDeadline)
-	s.got[me] = bytes.Clone(out)
-	if err == nil && !s.InPlace && s.Kind != collective.Broadcast && !bytes.Equal(in, s.inputs[me]) {
-		return fmt.Errorf("%s: it changed its input", s)
-	}
-	return err
+	return call, in, out
 }
 
 // gathering is the memory that receives all blocks; in place it also holds mine.
@@ -219,9 +229,20 @@ func (s *Step) gathering(r *Rank, call *collective.Call, in []byte) []byte {
 // Verify compares what all ranks got with the reference.
 func (s *Step) Verify() error {
 	for r, got := range s.got {
-		if err := s.verify(r, got); err != nil {
-			return fmt.Errorf("%s: rank %d: %w", s, r, err)
+		if s.Kind == collective.Allreduce && !bytes.Equal(got, s.got[0]) {
+			return fmt.Errorf("%s: rank %d: its bits differ from rank 0's", s, r)
 		}
+		if err := s.VerifyRank(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// VerifyRank compares what one rank got with the reference.
+func (s *Step) VerifyRank(r int) error {
+	if err := s.verify(r, s.got[r]); err != nil {
+		return fmt.Errorf("%s: rank %d: %w", s, r, err)
 	}
 	return nil
 }
@@ -230,9 +251,6 @@ func (s *Step) verify(r int, got []byte) error {
 	size := s.Type.Size()
 	switch s.Kind {
 	case collective.Allreduce:
-		if !bytes.Equal(got, s.got[0]) {
-			return fmt.Errorf("its bits differ from rank 0's")
-		}
 		return s.wrong(got, s.inputs)
 	case collective.Reduce:
 		if r == s.Root {

@@ -28,7 +28,7 @@ type Rank struct {
 	Rank, Size int
 	Mesh       *mem.Mesh
 	Comm       *collective.Comm
-	Cluster    *mem.Cluster
+	Registered func(n int) []byte // makes memory that all ranks of the host map
 	seq        uint64
 }
 
@@ -45,7 +45,8 @@ func Run(t *testing.T, w World, f func(*Rank) error) []error {
 		var all sync.WaitGroup
 		for i := range w.Ranks {
 			all.Go(func() {
-				r := &Rank{Rank: i, Size: w.Ranks, Mesh: cluster.Mesh(i), Cluster: cluster}
+				r := &Rank{Rank: i, Size: w.Ranks, Mesh: cluster.Mesh(i)}
+				r.Registered = func(n int) []byte { return cluster.Buffer(i, n) }
 				if r.Comm, errs[i] = collective.New(r.Mesh, w.Comm); errs[i] == nil {
 					errs[i] = f(r)
 				}

@@ -50,6 +50,7 @@ func (c *Cluster) addBoards(hosts int) error {
 			own.Waiter = &s.wait
 			own.Regions = region{s, seat}
 			own.Failure = c.nodes[r].failure
+			own.Lost = func(seat int) bool { return c.isLost(seats[seat]) }
 			b, err := transport.NewBoard(raw, len(seats), seat, own)
 			if err != nil {
 				return fmt.Errorf("build board of host %d: %w", h, err)

@@ -153,6 +153,12 @@ func (c *Cluster) lose(rank int, reason string) *transport.PeerLostError {
 	return lost
 }
 
+func (c *Cluster) isLost(rank int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost != nil && c.lost.Rank == rank
+}
+
 func (c *Cluster) wakeAll() {
 	for _, m := range c.nodes {
 		m.wake()

@@ -120,6 +120,9 @@ func (l *Link) failure() error {
 	return nil
 }
 
+// lostSeat reports a seat that is known to be lost.
+func (l *Link) lostSeat(seat int) bool { return atomic.LoadUint32(&l.segment.pulses[seat].lost) == 2 }
+
 // pulseWatch is what one rank knows of another's heart.
 type pulseWatch struct {
 	beat   uint64
