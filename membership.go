@@ -35,6 +35,9 @@ var (
 	ErrChanged = errors.New("workers come or go: the next epoch begins")
 	// ErrDrained says that this worker was asked to leave and has committed.
 	ErrDrained = errors.New("this worker was asked to leave the job")
+	// ErrFinished says that this worker was started when the others had done the work:
+	// nothing is left to do, and nothing is wrong.
+	ErrFinished = errors.New("the others have done the work already")
 )
 
 // Enroll makes a place in the job that cfg names. Nothing is sent before Join.
@@ -75,7 +78,9 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 		switch {
 		case drain != "":
 			return nil, fmt.Errorf("%w: %s", ErrDrained, drain)
-		case errors.As(err, &no), m.client == nil:
+		case errors.As(err, &no) && no.Finished():
+			return nil, fmt.Errorf("join epoch of job %s: %w", m.cfg.Job, ErrFinished)
+		case no != nil, m.client == nil:
 		case over != nil:
 			err = over
 		case ctx.Err() == nil:

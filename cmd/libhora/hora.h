@@ -36,7 +36,8 @@ enum hora_kind {
     HORA_FORKED = 7,          /* a forked child: use spawn */
     HORA_SETTINGS = 8,        /* environment or settings cannot be used */
     HORA_INTERNAL = 9,        /* a fault of hora */
-    HORA_FAILED = 10          /* anything else; the text says what */
+    HORA_FAILED = 10,         /* anything else; the text says what */
+    HORA_FINISHED = 11        /* an elastic job's work was done before this worker could join: end well */
 };
 
 /* hora_op.flags */

@@ -135,6 +135,10 @@ func (d *desk) request(c *conn, r *request) {
 			d.send(c, number(r.id, 0)) // its epoch is over
 			return
 		}
+		if d.machine.Over() == elastic.HasFinished {
+			d.send(c, number(r.id, 1)) // a second piece of work
+			return
+		}
 		c.doneID = r.id
 		d.do(d.machine.Step(elastic.Done{Worker: c.worker}))
 	case kindRecovered:

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from . import _lib
-from .errors import HoraError, InternalError, SettingsError
+from .errors import FinishedError, HoraError, InternalError, SettingsError
 
 EXIT_WAIT = 2.0  # seconds that the end of the program waits for the others to be told
 
@@ -36,6 +36,9 @@ def init(settings: dict[str, Any]) -> None:
         except KeyboardInterrupt:
             lib.hora_shutdown()
             raise
+        except FinishedError as error:  # all is well: the program ends with 0
+            print(f"hora: {error}: nothing is left to do for this worker", file=sys.stderr, flush=True)
+            raise SystemExit(0) from error
     _lib.age += 1
     _lib.world = {}
     _lib.world = info(0)

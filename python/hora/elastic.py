@@ -149,6 +149,7 @@ class State:
         self._values: dict[str, _Value] = {}
         self._resets: list[Callable[[], Any]] = []
         self.commits = 0  # of the job, as this rank knows
+        self._kept = False  # there is something to return to
         for name, value in values.items():
             if hasattr(type(self), name) or name.startswith("_") or name in self.__dict__:
                 raise AttributeError(f"make state: a value cannot be called {name!r}; choose another name")
@@ -186,7 +187,7 @@ class State:
 
     def restore(self) -> None:
         """Put the last commit back."""
-        if self.commits:  # else the values are the first ones
+        if self._kept:  # else nothing has touched them
             for name, v in self._values.items():
                 self.__dict__[name] = v.restore(self.__dict__[name])
 
@@ -199,6 +200,7 @@ class State:
         saved = {name: v.save(here[name]) for name, v in self._values.items()}  # what fails, fails before anything is changed
         for name, v in self._values.items():
             v.keep(here[name], saved[name])
+        self._kept = True
 
     def _sync(self, force: bool) -> None:
         layout = {name: v.layout(self.__dict__[name]) for name, v in self._values.items()}
@@ -208,6 +210,8 @@ class State:
                 raise MismatchError(_difference(ranks[0][1], r, theirs))
         commits = [c for c, _ in ranks]
         most = max(commits)
+        if not self._kept:
+            self._keep()  # half of another's values is worse than the first ones: a loss in the middle returns to these
         if force or min(commits) != most or most == 0:
             self._receive(commits.index(most))
         self.commits = max(most, 1)
@@ -253,7 +257,7 @@ def run(train: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(train)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
         comm.init(elastic=True)
-        with _terminate():
+        with terminated():
             return _Run(state, lambda: train(state, *args, **kwargs)).go()
 
     return wrapper
@@ -283,8 +287,8 @@ class _Run:
             self.vain = 0 if self.state.commits > before else self.vain + 1
             if self.vain >= FRUITLESS:
                 raise HoraError(f"{self.vain} epochs in a row broke before anything was committed") from cause
-            self.state.restore()
             self.next(cause)
+            self.state.restore()  # no rank of the old epoch touches this one's memory any more
 
     def epoch(self) -> Any:
         self.epochs += 1
@@ -327,7 +331,7 @@ def _broken(e: BaseException) -> bool:
 
 
 @contextmanager
-def _terminate() -> Iterator[None]:
+def terminated() -> Iterator[None]:
     """SIGTERM drains this rank, unless the program has a handler of its own."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not ours or not _world.is_elastic():

@@ -6,6 +6,7 @@ __all__ = [
     "ArgumentError",
     "ClosedError",
     "DeadlineError",
+    "FinishedError",
     "ForkedError",
     "HoraError",
     "InternalError",
@@ -48,6 +49,10 @@ class ClosedError(HoraError):
     """The group was closed or aborted while the operation was pending."""
 
 
+class FinishedError(HoraError):
+    """An elastic job's work was done before this worker could take part: nothing is left to do."""
+
+
 class ForkedError(NotInitializedError):
     """The process is a forked child of one that had loaded hora; only a spawned one may use it."""
 
@@ -76,4 +81,5 @@ BY_KIND: dict[int, type[HoraError]] = {
     8: SettingsError,
     9: InternalError,
     10: HoraError,
+    11: FinishedError,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -122,7 +123,7 @@ class HorovodBasics:
         registry.start(sets)
         if not _Switches.exit_hook:
             _Switches.exit_hook = True
-            atexit.register(self.shutdown)
+            atexit.register(self._at_exit)
         timeline = os.environ.get("HOROVOD_TIMELINE", "")
         if timeline and timeline != "DYNAMIC":
             marks = os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
@@ -150,6 +151,11 @@ class HorovodBasics:
             f()
         registry.stop()
         hora.shutdown()
+
+    def _at_exit(self) -> None:
+        """Leave, unless the program ends by an exception: then the others are to know this rank as lost."""
+        if getattr(sys, "last_value", None) is None:
+            self.shutdown()
 
     def rejoin(self) -> None:
         """Go on in the job's next epoch: with the ranks that are left, and those that replace the others."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import hora
 from hora import _world
+from hora.elastic import FRUITLESS, Drained, terminated
 
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -32,6 +33,8 @@ class State:
         self._host_messages: queue.Queue = queue.Queue()
         self._last_updated_timestamp = 0.0
         self._reset_callbacks: list[Callable[[], Any]] = []
+        self._commits = 0  # of the job, as this rank knows
+        self._root = 0  # the rank whose values sync() spreads: the lowest of those with the most commits
 
     def register_reset_callbacks(self, callbacks: list[Callable[[], Any]]) -> None:
         """Call these whenever the ranks have changed: to rebuild what depends on the size."""
@@ -51,16 +54,19 @@ class State:
     def commit(self) -> None:
         """Save the state, then check_host_updates()."""
         self.save()
+        self._commits += 1
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt on every rank when any rank has heard of a change."""
+        """Raise HostsUpdatedInterrupt on every rank when rank 0 has heard of a change; end the program where it was asked to leave."""
+        news = 0
         if _world.is_elastic():
             try:
-                if _world.news() == 1:
-                    self._host_messages.put((time.time(), ADDED))
+                news = _world.news()
             except hora.HoraError as error:
                 raise HorovodInternalError(str(error)) from error
+            if news == 1:
+                self._host_messages.put((time.time(), ADDED))
         changes = NO_UPDATE
         latest = self._last_updated_timestamp
         while not self._host_messages.empty():
@@ -70,6 +76,8 @@ class State:
                 changes |= change
         told = changes
         previous, self._last_updated_timestamp, told = self._bcast_object((self._last_updated_timestamp, latest, told))
+        if news == 2:
+            raise Drained
         if self._last_updated_timestamp > previous:
             raise HostsUpdatedInterrupt(told == REMOVED)
 
@@ -106,12 +114,20 @@ class ObjectState(State):
     def sync(self) -> None:
         if self._saved_state:
             now = {name: getattr(self, name) for name in self._saved_state}
-            self._saved_state = self._bcast_object(now)
-            self.restore()
+            # A function of the program's own may know no other root than 0, which it mostly is.
+            self._saved_state = self._bcast_object(now, root_rank=self._root) if self._root else self._bcast_object(now)
+            self._received()
+
+    def _received(self) -> None:
+        """The values of another rank are in _saved_state."""
+        self.restore()
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """func(state, …) so that it goes on after a rank was lost or hosts have changed."""
+    """func(state, …) so that it goes on after a rank was lost or hosts have changed.
+
+    SIGTERM lets the next commit be this rank's last: it leaves, is replaced, and the program ends.
+    """
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
@@ -119,26 +135,65 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
 
         notification_manager.init()
         notification_manager.register_listener(state)
-        skip_sync = False
         try:
-            while True:
-                try:
-                    if not skip_sync:
-                        state.sync()
-                    result = func(state, *args, **kwargs)
-                    if _world.is_elastic():
-                        hora.barrier()
-                        if not _world.finish_elastic():
-                            raise HorovodInternalError("a rank was lost before all had finished")
-                    return result
-                except (HorovodInternalError, hora.PeerLostError, hora.ClosedError):
-                    state.restore()
-                    skip_sync = False
-                except HostsUpdatedInterrupt as update:
-                    skip_sync = update.skip_sync
-                reset()
-                state.on_reset()
+            with terminated():
+                return _Run(state, lambda: func(state, *args, **kwargs), reset).go()
         finally:
             notification_manager.remove_listener(state)
 
     return wrapper
+
+
+class _Run:
+    """The loop of run_fn."""
+
+    def __init__(self, state: State, train: Callable[[], Any], reset: Callable[[], None]) -> None:
+        self.state, self.train, self.reset = state, train, reset
+        self.lives = self.vain = self.newest = 0
+        self.skip_sync = False
+
+    def go(self) -> Any:
+        while True:
+            before = self.state._commits
+            cause: Exception | None = None
+            try:
+                return self.life()
+            except Drained:
+                _world.leave_elastic("the rank was asked to leave")
+                raise
+            except HostsUpdatedInterrupt as update:
+                self.skip_sync = update.skip_sync
+            except (HorovodInternalError, hora.PeerLostError, hora.ClosedError) as error:
+                cause = error
+                self.skip_sync = False
+            self.vain = 0 if cause is None or self.state._commits > before else self.vain + 1
+            if self.vain >= FRUITLESS:
+                raise HorovodInternalError(f"{self.vain} attempts in a row failed before anything was committed: {cause}") from cause
+            self.reset()
+            if cause is not None:
+                self.state.restore()  # no rank of the old epoch touches this one's memory any more
+
+    def life(self) -> Any:
+        """From one change of the ranks to the next, or to the end."""
+        self.lives += 1
+        if self.lives > 1:
+            self.state.on_reset()
+        if _world.is_elastic():
+            self.agree()
+        if not self.skip_sync:
+            self.state.sync()
+        self.state._commits = max(self.newest, self.state._commits, 1)  # only now: half of a state is no state
+        result = self.train()
+        if _world.is_elastic():
+            hora.barrier()
+            if not _world.finish_elastic():
+                raise HorovodInternalError("a rank was lost before all had finished")
+        return result
+
+    def agree(self) -> None:
+        """Find whose state is the newest: a worker that replaces rank 0 is rank 0 too. All ranks skip sync, or none."""
+        ranks = hora.allgather_object((self.state._commits, self.skip_sync))
+        commits = [c for c, _ in ranks]
+        self.newest = max(commits)
+        self.state._root = commits.index(self.newest)
+        self.skip_sync = all(skip for _, skip in ranks)

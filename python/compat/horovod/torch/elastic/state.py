@@ -16,7 +16,9 @@ __all__ = ["TorchState"]
 
 
 class _Handler:
-    """How one kind of value is saved, restored and sent."""
+    """How one kind of value is saved, restored and sent; sync() saves nothing: half of another rank's state is worth nothing."""
+
+    root = 0  # whose value sync() spreads
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -26,7 +28,7 @@ class _Handler:
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
-        self.value.load_state_dict(self._saved)
+        self.value.load_state_dict(copy.deepcopy(self._saved))  # an optimizer goes on in the tensors that it is given
 
     def sync(self) -> None:
         raise NotImplementedError
@@ -38,14 +40,12 @@ class _Handler:
 
 class _ModelHandler(_Handler):
     def sync(self) -> None:
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
-        self.save()
+        broadcast_parameters(self.value.state_dict(), root_rank=self.root)
 
 
 class _OptimizerHandler(_Handler):
     def sync(self) -> None:
-        broadcast_optimizer_state(self.value, root_rank=0)
-        self.save()
+        broadcast_optimizer_state(self.value, root_rank=self.root)
 
 
 class _SamplerHandler(_Handler):
@@ -56,7 +56,6 @@ class _SamplerHandler(_Handler):
         epoch = max(s["epoch"] for s in states)
         done = max(s["processed_num"] for s in states if s["epoch"] == epoch)
         self.value.load_state_dict({"epoch": epoch, "processed_num": done})
-        self.save()
 
 
 _HANDLERS: list[tuple[type, type[_Handler]]] = [
@@ -114,8 +113,14 @@ class TorchState(ObjectState):
 
     def sync(self) -> None:
         for handler in self._handlers.values():
+            handler.root = self._root
             handler.sync()
         super().sync()
+        for handler in self._handlers.values():
+            handler.save()
+
+    def _received(self) -> None:
+        ObjectState.restore(self)  # what has a handler is what sync() has made it
 
     def reset(self) -> None:
         for handler in self._handlers.values():
