@@ -367,24 +367,10 @@ func (a *agent) startWorker(w worker) bool {
 		err = a.fork(w.Rank, path, p.Command, a.at, env, share.CPUs)
 	}
 	if err != nil {
-		a.refuse(w.Rank, p, err)
+		code, why := refusal(p.Command[0], path, a.at, err)
+		a.fail(w.Rank, code, fmt.Sprintf("start %s on %s: %s", p.Command[0], p.Host, why))
 	}
 	return err == nil
-}
-
-// refuse reports a worker that could not be started.
-func (a *agent) refuse(rank int, p *plan, err error) {
-	cmd := p.Command[0]
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		a.fail(rank, ExitNotFound, fmt.Sprintf("start %s on %s: there is no such command: install it there, or give its full path", cmd, p.Host))
-	case errors.Is(err, fs.ErrPermission):
-		a.fail(rank, ExitNotRunnable, fmt.Sprintf("start %s on %s: it is not executable: run chmod +x on it, or put its interpreter before it", cmd, p.Host))
-	case errors.Is(err, syscall.ENOEXEC):
-		a.fail(rank, ExitNotRunnable, fmt.Sprintf("start %s on %s: it is no program for this machine and has no #! line: put its interpreter before it, or use a build for this machine", cmd, p.Host))
-	default:
-		a.fail(rank, ExitSystem, fmt.Sprintf("start %s on %s: %v", cmd, p.Host, err))
-	}
 }
 
 // fail reports what keeps this host from doing its part; the launcher then stops the job.
@@ -578,7 +564,7 @@ func look(name, dir string, env []string) (string, error) {
 		switch err := runnable(path); {
 		case err == nil:
 			return path, nil
-		case errors.Is(err, fs.ErrPermission):
+		case errors.Is(err, fs.ErrPermission): // a folder of that name hides nothing
 			denied = err
 		}
 	}
@@ -593,7 +579,9 @@ func runnable(path string) error {
 	switch {
 	case err != nil:
 		return err
-	case st.IsDir() || st.Mode()&0o111 == 0:
+	case st.IsDir():
+		return errFolder
+	case st.Mode()&0o111 == 0:
 		return fs.ErrPermission
 	}
 	return nil

@@ -156,8 +156,12 @@ func (j *job) discover(ctx context.Context) error {
 	defer limit.Stop()
 	tick := time.NewTicker(discoverEvery)
 	defer tick.Stop()
+	var patience patience
 	for first := true; ; first = false {
 		hosts, err := d.Find(ctx)
+		if now := time.Now(); patience.due(now) {
+			j.event(&Waiting{fmt.Sprintf("waiting for hosts: there are %d of %d slots; %v of %v are over", Slots(hosts), s.NP, now.Sub(patience.began).Round(time.Second), d.Wait)})
+		}
 		switch {
 		case err != nil && first:
 			return err

@@ -281,6 +281,11 @@ func TestCommandsThatCannotStart(t *testing.T) {
 	os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644)
 	empty := filepath.Join(dir, "binary")
 	os.WriteFile(empty, []byte("\x00\x01\x02 not a program"), 0o755)
+	script := func(text string) string {
+		path := filepath.Join(t.TempDir(), "train")
+		os.WriteFile(path, []byte(text), 0o755)
+		return path
+	}
 	for _, c := range []struct {
 		command, text string
 		code          int
@@ -289,8 +294,13 @@ func TestCommandsThatCannotStart(t *testing.T) {
 		{"/no/such/file", "there is no such command", ExitNotFound},
 		{plain, "it is not executable: run chmod +x", ExitNotRunnable},
 		{empty, "it is no program for this machine", ExitNotRunnable},
+		{dir, "it is a folder: name the program in it", ExitNotRunnable},
+		{script("#!/no/such/python -u\n"), "its first line asks for /no/such/python, which is not there", ExitNotFound},
+		{script("#!/bin/sh\r\necho\r\n"), "its first line ends in a carriage return", ExitNotFound},
+		{"plain", "it is a file and no command: write its interpreter before it (python plain), or ./plain", ExitNotFound},
 	} {
 		spec := testSpec([]string{c.command})
+		spec.Dir = dir
 		o, err := Run(context.Background(), spec)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hora/internal/wire"
@@ -22,6 +23,7 @@ type link struct {
 	out     *os.File      // from it
 	errs    *cappedText   // what ssh and a remote agent say on standard error; nil for local ones
 	program *carried      // what to send to a host that lacks it; nil with --remote-hora
+	copied  atomic.Int64  // bytes of it that have been sent
 	said    chan struct{} // closed when errs is complete; nil for local ones
 	writer  *pipeWriter
 	process *os.Process

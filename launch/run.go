@@ -42,7 +42,8 @@ type job struct {
 	failed  []Outcome
 	final   *time.Timer
 	stopped bool // the workers have been told to end
-	asked   int  // signals of ours that ask to stop
+	ending  patience
+	asked   int // signals of ours that ask to stop
 	cancel  *Outcome
 	hard    <-chan time.Time // when to give up waiting for agents
 	forced  bool             // they have been killed
@@ -488,6 +489,9 @@ func (j *job) hostLost(l *link, reason string) {
 func (j *job) pings() {
 	j.late()
 	j.askOn()
+	if j.stopped && j.ending.due(time.Now()) {
+		j.event(&Waiting{j.awaitedEnds()})
+	}
 	for _, l := range j.links {
 		if l.local || l.ended || l.heard.IsZero() {
 			continue
@@ -521,6 +525,11 @@ func (j *job) outcome() Outcome {
 func (j *job) routes(ctx context.Context) ([]route, error) {
 	if j.remote() {
 		return j.askRoutes(ctx)
+	}
+	for _, name := range j.spec.Interfaces {
+		if _, err := net.InterfaceByName(name); err != nil {
+			return nil, fault(ExitUsage, "use network interface %s: this host has none of that name: name one of %s", name, list(interfaceNames()))
+		}
 	}
 	port, err := freePort("127.0.0.1:0")
 	if err != nil {

@@ -126,14 +126,8 @@ func (l *link) greet(rd *bufio.Reader) error {
 		if l.program == nil {
 			return errors.New("it asks for a program")
 		}
-		f, err := os.Open(l.program.path)
-		if err != nil {
+		if err := copyProgram(l.in, l.program.path, &l.copied); err != nil {
 			return err
-		}
-		_, err = io.Copy(l.in, f)
-		f.Close()
-		if err != nil {
-			return fmt.Errorf("copy the program there: %w", err)
 		}
 		if _, err := l.awaitReady(rd); err != nil {
 			return err
@@ -232,6 +226,9 @@ func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]gre
 	}
 	var faults []*Error
 	var soon <-chan time.Time // the others' last chance, once one host has failed
+	tick := time.NewTicker(firstWord / 4)
+	defer tick.Stop()
+	var patience patience
 	for len(waiting) > 0 {
 		select {
 		case e := <-j.events:
@@ -253,6 +250,10 @@ func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]gre
 				if soon == nil {
 					soon = time.After(time.Second)
 				}
+			}
+		case now := <-tick.C:
+			if patience.due(now) {
+				j.event(&Waiting{j.awaitedHosts(waiting, now.Sub(patience.began))})
 			}
 		case <-soon:
 			return nil, joinFaults(faults)
@@ -316,6 +317,15 @@ func (j *job) awaitProbe(ctx context.Context, l *link, limit <-chan time.Time) (
 // ownAddrs lists this host's addresses, the likeliest for other hosts first: IPv4 before IPv6, real interfaces before
 // bridges of containers; loopback and link-local ones never. names restricts the interfaces.
 func ownAddrs(names []string) []string { return pick(listAddrs(), names) }
+
+func interfaceNames() []string {
+	var names []string
+	ifs, _ := net.Interfaces()
+	for _, i := range ifs {
+		names = append(names, i.Name)
+	}
+	return names
+}
 
 // listAddrs is "interface address" for each address of each interface that is up.
 func listAddrs() []string {

@@ -15,6 +15,7 @@ type flagRow struct {
 	arg       string // what follows it, for the help; "" for a switch; two words take two values
 	def       string // the default, for the help and the tests
 	help      string
+	group     string // under which heading the help has it
 	void      string // why it has no effect, where it has none
 	set       func(o *options, v string) error
 }
@@ -36,9 +37,25 @@ func findFlag(table []flagRow, spelling string) *flagRow {
 	return nil
 }
 
+// abbreviated looks up a flag by the beginning of its name, where no other begins so.
+func abbreviated(table []flagRow, name string) *flagRow {
+	var found *flagRow
+	for i := range table {
+		for s := range strings.FieldsSeq(table[i].spellings) {
+			if strings.HasPrefix(name, "--") && strings.HasPrefix(s, name) && found != &table[i] {
+				if found != nil {
+					return nil
+				}
+				found = &table[i]
+			}
+		}
+	}
+	return found
+}
+
 // normalise rewrites argv so that every known flag has its canonical spelling and its value in one word; it stops at
-// the command, which it leaves alone.
-func normalise(table []flagRow, argv []string) ([]string, error) {
+// the command, which it leaves alone. horovodrun lets names be abbreviated.
+func normalise(table []flagRow, argv []string, abbreviate bool) ([]string, error) {
 	var out []string
 	for i := 0; i < len(argv); i++ {
 		a := argv[i]
@@ -55,9 +72,17 @@ func normalise(table []flagRow, argv []string) ([]string, error) {
 				row, value, joined = r, strings.TrimPrefix(a[2:], "="), true
 			}
 		}
+		if row == nil && abbreviate && name != "--help" {
+			row = abbreviated(table, name)
+		}
 		switch {
+		case row == nil && (name == "--help" || name == "-h"):
+			out = append(out, "--help")
 		case row == nil:
-			out = append(out, a) // help, or the flag library's error
+			if g := guess(table, a); g != "" {
+				return nil, fmt.Errorf("unknown flag: %s: did you mean %s?", name, g)
+			}
+			return nil, fmt.Errorf("unknown flag: %s", name)
 		case row.values() == 0 && joined:
 			out = append(out, "--"+row.name()+"="+value)
 		case row.values() == 0:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"hora/event"
 	"hora/launch"
 )
 
@@ -57,6 +58,8 @@ func (p *program) onHosts(ctx context.Context, r *reach, hosts []launch.Host, ar
 		SSH:  launch.SSH{Port: r.port, Identity: r.identity, RemoteHora: r.remoteHora},
 		Self: []string{self, agentCommand}, Binary: self,
 	}
+	s.Events = &event.Sink{}
+	s.Events.Add(&reporter{w: p.err})
 	if s.LocalName, err = os.Hostname(); err != nil {
 		s.LocalName = "localhost"
 	}

@@ -50,7 +50,10 @@ func (p *program) runCommand() *cobra.Command {
 	c := p.launcher("run", &options{given: map[string]bool{}})
 	c.Use = "run [flags] [--] COMMAND..."
 	c.Short = "start a command on many processes and hosts"
-	c.Example = "  hora run -np 2 python train.py\n  hora run -np 8 -H server1:4,server2:4 python train.py"
+	c.Example = `  hora run -np 2 python train.py                   two processes on this machine
+  hora run -np 8 -H a:4,b:4 python train.py        four on each of two hosts, over ssh
+  hora run -np 4 --restarts 3 python train.py      three failed workers are started again
+  hora run --dry-run -np 8 --hostfile F COMMAND    who would run where`
 	return c
 }
 
@@ -68,7 +71,7 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 	o.table = table
 	c.RunE = func(c *cobra.Command, args []string) error {
 		define(c.Flags(), table, o)
-		args, err := normalise(table, args)
+		args, err := normalise(table, args, o.horovod)
 		if err != nil {
 			return usageError{fmt.Errorf("%w: see hora %s --help", err, name)}
 		}
@@ -98,14 +101,15 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
-		if c.Flags().Lookup("num-proc") == nil {
-			define(c.Flags(), table, o)
-		}
 		fmt.Fprintf(p.out, "%s\n\nusage: hora %s\n", c.Short, c.Use)
 		if c.Example != "" {
 			fmt.Fprintf(p.out, "\n%s\n", c.Example)
 		}
-		fmt.Fprintf(p.out, "\nflags:\n%s", c.Flags().FlagUsages())
+		width := terminalWidth(p.out)
+		if width == 0 {
+			width = plainWidth
+		}
+		writeHelp(p.out, table, width)
 	})
 	return c
 }
@@ -252,7 +256,7 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
-	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Told:
+	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Told, *launch.Waiting:
 		fmt.Fprintf(r.w, "hora: %s\n", e)
 	case *launch.Warning:
 		fmt.Fprintf(r.w, "hora: warning: %s\n", e)
@@ -310,6 +314,10 @@ func (o *options) check(command []string) error {
 	switch {
 	case len(command) == 0:
 		return bad("there is no command to start: write it after the flags, as in hora run -np 2 python train.py")
+	case command[0] == "":
+		return bad("the command to start is empty: look whether a variable in it is")
+	case o.sshIdentity != "" && !readable(o.sshIdentity):
+		return bad("--ssh-identity-file %s cannot be read: name a private key, such as ~/.ssh/id_ed25519", o.sshIdentity)
 	case hostSources > 1:
 		return bad("-H, --hostfile and --discover each say where to run: give one of them")
 	case o.discover != "" && o.onLoss == "replace":
@@ -330,6 +338,14 @@ func (o *options) check(command []string) error {
 		return bad("--max-np %d is below -np %d: raise it, or lower -np", o.max, o.np)
 	}
 	return nil
+}
+
+func readable(path string) bool {
+	f, err := os.Open(path)
+	if err == nil {
+		f.Close()
+	}
+	return err == nil
 }
 
 func (o *options) hostList() ([]launch.Host, error) {

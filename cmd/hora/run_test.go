@@ -125,7 +125,14 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"run -np two true", 2, `"two" is not a whole number`},
 		{"run -np 0 true", 2, `"0" is not a whole number from 1`},
 		{"run -np", 2, "flag -np needs N"},
-		{"run --nonsense true", 2, "unknown flag: --nonsense"},
+		{"run --nonsense true", 2, "unknown flag: --nonsense: see hora run --help"},
+		{"run -n 2 true", 2, "unknown flag: -n: did you mean -np?: see"},
+		{"run --nproc_per_node=2 true", 2, "unknown flag: --nproc_per_node: did you mean -np?"},
+		{"run --verbos true", 2, "unknown flag: --verbos: did you mean --verbose?"},
+		{"run --hostfil x true", 2, "unknown flag: --hostfil: did you mean --hostfile?"},
+		{"run --on-lss continue true", 2, "unknown flag: --on-lss: did you mean --on-loss?"},
+		{"horovodrun --timeline-f x true", 2, "-np is missing"},
+		{"horovodrun --no true", 2, "unknown flag: --no"},
 		{"run -H a:1 --hostfile x true", 2, "-H, --hostfile and --discover each say where to run: give one of them"},
 		{"run -np 5 -H localhost:2 true", 2, "-np 5 needs 5 slots, and localhost:2 has 2: add hosts or slots, or lower -np"},
 		{"run -H localhost:x true", 2, `write it as localhost:4`},
@@ -138,6 +145,8 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"run --config-file " + unknown + " true", 2, unknown + `:1: there is no section "parms"`},
 		{"run --secret-file " + open + " true", 2, "chmod 600"},
 		{"run --env NAME true", 2, `"NAME" is not NAME=VALUE`},
+		{"run -np 2 -i /no/key true", 2, "--ssh-identity-file /no/key cannot be read"},
+		{"run -np 2 --network-interface nosuch0 true", 2, "use network interface nosuch0: this host has none of that name: name one of "},
 		{"run --bind socket true", 2, `"socket" is neither core nor none`},
 		{"run --blacklist-cooldown-range 9 3 true", 2, "1 <= MIN <= MAX <= 3600"},
 		{"run --discover /no/hosts.sh true", 2, "ask /no/hosts.sh for hosts: exit status 127"},
@@ -152,6 +161,34 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		r := horaCommand(t, strings.Fields(c.args)...)
 		if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
 			t.Errorf("hora %s: exit code %d, want %d with %q; it said\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
+		}
+	}
+}
+
+func TestAnEmptyCommandIsNamed(t *testing.T) {
+	if r := horaCommand(t, "run", "-np", "2", ""); r.code != 2 || !strings.Contains(r.err, "the command to start is empty") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A reader that has enough, such as head, ends the job and everything in it.
+func TestAClosedPipeEndsTheJob(t *testing.T) {
+	mark := "HORA_TEST_MARK=pipe-" + strconv.Itoa(os.Getpid())
+	cmd := exec.Command("sh", "-c", `"$0" run -np 2 yes | head -1`, self(t))
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1", mark)
+	out, err := cmd.Output()
+	if err != nil || !strings.HasSuffix(string(out), "<stdout>:y\n") {
+		t.Errorf("%v: %q", err, out)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(15 * time.Second); ; <-tick.C {
+		left, _ := exec.Command("sh", "-c", `grep -l `+mark+` /proc/[0-9]*/environ 2>/dev/null`).Output()
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left: %s", left)
 		}
 	}
 }
@@ -252,7 +289,7 @@ func TestEveryHorovodrunFlagIsAccepted(t *testing.T) {
 		if row.name() == "config-file" {
 			continue
 		}
-		args, err := normalise(table, argv)
+		args, err := normalise(table, argv, false)
 		if err != nil {
 			t.Errorf("%v: %v", argv, err)
 			continue
@@ -294,7 +331,7 @@ func TestSecretIsInNoArgumentAndNotLeftBehind(t *testing.T) {
 
 func TestHelpAndCompletion(t *testing.T) {
 	r := horaCommand(t, "run", "--help")
-	for _, want := range []string{"usage: hora run [flags] [--] COMMAND...", "--num-proc", "(also -np, --np)", "no effect: " + noCycle} {
+	for _, want := range []string{"usage: hora run [flags] [--] COMMAND...", "  -np, --num-proc N ", "\nhosts:\n", "  --log-dir, --output-filename DIR", wontMatter + ":\n"} {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("help lacks %q: %+v", want, r)
 		}

@@ -25,17 +25,28 @@ const (
 
 // flagTable holds all flags of `hora run` and horovodrun.
 func flagTable() []flagRow {
-	t := basicFlags()
-	t = append(t, hostFlags()...)
-	t = append(t, outputFlags()...)
-	t = append(t, elasticFlags()...)
-	t = append(t, tuningFlags()...)
-	return append(t, libraryFlags()...)
+	var t []flagRow
+	for _, g := range []struct {
+		heading string
+		flags   []flagRow
+	}{
+		{"processes", basicFlags()},
+		{"hosts", hostFlags()},
+		{"output", outputFlags()},
+		{"when workers come and go", elasticFlags()},
+		{"tuning", append(tuningFlags(), libraryFlags()...)},
+	} {
+		for i := range g.flags {
+			g.flags[i].group = g.heading
+		}
+		t = append(t, g.flags...)
+	}
+	return t
 }
 
 func basicFlags() []flagRow {
 	return []flagRow{
-		{spellings: "--num-proc -np --np", arg: "N", help: "number of processes", set: setInt(func(o *options) *int { return &o.np }, 1, 1<<20)},
+		{spellings: "--num-proc -np --np", arg: "N", help: "number of processes; without it the slots of -H or --hostfile, else 1", set: setInt(func(o *options) *int { return &o.np }, 1, 1<<20)},
 		{spellings: "--version -v", help: "print the version", set: setBool(func(o *options) *bool { return &o.version })},
 		{spellings: "--check-build -cb", help: "print what this build can do", set: setBool(func(o *options) *bool { return &o.checkBuild })},
 		{spellings: "--verbose", help: "tell what the launcher does", set: setBool(func(o *options) *bool { return &o.verbose })},

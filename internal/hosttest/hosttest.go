@@ -300,6 +300,12 @@ func (h *Host) Cable(connected bool) {
 	h.net.run(h.net.holder, "ip", "link", "set", h.port, state)
 }
 
+// Rate limits what the host receives over its cable, in megabits a second.
+func (h *Host) Rate(mbit int) {
+	h.net.t.Helper()
+	h.net.run(h.net.holder, "tc", "qdisc", "replace", "dev", h.port, "root", "tbf", "rate", strconv.Itoa(mbit)+"mbit", "burst", "64kb", "latency", "400ms")
+}
+
 // Rekey gives the host another ssh host key for connections from now on.
 func (h *Host) Rekey() {
 	h.net.t.Helper()

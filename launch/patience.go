@@ -1,0 +1,112 @@
+package launch
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Who waits for long is told for what: after firstWord, and again after lastWord at most.
+const (
+	firstWord = 2 * time.Second
+	lastWord  = 30 * time.Second
+)
+
+// Waiting tells what a job waits for, when that takes long.
+type Waiting struct{ Text string }
+
+func (e *Waiting) String() string { return e.Text }
+
+// patience is one wait. The zero value begins when due is first asked.
+type patience struct {
+	began, told time.Time
+	pause       time.Duration
+}
+
+// due says whether it is time for a word.
+func (p *patience) due(now time.Time) bool {
+	if p.began.IsZero() {
+		p.began, p.told, p.pause = now, now, firstWord
+	}
+	if now.Sub(p.told) < p.pause {
+		return false
+	}
+	p.told, p.pause = now, min(2*p.pause, lastWord)
+	return true
+}
+
+// list names a few of many.
+func list(names []string) string {
+	const few = 4
+	if len(names) > few {
+		return strings.Join(names[:few], ", ") + fmt.Sprintf(" and %d more", len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}
+
+// awaitedHosts says what the hosts that have not answered do.
+func (j *job) awaitedHosts(waiting map[*link]bool, took time.Duration) string {
+	var silent, copying []string
+	for _, l := range j.links {
+		if !waiting[l] {
+			continue
+		}
+		if n := l.copied.Load(); n > 0 && n < l.program.size {
+			copying = append(copying, fmt.Sprintf("%s (%.1f of %.1f MB)", l.name, float64(n)/1e6, float64(l.program.size)/1e6))
+		} else {
+			silent = append(silent, l.name)
+		}
+	}
+	var parts []string
+	if len(copying) > 0 {
+		parts = append(parts, "copying hora to "+list(copying))
+	}
+	if len(silent) > 0 {
+		parts = append(parts, "no answer yet from "+list(silent))
+	}
+	return fmt.Sprintf("%s; %v of %v are over", strings.Join(parts, "; "), took.Round(time.Second), j.spec.Start)
+}
+
+// awaitedEnds says whose end a job that was told to stop waits for.
+func (j *job) awaitedEnds() string {
+	var ranks []string
+	for r, alive := range j.alive {
+		if alive {
+			ranks = append(ranks, strconv.Itoa(r))
+		}
+	}
+	if len(ranks) > 0 {
+		return fmt.Sprintf("waiting for rank %s to end; who has not %v after being asked is killed", list(ranks), j.spec.Grace)
+	}
+	var hosts []string
+	for _, l := range j.links {
+		if !l.ended {
+			hosts = append(hosts, l.name)
+		}
+	}
+	return "waiting for what the workers left behind on " + list(hosts)
+}
+
+// copyProgram sends a file, and counts what has been sent.
+func copyProgram(to *os.File, path string, sent *atomic.Int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		n, err := io.CopyN(to, f, 1<<18)
+		sent.Add(n)
+		switch err {
+		case nil:
+		case io.EOF:
+			return nil
+		default:
+			return fmt.Errorf("copy the program there: %w", err)
+		}
+	}
+}
