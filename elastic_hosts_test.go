@@ -65,7 +65,7 @@ func launchPlan(p *hostsPlan) error {
 	}
 	spec := launch.Spec{
 		Itself: true, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence, Dir: dir,
-		DrainOn: p.DrainOn, Report: p.Report, Self: []string{self, agentArgument}, Binary: self, Job: "test", LocalName: name,
+		DrainOn: p.DrainOn, Report: p.Report, CoolMin: p.Cool, CoolMax: p.Cool, Wait: p.Wait, Self: []string{self, agentArgument}, Binary: self, Job: "test", LocalName: name,
 		Environ: os.Environ(), Env: p.Env, Untagged: true, Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{}, Bind: launch.BindNone,
 	}
 	if p.Hosts != "" {
@@ -132,7 +132,7 @@ func startOnHosts(t *testing.T, first *hosttest.Host, p hostsPlan, env ...string
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	j.launcher = cmd.Process.Pid
+	j.launcher, j.hostOf = cmd.Process.Pid, map[int]string{}
 	go func() {
 		defer close(j.ended)
 		for s := bufio.NewScanner(out); s.Scan(); {
@@ -153,9 +153,10 @@ func (j *elasticJob) heard(line string) {
 	defer j.mu.Unlock()
 	j.out.WriteString(line + "\n")
 	var rank, pid int
+	var host string
 	if _, rest, ok := strings.Cut(line, " -1 "); ok {
-		if n, _ := fmt.Sscanf(rest, "started rank %d pid %d", &rank, &pid); n == 2 {
-			j.pids[rank] = pid
+		if n, _ := fmt.Sscanf(rest, "started rank %d pid %d on %s", &rank, &pid, &host); n == 3 {
+			j.pids[rank], j.hostOf[pid] = pid, host
 		} else if n, _ := fmt.Sscanf(rest, "exited rank %d on", &rank); n == 1 {
 			delete(j.pids, rank)
 		}

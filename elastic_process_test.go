@@ -71,7 +71,8 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	state.Int("step", &step)
 	state.Custom("note", func() ([]byte, error) { return []byte(note), nil }, func(b []byte) error { note = string(b); return nil })
 	state.OnReset(func(w *hora.World) error { say(w, "reset size %d", w.Size()); return nil })
-	grads, whole := make([]float32, len(params)), make([]float32, len(params))
+	both := make([]float32, len(params)+1) // one more says that it is enough
+	grads, whole := both[:len(params)], make([]float32, len(params))
 	err = hora.RunElastic(ctx, cfg, state, func(ctx context.Context, w *hora.World) error {
 		if want := fmt.Sprint("step ", step); note != want && step > 0 {
 			return fmt.Errorf("state is torn: note %q at step %d", note, step)
@@ -86,7 +87,10 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 			for began, done := time.Now(), false; !done; done = time.Since(began) >= time.Millisecond {
 				compute(grads, params, step, w.Rank(), w.Size())
 			}
-			if err := hora.Allreduce(ctx, w.Group(), grads, hora.Sum); err != nil {
+			if both[len(params)] = 0; present("END") {
+				both[len(params)] = 1
+			}
+			if err := hora.Allreduce(ctx, w.Group(), both, hora.Sum); err != nil {
 				say(w, "error at step %d with %s: %v", step, digestOf(params), err)
 				return err
 			}
@@ -101,13 +105,21 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 				}
 				params[i] += 0.01 * g
 			}
-			step++
+			if step++; step%50 == 0 && w.Rank() == 0 {
+				say(w, "progress %d", step)
+			}
 			note = fmt.Sprint("step ", step)
 			if step%max(every, 1) == 0 {
 				if err := state.Commit(); err != nil {
 					say(w, "news %v", err)
 					return err
 				}
+			}
+			if both[len(params)] > 0 {
+				return nil
+			}
+			if os.Getenv("SLOW") != "" {
+				pause(2 * time.Millisecond)
 			}
 		}
 		return nil
@@ -123,13 +135,20 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	return nil
 }
 
+// present says whether the file that a variable names is there.
+func present(variable string) bool {
+	file := os.Getenv(variable)
+	_, err := os.Stat(file)
+	return file != "" && err == nil
+}
+
 // gate holds the training in its middle until the file that GATE names is there: ranks
 // agree on that by sums that change nothing.
 func gate(ctx context.Context, w *hora.World, state *hora.State, step, steps int) error {
 	file := os.Getenv("GATE")
 	for first := true; file != "" && step == steps/2; first = false {
 		open := make([]float32, 1000)
-		if _, err := os.Stat(file); err == nil {
+		if present("GATE") {
 			open[0] = 1
 		}
 		if err := hora.Allreduce(ctx, w.Group(), open, hora.Sum); err != nil {
@@ -251,7 +270,8 @@ type elasticJob struct {
 	changed  chan struct{}
 	kills    int
 	ended    chan struct{}
-	launcher int // its pid, where it is a process of its own
+	launcher int            // its pid, where it is a process of its own
+	hostOf   map[int]string // by pid, there
 	outcome  launch.Outcome
 	err      error
 }

@@ -66,7 +66,10 @@ type Spec struct {
 	OnLoss    elastic.Policy
 	Min, Max  int        // see elastic.Config
 	Discovery *Discovery // finds hosts while the job runs, instead of Hosts; the job is elastic then
-	Restarts  int        // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
+	// A host of Hosts that was lost is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
+	// Ranks that found no other slot wait for it up to Wait; 0 means 10 minutes.
+	CoolMin, CoolMax, Wait time.Duration
+	Restarts               int // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
 	// DrainOn names a file whose appearance on a host, or after "sh:" a command whose success there (HORA_HOST names it), is notice that the
 	// host is about to go: its workers commit and leave.
 	DrainOn    string
@@ -100,6 +103,9 @@ func (s *Spec) defaults() {
 	}
 	if s.Silence <= 0 {
 		s.Silence = 10 * time.Second
+	}
+	if s.Wait <= 0 {
+		s.Wait = 10 * time.Minute
 	}
 	if s.Secret.IsZero() {
 		s.Secret = secret.New()

@@ -27,37 +27,39 @@ const settle = 200 * time.Millisecond
 
 // job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
 type job struct {
-	spec    *Spec
-	hosts   []Host
-	seats   []Seat
-	links   []*link
-	program *carried // this program, once a host needs it
-	server  *rendezvous.Server
-	port    int // of the coordinator
-	events  chan any
-	out     *output
-	began   time.Time
-	left    int // workers that have not ended
-	alive   []bool
-	failed  []Outcome
-	final   *time.Timer
-	stopped bool // the workers have been told to end
-	ending  patience
-	asked   int // signals of ours that ask to stop
-	cancel  *Outcome
-	hard    <-chan time.Time // when to give up waiting for agents
-	forced  bool             // they have been killed
-	again   restarts
-	begun   map[int]time.Time // by rank: when its present process was asked for
-	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
-	story   story
-	over    chan struct{}     // closed when Run returns
-	rts     []route           // by host
-	first   int               // ranks on this machine that have been planned
-	total   int               // of so many
-	disc    *discovery        // nil without
-	off     map[string]string // hosts that are gone or about to go, and why
-	leave   leaving
+	spec     *Spec
+	hosts    []Host
+	seats    []Seat
+	links    []*link
+	program  *carried // this program, once a host needs it
+	server   *rendezvous.Server
+	port     int // of the coordinator
+	events   chan any
+	out      *output
+	began    time.Time
+	left     int // workers that have not ended
+	alive    []bool
+	failed   []Outcome
+	final    *time.Timer
+	stopped  bool // the workers have been told to end
+	asked    int  // signals of ours that ask to stop
+	cancel   *Outcome
+	hard     <-chan time.Time // when to give up waiting for agents
+	forced   bool             // they have been killed
+	again    restarts
+	begun    map[int]time.Time // by rank: when its present process was asked for
+	condemn  map[int]string    // by rank: why its process, which is lost to the job, is being ended
+	story    story
+	over     chan struct{}        // closed when Run returns
+	rts      []route              // by host
+	first    int                  // ranks on this machine that have been planned
+	total    int                  // of so many
+	disc     *discovery           // nil without
+	off      map[string]string    // hosts that are gone or about to go, and why
+	until    map[string]time.Time // when such a host is tried again
+	black    blacklist            // of hosts that were lost, without a discovery
+	homeless map[int]homeless     // by rank
+	leave    leaving
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
 	size     atomic.Int64  // of that epoch
@@ -84,6 +86,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
 		begun: map[int]time.Time{}, condemn: map[int]string{}, off: map[string]string{},
+		until: map[string]time.Time{}, homeless: map[int]homeless{}, black: blacklist{min: spec.CoolMin, max: spec.CoolMax},
 		leave: leaving{why: map[int]string{}, asked: map[int]bool{}, keeper: -1},
 		again: restarts{began: map[int]time.Time{}, epoch: map[int]uint64{}, quick: map[int]int{}, planned: map[int]bool{}},
 	}
@@ -489,9 +492,7 @@ func (j *job) hostLost(l *link, reason string) {
 func (j *job) pings() {
 	j.late()
 	j.askOn()
-	if j.stopped && j.ending.due(time.Now()) {
-		j.event(&Waiting{j.awaitedEnds()})
-	}
+	j.house()
 	for _, l := range j.links {
 		if l.local || l.ended || l.heard.IsZero() {
 			continue
@@ -525,11 +526,6 @@ func (j *job) outcome() Outcome {
 func (j *job) routes(ctx context.Context) ([]route, error) {
 	if j.remote() {
 		return j.askRoutes(ctx)
-	}
-	for _, name := range j.spec.Interfaces {
-		if _, err := net.InterfaceByName(name); err != nil {
-			return nil, fault(ExitUsage, "use network interface %s: this host has none of that name: name one of %s", name, list(interfaceNames()))
-		}
 	}
 	port, err := freePort("127.0.0.1:0")
 	if err != nil {

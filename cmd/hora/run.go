@@ -160,7 +160,8 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
 		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
 	}
-	s.DrainOn = o.drainOn
+	s.DrainOn, s.Wait = o.drainOn, o.elasticTimeout
+	s.CoolMin, s.CoolMax = time.Duration(o.cooldown[0])*time.Second, time.Duration(o.cooldown[1])*time.Second
 	if s.Silence, err = peerTimeout(append(os.Environ(), s.Env...)); err != nil {
 		return nil, err
 	}
@@ -169,7 +170,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 		s.Hosts = nil
 		s.Discovery = &launch.Discovery{
 			Find: launch.ScriptHosts(o.discover, o.slots, os.Environ()), Wait: o.elasticTimeout, BySlot: o.bySlot,
-			CoolMin: time.Duration(o.cooldown[0]) * time.Second, CoolMax: time.Duration(o.cooldown[1]) * time.Second,
+			CoolMin: s.CoolMin, CoolMax: s.CoolMax,
 		}
 	}
 	if s.Job == "" {

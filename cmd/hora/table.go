@@ -132,7 +132,7 @@ func elasticFlags() []flagRow {
 		{spellings: "--slots-per-host --slots", arg: "N", help: "slots of discovered hosts that name none", set: setInt(func(o *options) *int { return &o.slots }, 1, 1<<16)},
 		{spellings: "--elastic-timeout", arg: "SECONDS", def: "600", help: "how long to wait for enough processes after a change", set: setSeconds(func(o *options) *time.Duration { return &o.elasticTimeout }, "HOROVOD_ELASTIC_TIMEOUT")},
 		{spellings: "--reset-limit --restarts", arg: "N", def: "0", help: "how many losses the job survives", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
-		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", help: "seconds after which a discovered host that failed is tried again; without it never", set: func(o *options, v string) error {
+		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", help: "seconds after which a host that was lost, or failed, is tried again; without it never", set: func(o *options, v string) error {
 			_, err := fmt.Sscanf(v, "%d %d", &o.cooldown[0], &o.cooldown[1])
 			if err != nil || o.cooldown[0] < 1 || o.cooldown[1] > 3600 || o.cooldown[0] > o.cooldown[1] {
 				return fmt.Errorf("%q is not two whole numbers with 1 <= MIN <= MAX <= 3600", v)
