@@ -9,6 +9,7 @@ import torch
 from .. import _world
 from ..errors import HoraError
 from ..group import Group, Kind, Op
+from ._cores import free_core
 from ._tensor import code
 from ._work import failure, finished_future
 
@@ -39,32 +40,67 @@ def _register(group: Group, t: torch.Tensor) -> Any:
 
 
 class _Hook:
-    """Averages a bucket in place. DDP makes its buckets anew once, after the first step."""
+    """Averages DDP's buckets in place. DDP makes its buckets anew once, after the first step.
 
-    def __init__(self, group: Group) -> None:
+    Where this rank has a core to spare a bucket goes as soon as it is full; else all go with the last one, on this
+    thread: then nothing overlaps anyway, and the ranks wait for each other once instead of once a bucket.
+    """
+
+    def __init__(self, group: Group, overlap: bool) -> None:
         self.group = group
+        self.overlap = overlap
         self.buckets: dict[int, _Bucket] = {}
+        self.waiting: list[tuple[_Bucket, int, torch.futures.Future]] = []  # with the ticket, 0: not started
         self.__name__ = self.__qualname__ = "hora_accelerate"  # DDP's log names its hook
 
     def __call__(self, state, bucket):  # no annotations: torch compares them, and here they are text
-        t = bucket.buffer()
         index = bucket.index()
-        known = self.buckets.get(index)
+        if index == 0:
+            self._drop()  # what a backward pass that failed has left
         try:
-            if known is None or known.at != t.data_ptr() or known.tensor.numel() != t.numel():
-                if known is not None:
-                    known.close()
-                known = self.buckets[index] = _Bucket(self.group, t, index)
-            known.plan.run()
+            known = self._known(index, bucket.buffer())
+            if bucket.is_last():
+                self._finish()
+                known.plan.run()
+                return finished_future(known.tensor)
+            future: torch.futures.Future = torch.futures.Future()
+            self.waiting.append((known, known.plan.submit() if self.overlap else 0, future))
+            return future
         except HoraError as error:
             raise failure(error) from error
-        return finished_future(t)
+
+    def _known(self, index: int, t: torch.Tensor) -> _Bucket:
+        known = self.buckets.get(index)
+        if known is None or known.at != t.data_ptr() or known.tensor.numel() != t.numel():
+            if known is not None:
+                known.close()
+            known = self.buckets[index] = _Bucket(self.group, t, index)
+        return known
+
+    def _finish(self) -> None:
+        """End what the earlier buckets have begun, in their order."""
+        while self.waiting:
+            known, ticket, future = self.waiting[0]
+            if ticket:
+                self.group.wait(ticket)
+                self.group.release(ticket)
+            else:
+                known.plan.run()
+            del self.waiting[0]
+            future.set_result(known.tensor)
+
+    def _drop(self) -> None:
+        for _, ticket, _ in self.waiting:
+            if ticket:
+                self.group.release(ticket)
+        self.waiting.clear()
 
 
-def accelerate(model: Any) -> Any:
+def accelerate(model: Any, overlap: bool | None = None) -> Any:
     """Let a DistributedDataParallel model reduce its buckets where they lie, and return the model.
 
-    The buckets move into memory that every rank of the host maps, and standing plans average them there.
+    The buckets move into memory that every rank of the host maps, and standing plans average them there. `overlap=None`
+    decides by the cores that this rank has whether they do so while backward still runs.
 
     Its process group must be of backend "hora". Call it once, before the first step.
 
@@ -84,5 +120,5 @@ def accelerate(model: Any) -> Any:
             backend = None
     if not isinstance(backend, HoraBackend):
         raise TypeError('accelerate: the model\'s process group is not of backend "hora"; call init_process_group("hora") first')
-    model.register_comm_hook(None, _Hook(backend.group))
+    model.register_comm_hook(None, _Hook(backend.group, free_core() if overlap is None else overlap))
     return model

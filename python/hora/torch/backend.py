@@ -7,21 +7,19 @@ to a waiting thread costs more than most collectives.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from .. import _lib
 from ..errors import HoraError
-from ..group import Group, Kind, Op, _pack
+from ..group import Group, Kind, Op
 from ..handle import Handle
 from . import _gpu, _start
-from ._tensor import REDUCE_OPS, code, dense
+from ._cores import free_core
+from ._reductions import Reductions
 from ._verbs import Verbs
 from ._work import TicketWork, failure, finished_future
 
@@ -32,11 +30,6 @@ _alive: set[Any] = set()
 
 # How long get_future may wait, in seconds, when this rank has one core only.
 _PATIENCE = 0.002
-
-# How many different calls are remembered in packed form.
-_PACKED = 512
-
-_STRIDED = torch.strided
 
 
 def _base() -> type:
@@ -56,17 +49,7 @@ _BASE = _base()
 IS_BACKEND = _BASE is not dist.ProcessGroup
 
 
-def _patience() -> float:
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
-    from .. import comm
-
-    return _PATIENCE if cores < 2 * max(1, comm.local_size()) and cores < (os.cpu_count() or 1) * 2 else 0.0
-
-
-class HoraBackend(Verbs, _BASE):
+class HoraBackend(Reductions, Verbs, _BASE):
     """One torch process group on one hora group."""
 
     def __init__(self, group: Group, rank: int, size: int, timeout: timedelta | None, name: str, owner: Any = None) -> None:
@@ -85,7 +68,7 @@ class HoraBackend(Verbs, _BASE):
         self._tokens: dict[int, Handle] = {}
         self._batch: list[tuple[dict, Callable | None, Any]] | None = None
         self._error: BaseException | None = None
-        self._patience = _patience()
+        self._patience = 0.0 if free_core() else _PATIENCE
         # What a blocking call returns: nothing where torch allows that, else one Work that has ended.
         self._finished = None if IS_BACKEND else c10d._create_work_from_future(finished_future(None))
         self._packed: dict[tuple, bytes] = {}
@@ -168,133 +151,6 @@ class HoraBackend(Verbs, _BASE):
             work.wait()
             return self._finished
         return work
-
-    # -- reductions
-
-    def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        opts = opts or c10d.AllreduceOptions()
-        t = tensors[0]
-        inline = not opts.asyncOp
-        if t.layout is _STRIDED and t.is_cpu and t.is_contiguous() and self._batch is None and (inline or self._patience):
-            key = (t.data_ptr(), t.numel(), t.dtype, int(opts.reduceOp.op), opts.timeout, inline)
-            packed = self._packed.get(key) or self._pack_allreduce(key, t, opts)
-            if packed:
-                self._seq += 1
-                try:
-                    if inline:
-                        _lib.run(self.group.handle, packed, t)
-                        return self._finished
-                    ticket = _lib.begin(self.group.handle, packed, t)
-                except HoraError as error:
-                    self._error = error
-                    raise failure(error) from error
-                if ticket:
-                    return TicketWork([Handle(ticket, None, tensors)], tensors, self._live, self._patience)
-                return c10d._create_work_from_future(finished_future(tensors))
-        if t.is_sparse:
-            return self.allreduce_sparse(tensors, opts)
-        flat = dense(t, "all_reduce")
-        op, scale = self._operator(opts.reduceOp)
-        finish = None if flat.data_ptr() == t.data_ptr() else lambda: t.detach().copy_(flat)
-        p = flat.data_ptr()
-        more = {} if scale == 1.0 else {"prescale": scale}
-        return self._go(
-            Kind.ALLREDUCE, op, code(flat), 0, p, p, flat.numel(), self._seconds(opts), not opts.asyncOp,
-            tensors, flat, finish, **more,
-        )  # fmt: skip
-
-    def _pack_allreduce(self, key: tuple, t: torch.Tensor, opts: Any) -> bytes | None:
-        """The arguments of an allreduce in place, kept for when the same memory comes again."""
-        op, scale = self._operator(opts.reduceOp)
-        if scale != 1.0:
-            return None
-        if len(self._packed) >= _PACKED:
-            self._packed.clear()
-        p, n = t.data_ptr(), t.numel()
-        budget = self._patience if opts.asyncOp else 0.0
-        packed, _ = _pack(
-            Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, 1.0, 1.0, None, None, None, self._seconds(opts), 0, 0, 0, None, 0, budget
-        )
-        self._packed[key] = packed
-        return packed
-
-    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        opts = opts or c10d.AllreduceCoalescedOptions()
-        op, scale = self._operator(opts.reduceOp)
-        seconds = self._seconds(opts)
-        calls: list[tuple[dict, Callable | None, Any]] = []
-        for t in tensors:
-            flat = dense(t, "all_reduce_coalesced")
-            p = flat.data_ptr()
-            call = {
-                "kind": Kind.ALLREDUCE,
-                "op": op,
-                "dtype": code(flat),
-                "send": p,
-                "recv": p,
-                "count": flat.numel(),
-                "timeout": seconds,
-                "prescale": scale,
-            }
-            back = None if p == t.data_ptr() else (lambda t=t, flat=flat: t.detach().copy_(flat))
-            calls.append((call, back, (t, flat)))
-        self._seq += 1
-        return self._many(calls, not opts.asyncOp, list(tensors))
-
-    def allreduce_sparse(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        """Gather everybody's indices and values, add what meets, put the result in place."""
-        opts = opts or c10d.AllreduceOptions()
-        from ._sparse import allreduce_sparse
-
-        op, scale = self._operator(opts.reduceOp)
-        self._seq += 1
-        try:
-            for t in tensors:
-                allreduce_sparse(self.group, t, op, scale, self._seconds(opts))
-        except HoraError as error:
-            self._error = error
-            raise failure(error) from error
-        return self._finished if not opts.asyncOp else c10d._create_work_from_future(finished_future(tensors))
-
-    def reduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        opts = opts or c10d.ReduceOptions()
-        t = tensors[0]
-        flat = dense(t, "reduce")
-        op, scale = self._operator(opts.reduceOp)
-        mine = opts.rootRank == self._rank
-        finish = (lambda: t.detach().copy_(flat)) if mine and flat.data_ptr() != t.data_ptr() else None
-        p = flat.data_ptr()
-        return self._go(
-            Kind.REDUCE, op, code(flat), opts.rootRank, p, p if mine else 0, flat.numel(), self._seconds(opts),
-            not opts.asyncOp, tensors, flat, finish, prescale=scale, recv_count=flat.numel() if mine else 0,
-        )  # fmt: skip
-
-    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
-        opts = opts or c10d.BroadcastOptions()
-        t = tensors[0]
-        flat = dense(t, "broadcast")
-        mine = opts.rootRank == self._rank
-        finish = None if mine or flat.data_ptr() == t.data_ptr() else lambda: t.detach().copy_(flat)
-        p = flat.data_ptr()
-        return self._go(
-            Kind.BROADCAST, Op.SUM, code(flat), opts.rootRank, p, p, flat.numel(), self._seconds(opts),
-            not opts.asyncOp, tensors, flat, finish,
-        )  # fmt: skip
-
-    def barrier(self, opts: Any = None) -> Any:
-        opts = opts or c10d.BarrierOptions()
-        return self._go(Kind.BARRIER, Op.SUM, 2, 0, 0, 0, 0, self._seconds(opts), not getattr(opts, "asyncOp", False), [])
-
-    @staticmethod
-    def _operator(reduce_op: Any) -> tuple[Op, float]:
-        kind = getattr(reduce_op, "op", reduce_op)
-        op = REDUCE_OPS.get(kind)
-        if op is not None:
-            return op, 1.0
-        factor = getattr(reduce_op, "factor", None)
-        if isinstance(factor, (int, float)):
-            return Op.SUM, float(factor)
-        raise ValueError(f"{kind}: hora reduces with SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR and PREMUL_SUM by a number")
 
     # -- what torch asks about a backend; inherited ones end in endless recursion through torch's C++ side
 
@@ -407,4 +263,4 @@ def register() -> None:
     dist.Backend.register_backend("hora", create, extended_api=True, devices=["cpu", "cuda"])
     from ._dynamo import skip
 
-    skip(HoraBackend, Verbs, TicketWork)
+    skip(HoraBackend, Reductions, Verbs, TicketWork)

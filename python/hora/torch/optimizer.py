@@ -7,7 +7,6 @@ buckets are reduced while backward still runs; otherwise all of them in `step`, 
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from .. import _lib, comm
 from ..errors import HoraError
 from ..group import Group, Op
 from ._channel import Channel
+from ._cores import free_core
 from .buckets import Bucket, assign
 from .compression import Compression, Int8, PowerSGD, _Cast
 
@@ -101,14 +101,6 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
     return names
 
 
-def _free_core() -> bool:
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
-    return (cores >= (os.cpu_count() or 1) and cores >= 2 * comm.local_size()) or 1 < cores < (os.cpu_count() or 1)
-
-
 class _Mixin:
     """What is put before the wrapped optimizer's class."""
 
@@ -129,7 +121,7 @@ class _Mixin:
         self._groups, self._num_groups = groups, num_groups
         self._sparse_as_dense = sparse_as_dense
         self._passes_per_step = passes
-        self._overlap = group.size > 1 and (_free_core() if overlap is None else overlap)
+        self._overlap = group.size > 1 and (free_core() if overlap is None else overlap)
         self._bucket_bytes = bucket_bytes or (_OVERLAP_BYTES if self._overlap else _WHOLE_BYTES)
         self._passes = 0  # backward passes since the last reduction
         self._should_synchronize = True

@@ -303,8 +303,8 @@ def work_ddp():
         assert moved() > before, "gradients did not go through hora"
         same_everywhere(model)
         close(model.module, reference)
-    for view in (False, True):
-        model = hora.torch.accelerate(Ddp(network(), gradient_as_bucket_view=view))
+    for view, overlap, limit in ((False, None, 25), (True, False, 0.001), (True, True, 0.001)):
+        model = hora.torch.accelerate(Ddp(network(), gradient_as_bucket_view=view, bucket_cap_mb=limit), overlap)
         before = moved()
         fit(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), r, n)
         assert moved() > before
