@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -52,7 +53,11 @@ func agent(args []string) int {
 	if cfg.Remote && !kept {
 		return keep(args, cfg.Temp, caught)
 	}
-	if err := launch.Agent(cfg); err != nil {
+	err := launch.Agent(cfg)
+	if errors.Is(err, syscall.EPIPE) {
+		return 0 // the launcher is gone, by `hora … | head` for one: nobody is there to be told
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "hora agent:", err)
 		return launch.ExitBug
 	}

@@ -299,6 +299,36 @@ func TestDemoOnHosts(t *testing.T) {
 	}
 }
 
+// TestDemoIntoAPipeThatCloses ends as programs do, without a word, and leaves nobody: as
+// long as a process of it holds standard error, Wait does not return.
+func TestDemoIntoAPipeThatCloses(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "demo", "--epochs", "100000")
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	_ = cmd.Wait() // by a signal
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGPIPE || errs.Len() > 0 {
+		t.Errorf("%v, and on standard error: %q", cmd.ProcessState, errs.String())
+	}
+}
+
 func TestCalledAs(t *testing.T) {
 	for _, c := range [][3]string{
 		{"hora", "/usr/bin/hora", "hora"},

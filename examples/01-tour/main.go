@@ -1,7 +1,7 @@
 // Command 01-tour calls each collective operation once and prints what every rank
 // gets, in rank order.
 //
-//	hora run -np 3 go run ./examples/01-tour
+//	hora run -np 3 --no-tag go run ./examples/01-tour
 //
 // It runs in one goroutine.
 package main

@@ -1,7 +1,7 @@
-// Command 03-elastic is 02-trainer for a world in which processes die. What must not be
-// lost is registered with a State; the training starts from where that stands, and
-// commits. Everything else, the survivors' return to the last commit, the replacement,
-// the copy of the state to it, is RunElastic's.
+// Command 03-elastic is 02-trainer for a world in which processes die, with a network of
+// one layer to keep it short. What must not be lost is registered with a State; the
+// training starts from where that stands, and commits. Everything else, the survivors'
+// return to the last commit, the replacement, the copy of the state to it, is RunElastic's.
 //
 //	go build -o /tmp/elastic ./examples/03-elastic && hora run -np 2 --restarts 1 /tmp/elastic 5
 //
@@ -61,7 +61,7 @@ func run(ctx context.Context) error {
 	}
 	if len(os.Args) > 1 {
 		if m.dieIn, err = strconv.Atoi(os.Args[1]); err != nil {
-			return fmt.Errorf("%q is no number of a pass", os.Args[1])
+			return fmt.Errorf("%q is not the number of a pass: give one from 1 to %d, or nothing", os.Args[1], passes)
 		}
 	}
 	hora.Track(m.state, "weights", m.weights)
