@@ -63,13 +63,14 @@ char *PyBytes_AsString(PyObject *);
 int PyBytes_AsStringAndSize(PyObject *, char **, Py_ssize_t *);
 PyObject *PyList_New(Py_ssize_t);
 int PyList_SetItem(PyObject *, Py_ssize_t, PyObject *);
+PyObject *PyTuple_New(Py_ssize_t), *PyTuple_GetItem(PyObject *, Py_ssize_t);
 Py_ssize_t PyTuple_Size(PyObject *);
-PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t);
+int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *);
 PyObject *PyDict_New(void), *PyDict_GetItemWithError(PyObject *, PyObject *);
 int PyDict_SetItem(PyObject *, PyObject *, PyObject *);
 PyObject *PyErr_Occurred(void);
 void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
-PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *);
+PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *);
 PyObject *PyObject_CallFunctionObjArgs(PyObject *, ...);
 int PyObject_GetBuffer(PyObject *, Py_buffer *, int);
 void PyBuffer_Release(Py_buffer *);
@@ -78,7 +79,6 @@ int PyUnicode_Compare(PyObject *, PyObject *);
 void *PyCapsule_GetPointer(PyObject *, const char *);
 PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));
 PyObject *PyCFunction_NewEx(PyMethodDef *, PyObject *, PyObject *);
-int PyArg_ParseTuple(PyObject *, const char *, ...);
 
 #define None (&_Py_NoneStruct)
 #define TYPE(x) ((x)->type)
@@ -344,6 +344,23 @@ static PyObject *in_place(PyObject *x, int op) {
     return answer;
 }
 
+/* long_way makes the same call of the function in Python. */
+static PyObject *long_way(PyObject *const *a, Py_ssize_t n, PyObject *names) {
+    PyObject *answer = NULL, *arguments = PyTuple_New(n), *named = names ? PyDict_New() : NULL;
+    if (!arguments || (names && !named)) goto end;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        Py_IncRef(a[i]);
+        PyTuple_SetItem(arguments, i, a[i]);
+    }
+    for (Py_ssize_t i = 0; names && i < PyTuple_Size(names); i++)
+        if (PyDict_SetItem(named, PyTuple_GetItem(names, i), a[n + i]) < 0) goto end;
+    answer = PyObject_Call(slow, arguments, named);
+end:
+    if (arguments) Py_DecRef(arguments);
+    if (named) Py_DecRef(named);
+    return answer;
+}
+
 static PyObject *allreduce(PyObject *self, PyObject *const *a, Py_ssize_t n, PyObject *names) {
     (void)self;
     /* allreduce(x, out=x) and allreduce(x, op, out=x) */
@@ -356,7 +373,7 @@ static PyObject *allreduce(PyObject *self, PyObject *const *a, Py_ssize_t n, PyO
             if (PyErr_Occurred()) return NULL;
         }
     }
-    return PyObject_Vectorcall(slow, a, (size_t)n, names);
+    return long_way(a, n, names);
 }
 
 static PyMethodDef short_way = {"allreduce", (void *)allreduce, METH_FASTCALL | METH_KEYWORDS, NULL};

@@ -3,8 +3,10 @@
 import hashlib
 import os
 import platform
+import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import venv
 import zipfile
@@ -15,6 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
 MACHINE = platform.machine()
+SOAK = os.environ.get("HORA_SOAK") == "1"
 
 
 def wheel(pattern: str) -> Path:
@@ -72,7 +75,14 @@ def test_contents(machine):
         names = z.namelist()
         version = (ROOT / "VERSION").read_text().strip()
         info = f"hora-{version}.dist-info"
-        assert {"hora/libhora.so", "hora/hora.h", "hora/py.typed", f"hora-{version}.data/scripts/hora"} <= set(names)
+        assert {
+            "hora/libhora.so",
+            "hora/_fast.abi3.so",
+            "hora/_fast.pyi",
+            "hora/hora.h",
+            "hora/py.typed",
+            f"hora-{version}.data/scripts/hora",
+        } <= set(names)
         assert z.getinfo(f"hora-{version}.data/scripts/hora").external_attr >> 16 & 0o777 == 0o755
         assert "hora = hora.torch:register" in z.read(f"{info}/entry_points.txt").decode()
         wheel_file = z.read(f"{info}/WHEEL").decode()
@@ -81,7 +91,7 @@ def test_contents(machine):
         listed = dict(line.split(",")[:2] for line in z.read(f"{info}/RECORD").decode().splitlines())
         assert set(listed) == set(names)
         machine_code = {"x86_64": 62, "aarch64": 183}[machine]
-        for elf in ("hora/libhora.so", f"hora-{version}.data/scripts/hora"):
+        for elf in ("hora/libhora.so", "hora/_fast.abi3.so", f"hora-{version}.data/scripts/hora"):
             head = z.read(elf)[:20]
             assert head[:4] == b"\x7fELF" and int.from_bytes(head[18:20], "little") == machine_code
 
@@ -100,6 +110,47 @@ def test_in_an_empty_environment(empty, tmp_path):
     where = run(empty / "python", "-c", "import hora; print(hora.__file__, hora.__version__)", cwd=tmp_path)
     assert str(empty.parent) in where and (ROOT / "VERSION").read_text().strip() in where
     assert run(empty / "python", "-m", "hora", "version", cwd=tmp_path) == run(empty / "hora", "version", cwd=tmp_path)
+
+
+def interpreters() -> list[str]:
+    """One Python of each version that this system has."""
+    found = {}
+    for minor in range(10, 15):
+        name = f"python3.{minor}"
+        for place in [*sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}")), shutil.which(name)]:
+            if place and subprocess.run([place, "-c", "import venv"], capture_output=True).returncode == 0:
+                found[name] = str(place)
+    return list(found.values()) or [sys.executable]
+
+
+FIRST = """
+import array, sys
+import hora
+from hora import _abi
+hora.init()
+x = array.array("d", [hora.rank() + 1.0] * 3)
+for want in (3.0, 6.0, 12.0):
+    assert hora.allreduce(x, out=x) is x and list(x) == [want] * 3
+assert list(hora.allreduce(x, async_=True).wait()) == [24.0] * 3
+assert hora.allgather_object(hora.rank()) == [0, 1]
+try:
+    hora.allreduce(array.array("d", [0.0] * (3 + hora.rank())))
+except hora.MismatchError as e:
+    assert "rank 0" in str(e) and "rank 1" in str(e)
+    print("well", "fast" if _abi._fast else "ctypes", sys.version_info[:2])
+"""
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_every_python(python, tmp_path):
+    """One wheel for every Python that is there, its extension module included."""
+    subprocess.run([python, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, env=clean())
+    here = tmp_path / "venv/bin"
+    pip = [sys.executable, "-m", "pip", "--python", here / "python", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-index", "--find-links", DIST, "hora"], check=True, env=clean())
+    (tmp_path / "first.py").write_text(FIRST)
+    out = run(here / "hora", "run", "-np", "2", here / "python", tmp_path / "first.py", cwd=tmp_path)
+    assert out.count("well fast") == 2, out
 
 
 def test_compat_in_an_empty_environment(full, tmp_path):
@@ -176,19 +227,63 @@ def test_another_version_is_refused(full, tmp_path):
     assert "interface 999" in done.stdout and "reinstall hora" in done.stdout, done.stderr
 
 
-def test_same_sources_same_bytes(tmp_path):
-    """The packing itself is reproducible; the compilers are told to be (-trimpath, no build id)."""
-    sys.path.insert(0, str(ROOT / "tools/wheel"))
-    import build
+@pytest.mark.parametrize(
+    ("system", "says"),
+    [
+        ("os.confstr = lambda _: None", "another C library (musl, as Alpine has); use an image with glibc"),
+        ("os.confstr = lambda _: 'glibc 2.12'", "this system has glibc 2.12"),
+        ("platform.system = lambda: 'Darwin'", "this is Darwin on"),
+        ("platform.machine = lambda: 'riscv64'", "this is Linux on riscv64"),
+        ("", "upgrade pip"),
+    ],
+    ids=["musl", "old glibc", "macOS", "riscv64", "pip"],
+)
+def test_where_no_wheel_fits_pip_says_why(system, says, empty, tmp_path):
+    """On such a system pip finds the source distribution only; what it runs is told here which system that is."""
+    source = next(DIST.glob("hora-*.tar.gz"))
+    with tarfile.open(source) as t:
+        t.extractall(tmp_path, filter="data") if hasattr(tarfile, "data_filter") else t.extractall(tmp_path)
+    tree = next(tmp_path.glob("hora-*"))
+    with (tree / "refuse.py").open("a") as f:
+        f.write(f"\n{system}\n")
+    pip = [empty / "pip", "install", "--disable-pip-version-check", "--no-index", "--target", tmp_path / "t", tree]
+    done = subprocess.run(pip, env=clean(), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0 and "[1 lines of output]" in done.stderr and says in done.stderr, done.stderr
 
-    digests = set()
-    for i in range(2):
-        folder = tmp_path / str(i)
-        folder.mkdir()
-        made = build.compat(folder)
-        assert made is not None
-        digests.add(hashlib.sha256(made.read_bytes()).hexdigest())
-    assert len(digests) == 1
+
+def sources(to: Path) -> Path:
+    """A copy of the tree as it stands, in another folder."""
+    listed = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+    return to
+
+
+def built(tree: Path) -> dict[str, Path]:
+    """The wheels of a tree; in the soak for both machines and with nothing cached."""
+    cold = {"GOCACHE": str(tree.parent / "go"), "ZIG_GLOBAL_CACHE_DIR": str(tree.parent / "zig")} if SOAK else {}
+    build = [sys.executable, tree / "tools/wheel/build.py", "--machine", "all" if SOAK else MACHINE, "--dist", tree / "dist"]
+    done = subprocess.run(build, env=os.environ | cold, cwd=tree, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shutil.rmtree(tree.parent / "go", ignore_errors=True)
+    return {p.name: p for p in (*tree.glob("dist/*.whl"), *tree.glob("dist/*.tar.gz"))}
+
+
+def test_same_sources_same_bytes(tmp_path):
+    """Whole wheels, built in two folders, are the same bit for bit."""
+    one = sources(tmp_path / "1" / "tree")
+    two = shutil.copytree(one, tmp_path / "2" / "a folder of another name")
+    first, again = built(one), built(two)
+    assert set(first) == set(again) and len(first) == (4 if SOAK else 3)
+    for name, path in first.items():
+        if path.read_bytes() == again[name].read_bytes():
+            print(name, hashlib.sha256(path.read_bytes()).hexdigest())
+            continue
+        with zipfile.ZipFile(path) as a, zipfile.ZipFile(again[name]) as b:
+            differ = [n for n in a.namelist() if n not in b.namelist() or a.read(n) != b.read(n)]
+        pytest.fail(f"{name}: {differ or 'order or times'} depend on where it was built")
 
 
 def test_compat_wheel():

@@ -1,4 +1,4 @@
-"""Build the wheels in dist/: hora for each platform, and hora-compat.
+"""Build the wheels in dist/: hora for each platform, hora-compat, and what says why no wheel fits elsewhere.
 
     python tools/wheel/build.py                     hora for x86_64 and aarch64 (zig) and hora-compat
     python tools/wheel/build.py --cc native         hora for this machine only, with its own C compiler
@@ -14,13 +14,16 @@ import argparse
 import base64
 import concurrent.futures
 import hashlib
+import gzip
 import importlib.util
+import io
 import os
 import platform
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -74,7 +77,7 @@ def compiler(machine: str, cc: str) -> tuple[str, str]:
         sys.exit(
             "build wheel: zig is needed for wheels that run on older systems; run `pip install ziglang`, or use --cc native"
         )
-    zig = Path(found.origin).parent / "zig"
+    zig = shlex.quote(str(Path(found.origin).parent / "zig"))
     return f"{zig} cc -target {PLATFORMS[machine][1]}.{GLIBC}", f"{zig} ar"
 
 
@@ -82,7 +85,7 @@ def library(machine: str, cc: str, to: Path) -> None:
     """The shared library for one machine."""
     c, ar = compiler(machine, cc)
     exports = ROOT / "cmd/libhora/exports.map"
-    flags = f"-s -w -buildid= -X main.version={version()} -extldflags=-Wl,--version-script={exports}"
+    flags = f"-s -w -buildid= -X main.version={version()} \"-extldflags='-Wl,--version-script={exports}'\""
     run(
         ["go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false", f"-ldflags={flags}", "-o", str(to), "./cmd/libhora"],
         CGO_ENABLED="1", GOOS="linux", GOARCH=PLATFORMS[machine][0], CC=c, AR=ar, CGO_CFLAGS="-O2 -g0",
@@ -231,6 +234,24 @@ def compat(dist: Path) -> Path | None:
     return w.save(dist, "Horovod's and sparkdl's names on hora", extra, pure=True)
 
 
+def elsewhere(dist: Path) -> Path:
+    """What pip takes where no wheel fits: a source distribution that says why, and what to do."""
+    name = f"hora-{version()}"
+    project = '[build-system]\nrequires = []\nbuild-backend = "refuse"\nbackend-path = ["."]\n'
+    files = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: hora\nVersion: {version()}\nRequires-Python: {REQUIRES}\n",
+        "pyproject.toml": f'[project]\nname = "hora"\nversion = "{version()}"\nrequires-python = "{REQUIRES}"\n\n{project}',
+        "refuse.py": (ROOT / "tools/wheel/refuse.py").read_text(),
+    }
+    path = dist / f"{name}.tar.gz"
+    with path.open("wb") as f, gzip.GzipFile("", "wb", fileobj=f, mtime=0) as z, tarfile.open(fileobj=z, mode="w") as t:
+        for file, text in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{name}/{file}")
+            entry.size, entry.mode = len(text.encode()), 0o644
+            t.addfile(entry, io.BytesIO(text.encode()))
+    return path
+
+
 def main() -> None:
     a = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -258,7 +279,7 @@ def main() -> None:
         else [args.machine or platform.machine()]
     )
     args.dist.mkdir(parents=True, exist_ok=True)
-    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl")):
+    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora-*.tar.gz")):
         old.unlink()
     work = args.dist / ".work"
     work.mkdir(exist_ok=True)
@@ -267,6 +288,7 @@ def main() -> None:
             made = [
                 *pool.map(lambda m: hora(m, args.cc, args.dist, work), machines),
                 compat(args.dist),
+                elsewhere(args.dist),
             ]
     finally:
         shutil.rmtree(work, ignore_errors=True)
