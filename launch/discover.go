@@ -160,7 +160,7 @@ func (j *job) discover(ctx context.Context) error {
 	for first := true; ; first = false {
 		hosts, err := d.Find(ctx)
 		if now := time.Now(); patience.due(now) {
-			j.event(&Waiting{fmt.Sprintf("waiting for hosts: there are %d of %d slots; %v of %v are over", Slots(hosts), s.NP, now.Sub(patience.began).Round(time.Second), d.Wait)})
+			j.event(&Delay{fmt.Sprintf("waiting for hosts: there are %d of %d slots; %v of %v are over", Slots(hosts), s.NP, now.Sub(patience.began).Round(time.Second), d.Wait)})
 		}
 		switch {
 		case err != nil && first:

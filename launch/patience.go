@@ -16,10 +16,10 @@ const (
 	lastWord  = 30 * time.Second
 )
 
-// Waiting tells what a job waits for, when that takes long.
-type Waiting struct{ Text string }
+// Delay tells what a job waits for, when that takes long.
+type Delay struct{ Text string }
 
-func (e *Waiting) String() string { return e.Text }
+func (e *Delay) String() string { return e.Text }
 
 // patience is one wait. The zero value begins when due is first asked.
 type patience struct {

@@ -42,7 +42,8 @@ type job struct {
 	failed   []Outcome
 	final    *time.Timer
 	stopped  bool // the workers have been told to end
-	asked    int  // signals of ours that ask to stop
+	ending   patience
+	asked    int // signals of ours that ask to stop
 	cancel   *Outcome
 	hard     <-chan time.Time // when to give up waiting for agents
 	forced   bool             // they have been killed
@@ -493,6 +494,9 @@ func (j *job) pings() {
 	j.late()
 	j.askOn()
 	j.house()
+	if j.stopped && j.ending.due(time.Now()) {
+		j.event(&Delay{j.awaitedEnds()})
+	}
 	for _, l := range j.links {
 		if l.local || l.ended || l.heard.IsZero() {
 			continue
@@ -526,6 +530,11 @@ func (j *job) outcome() Outcome {
 func (j *job) routes(ctx context.Context) ([]route, error) {
 	if j.remote() {
 		return j.askRoutes(ctx)
+	}
+	for _, name := range j.spec.Interfaces {
+		if _, err := net.InterfaceByName(name); err != nil {
+			return nil, fault(ExitUsage, "use network interface %s: this host has none of that name: name one of %s", name, list(interfaceNames()))
+		}
 	}
 	port, err := freePort("127.0.0.1:0")
 	if err != nil {

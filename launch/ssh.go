@@ -253,7 +253,7 @@ func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]gre
 			}
 		case now := <-tick.C:
 			if patience.due(now) {
-				j.event(&Waiting{j.awaitedHosts(waiting, now.Sub(patience.began))})
+				j.event(&Delay{j.awaitedHosts(waiting, now.Sub(patience.began))})
 			}
 		case <-soon:
 			return nil, joinFaults(faults)
