@@ -93,6 +93,9 @@ func (m *Machine) Epoch() uint64 { return m.epoch }
 // Members are the places of the last epoch opened, by rank. The caller must not change them.
 func (m *Machine) Members() []Place { return m.members }
 
+// Open says whether the members of the last epoch are at work.
+func (m *Machine) Open() bool { return m.open }
+
 // Over is the reason why no further epoch opens, or "".
 func (m *Machine) Over() string { return m.over }
 

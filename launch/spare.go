@@ -74,14 +74,14 @@ type homeless struct {
 	since       time.Time
 }
 
-// Waiting says that a rank waits for a slot, since a host is tried again later.
-type Waiting struct {
+// Parked says that a rank waits for a slot, since a host is tried again later.
+type Parked struct {
 	Rank        int
 	Host, Cause string
 	Limit       time.Duration
 }
 
-func (e *Waiting) String() string {
+func (e *Parked) String() string {
 	return fmt.Sprintf("rank %d on %s: %s: no other slot is free: waiting up to %v for a host to come back", e.Rank, e.Host, e.Cause, e.Limit)
 }
 
@@ -110,7 +110,7 @@ func (j *job) move(ranks []int, from, cause string) bool {
 		if j.spec.OnLoss == elastic.Continue {
 			j.event(&Shrunk{Rank: rank, Host: from, Cause: cause, Left: j.left + len(to)})
 		} else {
-			j.event(&Waiting{Rank: rank, Host: from, Cause: cause, Limit: j.spec.Wait})
+			j.event(&Parked{Rank: rank, Host: from, Cause: cause, Limit: j.spec.Wait})
 		}
 	}
 	return true

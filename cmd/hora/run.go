@@ -257,7 +257,7 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
-	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Told, *launch.Delay:
+	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Moved, *launch.Parked, *launch.Told, *launch.Delay:
 		fmt.Fprintf(r.w, "hora: %s\n", e)
 	case *launch.Warning:
 		fmt.Fprintf(r.w, "hora: warning: %s\n", e)

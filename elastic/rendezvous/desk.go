@@ -81,7 +81,7 @@ func (d *desk) handle(e any) {
 	case gone:
 		d.gone(e.c, e.reason)
 	case late:
-		d.sever(e.c, e.reason, false)
+		d.sever(e.c, e.reason)
 	case exited:
 		d.exited(e)
 	case halted:
@@ -137,6 +137,10 @@ func (d *desk) request(c *conn, r *request) {
 		}
 		if d.machine.Over() == elastic.HasFinished {
 			d.send(c, number(r.id, 1)) // a second piece of work
+			return
+		}
+		if !d.machine.Open() {
+			d.send(c, number(r.id, 0)) // a loss came first
 			return
 		}
 		c.doneID = r.id
@@ -451,14 +455,34 @@ func (d *desk) finish(c *conn, reason string) {
 }
 
 // sever is the loss of a worker whose end nobody has reported.
-func (d *desk) sever(c *conn, reason string, silent bool) {
+func (d *desk) sever(c *conn, reason string) {
+	if c.doomed != "" && d.workers[c.worker] != nil {
+		c.gone = true
+		c.net.Close()
+		d.finish(c, c.doomed)
+		return
+	}
 	if d.workers[c.worker] == nil {
 		return
 	}
 	d.finish(c, reason)
 	if d.s.cfg.OnSevered != nil && c.hello.Rank >= 0 {
-		d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, silent)
+		d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, false)
 	}
+}
+
+// doom begins the loss of a silent worker: its process is ended before the others go on.
+func (d *desk) doom(c *conn, reason string) {
+	if d.s.cfg.OnSevered == nil || c.hello.Rank < 0 {
+		c.gone = true
+		c.net.Close()
+		d.finish(c, reason)
+		return
+	}
+	c.doomed = reason
+	d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, true)
+	s := d.s
+	time.AfterFunc(endGrace, func() { s.post(late{c, reason}) })
 }
 
 func (d *desk) forget(c *conn) {
@@ -496,18 +520,16 @@ func (d *desk) exited(e exited) {
 // watch counts the ticks of silence of every member.
 func (d *desk) watch(paused bool) {
 	for _, c := range d.workers {
-		if c.seen.Swap(false) || paused || c.gone || !c.joined {
+		if c.seen.Swap(false) || paused || c.gone || !c.joined || c.doomed != "" {
 			c.quiet = 0
 			continue
 		}
 		if c.quiet++; c.quiet > 10 {
-			c.gone = true
-			c.net.Close()
 			state := "stuck, or cut off"
 			if c.halted {
 				state = "its process is stopped"
 			}
-			d.sever(c, fmt.Sprintf("silent for %v: %s", d.s.cfg.Silence, state), true)
+			d.doom(c, fmt.Sprintf("silent for %v: %s", d.s.cfg.Silence, state))
 		}
 	}
 }

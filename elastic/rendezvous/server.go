@@ -43,7 +43,9 @@ type Config struct {
 	// next one opens.
 	OnLost func(epoch uint64, rank int, host, reason string)
 	// OnSevered, when set, is called likewise when a worker is lost whose end nobody has reported: its process may still
-	// be there. since is when it connected; silent tells a worker that said nothing from a broken connection.
+	// be there. since is when it connected; silent tells a worker that said nothing from a broken connection. Such a one
+	// is ended by whoever hears this, and the others go on when Exited says so, or a second later: until then it may
+	// wake up and write to memory that it shares with them.
 	OnSevered func(started int, since time.Time, reason string, silent bool)
 }
 
@@ -52,6 +54,7 @@ const (
 	proofTimeout = 10 * time.Second
 	maxUnproved  = 16384
 	reportGrace  = 50 * time.Millisecond
+	endGrace     = 700 * time.Millisecond // for the end of a silent worker that may be out of reach
 )
 
 // Purpose is what a connection to the coordinator says it is for while it proves the secret.
@@ -91,6 +94,7 @@ type conn struct {
 	quiet  int       // ticks without a word
 	since  time.Time // when it connected
 	halted bool      // its process is stopped, its host says
+	doomed string    // why it is lost, while its process is being ended
 	gets   map[uint64]string
 	gone   bool
 }

@@ -1,0 +1,59 @@
+package rendezvous
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"hora/elastic"
+	"hora/internal/secret"
+)
+
+// TestASilentWorkersEndComesFirst: whoever is lost for its silence may wake up again and write to memory that it shares,
+// so the others hear of it only when its process has been ended.
+func TestASilentWorkersEndComesFirst(t *testing.T) {
+	key := secret.New()
+	news := make(chan Notice, 4)
+	severed := make(chan string, 1)
+	s, addr := serveTCP(t, Config{
+		Secret: key, Size: 2, Silence: 300 * time.Millisecond, OnLoss: elastic.Replace, Reported: true,
+		OnSevered: func(started int, _ time.Time, reason string, silent bool) {
+			if started == 1 && silent {
+				severed <- reason
+			}
+		},
+	})
+	ctx := within(t, 20*time.Second)
+	var wg sync.WaitGroup
+	for r, beat := range []time.Duration{50 * time.Millisecond, time.Hour} {
+		me := Hello{Rank: r, Size: 2, Host: "h", Beat: beat}
+		if r == 0 {
+			me.OnNotice = func(n Notice) { news <- n }
+		}
+		c, err := Dial(ctx, addr, key, me)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		wg.Go(func() {
+			if _, err := c.Join(ctx, Member{Rank: r}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	s.Halted(1, true)
+	reason := <-severed
+	if reason != "silent for 300ms: its process is stopped" {
+		t.Errorf("reason %q", reason)
+	}
+	select {
+	case n := <-news:
+		t.Errorf("news before its end: %+v", n)
+	case <-time.After(endGrace / 4):
+	}
+	s.Exited(1, "h", reason)
+	if n := <-news; n.Kind != NoticeLost || n.Rank != 1 || n.Reason != reason {
+		t.Errorf("notice %+v", n)
+	}
+}
