@@ -231,6 +231,7 @@ func (j *job) sendPlan(l *link, workers []worker, slots int) {
 func (j *job) worker(s Seat, epoch uint64) worker {
 	r := j.rts[s.Host]
 	j.begun[s.Rank] = time.Now()
+	j.drained.Delete(s.Rank) // what a lost one had said
 	j.took.Delete(s.Rank)
 	at := place{
 		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,

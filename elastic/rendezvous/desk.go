@@ -156,7 +156,7 @@ func (d *desk) request(c *conn, r *request) {
 	case kindDrain:
 		rank := c.rank
 		c.left, c.rank = true, -1
-		if d.s.cfg.OnDrain != nil {
+		if d.s.cfg.OnDrain != nil && d.workers[c.worker] == c {
 			d.s.cfg.OnDrain(c.hello.Rank, rank, c.member.Host, r.reason)
 		}
 		d.do(d.machine.Step(elastic.Drain{Worker: c.worker, Reason: r.reason}))
