@@ -102,8 +102,11 @@ func (w *World) nextID(key string) uint64 {
 // open joins the members of a group.
 func (w *World) open(ctx context.Context, ranks []int, id uint64, o groupOptions) (*Group, error) {
 	g := &Group{world: w, ranks: ranks, name: o.name, named: o.named}
+	ctx, done := w.together(ctx, ranks)
+	defer done()
 	mesh, err := w.mesh(ctx, g, id)
 	if err != nil {
+		err = missed(ctx, err)
 		return nil, &OperationError{Kind: "make group " + o.name, Err: err}
 	}
 	c := &w.cfg

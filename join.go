@@ -347,6 +347,8 @@ func (w *World) notice(n rendezvous.Notice) {
 		// The links know first whose loss was the cause: a rank that gives up because of
 		// another is soon lost too.
 		time.AfterFunc(lastWord, func() { w.lost(&PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason}) })
+	case rendezvous.NoticeLeft: // it may have been the first to have made a group that others are about to have made
+		time.AfterFunc(lastWord, func() { w.left(n.Rank, n.Host) })
 	case rendezvous.NoticeEnd:
 		w.lost(fmt.Errorf("the job has ended: %s", n.Reason))
 	}

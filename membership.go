@@ -170,6 +170,10 @@ func (m *Membership) notice(n rendezvous.Notice) {
 		if number != n.Epoch {
 			w = nil
 		}
+	case rendezvous.NoticeLeft:
+		if number != n.Epoch {
+			w = nil
+		}
 	case rendezvous.NoticeChanged:
 		m.change, w = n.Epoch, nil
 	case rendezvous.NoticeDrain:

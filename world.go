@@ -32,19 +32,21 @@ type World struct {
 	memory   *shm.Listener
 	listener *tcp.Listener // until node takes it over
 
-	mu     sync.Mutex // guards the rest; never held over I/O
-	node   *tcp.Node
-	groups map[*Group]struct{}
-	made   map[string]uint64 // groups made of each set of ranks, name and kind
-	ended  error             // why the world is over; nil while it lasts
-	closed bool
-	broken chan struct{}      // closed when the coordinator says that the epoch is over
-	losses map[int]*loss      // what the coordinator says, or is asked, about lost ranks
-	gone   transport.Counters // of closed groups
+	mu       sync.Mutex // guards the rest; never held over I/O
+	node     *tcp.Node
+	groups   map[*Group]struct{}
+	made     map[string]uint64 // groups made of each set of ranks, name and kind
+	ended    error             // why the world is over; nil while it lasts
+	closed   bool
+	broken   chan struct{} // closed when the coordinator says that the epoch is over
+	absent   map[int]error // ranks that are lost or have left, and how
+	openings map[*opening]struct{}
+	losses   map[int]*loss      // what the coordinator says, or is asked, about lost ranks
+	gone     transport.Counters // of closed groups
 }
 
 func newWorld(cfg Config) *World {
-	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}, broken: make(chan struct{})}
+	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}, absent: map[int]error{}, openings: map[*opening]struct{}{}, broken: make(chan struct{})}
 }
 
 func (w *World) everyone() []int {
@@ -269,6 +271,7 @@ func (w *World) lost(err error) {
 		w.mu.Unlock()
 		return
 	}
+	w.miss(rank, err)
 	var hit []*Group
 	for g := range w.groups {
 		if rank < 0 || slices.Contains(g.ranks, rank) {
