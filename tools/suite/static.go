@@ -65,6 +65,8 @@ func (s *suite) vet() error {
 	return errors.Join(
 		s.check("go vet", s.command("go", "vet", "./...")),
 		s.check("staticcheck", s.command(filepath.Join(s.tools, "staticcheck"), "./...")),
+		s.check("go vet of the tools", s.command("go", "-C", "tools", "vet", "./...")),
+		s.check("go test of the tools", s.command("go", "-C", "tools", "test", "./...")),
 	)
 }
 
