@@ -140,19 +140,20 @@ func (c *Comm) alltoallParts(call *Call) error {
 	begin, count := c.blocksOf(call.SendCounts, call.Send.Count/c.seats)
 	longest := most(count)
 	from := c.other
-	at := 0
+	whole := 0
 	for s := range from {
-		from[s] = at
+		from[s] = whole
 		if call.RecvCounts != nil {
-			at += call.RecvCounts[s]
+			whole += call.RecvCounts[s]
 			for to := range c.seats {
 				longest = max(longest, c.sentBy(s, to))
 			}
 		} else {
-			at += count[s]
+			whole += count[s]
 		}
 	}
-	copyAt(call.Recv.Ptr, from[c.seat]*size, call.Send.Ptr, begin[c.seat]*size, count[c.seat]*size)
+	past := whole*size >= c.stream
+	putAt(call.Recv.Ptr, from[c.seat]*size, call.Send.Ptr, begin[c.seat]*size, count[c.seat]*size, past)
 	for at := 0; at < longest; at += q {
 		k := int(c.op.phase)
 		for s := range c.seats {
@@ -169,7 +170,7 @@ func (c *Comm) alltoallParts(call *Call) error {
 				theirs = call.RecvCounts[s]
 			}
 			if n := min(q, theirs-at); n > 0 && s != c.seat {
-				fetchAt(call.Recv.Ptr, (from[s]+at)*size, c.inPart(s, k), c.seat*q*size, n*size)
+				takeAt(call.Recv.Ptr, (from[s]+at)*size, c.inPart(s, k), c.seat*q*size, n*size, past)
 				c.board.Count(0, n*size)
 			}
 		}

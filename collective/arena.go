@@ -50,6 +50,24 @@ func fetchAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int) {
 	}
 }
 
+// putAt is copyAt, past the cache if asked to.
+func putAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int, past bool) {
+	if d, s := unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt); past && n > 0 && d != s {
+		kernel.CopyStream(d, s, n)
+		return
+	}
+	copyAt(dst, dstAt, src, srcAt, n)
+}
+
+// takeAt is fetchAt, past the cache if asked to.
+func takeAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int, past bool) {
+	if past && n > 0 {
+		kernel.CopyStream(unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt), n)
+		return
+	}
+	fetchAt(dst, dstAt, src, srcAt, n)
+}
+
 // at is n bytes of memory from offset on.
 func at(p unsafe.Pointer, offset, n int) []byte {
 	if n == 0 {

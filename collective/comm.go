@@ -21,12 +21,18 @@ type Config struct {
 	// Part is the most bytes that one step of a pipelined shared-memory algorithm
 	// puts into a rank's part; 0 means the Board's own part size.
 	Part int
+	// Stream is the size of a gathered result from which on it is written past the cache,
+	// most of which would leave it again before anybody reads it; 0 means 32 MiB.
+	Stream int
 	// Tune measures segment and part sizes for about 50 ms in New; rank 0 decides.
 	// It is a collective operation: all ranks must set it alike.
 	Tune bool
 }
 
-const defaultSegment = 256 << 10
+const (
+	defaultSegment = 256 << 10
+	defaultStream  = 32 << 20
+)
 
 // A Comm runs the operations of one group, one at a time, for one rank. It is used
 // by one goroutine at a time and owns its scratch memory, which grows to the largest
@@ -42,6 +48,7 @@ type Comm struct {
 
 	segment int // bytes of one message of a segmented algorithm
 	part    int // bytes of a part that one shared-memory step fills
+	stream  int // bytes of a gathered result that is written past the cache
 	// leastShard is the least number of bytes worth a shard of their own. It decides
 	// the order of additions, so tuning never changes it.
 	leastShard int
@@ -91,6 +98,9 @@ func New(m transport.Mesh, cfg Config) (*Comm, error) {
 	c.menuAll, c.menuCross = t.menu(n), t.menu(len(c.topo.hosts))
 	if c.segment <= 0 {
 		c.segment = defaultSegment
+	}
+	if c.stream = cfg.Stream; c.stream <= 0 {
+		c.stream = defaultStream
 	}
 	c.leastShard = min(4096, c.segment)
 	c.srcs = make([]unsafe.Pointer, n)

@@ -74,6 +74,11 @@ func (c *Comm) reduceBlocks(dst, src unsafe.Pointer, begin, count []int, call *C
 func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, only int) error {
 	q := c.pieces(1, size)
 	reads := only < 0 || only == c.seat
+	whole := 0
+	for _, n := range count {
+		whole += n * size
+	}
+	past := whole >= c.stream
 	for at := 0; at < most(count); at += q {
 		k := int(c.op.phase)
 		n := min(q, count[c.seat]-at)
@@ -82,7 +87,7 @@ func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, on
 		}
 		c.step()
 		if reads { // while the others arrive, and while this piece of src is in the cache
-			copyAt(dst, (begin[c.seat]+at)*size, src, at*size, n*size)
+			putAt(dst, (begin[c.seat]+at)*size, src, at*size, n*size, past)
 		}
 		if err := c.board.AwaitAll(c.op.phase); err != nil {
 			return err
@@ -92,7 +97,7 @@ func (c *Comm) shareBlocks(dst, src unsafe.Pointer, begin, count []int, size, on
 		}
 		for s := range c.seats {
 			if n := min(q, count[s]-at); n > 0 && s != c.seat {
-				fetchAt(dst, (begin[s]+at)*size, c.inPart(s, k), 0, n*size)
+				takeAt(dst, (begin[s]+at)*size, c.inPart(s, k), 0, n*size, past)
 				c.board.Count(0, n*size)
 			}
 		}

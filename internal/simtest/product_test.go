@@ -52,7 +52,7 @@ func (c configuration) world() World {
 			Hosts: Hosts(c.layout, c.ranks, 3),
 			Board: transport.BoardConfig{SlotBytes: c.slot, PartBytes: 4096},
 		},
-		Comm: collective.Config{Table: c.table, Segment: c.seg, Part: c.part},
+		Comm: collective.Config{Table: c.table, Segment: c.seg, Part: c.part, Stream: c.part},
 	}
 }
 
