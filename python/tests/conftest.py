@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from warm import Nursery
 
 PYTHON = Path(__file__).resolve().parents[1]
 # A tree that has its library (make python) is tested as it stands; else what is installed is.
@@ -30,11 +31,18 @@ class Ended:
     err: str
 
 
+def cold(code: str, env: dict[str, str]) -> subprocess.Popen:
+    """A rank in an interpreter of its own, which has imported nothing yet."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
 class Job:
     """Ranks that run, each, one function of a test module."""
 
     def __init__(
-        self, n: int, work, tmp: Path, env: dict[str, str] | None = None, args: tuple = (), before: str = "", links: str = ""
+        self, n: int, work, tmp: Path, env: dict[str, str] | None = None, args: tuple = (), before: str = "", links: str = "", start=cold
     ) -> None:
         secret = tmp / f"secret-{secrets.token_hex(4)}"
         secret.write_text(secrets.token_hex(32))
@@ -51,13 +59,7 @@ class Job:
         }  # fmt: skip
         if links:
             base["HORA_LINKS"] = links
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", code], env=base | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r)} | (env or {}),
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            )
-            for r in range(n)
-        ]  # fmt: skip
+        self.processes = [start(code, base | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r)} | (env or {})) for r in range(n)]
 
     def wait(self, timeout: float = TIMEOUT) -> list[Ended]:
         """All ranks' ends; kills them and fails the test when they take too long."""
@@ -97,13 +99,24 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-@pytest.fixture
-def job(tmp_path):
-    """job(n, work, …) starts n ranks and gives the Job."""
-    jobs: list[Job] = []
+@pytest.fixture(scope="session")
+def nursery():
+    """Starts ranks that have torch imported."""
+    n = Nursery(TREE)
+    yield n
+    n.close()
 
-    def start(n: int, work, **how) -> Job:
-        jobs.append(Job(n, work, tmp_path, **how))
+
+@pytest.fixture
+def job(tmp_path, request):
+    """job(n, work, …) starts n ranks and gives the Job. Torch's tests get theirs from the nursery."""
+    jobs: list[Job] = []
+    warm = "torch" in str(request.node.path.relative_to(PYTHON))
+
+    def start(n: int, work, *, env: dict[str, str] | None = None, **how) -> Job:
+        fresh = any(k.startswith("TORCH") for k in env or {})
+        starter = request.getfixturevalue("nursery").start if warm and not fresh else cold
+        jobs.append(Job(n, work, tmp_path, env=env, start=starter, **how))
         return jobs[-1]
 
     yield start
