@@ -2,8 +2,10 @@ package launch
 
 import (
 	"context"
+	"debug/elf"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,6 +53,43 @@ func TestRanksOnHostsOverSSH(t *testing.T) {
 		if left, _ := filepath.Glob(h.Temp + "/hora-*"); len(left) > 0 {
 			t.Errorf("%s is left with %v", h.Name, left)
 		}
+	}
+}
+
+// A host of another kind gets the program that lies beside this one for it, runs it, and is told of in words when there
+// is none.
+func TestAHostOfAnotherKind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
+	n := hosttest.Up(t, "server1", "server2/aarch64")
+	a, b := n.Hosts[0], n.Hosts[1]
+	p := program(t, a)
+	run := []string{p, "__launch", "-start=60", "-silence=60", "-np=3", "-H=server1:1,server2:2", "sh", "-c", "echo $RANK is $(uname -m)"}
+	code, _, errs := a.Output(70*time.Second, run...)
+	if want := "reach host server2: it is a Linux aarch64 machine and this hora is built for Linux x86_64: put one for it beside this one as " + filepath.Dir(p) + "/hora-linux-arm64, or install it there"; code != ExitHost || !strings.Contains(errs, want) {
+		t.Errorf("exit code %d, no %q in\n%s", code, want, errs)
+	}
+	other := filepath.Join(a.Home, "hora-linux-arm64")
+	cmd := exec.Command("go", "test", "-c", "-o", other, ".")
+	cmd.Env = append(os.Environ(), "GOARCH=arm64", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for range 2 { // copied, then cached
+		code, out, errs := a.Output(70*time.Second, run...)
+		for _, want := range []string{"[0]<stdout>:0 is x86_64\n", "[1]<stdout>:1 is aarch64\n", "[2]<stdout>:2 is aarch64\n"} {
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("exit code %d, no %q in\n%s%s", code, want, out, errs)
+			}
+		}
+	}
+	kept, _ := filepath.Glob(b.Home + "/.cache/hora/bin/hora-*")
+	if len(kept) != 1 {
+		t.Fatalf("the cache holds %v", kept)
+	}
+	if f, err := elf.Open(kept[0]); err != nil || f.Machine != elf.EM_AARCH64 {
+		t.Errorf("the cache holds another machine's program: %v", err)
 	}
 }
 

@@ -23,7 +23,8 @@ type link struct {
 	out     *os.File      // from it
 	errs    *cappedText   // what ssh and a remote agent say on standard error; nil for local ones
 	program *carried      // what to send to a host that lacks it; nil with --remote-hora
-	copied  atomic.Int64  // bytes of it that have been sent
+	size    atomic.Int64  // bytes of what is sent of it, once that is known
+	copied  atomic.Int64  // how many have been
 	said    chan struct{} // closed when errs is complete; nil for local ones
 	writer  *pipeWriter
 	process *os.Process

@@ -55,8 +55,8 @@ func (j *job) awaitedHosts(waiting map[*link]bool, took time.Duration) string {
 		if !waiting[l] {
 			continue
 		}
-		if n := l.copied.Load(); n > 0 && n < l.program.size {
-			copying = append(copying, fmt.Sprintf("%s (%.1f of %.1f MB)", l.name, float64(n)/1e6, float64(l.program.size)/1e6))
+		if n, size := l.copied.Load(), l.size.Load(); n > 0 && n < size {
+			copying = append(copying, fmt.Sprintf("%s (%.1f of %.1f MB)", l.name, float64(n)/1e6, float64(size)/1e6))
 		} else {
 			silent = append(silent, l.name)
 		}

@@ -1,17 +1,12 @@
 package launch
 
 import (
-	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,43 +17,6 @@ import (
 // ready is the word by which the remote script says that it was reached, among whatever a login shell prints.
 const ready = "hora-host-ready"
 
-// bootstrap is what the remote shell runs: it says whether the program is there, takes it from standard input when it is
-// not, and becomes the agent. It holds no single quote, since the login shell sees it within some.
-const bootstrap = `d="${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}/bin"; f="$d/hora-HASH"; ` +
-	`sum() { if command -v sha256sum >/dev/null 2>&1; then sha256sum <"$1" | cut -c1-64; else wc -c <"$1" | tr -d " "; fi; }; ` +
-	`good() { s=$(sum "$1"); [ "$s" = HASH ] || [ "$s" = SIZE ]; }; ` +
-	`if [ -x "$f" ] && good "$f"; then echo READY have $(uname -sm); else ` +
-	`echo READY need $(uname -sm); umask 077; mkdir -p "$d" && head -c SIZE >"$f.$$" && good "$f.$$" && chmod 700 "$f.$$" && mv "$f.$$" "$f" || ` +
-	`{ rm -f "$f.$$"; echo "cannot keep the program in $d" >&2; exit 1; }; echo READY kept; fi; exec "$f" __agent --remote`
-
-// carried is this program as it is copied to other hosts.
-type carried struct {
-	path, hash string
-	size       int64
-}
-
-func (j *job) carry() (*carried, error) {
-	if j.program != nil || j.spec.SSH.RemoteHora != "" {
-		return j.program, nil
-	}
-	path := j.spec.Binary
-	if path == "" {
-		path = j.spec.Self[0]
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fault(ExitSystem, "read this program to copy it: %v: give --remote-hora PATH", err)
-	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, f)
-	if err != nil {
-		return nil, fault(ExitSystem, "read this program to copy it: %v: give --remote-hora PATH", err)
-	}
-	j.program = &carried{path: path, hash: hex.EncodeToString(h.Sum(nil)), size: n}
-	return j.program, nil
-}
-
 // startRemote starts ssh to a host, with in and out as the agent's standard streams.
 func (j *job) startRemote(l *link, in, out *os.File) error {
 	program, err := j.carry()
@@ -68,7 +26,7 @@ func (j *job) startRemote(l *link, in, out *os.File) error {
 	l.program = program
 	script := "echo " + ready + " have $(uname -sm); exec " + shellWord(j.spec.SSH.RemoteHora) + " __agent --remote"
 	if program != nil {
-		script = strings.NewReplacer("HASH", program.hash, "SIZE", strconv.FormatInt(program.size, 10), "READY", ready).Replace(bootstrap)
+		script = program.script()
 	}
 	name := j.spec.SSH.Program
 	if name == "" {
@@ -114,59 +72,6 @@ func (j *job) startRemote(l *link, in, out *os.File) error {
 // shellWord guards a path against the remote shell; bootstrap's quoting allows no single quote.
 func shellWord(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", "$", `\$`, "'", "").Replace(s) + `"`
-}
-
-// greet reads what the remote script says, sends it the program if it needs it, and lets messages flow.
-func (l *link) greet(rd *bufio.Reader) error {
-	word, err := l.awaitReady(rd)
-	if err != nil {
-		return err
-	}
-	if word == "need" {
-		if l.program == nil {
-			return errors.New("it asks for a program")
-		}
-		if err := copyProgram(l.in, l.program.path, &l.copied); err != nil {
-			return err
-		}
-		if _, err := l.awaitReady(rd); err != nil {
-			return err
-		}
-	}
-	l.writer.release()
-	return nil
-}
-
-func (l *link) awaitReady(rd *bufio.Reader) (string, error) {
-	for range 1000 { // lines of a talkative login shell
-		line, err := rd.ReadString('\n')
-		if err != nil {
-			return "", err
-		}
-		f := strings.Fields(line)
-		if len(f) < 2 || f[0] != ready {
-			continue
-		}
-		if len(f) == 4 && l.program != nil {
-			if here := machineName(); f[2]+" "+f[3] != here {
-				return "", fmt.Errorf("it is a %s %s machine and this hora is built for %s: install hora there and give --remote-hora PATH", f[2], f[3], here)
-			}
-		}
-		return f[1], nil
-	}
-	return "", errors.New("its login shell prints too much: make it silent for ssh commands")
-}
-
-// machineName is what uname -sm says of machines like this one.
-func machineName() string {
-	arch := runtime.GOARCH
-	switch {
-	case arch == "amd64":
-		arch = "x86_64"
-	case arch == "arm64" && runtime.GOOS == "linux":
-		arch = "aarch64"
-	}
-	return map[string]string{"linux": "Linux", "darwin": "Darwin"}[runtime.GOOS] + " " + arch
 }
 
 // sshFault turns what ssh said into a sentence and an exit code.

@@ -25,14 +25,15 @@ import (
 
 // Host is one of them.
 type Host struct {
-	Name string
-	Addr string
-	Via  string // its address on the Switch, when there is one
-	Home string // its home directory, as seen from outside
-	Temp string // its /tmp, as seen from outside
-	pid  int    // of the process that holds its namespaces
-	net  *Net
-	port string // its interface's name on the switch
+	Name    string
+	Addr    string
+	Via     string // its address on the Switch, when there is one
+	Home    string // its home directory, as seen from outside
+	Temp    string // its /tmp, as seen from outside
+	pid     int    // of the process that holds its namespaces
+	net     *Net
+	port    string // its interface's name on the switch
+	machine string // what its uname says, when that is not this machine's
 }
 
 // Net is a switch with hosts.
@@ -45,7 +46,8 @@ type Net struct {
 	t      testing.TB
 }
 
-// Up makes hosts of these names that reach each other by ssh as the user that runs the test.
+// Up makes hosts of these names that reach each other by ssh as the user that runs the test. A host named
+// "name/aarch64" runs programs of that kind of machine under qemu, and its uname says so.
 func Up(t testing.TB, names ...string) *Net {
 	t.Helper()
 	need(t)
@@ -60,6 +62,7 @@ func Up(t testing.TB, names ...string) *Net {
 	n.keys()
 	hosts := "127.0.0.1 localhost\n"
 	for i, name := range names {
+		name, _, _ = strings.Cut(name, "/")
 		hosts += fmt.Sprintf("10.77.0.%d %s\n", i+1, name)
 	}
 	n.write("etc/hosts", hosts)
@@ -90,7 +93,11 @@ func need(t testing.TB) {
 // hold starts a process that does nothing in namespaces of its own, and returns once they are there.
 func (n *Net) hold(flags ...string) int {
 	n.t.Helper()
-	cmd := exec.Command("unshare", append(flags, "sh", "-c", "echo up; exec sleep 100000")...)
+	return n.holdBy(exec.Command("unshare", append(flags, "sh", "-c", "echo up; exec sleep 100000")...))
+}
+
+func (n *Net) holdBy(cmd *exec.Cmd) int {
+	n.t.Helper()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		n.t.Fatal(err)
@@ -105,7 +112,10 @@ func (n *Net) hold(flags ...string) int {
 // start starts a program that is ended with the test.
 func (n *Net) start(cmd *exec.Cmd) {
 	n.t.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
 	if err := cmd.Start(); err != nil {
 		n.t.Fatalf("start %v: %v", cmd.Args, err)
 	}
@@ -120,7 +130,7 @@ func (n *Net) run(pid int, argv ...string) {
 	n.t.Helper()
 	args := append([]string{"-t", strconv.Itoa(pid), "--net"}, argv...)
 	if pid != n.holder {
-		args = append([]string{"-t", strconv.Itoa(pid), "--net", "--uts", "--mount"}, argv...)
+		args = append(spaces(pid), argv...)
 	}
 	if out, err := exec.Command("nsenter", args...).CombinedOutput(); err != nil {
 		n.t.Fatalf("%v: %v: %s", argv, err, out)
@@ -157,7 +167,8 @@ func (n *Net) keys() {
 
 func (n *Net) host(i int, name string) *Host {
 	n.t.Helper()
-	h := &Host{Name: name, Addr: fmt.Sprintf("10.77.0.%d", i+1), net: n, port: fmt.Sprintf("port%d", i)}
+	name, machine, _ := strings.Cut(name, "/")
+	h := &Host{Name: name, machine: machine, Addr: fmt.Sprintf("10.77.0.%d", i+1), net: n, port: fmt.Sprintf("port%d", i)}
 	h.Home, h.Temp = filepath.Join(n.dir, name, "home"), filepath.Join(n.dir, name, "tmp")
 	for _, d := range []string{h.Temp, filepath.Join(h.Home, ".ssh")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -179,7 +190,7 @@ func (n *Net) host(i int, name string) *Host {
 		n.t.Fatal(err)
 	}
 	n.write(filepath.Join(name, "home/.ssh/host_key"), string(hostKey))
-	h.pid = n.hold("--net", "--uts", "--mount", "--propagation", "private")
+	h.pid = n.holdHost(machine != "")
 	n.t.Cleanup(h.empty)
 	n.run(n.holder, "ip", "link", "add", h.port, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(h.pid))
 	n.run(n.holder, "ip", "link", "set", h.port, "master", "sw", "up")
@@ -196,9 +207,12 @@ mount --bind %[4]s %[5]s
 mount --bind %[6]s /tmp
 `, name, h.Addr, n.dir, h.Home, n.home, h.Temp)
 	n.run(h.pid, "sh", "-c", script)
-	n.start(exec.Command("nsenter", "-t", strconv.Itoa(h.pid), "--net", "--uts", "--mount", "/usr/sbin/sshd", "-D", "-f", "/dev/null",
+	if machine != "" {
+		h.emulate()
+	}
+	n.start(exec.Command("nsenter", append(h.spaces(), "/usr/sbin/sshd", "-D", "-f", "/dev/null",
 		"-h", n.home+"/.ssh/host_key", "-o", "ListenAddress="+h.Addr, "-o", "AuthorizedKeysFile="+n.home+"/.ssh/authorized_keys",
-		"-o", "UsePAM=no", "-o", "PidFile=none", "-o", "StrictModes=no", "-o", "UseDNS=no", "-o", "MaxStartups=100"))
+		"-o", "UsePAM=no", "-o", "PidFile=none", "-o", "StrictModes=no", "-o", "UseDNS=no", "-o", "MaxStartups=100")...))
 	return h
 }
 
@@ -270,7 +284,7 @@ func (h *Host) Install(program, name string) string {
 
 // Command is a program that runs on the host, in its home, when started. Its environment is small and plain.
 func (h *Host) Command(ctx context.Context, argv ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"-t", strconv.Itoa(h.pid), "--net", "--uts", "--mount", "--wdns=" + h.net.home}, argv...)...)
+	cmd := exec.CommandContext(ctx, "nsenter", append(append(h.spaces(), "--wdns="+h.net.home), argv...)...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + h.net.home, "LANG=C.UTF-8"}
 	return cmd
 }
