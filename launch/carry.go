@@ -101,7 +101,7 @@ func (c *carried) script() string {
 	for _, p := range append([]*carried{c}, c.others...) {
 		fmt.Fprintf(&branches, `"%s") h=%s; n=%d;; `, p.machine, p.hash, p.size)
 	}
-	return strings.NewReplacer("PROGRAMS", branches.String(), "READY", ready).Replace(bootstrap)
+	return strings.NewReplacer("PROGRAMS", branches.String(), "READY", reached).Replace(bootstrap)
 }
 
 // greet reads what the remote script says, sends it the program if it needs it, and lets messages flow.
@@ -138,7 +138,7 @@ func (l *link) awaitReady(rd *bufio.Reader) (word, machine string, err error) {
 		if err != nil {
 			return "", "", err
 		}
-		if f := strings.Fields(line); len(f) >= 2 && f[0] == ready {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == reached {
 			return f[1], strings.Join(f[2:], " "), nil
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ready is the word by which the remote script says that it was reached, among whatever a login shell prints.
-const ready = "hora-host-ready"
+// reached is the word by which the remote script says that it was reached, among whatever a login shell prints.
+const reached = "hora-host-ready"
 
 // startRemote starts ssh to a host, with in and out as the agent's standard streams.
 func (j *job) startRemote(l *link, in, out *os.File) error {
@@ -24,7 +24,7 @@ func (j *job) startRemote(l *link, in, out *os.File) error {
 		return err
 	}
 	l.program = program
-	script := "echo " + ready + " have $(uname -sm); exec " + shellWord(j.spec.SSH.RemoteHora) + " __agent --remote"
+	script := "echo " + reached + " have $(uname -sm); exec " + shellWord(j.spec.SSH.RemoteHora) + " __agent --remote"
 	if program != nil {
 		script = program.script()
 	}
