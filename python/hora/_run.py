@@ -92,7 +92,8 @@ def run(
             command.append("--verbose")
         spread = "1" if hosts is not None or hostfile is not None else "0"
         command += [*flags, "--", python or sys.executable, "-m", "hora._task", folder, spread]
-        job = _Job(command, os.environ | dict(env or {}))
+        around = {k: v for k, v in os.environ.items() if k != "HORA_SERVE"}  # of a job that this process is in itself
+        job = _Job(command, around | dict(env or {}))
         code = job.wait(timeout)
         return _results(folder, np, code, job)
 

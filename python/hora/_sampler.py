@@ -54,10 +54,13 @@ class ElasticSampler:
     All ranks get equally many: the last turn goes on at the beginning of the order where samples run out. It is a
     torch sampler too: `DataLoader(data, batch_size=32, sampler=sampler)`.
 
-    >>> sampler = hora.elastic.ElasticSampler(len(images), seed=1)
+    >>> sampler = hora.elastic.ElasticSampler(10, seed=1)
+    >>> mine = []
     >>> for i in sampler:
-    ...     step(images[i])
+    ...     mine.append(i)              # a step on sample i
     ...     sampler.record(1)
+    >>> len(mine), len(set(sum(hora.allgather_object(mine), [])))
+    (5, 10)
     """
 
     def __init__(self, length: Any, *, shuffle: bool = True, seed: int = 0) -> None:

@@ -21,6 +21,13 @@ class Buffer:
 
     `numpy()`, `torch()` and `memory` view the same bytes and keep them alive. Collectives take the buffer itself,
     and any contiguous part of a view of it.
+
+    >>> b = hora.buffer(4, "float64")
+    >>> b
+    <hora.Buffer float64[4]>
+    >>> b.numpy()[:] = 1
+    >>> hora.allreduce(b, out=b).numpy()
+    array([2., 2., 2., 2.])
     """
 
     def __init__(self, shape: Sequence[int], dtype: str, group: Group) -> None:
@@ -81,10 +88,11 @@ class Buffer:
 def buffer(shape: int | Sequence[int], dtype: Any = "float32", *, group: Group | None = None) -> Buffer:
     """Make registered memory. Every rank of the group makes the same, in the same order.
 
-    >>> b = hora.buffer((1024, 1024))
-    >>> x = b.numpy()
+    >>> x = hora.buffer((2, 3)).numpy()
     >>> x[:] = hora.rank()
     >>> hora.allreduce(x, out=x)
+    array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
     """
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).rsplit(".", 1)[-1].rstrip("'>")
     return Buffer((shape,) if isinstance(shape, int) else shape, {"float": "float32"}.get(name, name), group or Group())

@@ -38,58 +38,98 @@ def init(**settings: Any) -> None:
     after `shutdown()` it joins anew.
 
     >>> hora.init()
+    >>> hora.init(peer_timeout=30)      # changes nothing: it is initialized
     """
     _world.init(settings)
 
 
 def shutdown() -> None:
-    """Leave the job; pending operations end with `ClosedError`. Not needed before exit."""
+    """Leave the job; pending operations end with `ClosedError`. Not needed before exit.
+
+    >>> hora.shutdown()
+    >>> hora.init()                     # and back, into a new life
+    """
     _world.shutdown()
 
 
 def is_initialized() -> bool:
-    """Whether `init()` has been called and `shutdown()` has not."""
+    """Whether `init()` has been called and `shutdown()` has not.
+
+    >>> hora.is_initialized()
+    True
+    """
     return _lib.world is not None
 
 
 def world() -> Group:
-    """The group of all ranks."""
+    """The group of all ranks.
+
+    >>> hora.world().ranks
+    (0, 1)
+    """
     _world.world_info()
     return _WORLD
 
 
 def rank() -> int:
-    """This process's rank among all, from 0."""
+    """This process's rank among all, from 0.
+
+    >>> print(f"rank {hora.rank()} of {hora.size()}")
+    rank ... of 2
+    """
     return _world.world_info()["rank"]
 
 
 def size() -> int:
-    """How many processes the job has."""
+    """How many processes the job has.
+
+    >>> hora.size()
+    2
+    """
     return _world.world_info()["size"]
 
 
 def local_rank() -> int:
-    """This process's rank among those on its host."""
+    """This process's rank among those on its host.
+
+    >>> device = f"cuda:{hora.local_rank()}"
+    """
     return _world.world_info()["local_rank"]
 
 
 def local_size() -> int:
-    """How many processes are on this host."""
+    """How many processes are on this host.
+
+    >>> hora.local_size()
+    2
+    """
     return _world.world_info()["local_size"]
 
 
 def cross_rank() -> int:
-    """The index of this host among those that have this local rank."""
+    """The index of this host among those that have this local rank.
+
+    >>> hora.cross_rank()
+    0
+    """
     return _world.world_info()["cross_rank"]
 
 
 def cross_size() -> int:
-    """How many hosts have this local rank."""
+    """How many hosts have this local rank.
+
+    >>> hora.cross_size()
+    1
+    """
     return _world.world_info()["cross_size"]
 
 
 def host() -> str:
-    """The name of this host as the job knows it."""
+    """The name of this host as the job knows it.
+
+    >>> print("runs on", hora.host())
+    runs on ...
+    """
     return _world.world_info()["host"]
 
 
@@ -101,8 +141,14 @@ def allreduce(
     """Reduce x over all ranks; every rank gets the result.
 
     >>> hora.allreduce(np.full(3, hora.rank()))                 # a new array
+    array([1, 1, 1])
+    >>> grad = np.array([1.0, 2.0]) * (hora.rank() + 1)
     >>> hora.allreduce(grad, hora.AVERAGE, out=grad)            # in place
+    array([1.5, 3. ])
+    >>> a, b = np.ones(2), np.ones(3, dtype="int8")
     >>> h = hora.allreduce([a, b], out=[a, b], async_=True)     # grouped, in place, in the background
+    >>> h.wait()
+    [array([2., 2.]), array([2, 2, 2], dtype=int8)]
     """
     if async_ or named or name is not None or timeout is not None:
         return _calls.reduction(Kind.ALLREDUCE, x, op, 0, out, group, async_, name, named, prescale, postscale, timeout)
@@ -122,6 +168,8 @@ def reduce(
     """Reduce x over all ranks; `root` gets the result, the others None.
 
     >>> total = hora.reduce(np.ones(3), root=0)
+    >>> (total is None) == (hora.rank() != 0)
+    True
     """
     return _calls.reduction(Kind.REDUCE, x, op, root, out, group, async_, name, named, prescale, postscale, timeout)
 
@@ -132,7 +180,9 @@ def broadcast(
 ) -> Any:  # fmt: skip
     """Every rank gets root's x; on the others x gives type and shape (and memory, with `out=x`).
 
+    >>> weights = np.full(3, hora.rank() + 7.0)
     >>> hora.broadcast(weights, root=0, out=weights)
+    array([7., 7., 7.])
     """
     return _calls.broadcast(x, root, out, group, async_, name, named, timeout)
 
@@ -146,7 +196,12 @@ def allgather(
     First dimensions may differ. They are exchanged first, unless `sizes` (one per rank) or `out` (then all are
     equal) is given; a scalar counts as one row.
 
-    >>> hora.allgather(np.array([hora.rank()]))        # array([0, 1, …])
+    >>> hora.allgather(np.array([hora.rank()]))
+    array([0, 1])
+    >>> hora.allgather(np.full((hora.rank() + 1, 2), hora.rank()))      # one row here, two rows there
+    array([[0, 0],
+           [1, 1],
+           [1, 1]])
     """
     return _calls.allgather(x, out, sizes, group, async_, name, named, timeout)
 
@@ -160,6 +215,7 @@ def gather(
     With `sizes` (on every rank) first dimensions may differ; without, all are equal.
 
     >>> rows = hora.gather(np.array([hora.rank()]), root=0)
+    >>> if hora.rank() == 0: assert rows.tolist() == [0, 1]
     """
     return _calls.gather(x, root, out, sizes, group, async_, name, named, timeout)
 
@@ -173,6 +229,8 @@ def scatter(
     On the other ranks `out` receives the part; without `out`, x gives type and shape of the part.
 
     >>> part = hora.scatter(np.arange(4.0), out=np.empty(2))    # x matters on root only
+    >>> part.tolist() == [[0, 1], [2, 3]][hora.rank()]
+    True
     """
     return _calls.scatter(x, root, out, sizes, group, async_, name, named, timeout)
 
@@ -186,7 +244,8 @@ def reduce_scatter(
 
     Where it does not divide evenly the first ranks get one row more, unless `sizes` says otherwise.
 
-    >>> mine = hora.reduce_scatter(np.ones(hora.size() * 2))
+    >>> hora.reduce_scatter(np.ones(hora.size() * 2))
+    array([2., 2.])
     """
     return _calls.reduce_scatter(x, op, out, sizes, group, async_, name, named, prescale, postscale, timeout)
 
@@ -201,7 +260,11 @@ def alltoall(
     Without `splits` the parts are even, and the result is the array. With `splits` (rows for each rank) the result
     is (array, received splits); the latter are exchanged unless `recv_splits` is given.
 
-    >>> hora.alltoall(np.arange(hora.size()))
+    >>> hora.alltoall(np.arange(hora.size())).tolist() == [hora.rank()] * 2
+    True
+    >>> parts, splits = hora.alltoall(np.zeros(3), splits=[1, 2])      # one row to rank 0, two to rank 1
+    >>> splits == [hora.rank() + 1] * 2
+    True
     """
     return _calls.alltoall(x, splits, out, recv_splits, group, async_, name, named, timeout)
 
@@ -217,7 +280,10 @@ def barrier(*, group: Group | None = None, async_: bool = False, timeout: float 
 def send(x: Any, to: int, *, tag: int = 0, group: Group | None = None, async_: bool = False, timeout: float | None = None) -> Any:
     """Send x to rank `to`, which calls `recv`.
 
-    >>> hora.send(x, to=1) if hora.rank() == 0 else hora.recv(x, source=0)
+    >>> x = np.arange(2.0) if hora.rank() == 0 else np.empty(2)
+    >>> _ = hora.send(x, to=1) if hora.rank() == 0 else hora.recv(x, source=0)
+    >>> x
+    array([0., 1.])
     """
     return _calls.send(x, to, tag, group, async_, timeout)
 
@@ -229,6 +295,12 @@ def recv(
     """Receive into `out` what rank `source` (None: any rank) sends, and return `out`.
 
     With `source=None` the result is (out, source rank).
+
+    >>> if hora.rank() == 0:
+    ...     hora.send(np.ones(2), to=1, tag=3)
+    ... else:
+    ...     x, source = hora.recv(np.empty(2), tag=3)
+    ...     assert source == 0 and x.sum() == 2
     """
     return _calls.recv(out, source, tag, group, async_, timeout)
 
@@ -237,20 +309,39 @@ def join(*, group: Group | None = None, timeout: float | None = None) -> int:
     """Say that this rank has no more data: contribute zeros to the others' named reductions until all have joined.
 
     Returns the last rank that joined, the same on every rank.
+
+    >>> for step in range(3 + hora.rank()):                     # rank 1 has one batch more
+    ...     mean = hora.allreduce(np.ones(1), name="mean", named=True)
+    >>> hora.join()
+    1
     """
     return (group or _WORLD).join(timeout)
 
 
 def counters(*, group: Group | None = None) -> dict[str, int]:
-    """Bytes and messages by link, and operations, since the group was made."""
+    """Bytes and messages by link (shm, tcp, mem) since the group was made.
+
+    >>> before = hora.counters()["shm_bytes_sent"]
+    >>> _ = hora.allreduce(np.ones(1000))
+    >>> hora.counters()["shm_bytes_sent"] - before
+    8000
+    """
     return (group or _WORLD).counters()
 
 
 def start_timeline(path: str, *, mark_cycles: bool = False) -> None:
-    """Write what every operation does, with its four timestamps, to `path` (Chrome's trace format)."""
+    """Write what every operation does, with its four timestamps, to `path` (Chrome's trace format).
+
+    >>> hora.start_timeline("trace.json")
+    >>> hora.stop_timeline()
+    """
     _world.timeline("start_timeline", path=path, mark_cycles=mark_cycles)
 
 
 def stop_timeline() -> None:
-    """Finish the file begun by `start_timeline` (or by HORA_TIMELINE)."""
+    """Finish the file begun by `start_timeline` (or by HORA_TIMELINE).
+
+    >>> hora.start_timeline("trace.json", mark_cycles=True)
+    >>> hora.stop_timeline()
+    """
     _world.timeline("stop_timeline")

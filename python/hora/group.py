@@ -149,7 +149,7 @@ class Group:
     parts of a program. Inside a group ranks are numbered in ascending order.
 
     >>> evens = hora.Group(range(0, hora.size(), 2))
-    >>> if evens.included: hora.allreduce(x, out=x, group=evens)
+    >>> if evens.included: assert hora.allreduce(1, group=evens) == evens.size
     """
 
     __slots__ = ("_handle", "_rank", "_ranks", "tag")
@@ -318,7 +318,7 @@ class Group:
             _lib.release(ticket)
 
     def counters(self) -> dict[str, int]:
-        """Bytes and messages by link, and operations, since the group was made."""
+        """Bytes and messages by link since the group was made."""
         return _world.info(self.handle).get("counters", {})
 
     def abort(self, reason: str) -> None:

@@ -18,8 +18,10 @@ class Handle:
     It keeps the arrays of the operation alive until the operation has ended, so dropping a handle is
     harmless: the operation still completes. `await handle` works inside asyncio.
 
+    >>> x = np.ones(3)
     >>> h = hora.allreduce(x, out=x, async_=True)
     >>> h.wait()
+    array([2., 2., 2.])
     """
 
     __slots__ = ("_callbacks", "_error", "_finish", "_keep", "_lock", "_result", "_ticket")
@@ -138,7 +140,9 @@ class Handle:
 def wait_all(handles: Iterable[Handle], timeout: float | None = None) -> list[Any]:
     """Wait for every handle and return the results in order; the first error is raised after all have ended.
 
+    >>> gradients = [np.ones(1), np.ones(2)]
     >>> hora.wait_all([hora.allreduce(g, out=g, async_=True) for g in gradients])
+    [array([2.]), array([2., 2.])]
     """
     handles = list(handles)
     if timeout is not None:

@@ -29,7 +29,8 @@ def _dump(obj: Any) -> bytes:
 def broadcast_object(obj: Any = None, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
     """Every rank gets root's object.
 
-    >>> config = hora.broadcast_object({"lr": 0.1} if hora.rank() == 0 else None)
+    >>> hora.broadcast_object({"lr": 0.1} if hora.rank() == 0 else None)
+    {'lr': 0.1}
     """
     g = group or comm.world()
     mine = _dump(obj) if g.rank == root else b""
@@ -44,6 +45,7 @@ def allgather_object(obj: Any, *, group: Group | None = None, name: str | None =
     """Every rank gets the list of all ranks' objects.
 
     >>> hora.allgather_object({"rank": hora.rank()})
+    [{'rank': 0}, {'rank': 1}]
     """
     g = group or comm.world()
     mine = _dump(obj)
@@ -57,6 +59,7 @@ def gather_object(obj: Any, root: int = 0, *, group: Group | None = None) -> lis
     """`root` gets the list of all ranks' objects, the others None.
 
     >>> reports = hora.gather_object(f"rank {hora.rank()} is well")
+    >>> if hora.rank() == 0: assert reports == ["rank 0 is well", "rank 1 is well"]
     """
     g = group or comm.world()
     mine = _dump(obj)

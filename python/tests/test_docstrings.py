@@ -1,0 +1,58 @@
+"""Every public function has an example, and every example does what it says: on two ranks, with the results shown."""
+
+import doctest
+import inspect
+import os
+
+import numpy as np
+import pytest
+
+import hora
+import hora.elastic
+
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+ALONE = {"run"}  # starts its own ranks
+
+
+def public() -> dict[str, object]:
+    """What a program may call: functions and classes by name."""
+    found = {n: getattr(hora, n) for n in hora.__all__}
+    found = {n: o for n, o in found.items() if callable(o) and n != "Op" and not (inspect.isclass(o) and issubclass(o, Exception))}
+    found = {n: o for n, o in found.items() if not isinstance(o, hora.Op)}
+    return found | {"elastic.State": hora.elastic.State, "elastic.ElasticSampler": hora.elastic.ElasticSampler}
+
+
+def examples(name: str, text: str) -> doctest.DocTest:
+    names = {"hora": hora, "np": np, "State": hora.elastic.State, "model": np.zeros(2)}
+    return doctest.DocTestParser().get_doctest(inspect.cleandoc(text), names, name, None, 0)
+
+
+def test_everything_has_an_example():
+    bare = [n for n, o in public().items() if ">>>" not in (o.__doc__ or "")]
+    assert not bare, f"without an example: {', '.join(bare)}"
+
+
+def check(tests: list[doctest.DocTest]) -> None:
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
+    for t in tests:
+        assert t.examples, t.name
+        runner.run(t, out=said.append, clear_globs=True)
+    assert not runner.failures, "\n".join(said)
+    print(runner.tries, "examples")
+
+
+def work_examples(folder: str):
+    os.chdir(folder)
+    hora.init()
+    check([examples("hora", hora.__doc__ or "")] + [examples(n, o.__doc__) for n, o in public().items() if n not in ALONE])
+
+
+def test_examples_do_what_they_say(ranks, tmp_path):
+    said = ranks(2, work_examples, args=(str(tmp_path),), timeout=60)
+    assert int(said[0].split()[0]) > 70
+
+
+@pytest.mark.usefixtures("launcher")
+def test_examples_that_start_ranks():
+    check([examples(n, public()[n].__doc__) for n in ALONE])
