@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -26,6 +27,8 @@ func worker() int {
 	case err != nil:
 	case os.Getenv("HORA_TEST_WORKER") == "elastic":
 		err = trainElastic(context.Background(), cfg)
+	case os.Getenv("HORA_TEST_WORKER") == "tells":
+		err = tell(ctx, cfg)
 	case os.Getenv("HORA_TEST_WORKER") == "uneven":
 		err = workUnevenly(context.Background(), cfg)
 	default:
@@ -53,6 +56,30 @@ func work(ctx context.Context, cfg hora.Config) error {
 	}
 	c := w.Group().Counters()
 	fmt.Printf("rank %d of %d on %s sums %g; shm %v tcp %v\n", w.Rank(), w.Size(), w.Host(), x[0], c.SHM.BytesSent > 0, c.TCP.BytesSent > 0)
+	return w.Leave(ctx)
+}
+
+// overheard is what a worker sends in clear, for a listener on its cable.
+const overheard = "said so that everybody on the cable can hear it. "
+
+// tell has rank 0 broadcast a text many times over.
+func tell(ctx context.Context, cfg hora.Config) error {
+	w, err := hora.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	text := bytes.Repeat([]byte(overheard), 1000)
+	x := make([]byte, len(text))
+	if w.Rank() == 0 {
+		copy(x, text)
+	}
+	if err := hora.Broadcast(ctx, w.Group(), x, 0); err != nil {
+		return err
+	}
+	if w.Rank() == 1 && bytes.Equal(x, text) {
+		fmt.Println("all was heard")
+	}
 	return w.Leave(ctx)
 }
 
