@@ -7,10 +7,12 @@
 #   sh tools/deps.sh            install
 #   sh tools/deps.sh path venv  print the Python environment's folder
 #   sh tools/deps.sh path tools print the tools' folder
+#   sh tools/deps.sh path trainers  print the folder with Lightning and Accelerate
 set -eu
 cd "$(dirname "$0")/.."
 cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
 requirements=python/requirements-test.txt
+trainers_list=python/requirements-trainers.txt
 
 packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
 
@@ -32,12 +34,14 @@ python=$(find_python)
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 venv=$cache/venv-$version-$(hash_of "$requirements")
 tools=$cache/tools-$(hash_of tools/go.mod tools/go.sum)
+trainers=$cache/trainers-$version-$(hash_of "$trainers_list")
 
 if [ "${1:-}" = path ]; then
     case ${2:-} in
     venv) echo "$venv" ;;
     tools) echo "$tools" ;;
-    *) echo "deps: path of what? venv or tools" >&2; exit 2 ;;
+    trainers) echo "$trainers" ;;
+    *) echo "deps: path of what? venv, tools or trainers" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -72,6 +76,12 @@ if [ ! -f "$venv/.complete" ]; then
     "$python" -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
     touch "$venv/.complete"
+fi
+if [ ! -f "$trainers/.complete" ]; then
+    echo "deps: installing trainers built on torch"
+    rm -rf "$trainers"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$trainers" -r "$trainers_list"
+    touch "$trainers/.complete"
 fi
 go mod download
 echo "deps: ready"
