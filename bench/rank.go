@@ -141,6 +141,12 @@ func (m *measurement) named(w *hora.World) (func() error, error) {
 		requests[i].Name = fmt.Sprintf("gradient.%d", i)
 		requests[i].Call = hora.Call{Kind: hora.KindAllreduce, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: in}
 	}
+	if len(requests) == 1 { // the draw takes 20 ns, of which a plan is allowed 50
+		return func() error {
+			_, _, err := g.Run(&requests[0], -1)
+			return err
+		}, nil
+	}
 	draw := rand.New(rand.NewPCG(7, 7)) // alike on all ranks
 	return func() error {
 		_, _, err := g.Run(&requests[draw.IntN(len(requests))], -1)
