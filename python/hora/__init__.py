@@ -10,6 +10,8 @@ What examples print is what each of two ranks prints: `hora run -np 2 python pro
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
 from .buffer import Buffer, buffer
 from .comm import (
@@ -58,6 +60,10 @@ from .errors import (
 )
 from .handle import Handle, wait_all
 from .objects import allgather_object, broadcast_object, gather_object
+
+if TYPE_CHECKING:  # loaded by __getattr__
+    from . import elastic as elastic
+    from ._run import run as run
 
 SUM = Op.SUM
 AVERAGE = Op.AVERAGE
@@ -137,7 +143,7 @@ def _exists(name: str) -> bool:
     return importlib.util.find_spec(f"{__name__}.{name}") is not None
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     # Loaded when first asked for: they need more of the standard library than a first step should wait for.
     if name == "run":
         from ._run import run

@@ -294,7 +294,7 @@ class _DLPack:
     def new(self, a: Array, shape: tuple[int, ...]) -> Array:
         import numpy
 
-        x = numpy.empty(shape, dtype=DTYPE_NAMES[a.dtype])
+        x: Any = numpy.empty(shape, dtype=DTYPE_NAMES[a.dtype])
         return Array(x, _numpy(numpy), x.__array_interface__["data"][0], a.dtype, shape)
 
     def wrap(self, a: Array, memory: _lib.Memory, shape: tuple[int, ...]) -> Any:
@@ -377,7 +377,7 @@ def hasten(kind: type, how: Any) -> None:
     _hastened.add(kind)
     if how is _BUFFER or how is _made.get("numpy"):
         _abi.accept(kind)
-    elif how is _made.get("torch") and kind in (how.torch.Tensor, how.torch.nn.Parameter):
+    elif isinstance(how, _Torch) and kind in (how.torch.Tensor, how.torch.nn.Parameter):
         exchange = getattr(kind, "__dlpack_c_exchange_api__", None)  # torch 2.10 and newer
         if exchange is not None:
             _abi.accept(kind, exchange)

@@ -1,0 +1,56 @@
+"""The package is typed (py.typed), and what a type checker tells its users is true."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import hora
+
+PACKAGE = Path(hora.__file__).parent
+
+# The bridges to frameworks are classes on the frameworks' own, which are not typed.
+CONFIG = """
+[mypy]
+python_version = 3.10
+ignore_missing_imports = True
+disallow_untyped_defs = True
+disallow_incomplete_defs = True
+warn_redundant_casts = True
+exclude = /torch/
+[mypy-torch.*,numpy.*,ml_dtypes.*,cloudpickle.*]
+follow_imports = skip
+"""
+
+PROGRAM = """
+import hora
+reveal_type(hora.rank())
+reveal_type(hora.Group([0]).ranks)
+reveal_type(hora.wait_all([]))
+reveal_type(hora.counters())
+reveal_type(hora.buffer(3).memory)
+reveal_type(hora.run(print))
+hora.broadcast(1, root="zero")
+hora.allreduce(1, into=2)
+"""
+
+
+def mypy(folder: Path, *what: object) -> str:
+    (folder / "mypy.ini").write_text(CONFIG)
+    command = [sys.executable, "-m", "mypy", "--config-file", folder / "mypy.ini", "--cache-dir", folder / "cache", *what]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def test_the_package(tmp_path):
+    assert "Success: no issues found" in (said := mypy(tmp_path, PACKAGE)), said
+
+
+def test_a_program(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    said = mypy(tmp_path, tmp_path / "program.py")
+    for n, type_ in enumerate(["int", "tuple[int, ...]", "list[Any]", "dict[str, int]", "memoryview[int]", "list[Any]"], 3):
+        line = next(text for text in said.splitlines() if f"program.py:{n}: note" in text)
+        assert type_ in line.replace("builtins.", "").replace("typing.", ""), said
+    assert 'program.py:9: error: Argument "root"' in said, said
+    assert 'program.py:10: error: Unexpected keyword argument "into"' in said, said
+    assert "(py.typed" not in said
