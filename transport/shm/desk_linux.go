@@ -165,7 +165,7 @@ func (l *Link) ask(ctx context.Context, w want, own unsafe.Pointer, fd int) (*Bu
 	select {
 	case <-l.desk.turn:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("make shared buffer: %w", ctx.Err())
+		return nil, fmt.Errorf("make shared buffer: %w", context.Cause(ctx))
 	case <-l.closing:
 		return nil, fmt.Errorf("make shared buffer: %w", transport.ErrClosed)
 	}
@@ -250,7 +250,7 @@ func (l *Link) reply(ctx context.Context, kind uint32) (message, error) {
 	case <-l.closing:
 		return message{}, fmt.Errorf("make shared buffer: %w", transport.ErrClosed)
 	case <-ctx.Done():
-		return message{}, fmt.Errorf("make shared buffer: wait for all ranks of host %s: %w", l.cfg.Host, ctx.Err())
+		return message{}, fmt.Errorf("make shared buffer: wait for all ranks of host %s: %w", l.cfg.Host, context.Cause(ctx))
 	}
 }
 

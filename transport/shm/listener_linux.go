@@ -292,7 +292,7 @@ func (l *Listener) take(ctx context.Context, key groupKey, got func(claim) (all 
 		select {
 		case <-bell:
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-l.done:
 			return net.ErrClosed
 		}

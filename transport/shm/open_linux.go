@@ -106,7 +106,7 @@ func (l *Link) lead(ctx context.Context) error {
 	}
 	for _, inTime := range bounds {
 		if !inTime() && err == nil {
-			err = fmt.Errorf("open shared memory: %w", ctx.Err())
+			err = fmt.Errorf("open shared memory: %w", context.Cause(ctx))
 		}
 	}
 	// One word from the leader ends it for all, good or bad.
@@ -303,7 +303,7 @@ func (l *Link) follow(ctx context.Context) error {
 		return unavailable("rank %d says: %w", l.cfg.Ranks[0], err)
 	}
 	if !inTime() {
-		return fmt.Errorf("open shared memory: %w", ctx.Err())
+		return fmt.Errorf("open shared memory: %w", context.Cause(ctx))
 	}
 	return nil
 }
@@ -360,7 +360,7 @@ func (l *Link) dial(ctx context.Context) (*net.UnixConn, error) {
 			return nil, unavailable("connect to rank %d: %w", leader, err)
 		}
 		if !l.pauseOr(ctx, redialPause) {
-			return nil, unavailable("connect to rank %d: %w", leader, ctx.Err())
+			return nil, unavailable("connect to rank %d: %w", leader, context.Cause(ctx))
 		}
 	}
 }

@@ -176,6 +176,7 @@ func barrier(l *Link, seq uint64) error {
 // rank is a started process as the test sees it.
 type rank struct {
 	t     testing.TB
+	role  role
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string
@@ -199,7 +200,7 @@ func startRank(t testing.TB, r role, wrap ...string) *rank {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &rank{t, cmd, in, make(chan string, 16)}
+	p := &rank{t, r, cmd, in, make(chan string, 16)}
 	go func() {
 		defer close(p.lines)
 		for s := bufio.NewScanner(out); s.Scan(); {

@@ -186,7 +186,7 @@ func (m *Mesh) await(ctx context.Context) error {
 		case <-again.C:
 			m.dialNear() // an attempt may have been given up
 		case <-ctx.Done():
-			return m.missing(missing, ctx.Err())
+			return m.missing(missing, context.Cause(ctx))
 		case <-m.news:
 		case <-changed:
 		}
