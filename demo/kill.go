@@ -129,8 +129,8 @@ func (k *killer) hear(r Report) {
 // kill ends the victim's process.
 func (k *killer) kill() {
 	now := time.Now()
-	if syscall.Kill(k.pid, syscall.SIGKILL) != nil {
-		return // it has ended by itself
+	if k.pid <= 0 || syscall.Kill(k.pid, syscall.SIGKILL) != nil { // 0 would be this program's whole group
+		return // not known yet, or ended by itself
 	}
 	k.at = now
 	k.tell(0, "kill -9 %d: rank %d is gone in the middle of epoch %d", k.pid, k.victim, k.epoch)

@@ -163,8 +163,8 @@ func ticks(low, high float64) []float64 {
 		}
 	}
 	var at []float64
-	for i := math.Ceil(low/step - 1e-9); i*step <= high*(1+1e-9); i++ {
-		at = append(at, i*step)
+	for i := int(math.Ceil(low/step - 1e-9)); float64(i)*step <= high*(1+1e-9); i++ {
+		at = append(at, float64(i)*step)
 	}
 	return at
 }
