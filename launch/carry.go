@@ -15,13 +15,16 @@ import (
 
 // bootstrap is what the remote shell runs: it says what machine it is and whether the program for it is there, takes it
 // from standard input when it is not, and becomes the agent. PROGRAMS are the branches of programs at hand, each with
-// its hash and size. It holds no single quote, since the login shell sees it within some.
+// its hash and size. A copy is checked by its hash when it comes and whenever it has changed since it was checked, which a
+// file beside it tells; looking at 14 MB at every start would take longer than all else together. What was copied a month
+// ago goes when another version comes. It holds no single quote, since the login shell sees it within some.
 const bootstrap = `m=$(uname -sm); case "$m" in PROGRAMS*) echo READY other $m; exit 1;; esac; ` +
-	`d="${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}/bin"; f="$d/hora-$h"; ` +
+	`d="${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}/bin"; f="$d/hora-$h"; k="$d/.checked-$h"; ` +
 	`sum() { if command -v sha256sum >/dev/null 2>&1; then sha256sum <"$1" | cut -c1-64; else wc -c <"$1" | tr -d " "; fi; }; ` +
 	`good() { s=$(sum "$1"); [ "$s" = $h ] || [ "$s" = $n ]; }; ` +
-	`if [ -x "$f" ] && good "$f"; then echo READY have $m; else ` +
-	`echo READY need $m; umask 077; mkdir -p "$d" && head -c $n >"$f.$$" && good "$f.$$" && chmod 700 "$f.$$" && mv "$f.$$" "$f" || ` +
+	`known() { [ $(wc -c <"$f") -eq $n ] && [ -e "$k" ] && ! [ "$f" -nt "$k" ]; }; ` +
+	`if [ -x "$f" ] && { known || good "$f"; }; then [ -e "$k" ] && ! [ "$f" -nt "$k" ] || touch "$k" 2>/dev/null; echo READY have $m; else ` +
+	`echo READY need $m; umask 077; mkdir -p "$d" && head -c $n >"$f.$$" && good "$f.$$" && chmod 700 "$f.$$" && mv "$f.$$" "$f" && touch "$k" && find "$d" -name "*-*" -mtime +30 -exec rm -f {} + || ` +
 	`{ rm -f "$f.$$"; echo "cannot keep the program in $d" >&2; exit 1; }; echo READY kept; fi; exec "$f" __agent --remote`
 
 // machines is what uname -sm says, and what Go calls it.

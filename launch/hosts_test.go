@@ -24,12 +24,44 @@ func program(t *testing.T, h *hosttest.Host) string {
 	return h.Install(self, "launcher")
 }
 
+func spoil(t *testing.T, path string, how func(*os.File) error) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		err = how(f)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRanksOnHostsOverSSH(t *testing.T) {
 	n := hosttest.Up(t, "server1", "server2")
 	a, b := n.Hosts[0], n.Hosts[1]
 	p := program(t, a)
 	script := `echo "$RANK/$WORLD_SIZE $HORA_HOST=$(hostname) local $LOCAL_RANK/$LOCAL_WORLD_SIZE $HORA_ADDR $MASTER_ADDR"; stat -c %a $HORA_SECRET_FILE`
-	for round, kind := range []string{"copied", "cached"} {
+	bin := filepath.Join(b.Home, ".cache/hora/bin")
+	if err := os.MkdirAll(bin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(bin, "hora-of-last-year")
+	if err := os.WriteFile(old, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-365*24*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for round, kind := range []string{"copied", "cached", "spoilt", "cut off"} {
+		kept, _ := filepath.Glob(bin + "/hora-*")
+		switch kind {
+		case "spoilt": // of the same length; it has changed since it was checked
+			spoil(t, kept[0], func(f *os.File) error { _, err := f.WriteAt([]byte("spoilt"), 1000); return err })
+		case "cut off":
+			spoil(t, kept[0], func(f *os.File) error { return f.Truncate(1000) })
+		}
 		began := time.Now()
 		code, out, errs := a.Output(30*time.Second, p, "__launch", "-np=4", "-H=server1:2,server2:2", "sh", "-c", script)
 		took := time.Since(began)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -11,30 +14,48 @@ import (
 )
 
 // What takes longer than two seconds says what it waits for: a slow copy, a host that does not answer, workers that do
-// not want to end, and hosts that have not been found.
+// not want to end, and hosts that have not been found. Each is interrupted once it has said so.
 func TestLongWaitsSayForWhat(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long under the race detector")
 	}
 	n := hosttest.Up(t, "server1", "server2", "server3")
 	program := n.Hosts[0].Install(build(t), "hora")
-	n.Hosts[1].Rate(30) // the program takes about four seconds
+	n.Hosts[1].Rate(5) // the program takes about twenty seconds
 	n.Hosts[2].Cable(false)
+	const stubborn = `trap "" TERM; [ $RANK = 1 ] && touch up; until [ -e up ]; do sleep 0.05; done; [ $RANK = 0 ] && exit 3; while :; do sleep 0.1; done`
 	var all sync.WaitGroup
-	for want, args := range map[string]string{
-		`hora: copying hora to server2 \(\d+\.\d of \d+\.\d MB\); 2s of 30s are over\n`:                                 "-np 2 -H server1:1,server2:1 true",
-		`hora: no answer yet from server3; 2s of 3s are over\n(?s:.*)hora: reach host server3: `:                        "-np 2 --start-timeout 3 -H server1:1,server3:1 true",
-		`hora: waiting for rank 1 to end; who has not 5s after being asked is killed\n`:                                 "-np 2 sh -c trap\x00''\x00TERM;[\x00$RANK\x00=\x000\x00]&&exit\x003;while\x00:;do\x00sleep\x00.1;done",
-		`hora: waiting for hosts: there are 1 of 2 slots; 2s of 4s are over\n(?s:.*)hora: wait for hosts: 1 slots were`: "-np 2 --elastic-timeout 4 --discover echo\x00localhost:1 true",
+	for _, c := range []struct {
+		want string
+		argv []string
+	}{
+		{`^hora: copying hora to server2 \(\d+\.\d of \d+\.\d MB\); \d+s of 2m0s are over$`, strings.Fields("-np 2 --start-timeout 120 -H server1:1,server2:1 true")},
+		{`^hora: no answer yet from server3; \d+s of 2m0s are over$`, strings.Fields("-np 2 --start-timeout 120 -H server1:1,server3:1 true")},
+		{`^hora: waiting for rank 1 to end; who has not 5s after being asked is killed$`, []string{"-np", "2", "sh", "-c", stubborn}},
+		{`^hora: waiting for hosts: there are 1 of 2 slots; \d+s of 2m0s are over$`, []string{"-np", "2", "--elastic-timeout", "120", "--discover", "echo localhost:1", "true"}},
 	} {
 		all.Go(func() {
-			argv := strings.Fields(args)
-			for i := range argv {
-				argv[i] = strings.ReplaceAll(argv[i], "\x00", " ")
+			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+			defer cancel()
+			cmd := n.Hosts[0].Command(ctx, append([]string{program, "run"}, c.argv...)...)
+			errs, err := cmd.StderrPipe()
+			if err == nil {
+				err = cmd.Start()
 			}
-			_, _, errs := n.Hosts[0].Output(40*time.Second, append([]string{program, "run"}, argv...)...)
-			if !regexp.MustCompile(want).MatchString(errs) {
-				t.Errorf("hora run %s: no %q in\n%s", args, want, errs)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			want, seen, text := regexp.MustCompile(c.want), false, ""
+			for lines := bufio.NewScanner(errs); lines.Scan(); {
+				text += lines.Text() + "\n"
+				if !seen && want.MatchString(lines.Text()) {
+					seen = true
+					_ = cmd.Process.Signal(os.Interrupt) // it may end by itself
+				}
+			}
+			if err := cmd.Wait(); err == nil || !seen {
+				t.Errorf("hora run %v: %v, want %q in\n%s", c.argv, err, c.want, text)
 			}
 		})
 	}
