@@ -69,12 +69,15 @@ func TestSummary(t *testing.T) {
 func TestStepsDoneAgainCountOnce(t *testing.T) {
 	p := NewProgress(2)
 	r := Report{Kind: Epoch, Epochs: 2, Epoch: 1, Seconds: 1}
-	if p.Add(r) != nothingNew || p.Add(r) != nothingNew || len(p.Points) != 0 {
-		t.Fatalf("%+v", p.Points)
-	}
-	r.Rank = 1
-	if p.Add(r) != newEpoch || p.Add(r) != nothingNew || len(p.Points) != 1 {
-		t.Errorf("%+v", p.Points)
+	for _, step := range []struct {
+		rank   int
+		want   news
+		points int
+	}{{0, nothingNew, 0}, {0, nothingNew, 0}, {1, newEpoch, 1}, {1, nothingNew, 1}, {0, nothingNew, 1}} {
+		r.Rank = step.rank
+		if got := p.Add(r); got != step.want || len(p.Points) != step.points {
+			t.Fatalf("%+v: news %d and %d points", step, got, len(p.Points))
+		}
 	}
 	r.Rank = 2
 	if p.Add(r) != nothingNew {
