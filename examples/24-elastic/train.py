@@ -27,7 +27,7 @@ hora.init()
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-state = hora.elastic.State(model=model, optimizer=optimizer, step=0)
+state = hora.torch.TorchState(model=model, optimizer=optimizer, step=0)
 
 
 @hora.elastic.run

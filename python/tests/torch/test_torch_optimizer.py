@@ -327,3 +327,35 @@ def test_elastic_sampler_shares_out_what_is_left():
     again.set_epoch(1)
     assert sorted(again) == data and list(again) != list(ht.ElasticSampler(data, seed=7))
     assert list(ht.ElasticSampler(data, shuffle=False)) == data
+
+
+def work_state():
+    hora.init()
+    r, n = hora.rank(), hora.size()
+    torch.manual_seed(r)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1 * (r + 1), momentum=0.9)
+    sampler = ht.ElasticSampler(list(range(20)), seed=3)
+    state = ht.TorchState(model=model, optimizer=opt, sampler=sampler, step=r)
+    if r == 0:
+        sampler.record_batch(0, 4)
+        state.commit()
+    state.sync()
+    bitwise_equal(model)
+    assert state.step == 0 and opt.param_groups[0]["lr"] == 0.1 and sampler.processed_num == 4 * n
+    kept = [p.detach().clone() for p in model.parameters()]
+    model(torch.ones(2, 4)).sum().backward()
+    opt.step()
+    state.step = 5
+    state.restore()
+    assert state.step == 0 and all(torch.equal(a, b) for a, b in zip(kept, model.parameters(), strict=True))
+    # Others have come or gone: what is left is shared out over those who are here.
+    sampler.num_replicas, sampler.indices = 1, []
+    for fn in state._resets:
+        fn()
+    left = set().union(*hora.allgather_object(list(sampler)))
+    assert sampler.num_replicas == n and len(left) == 20 - 4 * n
+
+
+def test_torch_state(ranks):
+    ranks(2, work_state, timeout=60)
