@@ -60,7 +60,7 @@ func trainTogether(t *testing.T, c Training, size, steps int) []*Trainer {
 	}
 	all := make([]*Trainer, size)
 	for r := range all {
-		if all[r], err = NewTrainer(c, r, size, train, make([]float32, ParamCount(c.WithDefaults().Widths))); err != nil {
+		if all[r], err = NewTrainer(c, r, size, train, make([]float32, c.SharedCount())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +68,7 @@ func trainTogether(t *testing.T, c Training, size, steps int) []*Trainer {
 	for n := range steps {
 		arrived.Add(size)
 		left.Add(size)
-		total := make([]float32, len(all[0].Net.Grads))
+		total := make([]float32, len(all[0].shared))
 		var once sync.Once
 		for r := range all {
 			go func() {
@@ -78,7 +78,7 @@ func trainTogether(t *testing.T, c Training, size, steps int) []*Trainer {
 					arrived.Wait()
 					once.Do(func() {
 						for _, x := range all {
-							for i, v := range x.Net.Grads {
+							for i, v := range x.shared {
 								total[i] += v
 							}
 						}
@@ -116,6 +116,11 @@ func TestRanksEqualOneProcess(t *testing.T) {
 		if worst == 0 {
 			t.Errorf("%d ranks: parameters equal one process's in every bit: were the batches shared at all?", size)
 		}
+		for r := range size {
+			if math.Abs(many[r].Loss-one.Loss) > 1e-3*one.Loss {
+				t.Errorf("%d ranks: rank %d tells a loss of %v in the last step, one process %v", size, r, many[r].Loss, one.Loss)
+			}
+		}
 	}
 }
 
@@ -131,7 +136,7 @@ func TestTrainingReachesItsAccuracy(t *testing.T) {
 	var mean float64
 	for seed := uint64(1); seed <= seeds; seed++ {
 		c := Training{Seed: seed}.WithDefaults()
-		x, err := NewTrainer(c, 0, 1, train, make([]float32, ParamCount(c.Widths)))
+		x, err := NewTrainer(c, 0, 1, train, make([]float32, c.SharedCount()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,10 +203,10 @@ func TestTrainersThatCannotBe(t *testing.T) {
 		ranks, room int
 		want        string
 	}{
-		{Training{Batch: 4}, 5, ParamCount(Training{}.WithDefaults().Widths), "cannot be shared by 5 ranks"},
-		{Training{Optimizer: "newton", Rate: 1}, 1, ParamCount(Training{}.WithDefaults().Widths), `no optimizer "newton"`},
-		{Training{Widths: []int{64}}, 1, 0, "1 layer widths"},
-		{Training{}, 1, 7, "room for 7 gradients"},
+		{Training{Batch: 4}, 5, Training{}.SharedCount(), "cannot be shared by 5 ranks"},
+		{Training{Optimizer: "newton", Rate: 1}, 1, Training{}.SharedCount(), `no optimizer "newton"`},
+		{Training{Widths: []int{64}}, 1, 1, "1 layer widths"},
+		{Training{}, 1, 7, "room for 7 shared values"},
 	} {
 		_, err := NewTrainer(c.Training, 0, c.ranks, digits.Set{}, make([]float32, c.room))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

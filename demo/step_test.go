@@ -14,7 +14,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Fatal(err)
 	}
 	c := Training{}.WithDefaults()
-	t, err := NewTrainer(c, 0, 1, train, make([]float32, ParamCount(c.Widths)))
+	t, err := NewTrainer(c, 0, 1, train, make([]float32, c.SharedCount()))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -52,6 +52,7 @@ type Trainer struct {
 	Rank int
 	Size int
 
+	shared   []float32 // what the ranks add up: Net's gradients, and the step's loss
 	update   Optimizer
 	train    digits.Set
 	order    []int // of the current epoch
@@ -60,22 +61,28 @@ type Trainer struct {
 	labels   []uint8
 	byLogits []float32
 
-	// What the last step of this rank was: the mean loss of its images, how many they
-	// were, and how long it computed and stood in the allreduce.
+	// What the last step was: the mean loss of its images on all ranks, how many of them
+	// were this rank's, and how long it computed and stood in the allreduce.
 	Loss            float64
 	Rows            int
 	Compute, Reduce time.Duration
 }
 
-// NewTrainer builds the replica of one rank over grads, which must have room for
-// ParamCount(c.Widths) values.
-func NewTrainer(c Training, rank, size int, train digits.Set, grads []float32) (*Trainer, error) {
+// SharedCount is how many values the ranks add up in a step.
+func (c Training) SharedCount() int { return ParamCount(c.WithDefaults().Widths) + 1 }
+
+// NewTrainer builds the replica of one rank over shared, which must have room for
+// c.SharedCount() values: the caller chooses the memory.
+func NewTrainer(c Training, rank, size int, train digits.Set, shared []float32) (*Trainer, error) {
 	c = c.WithDefaults()
 	if c.Batch < size {
 		return nil, fmt.Errorf("train: a batch of %d images cannot be shared by %d ranks; use a larger batch", c.Batch, size)
 	}
 	rows := (c.Batch + size - 1) / size
-	net, err := NewNet(c.Widths, grads, rows, c.Seed)
+	if len(shared) != c.SharedCount() {
+		return nil, fmt.Errorf("train: room for %d shared values, want %d", len(shared), c.SharedCount())
+	}
+	net, err := NewNet(c.Widths, shared[:len(shared)-1], rows, c.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +92,17 @@ func NewTrainer(c Training, rank, size int, train digits.Set, grads []float32) (
 	}
 	return &Trainer{
 		Training: c, Net: net, update: kind.New(len(net.Params), c.Rate), Rank: rank, Size: size,
-		train: train, epoch: -1,
+		shared: shared, train: train, epoch: -1,
 		images:   make([]float32, rows*digits.Pixels),
 		labels:   make([]uint8, rows),
 		byLogits: make([]float32, rows*digits.Classes),
 	}, nil
+}
+
+// UseShared changes the memory of what the ranks add up.
+func (t *Trainer) UseShared(shared []float32) {
+	t.shared = shared
+	t.Net.UseGrads(shared[:len(shared)-1])
 }
 
 // StepsPerEpoch counts the batches of an epoch, the last of which may be smaller.
@@ -108,16 +121,15 @@ func (t *Trainer) Step(n int, sum Sum) error {
 	t.Rows = rows
 	logits := t.Net.Forward(t.images[:rows*digits.Pixels], rows)
 	byLogits := t.byLogits[:len(logits)]
-	t.Loss = SoftmaxLoss(byLogits, logits, t.labels[:rows], batch)
-	if rows > 0 {
-		t.Loss /= float64(rows)
-	}
+	loss := SoftmaxLoss(byLogits, logits, t.labels[:rows], batch)
 	t.Net.Backward(byLogits)
+	t.shared[len(t.shared)-1] = float32(loss / float64(batch))
 	computed := time.Now()
-	if err := sum(t.Net.Grads); err != nil {
+	if err := sum(t.shared); err != nil {
 		return err
 	}
 	reduced := time.Now()
+	t.Loss = float64(t.shared[len(t.shared)-1])
 	t.update.Step(t.Net.Params, t.Net.Grads)
 	t.Reduce = reduced.Sub(computed)
 	t.Compute = time.Since(began) - t.Reduce

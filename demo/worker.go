@@ -43,7 +43,7 @@ type tally struct {
 	Samples                   int
 	Busy, Talk, Wait, Trained float64   // seconds so far
 	Reduces                   []float64 // of this epoch's steps: seconds inside the allreduce
-	Loss                      float64   // summed over this epoch's steps
+	Loss                      float64   // of all ranks, summed over this epoch's steps
 }
 
 // Work is one worker of the demo from its first to its last line: it joins the world
@@ -54,7 +54,7 @@ func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	t, err := NewTrainer(c, cfg.Rank, max(cfg.Size, 1), train, make([]float32, ParamCount(c.WithDefaults().Widths)))
+	t, err := NewTrainer(c, cfg.Rank, max(cfg.Size, 1), train, make([]float32, c.SharedCount()))
 	if err != nil {
 		return err
 	}
@@ -98,11 +98,11 @@ func (w *worker) enter(ctx context.Context, world *hora.World) error {
 		return fmt.Errorf("train: %d ranks instead of %d: start the demo again", w.group.Size(), t.Size)
 	}
 	t.Rank = w.group.Rank()
-	grads, err := w.gradientMemory(len(t.Net.Params))
+	shared, err := w.sharedMemory(t.SharedCount())
 	if err != nil {
 		return err
 	}
-	t.Net.UseGrads(grads)
+	t.UseShared(shared)
 	return w.report(Report{Kind: Joined, Life: world.Epoch(), Moment: time.Now().UnixNano()})
 }
 
@@ -112,10 +112,10 @@ func (w *worker) report(r Report) error {
 	return r.Write(w.out)
 }
 
-// gradientMemory asks for memory that every rank of the host maps, so that the
+// sharedMemory asks for memory that every rank of the host maps, so that the
 // allreduce reads gradients where the backward pass left them. Where the system gives
 // none, plain memory does, at the price of a copy.
-func (w *worker) gradientMemory(n int) ([]float32, error) {
+func (w *worker) sharedMemory(n int) ([]float32, error) {
 	shared, err := w.group.Buffer(w.ctx, 4*n)
 	if err != nil {
 		if w.ctx.Err() != nil || w.group.Err() != nil {
@@ -208,11 +208,7 @@ func (w *worker) endEpoch(epoch int) error {
 		w.tally.Talk += talk
 		w.tally.Wait += w.tally.Reduces[i] - talk
 	}
-	loss := []float64{w.tally.Loss / float64(len(fastest))}
-	if err := hora.Allreduce(w.ctx, w.group, loss, hora.Average); err != nil {
-		return err
-	}
-	return w.report(w.figures(Report{Kind: Epoch, Epoch: epoch, Loss: loss[0]}))
+	return w.report(w.figures(Report{Kind: Epoch, Epoch: epoch, Loss: w.tally.Loss / float64(len(fastest))}))
 }
 
 // figures adds what was measured so far to a report.

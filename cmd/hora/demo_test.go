@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -196,6 +197,11 @@ func TestDemoKill(t *testing.T) {
 			if !strings.Contains(r.out, want) {
 				t.Errorf("%q is not shown in:\n%s", want, r.out)
 			}
+		}
+		calm := horaCommand(t, "demo", "-np", np)
+		epochs := regexp.MustCompile(`epoch +\d+/\d+  loss [0-9.]+  test +[0-9.]+`)
+		if a, b := epochs.FindAllString(calm.out, -1), epochs.FindAllString(r.out, -1); len(a) != 20 || !slices.Equal(a, b) {
+			t.Errorf("%s processes: without a loss\n%q\nwith one\n%q", np, a, b)
 		}
 		took := regexp.MustCompile(`training after (\d+) ms, \d+ steps? done again`).FindStringSubmatch(r.out)
 		if took == nil {
