@@ -39,6 +39,8 @@ fuzz: ## every decoder for FUZZTIME each
 
 soak: deps ## the long counts: kills, cycles, seeds (prints seeds; results go to bench/results/)
 	HORA_SOAK=1 go test -count=1 -timeout 120m ./...
+	$(PYTHON_ENV)/bin/python tools/wheel/build.py --library-only
+	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 python/tests/test_process.py python/tests/test_elastic.py python/tests/test_jax.py
 
 bench: build ## the benchmark against gloo and Open MPI
 	bin/hora bench collectives

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -214,8 +215,9 @@ def main() -> None:
         rank_main(args.rounds)
         return
     done = subprocess.run(
-        ["mpirun", "--allow-run-as-root", "-np", "2", "--bind-to", "core", sys.executable, __file__, "--rank", "--rounds", str(args.rounds)],
-        stdout=subprocess.PIPE, text=True, check=True,
+        [shutil.which("mpirun.openmpi") or "mpirun", "--allow-run-as-root", "-np", "2", "--bind-to", "core",
+         sys.executable, __file__, "--rank", "--rounds", str(args.rounds)],
+        stdout=subprocess.PIPE, text=True, check=True, env=os.environ | {"MPI4PY_MPIABI": "openmpi"},
     )  # fmt: skip
     text = report(json.loads(done.stdout.splitlines()[-1]), start_up(args.starts), args.rounds)
     print(text)

@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,10 +50,31 @@ def work_examples(folder: str):
 
 
 def test_examples_do_what_they_say(ranks, tmp_path):
-    said = ranks(2, work_examples, args=(str(tmp_path),), timeout=60)
+    said = ranks(2, work_examples, args=(str(tmp_path),), timeout=120)
     assert int(said[0].split()[0]) > 70
 
 
 @pytest.mark.usefixtures("launcher")
 def test_examples_that_start_ranks():
     check([examples(n, public()[n].__doc__) for n in ALONE])
+
+
+def page(section: str) -> str:
+    """The first program of a section of docs/python.md."""
+    text = (Path(__file__).resolve().parents[2] / "docs/python.md").read_text()
+    return text.split(f"## {section}\n")[1].split("```python\n")[1].split("```")[0]
+
+
+def work_page():
+    for section in ("With NumPy", "Coming from torch"):
+        names: dict = {}
+        exec(compile(page(section), section, "exec"), names)
+        n = hora.size()
+        if section == "With NumPy":
+            assert names["total"].tolist() == [n * (n - 1) / 2] * 4 and names["rows"].shape == (n * (n + 1) / 2,)
+        else:
+            assert names["t"].tolist() == [float(n)] * (1 << 20) and names["p"].shape == (1 << 20,)
+
+
+def test_the_programs_of_the_page_run(ranks):
+    ranks(2, work_page, timeout=120)
