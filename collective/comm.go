@@ -22,7 +22,7 @@ type Config struct {
 	// puts into a rank's part; 0 means the Board's own part size.
 	Part int
 	// Stream is the size of a gathered result from which on it is written past the cache,
-	// most of which would leave it again before anybody reads it; 0 means 32 MiB.
+	// most of which would leave it again before anybody reads it; 0 means 16 MiB.
 	Stream int
 	// Tune measures segment and part sizes for about 50 ms in New; rank 0 decides.
 	// It is a collective operation: all ranks must set it alike.
@@ -31,7 +31,7 @@ type Config struct {
 
 const (
 	defaultSegment = 256 << 10
-	defaultStream  = 32 << 20
+	defaultStream  = 16 << 20
 )
 
 // A Comm runs the operations of one group, one at a time, for one rank. It is used
