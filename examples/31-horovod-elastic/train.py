@@ -47,11 +47,9 @@ def die_once(rank, file):
 @hvd.elastic.run
 def train(state, args, file):
     print(f"rank {hvd.rank()} of {hvd.size()} at epoch {state.epoch}, batch {state.batch}", flush=True)
-    for state.epoch in range(state.epoch, args.epochs):
+    while state.epoch < args.epochs:
         loader = torch.utils.data.DataLoader(state.sampler.dataset, batch_size=args.batch_size, sampler=state.sampler)
-        first = state.batch
         for i, (data, target) in enumerate(loader):
-            state.batch = first + i
             if state.epoch == 1 and state.batch == 25:
                 die_once(args.kill, file)
             state.optimizer.zero_grad()
@@ -59,12 +57,11 @@ def train(state, args, file):
             loss.backward()
             state.optimizer.step()
             state.sampler.record_batch(i, args.batch_size)
-            if (state.batch + 1) % args.batches_per_commit == 0:
-                state.batch += 1
+            state.batch += 1
+            if state.batch % args.batches_per_commit == 0:
                 state.commit()
-        state.batch = 0
-        state.sampler.set_epoch(state.epoch + 1)
-        state.epoch += 1
+        state.epoch, state.batch = state.epoch + 1, 0
+        state.sampler.set_epoch(state.epoch)
         state.commit()
 
 

@@ -60,6 +60,7 @@ def run(
     func: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 1, *,
     hosts: str | None = None, hostfile: str | None = None, env: Mapping[str, str] | None = None,
     flags: Sequence[str] = (), python: str | None = None, verbose: bool = False, timeout: float | None = None,
+    min_np: int | None = None, max_np: int | None = None,
 ) -> list[Any]:  # fmt: skip
     """Run `func(*args, **kwargs)` on `np` processes and return their results, by rank.
 
@@ -68,6 +69,10 @@ def run(
     `hosts` ("h1:4,h2:4") or `hostfile` name other machines; `flags` are further flags of `hora run`; `python` is the
     interpreter there. Output of the workers comes out here line by line. When a worker raises, so does this call: the
     same exception, with the worker's rank and traceback as its cause.
+
+    With `min_np` or `max_np` the job is elastic, and the function trains with `hora.elastic.run`: workers may fail (the
+    flag `--restarts N` replaces them) as long as `min_np` are left, and those that are there at the end leave results.
+    On other hosts such a job needs a temporary directory (TMPDIR) that all of them share.
 
     >>> def train(lr):
     ...     import hora
@@ -91,11 +96,15 @@ def run(
         if verbose:
             command.append("--verbose")
         spread = "1" if hosts is not None or hostfile is not None else "0"
+        least = None
+        if min_np is not None or max_np is not None:
+            least, spread = np if min_np is None else min_np, "elastic"
+            command += ["--min-np", str(least), *([] if max_np is None else ["--max-np", str(max_np)])]
         command += [*flags, "--", python or sys.executable, "-m", "hora._task", folder, spread]
         around = {k: v for k, v in os.environ.items() if k != "HORA_SERVE"}  # of a job that this process is in itself
         job = _Job(command, around | dict(env or {}))
         code = job.wait(timeout)
-        return _results(folder, np, code, job)
+        return _results(folder, np, code, job) if least is None else _survivors(folder, least, code, job)
 
 
 class _Job:
@@ -140,6 +149,22 @@ class _Job:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
+    """What the workers of an elastic job left that were there at the end, by their last ranks."""
+    outcomes = [o for path in sorted(Path(folder).glob("result.*[0-9]")) for o in pickle.loads(path.read_bytes()).values()]
+    ended = {o["rank"]: o for o in outcomes if o["ok"]}
+    if code == 0 and len(ended) >= least:
+        return [ended[r]["result"] for r in sorted(ended)]
+    failed = [o for o in outcomes if not o["ok"]]
+    if failed:
+        last = max(failed, key=lambda o: (not isinstance(o["error"], PeerLostError), o["time"]))  # the job lived through earlier ones
+        raise last["error"] from RemoteTraceback(last["rank"], last["host"], last["traceback"])
+    said = "".join(job.last).strip()
+    raise HoraError(
+        f"run: the job ended with exit code {code} and {len(ended)} results where {least} were wanted; its last lines:\n{said or '(none)'}"
+    )
 
 
 def _results(folder: str, n: int, code: int, job: _Job) -> list[Any]:

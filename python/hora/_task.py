@@ -2,8 +2,9 @@
 
     python -m hora._task FOLDER SPREAD
 
-FOLDER is the caller's. With SPREAD some ranks run on hosts that do not see it; the lowest rank that does hands the
-call out and takes the outcomes in, over connections that have proved the job's secret.
+FOLDER is the caller's. With SPREAD 1 some ranks run on hosts that do not see it; the lowest rank that does hands the
+call out and takes the outcomes in, over connections that have proved the job's secret. With SPREAD "elastic" ranks come
+and go, and every one of them must see it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import traceback
 from typing import Any
 
 import hora
+import hora.elastic
 
 
 def main() -> None:
     folder, spread = sys.argv[1], sys.argv[2] == "1"
     near = os.path.isfile(os.path.join(folder, "task"))
+    if sys.argv[2] == "elastic" and not near:
+        sys.exit(f"hora.run: {folder} is not on this host: set TMPDIR to a directory that all hosts of an elastic job share")
     keeper = 0
     if spread:
         hora.init()
@@ -33,6 +37,8 @@ def main() -> None:
         payload = hora.broadcast_object(payload, keeper)
     rank = int(os.environ["HORA_RANK"])
     outcome = _call(payload, rank)
+    if sys.argv[2] == "elastic" and outcome["ok"] and hora.is_initialized():
+        outcome["rank"] = hora.rank()  # in the epoch that the work ended in
     if near:
         _leave(folder, rank, {rank: outcome})
     if not outcome["ok"]:
@@ -57,6 +63,8 @@ def _call(payload: bytes, rank: int) -> dict[str, Any]:
         _dumps({"result": result})  # here its owner still knows what it is
         return {"ok": True, "rank": rank, "host": host, "result": result}
     except BaseException as e:
+        if isinstance(e, hora.elastic.Drained) or isinstance(e.__cause__, hora.FinishedError):
+            raise  # it is not there at the end
         if isinstance(e, SystemExit) and e.code in (None, 0):
             return {"ok": True, "rank": rank, "host": host, "result": None}
         text = traceback.format_exc()

@@ -94,3 +94,37 @@ def test_what_cannot_travel_is_named():
 def test_hosts_and_hostfile_exclude_each_other():
     with pytest.raises(hora.ArgumentError, match="give one of them"):
         hora.run(train, hosts="a:1", hostfile="b")
+
+
+def outlives(killed):
+    import signal
+
+    import hora
+    import hora.elastic
+
+    hora.init()
+    state = hora.elastic.State(step=0)
+
+    @hora.elastic.run
+    def train(state):
+        while state.step < 20:
+            if state.step == 10 and hora.rank() == 0 and not os.path.exists(killed):
+                open(killed, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            hora.barrier()
+            state.step += 1
+            state.commit()
+        return hora.rank(), hora.size(), state.step
+
+    return train(state)
+
+
+def test_an_elastic_job_gives_the_results_of_who_is_there_at_the_end(tmp_path):
+    assert hora.run(outlives, args=(str(tmp_path / "a"),), np=3, min_np=2) == [(0, 2, 20), (1, 2, 20)]
+    replaced = hora.run(outlives, args=(str(tmp_path / "b"),), np=2, min_np=2, flags=["--restarts", "1"])
+    assert replaced == [(0, 2, 20), (1, 2, 20)]
+
+
+def test_an_elastic_job_that_fails_says_why():
+    with pytest.raises(KeyError, match="the worker's own"):
+        hora.run(fail_on, args=(1,), np=2, min_np=2)

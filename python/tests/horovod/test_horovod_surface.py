@@ -127,9 +127,29 @@ def test_refused_modes(monkeypatch):
         hvd.init(process_sets="static")
     import horovod
 
-    for wrong in ({"hosts": "a:1", "hostfile": "b"}, {"use_gloo": True, "use_mpi": True}, {"use_mpi": True}, {"min_num_proc": 1}):
+    for wrong in ({"hosts": "a:1", "hostfile": "b"}, {"use_gloo": True, "use_mpi": True}, {"use_mpi": True}, {"reset_limit": 1}):
         with pytest.raises(ValueError, match=r"Argument|MPI|elastic"):
             horovod.run(print, num_proc=1, **wrong)
+
+
+def test_run_hands_its_arguments_on(monkeypatch):
+    import horovod
+
+    import hora
+
+    calls = []
+    monkeypatch.setattr(hora, "run", lambda func, **options: calls.append(options) or [func(*options["args"])] * 3)
+    assert horovod.run(abs, (-2,), num_proc=3, hosts="a:2,b:1", ssh_port=2222, executable="/usr/bin/python3") == [2, 2, 2]
+    assert calls.pop() == {
+        "args": (-2,), "kwargs": {}, "np": 3, "hosts": "a:2,b:1", "flags": ["--ssh-port", "2222"], "python": "/usr/bin/python3"
+    }  # fmt: skip
+    with pytest.warns(DeprecationWarning, match="min_np is deprecated"):
+        assert horovod.run(abs, (-2,), num_proc=3, min_np=2, max_num_proc=4, reset_limit=5, cooldown_range=[1, 60]) == [2, 2]
+    flags = ["--reset-limit", "5", "--blacklist-cooldown-range", "1", "60"]
+    assert calls.pop() == {"args": (-2,), "kwargs": {}, "np": 3, "min_np": 2, "max_np": 4, "flags": flags}
+    horovod.run(abs, (-2,), num_proc=2, host_discovery_script="./hosts.sh", slots=4)
+    flags = ["--slots-per-host", "4", "--host-discovery-script", "./hosts.sh"]
+    assert calls.pop() == {"args": (-2,), "kwargs": {}, "np": 2, "min_np": 2, "max_np": None, "flags": flags}
 
 
 def test_data_loader():

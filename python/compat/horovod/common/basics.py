@@ -7,15 +7,18 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import hora
 from hora import _world
 
 from . import process_sets as registry
 from .process_sets import ProcessSet
+from .switches import NotInitialized, Switches, dynamic_process_sets, on_shutdown
 
-__all__ = ["Adasum", "Average", "HorovodBasics", "Max", "Min", "NotInitialized", "Product", "Sum", "dynamic_process_sets"]
+__all__ = [
+    "Adasum", "Average", "HorovodBasics", "Max", "Min", "NotInitialized", "Product", "Sum", "dynamic_process_sets", "on_shutdown",
+]  # fmt: skip
 
 Average, Sum, Adasum, Min, Max, Product = range(6)
 
@@ -30,36 +33,6 @@ OPERATORS = {
 }
 
 OPERATOR_NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
-
-
-class NotInitialized(ValueError, RuntimeError):
-    """A call came before hvd.init() or after hvd.shutdown()."""
-
-    def __init__(self) -> None:
-        super().__init__("Horovod has not been initialized; use hvd.init().")
-
-
-class _Switches:
-    """What init() decided; one per process, as Horovod has one engine per process."""
-
-    dynamic = False
-    exit_hook = False
-    at_shutdown: ClassVar[list[Callable[[], None]]] = []
-
-
-def on_shutdown(f: Callable[[], None]) -> None:
-    """Call f at every shutdown (a framework module forgets its handles)."""
-    _Switches.at_shutdown.append(f)
-
-
-def dynamic_process_sets(call: str) -> None:
-    """Raise unless process sets may change now."""
-    if not hora.is_initialized():
-        raise NotInitialized()
-    if not _Switches.dynamic:
-        raise ValueError(
-            f"{call}: dynamic process sets are off; call hvd.init(process_sets='dynamic') or set HOROVOD_DYNAMIC_PROCESS_SETS=1"
-        )
 
 
 def _asked(name: str) -> Callable[[], int]:
@@ -119,10 +92,10 @@ class HorovodBasics:
             raise ValueError(
                 f"init: comm={list(comm)} is not the whole job of {world} ranks; start a job of that size, or use process_sets"
             )
-        _Switches.dynamic = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("", "0", "false", "False")
+        Switches.dynamic = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("", "0", "false", "False")
         registry.start(sets)
-        if not _Switches.exit_hook:
-            _Switches.exit_hook = True
+        if not Switches.exit_hook:
+            Switches.exit_hook = True
             atexit.register(self._at_exit)
         timeline = os.environ.get("HOROVOD_TIMELINE", "")
         if timeline and timeline != "DYNAMIC":
@@ -147,7 +120,7 @@ class HorovodBasics:
         """Leave the job; init() afterwards joins anew."""
         if not hora.is_initialized():
             return
-        for f in _Switches.at_shutdown:
+        for f in Switches.at_shutdown:
             f()
         registry.stop()
         hora.shutdown()
@@ -163,7 +136,7 @@ class HorovodBasics:
             self.shutdown()
             self.init()
             return
-        for f in _Switches.at_shutdown:
+        for f in Switches.at_shutdown:
             f()
         registry.stop()
         try:

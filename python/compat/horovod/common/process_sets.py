@@ -8,6 +8,8 @@ from typing import Any
 import hora
 from hora.group import DTYPES, FLAG_NAMED, Kind, Op
 
+from .switches import dynamic_process_sets
+
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "is_process_set_included", "remove_process_set"]
 
 
@@ -155,15 +157,11 @@ def is_process_set_included(process_set_id: int) -> bool:
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Register a set after init; every rank of the job calls it. Needs dynamic process sets to be on."""
-    from .basics import dynamic_process_sets
-
     dynamic_process_sets("add_process_set")
     return register(process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set))
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Take a set away; every rank of the job calls it. False when it was not registered."""
-    from .basics import dynamic_process_sets
-
     dynamic_process_sets("remove_process_set")
     return unregister(process_set)

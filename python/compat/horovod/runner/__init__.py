@@ -21,7 +21,8 @@ def run(
 ) -> list[Any]:  # fmt: skip
     """Run func(*args, **kwargs) on `num_proc` processes and return their results by rank.
 
-    Elastic arguments (min_num_proc and the like) need an elastic job on the command line: see docs/horovod.md.
+    With min_num_proc, max_num_proc or host_discovery_script the job is elastic and func trains with hvd.elastic.run; the
+    results are then those of the first min_num_proc ranks there are at the end.
     """
     import hora
 
@@ -34,12 +35,15 @@ def run(
         raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
     if use_mpi or mpi_args is not None:
         raise ValueError("run: use_mpi and mpi_args ask for Horovod's MPI mode, which hora does not have; leave them out")
-    if host_discovery_script is not None or min_num_proc is not None or max_num_proc is not None:
-        raise ValueError(
-            "run: an elastic job is started from the command line: "
-            "hora run --min-np … --host-discovery-script … python train.py; leave min_num_proc, max_num_proc and host_discovery_script out"
-        )
     options: dict[str, Any] = {}
+    elastic = host_discovery_script is not None or min_num_proc is not None or max_num_proc is not None
+    wanted = 1 if num_proc is None else num_proc
+    if elastic:
+        options["min_np"], options["max_np"] = wanted if min_num_proc is None else min_num_proc, max_num_proc
+    else:
+        for name, value in (("reset_limit", reset_limit), ("cooldown_range", cooldown_range), ("slots", slots)):
+            if value is not None:
+                raise ValueError(f"run: {name} is for elastic jobs; give min_num_proc as well, or leave it out")
     if hosts is not None:
         options["hosts"] = hosts
     elif hostfile is not None:
@@ -47,23 +51,22 @@ def run(
     flags = []
     for flag, value in (
         ("--start-timeout", start_timeout), ("--ssh-port", ssh_port), ("--ssh-identity-file", ssh_identity_file),
-        ("--output-filename", output_filename),
+        ("--output-filename", output_filename), ("--reset-limit", reset_limit), ("--slots-per-host", slots),
+        ("--host-discovery-script", host_discovery_script),
         ("--network-interfaces", network_interface or (",".join(network_interfaces) if network_interfaces else None)),
     ):  # fmt: skip
         if value is not None:
             flags += [flag, str(value)]
+    if cooldown_range is not None:
+        flags += ["--blacklist-cooldown-range", *map(str, cooldown_range)]
     if verbose:
         flags.append("--verbose")
     if flags:
         options["flags"] = flags
     if executable is not None:
-        options["executable"] = executable
-    try:
-        return hora.run(func, args=tuple(args), kwargs=kwargs or {}, np=1 if num_proc is None else num_proc, **options)
-    except TypeError as error:
-        if "flags" in str(error) or "executable" in str(error):
-            raise ValueError(f"run: {error}; put such options on the command line: hora run … python train.py") from error
-        raise
+        options["python"] = executable
+    results = hora.run(func, args=tuple(args), kwargs=kwargs or {}, np=wanted, **options)
+    return results[: options["min_np"]] if elastic else results
 
 
 def _renamed(old: str, old_value: Any, new: str, new_value: Any) -> Any:

@@ -12,6 +12,7 @@ from hora.group import FLAG_SIZES, Kind
 
 from ..common.basics import Average, NotInitialized, Sum
 from ..common.process_sets import ProcessSet, global_process_set
+from ._allreduce_ops import allreduce
 from ._check import device_of, dtype_code, host, scatter_operator
 from ._handles import group_of, internal, next_handle, start, synchronize
 from .compression import Compression
@@ -87,8 +88,6 @@ class _Allgather(torch.autograd.Function):
 
 
 def _my_part(grad: torch.Tensor, rows: int, ps: ProcessSet) -> torch.Tensor:
-    from .mpi_ops import allreduce
-
     total = allreduce(grad.contiguous(), op=Average, process_set=ps)
     every = allgather(torch.tensor([rows], dtype=torch.int64), process_set=ps)
     at = int(every[: ps.rank()].sum())
