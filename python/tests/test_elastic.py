@@ -66,6 +66,50 @@ def fails(at: int) -> None:
     train(State(step=0))
 
 
+def twice() -> None:
+    """Two trainings, one after the other, in one job."""
+    hora.init()
+    state = State(step=0)
+
+    @hora.elastic.run
+    def train(state, until):
+        while state.step < until:
+            state.step += 1
+            state.commit()
+
+    train(state, 3)
+    train(state, 6)
+    say(f"final {state.step}")
+
+
+def late(done: str) -> None:
+    """A replacement that comes when the others have done the work, while rank 0 still has something to say."""
+    if os.environ["HORA_EPOCH"] != "1":
+        _until(lambda: os.path.exists(done))
+    hora.init()
+    state = State(step=0)
+
+    @hora.elastic.run
+    def train(state):
+        while state.step < 5:
+            if state.step == 2 and hora.size() == 2 and hora.rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            hora.barrier()
+            state.step += 1
+            state.commit()
+
+    train(state)
+    Path(done).touch()
+    _until(lambda: os.path.exists(done + ".heard"))
+    say(f"final {state.step}")
+
+
+def _until(true) -> None:
+    end = time.monotonic() + 60
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
 def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -193,6 +237,19 @@ def test_the_programs_own_errors_end_the_job(start):
     assert any("KeyError: 'the data ends here'" in line for line in run.lines), "\n".join(run.lines)
 
 
+def test_a_second_training_in_one_job(start):
+    run = start(["-np", "2", "--restarts", "1"], "twice()")
+    assert run.ends() == ["final 6", "final 6"] and run.process.returncode == 0, "\n".join(run.lines)
+
+
+def test_who_comes_when_all_is_done_ends_well(start, tmp_path):
+    done = tmp_path / "done"
+    run = start(["-np", "2", "--min-np", "1", "--on-loss", "continue", "--restarts", "1"], f"late({str(done)!r})")
+    run.until(lambda lines: any("nothing is left to do for this worker" in line for line in lines), 60)
+    Path(f"{done}.heard").touch()
+    assert run.ends() == ["final 5"] and run.process.returncode == 0, "\n".join(run.lines)
+
+
 @pytest.mark.parametrize("policy", ["replace", "continue"])
 def test_random_faults(start, policy):
     """Workers are killed at random moments, those of the beginning of an epoch too."""
@@ -260,6 +317,22 @@ def test_a_state_comes_back():
     state.log.append(4)
     state.restore()
     assert state.log == [1, 3] and state.commits == 2
+
+
+def test_half_a_state_is_no_state(monkeypatch):
+    """A newcomer that loses its source between two values has its first values again."""
+    alone()
+    state = State(w=np.zeros(3), step=0)
+
+    def breaks(root):
+        state.w[:] = 7
+        raise hora.PeerLostError("lost rank 0")
+
+    monkeypatch.setattr(state, "_receive", breaks)
+    with pytest.raises(hora.PeerLostError):
+        state.sync()
+    state.restore()
+    assert state.w.tolist() == [0, 0, 0] and state.step == 0 and state.commits == 0
 
 
 def test_what_cannot_be_kept_leaves_the_last_commit():
