@@ -65,7 +65,7 @@ func launchPlan(p *hostsPlan) error {
 	}
 	spec := launch.Spec{
 		Itself: true, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence, Dir: dir,
-		DrainOn: p.DrainOn, Report: p.Report, CoolMin: p.Cool, CoolMax: p.Cool, Wait: p.Wait, Self: []string{self, agentArgument}, Binary: self, Job: "test", LocalName: name,
+		DrainOn: p.DrainOn, Report: p.Report, Coordinator: []string{self, coordinatorArgument}, StateDir: p.State, CoolMin: p.Cool, CoolMax: p.Cool, Wait: p.Wait, Self: []string{self, agentArgument}, Binary: self, Job: "test", LocalName: name,
 		Environ: os.Environ(), Env: p.Env, Untagged: true, Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{}, Bind: launch.BindNone,
 	}
 	if p.Hosts != "" {

@@ -376,7 +376,8 @@ func startElastic(t *testing.T, np int, role string, change func(*launch.Spec), 
 	spec := launch.Spec{
 		Command: []string{self}, NP: np, Self: []string{self, agentArgument}, Dir: t.TempDir(), Job: "test", LocalName: "here",
 		Environ: append(os.Environ(), roleVariable+"="+role), Env: env, Untagged: true, Stdout: j, Stderr: j,
-		OnLoss: elastic.Replace, Restarts: 1000, Events: &event.Sink{}, Bind: launch.BindNone,
+		Coordinator: []string{self, coordinatorArgument},
+		OnLoss:      elastic.Replace, Restarts: 1000, Events: &event.Sink{}, Bind: launch.BindNone,
 	}
 	if change != nil {
 		change(&spec)

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == agentArgument {
 		os.Exit(beAgent())
 	}
+	if len(os.Args) > 1 && os.Args[1] == coordinatorArgument {
+		os.Exit(beCoordinator())
+	}
 	if len(os.Args) > 2 && os.Args[1] == launcherArgument {
 		os.Exit(beLauncher())
 	}

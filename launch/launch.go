@@ -72,26 +72,30 @@ type Spec struct {
 	Restarts               int // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
 	// DrainOn names a file whose appearance on a host, or after "sh:" a command whose success there (HORA_HOST names it), is notice that the
 	// host is about to go: its workers commit and leave.
-	DrainOn    string
-	Report     string   // the job's story is written to this file
-	LogDir     string   // rank.N/stdout and stderr are written under it
-	Port       int      // of the coordinator; 0 takes a free one
-	Interfaces []string // only addresses of these network interfaces are used
-	Self       []string // argv of an agent on this host
-	Temp       string   // where agents on this host keep the secret; what a killed one leaves is removed
-	SSH        SSH
-	Binary     string // path of the program to copy to other hosts; "" means Self[0]
-	Progress   bool   // workers tell what they do, as events
-	Untagged   bool   // no "[rank]<stdout>:" before lines
-	Timestamps bool   // the time before each tagged line
-	Elastic    bool   // workers are told so (HOROVOD_ELASTIC)
-	Stdin      *os.File
-	Stdout     io.Writer
-	Stderr     io.Writer
-	Signals    <-chan os.Signal
-	Events     *event.Sink
-	LocalName  string                 // this host's name in messages and HORA_HOST
-	IsLocal    func(name string) bool // which names mean this machine; nil knows localhost and LocalName
+	DrainOn string
+	// StateDir, when set, keeps the coordinator's story: the coordinator is then a child of this process, Coordinator its
+	// argv, and when it is killed another takes over where it was.
+	StateDir    string
+	Coordinator []string
+	Report      string   // the job's story is written to this file
+	LogDir      string   // rank.N/stdout and stderr are written under it
+	Port        int      // of the coordinator; 0 takes a free one
+	Interfaces  []string // only addresses of these network interfaces are used
+	Self        []string // argv of an agent on this host
+	Temp        string   // where agents on this host keep the secret; what a killed one leaves is removed
+	SSH         SSH
+	Binary      string // path of the program to copy to other hosts; "" means Self[0]
+	Progress    bool   // workers tell what they do, as events
+	Untagged    bool   // no "[rank]<stdout>:" before lines
+	Timestamps  bool   // the time before each tagged line
+	Elastic     bool   // workers are told so (HOROVOD_ELASTIC)
+	Stdin       *os.File
+	Stdout      io.Writer
+	Stderr      io.Writer
+	Signals     <-chan os.Signal
+	Events      *event.Sink
+	LocalName   string                 // this host's name in messages and HORA_HOST
+	IsLocal     func(name string) bool // which names mean this machine; nil knows localhost and LocalName
 }
 
 func (s *Spec) defaults() {

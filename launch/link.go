@@ -179,7 +179,7 @@ func (j *job) read(l *link) {
 				j.events <- probed{l, ok}
 			}
 		default:
-			j.events <- said{l, kind, body}
+			j.events <- said{l: l, kind: kind, body: body}
 			buf = nil
 		}
 	}

@@ -32,7 +32,7 @@ type job struct {
 	seats    []Seat
 	links    []*link
 	program  *carried // this program, once a host needs it
-	server   *rendezvous.Server
+	server   coordinator
 	port     int // of the coordinator
 	events   chan any
 	out      *output
@@ -70,9 +70,10 @@ type job struct {
 }
 
 type said struct {
-	l    *link
-	kind uint8
-	body []byte
+	l     *link
+	kind  uint8
+	body  []byte
+	again bool // it has been put off
 }
 type linkEnd struct {
 	l   *link
@@ -153,7 +154,7 @@ func (j *job) serve(ctx context.Context) error {
 		return fault(ExitSystem, "listen for workers: %v: free a port, or raise the limit it names", err)
 	}
 	j.port = ln.Addr().(*net.TCPAddr).Port
-	j.server = rendezvous.Serve(ctx, ln, rendezvous.Config{
+	cfg := rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
 		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
 		OnOpen: func(epoch uint64, members []elastic.Place) {
@@ -169,7 +170,32 @@ func (j *job) serve(ctx context.Context) error {
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {
 			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
 		},
-	})
+		OnFault: func(err error) { j.event(&Warning{Host: j.spec.LocalName, Text: err.Error()}) },
+	}
+	if j.spec.StateDir == "" {
+		j.server = rendezvous.Serve(ctx, ln, cfg)
+		return nil
+	}
+	return j.serveApart(ln.(*net.TCPListener), cfg)
+}
+
+// serveApart starts the coordinator as a process of its own.
+func (j *job) serveApart(ln *net.TCPListener, cfg rendezvous.Config) error {
+	k, err := startKept(&kept{
+		argv: j.spec.Coordinator, environ: j.spec.Environ, cfg: cfg,
+		setup: setup{
+			Secret: j.spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
+			Silence: cfg.Silence, Dir: j.spec.StateDir,
+		},
+		again: func(why string) {
+			j.event(&Warning{Host: j.spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, j.spec.StateDir)})
+		},
+		lost: func(err error) { go j.post(outputFault{err}) },
+	}, ln)
+	if err != nil {
+		return err
+	}
+	j.server = k
 	return nil
 }
 
@@ -328,6 +354,11 @@ func (j *job) hear(e said) {
 	case sayExited:
 		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
 		if d.Done() == nil {
+			if _, left := j.drained.Load(rank); code == 0 && sig == 0 && !left && !e.again && j.spec.StateDir != "" && !j.complete.Load() {
+				e.again = true // that it left on purpose may be on its way from the coordinator's process
+				time.AfterFunc(settle/2, func() { j.post(e) })
+				return
+			}
 			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
 		}
 	case sayFailed:

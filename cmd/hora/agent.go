@@ -30,6 +30,18 @@ func keep(args []string, temp string, signals <-chan os.Signal) int {
 	return code
 }
 
+// coordinatorCommand makes it a job's coordinator, where that is a process of its own.
+const coordinatorCommand = "__coordinator"
+
+func coordinator() int {
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT) // it ends with its input
+	if err := launch.Coordinate(os.Stdin, os.Stdout, os.NewFile(3, "door")); err != nil {
+		fmt.Fprintln(os.Stderr, "hora coordinator:", err)
+		return launch.ExitBug
+	}
+	return 0
+}
+
 func agent(args []string) int {
 	cfg := launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Getenv: os.Getenv}
 	cfg.Home, _ = os.UserHomeDir()

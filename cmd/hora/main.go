@@ -23,6 +23,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == agentCommand {
 		os.Exit(agent(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == coordinatorCommand {
+		os.Exit(coordinator())
+	}
 	os.Exit(run(context.Background(), os.Args, os.Getenv, stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
 

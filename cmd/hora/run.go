@@ -31,7 +31,7 @@ type options struct {
 	untagged, timestamps, bySlot                       bool
 	hosts, hostfile, sshIdentity, remoteHora           string
 	logDir, secretFile, job, onLoss, discover, report  string
-	drainOn                                            string
+	drainOn, stateDir                                  string
 	bind                                               launch.Bind
 	start, elasticTimeout                              time.Duration
 	cooldown                                           [2]int
@@ -160,6 +160,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
 		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
 	}
+	s.StateDir = o.stateDir
 	s.DrainOn, s.Wait = o.drainOn, o.elasticTimeout
 	s.CoolMin, s.CoolMax = time.Duration(o.cooldown[0])*time.Second, time.Duration(o.cooldown[1])*time.Second
 	if s.Silence, err = peerTimeout(append(os.Environ(), s.Env...)); err != nil {
@@ -188,6 +189,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program's file: %w", err)
 	}
+	s.Coordinator = []string{self, coordinatorCommand}
 	s.Self, s.Binary, s.Temp = []string{self, agentCommand}, self, os.TempDir()
 	if o.secretFile != "" {
 		if s.Secret, err = secret.Read(o.secretFile); err != nil {

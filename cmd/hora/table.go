@@ -154,6 +154,7 @@ func elasticFlags() []flagRow {
 			return nil
 		}},
 		{spellings: "--drain-on", arg: "FILE|sh:COMMAND", help: "a host on which this file appears, or this command succeeds, is about to go: its workers commit and leave", set: setNotice},
+		{spellings: "--coordinator-state", arg: "DIR", help: "run the coordinator as a process of its own that keeps its state here, and start it again when it is killed", set: setString(func(o *options) *string { return &o.stateDir })},
 		{spellings: "--report", arg: "FILE", help: "write the job's story as JSON: epochs, who left and why, what it cost", set: setString(func(o *options) *string { return &o.report })},
 		{spellings: "--host-discovery-script --discover", arg: "SCRIPT", help: "a program that prints the hosts at hand as host:slots lines", set: setString(func(o *options) *string { return &o.discover })},
 	}

@@ -3,8 +3,11 @@ package rendezvous
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -24,16 +27,25 @@ var ErrClosed = errors.New("rendezvous client is closed")
 
 // Client is a worker's connection to the coordinator. All methods may be called from any goroutine.
 type Client struct {
-	conn net.Conn
-	out  *outbox
-	me   Hello
-	wg   sync.WaitGroup
+	addr   string // to come back to; "" when that is not known
+	secret secret.Secret
+	me     Hello
+	wg     sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows; held for map and field access only
+	conn    net.Conn   // the present one; only the reading goroutine changes it
+	out     *outbox
+	window  time.Duration // how long to try to come back; 0 does not
 	last    uint64
-	pending map[uint64]chan answer // capacity 1 each
-	err     error                  // why no further request can be answered
-	ended   chan struct{}          // closed when err is set
+	pending map[uint64]asked
+	err     error         // why no further request can be answered
+	ended   chan struct{} // closed when err is set
+}
+
+// asked is a request that has not been answered.
+type asked struct {
+	answer  chan answer // capacity 1
+	message []byte
 }
 
 // Dial connects to the coordinator at addr ("host:port"), proves the secret and says hello. It retries refused
@@ -45,7 +57,7 @@ func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client,
 		conn, err := d.DialContext(ctx, "tcp", addr)
 		if err == nil {
 			var c *Client
-			if c, err = DialConn(ctx, conn, s, me); err == nil {
+			if c, err = dialConn(ctx, conn, s, me, addr); err == nil {
 				return c, nil
 			}
 			err = fmt.Errorf("join coordinator at %s: %w", addr, err)
@@ -81,79 +93,125 @@ func again(err error) bool {
 
 // DialConn makes a client of a connection that is already there; it owns conn, also when it fails.
 func DialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello) (*Client, error) {
+	return dialConn(ctx, conn, s, me, "")
+}
+
+// dialConn does, of a connection to addr, which a coordinator that is started again will be at.
+func dialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello, addr string) (*Client, error) {
+	var name [16]byte
+	rand.Read(name[:])
+	me.session = hex.EncodeToString(name[:])
+	c := &Client{addr: addr, secret: s, conn: conn, out: newOutbox(), me: me, pending: map[uint64]asked{}, ended: make(chan struct{})}
+	if err := c.prove(ctx, conn); err != nil {
+		return nil, err
+	}
+	c.out.put(me.message())
+	c.wg.Add(2)
+	go c.write(conn, c.out)
+	go c.read()
+	return c, nil
+}
+
+// prove opens a connection; it closes conn when ctx ends.
+func (c *Client) prove(ctx context.Context, conn net.Conn) error {
 	deadline, ok := ctx.Deadline()
 	if limit := time.Now().Add(proofTimeout); !ok || deadline.After(limit) {
 		deadline = limit
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	id := secret.Identity{Purpose: Purpose, Job: me.Job, Rank: me.Rank, Peer: secret.Anyone, Host: me.Host}
-	if _, err := secret.Client(conn, s, id, deadline); err != nil {
-		return nil, err
-	}
-	c := &Client{conn: conn, out: newOutbox(), me: me, pending: map[uint64]chan answer{}, ended: make(chan struct{})}
-	c.out.put(message(kindHello, 64, func(b []byte) []byte {
-		b = wire.AppendString(b, me.Job)
-		b = wire.AppendI64(b, int64(me.Rank))
-		b = wire.AppendI64(b, int64(me.Size))
-		return wire.AppendString(b, me.Host)
-	}))
-	c.wg.Add(2)
-	beat := me.Beat
+	id := secret.Identity{Purpose: Purpose, Job: c.me.Job, Rank: c.me.Rank, Peer: secret.Anyone, Host: c.me.Host}
+	_, err := secret.Client(conn, c.secret, id, deadline)
+	return err
+}
+
+// write is a connection's writing goroutine.
+func (c *Client) write(conn net.Conn, out *outbox) {
+	defer c.wg.Done()
+	beat := c.me.Beat
 	if beat <= 0 {
 		beat = beatEvery
 	}
 	pulse := message(kindBeat, 0, nil)
-	go func() {
-		defer c.wg.Done()
-		err := c.out.run(conn, beat, func() []byte {
-			if me.Progress == nil {
-				return pulse
-			}
-			p := me.Progress()
-			return p.message()
-		})
-		if err != nil {
-			conn.Close() // the reader then ends and says why
+	err := out.run(conn, beat, func() []byte {
+		if c.me.Progress == nil {
+			return pulse
 		}
-	}()
-	go c.read()
-	return c, nil
+		p := c.me.Progress()
+		return p.message()
+	})
+	if err != nil {
+		conn.Close() // the reader then ends and says why
+	}
 }
 
 // read is the client's reading goroutine.
 func (c *Client) read() {
 	defer c.wg.Done()
-	rd := bufio.NewReaderSize(c.conn, 4096)
 	for {
-		kind, body, err := wire.ReadMessage(rd, nil, maxMessage)
-		if err == nil && kind == kindNotice {
-			var n Notice
-			if n, err = decodeNotice(body); err == nil && c.me.OnNotice != nil {
-				c.me.OnNotice(n)
-			}
-		} else if err == nil {
-			var id uint64
-			var a answer
-			if id, a, err = decodeAnswer(kind, body); err == nil {
-				c.deliver(id, a)
-			}
-		}
-		if err != nil {
+		err := c.listen(bufio.NewReaderSize(c.conn, 4096))
+		if !c.comeBack() {
 			c.fail(fmt.Errorf("the coordinator %s; the launcher has ended or cannot be reached", broken(err)))
 			return
 		}
 	}
 }
 
+// listen hears the coordinator until the connection breaks.
+func (c *Client) listen(rd io.Reader) error {
+	for {
+		kind, body, err := wire.ReadMessage(rd, nil, maxMessage)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case kindNotice:
+			n, err := decodeNotice(body)
+			if err != nil {
+				return err
+			}
+			if n.Kind == NoticeCut { // it came back too late
+				c.fail(errors.New(n.Reason))
+				return ErrClosed
+			}
+			if c.me.OnNotice != nil {
+				c.me.OnNotice(n)
+			}
+		case kindWelcome:
+			d := wire.NewDecoder(body)
+			window := time.Duration(d.I64())
+			if err := d.Done(); err != nil {
+				return err
+			}
+			c.mu.Lock()
+			c.window = window
+			c.mu.Unlock()
+		default:
+			id, a, err := decodeAnswer(kind, body)
+			if err != nil {
+				return err
+			}
+			c.deliver(id, a)
+		}
+	}
+}
+
 func (c *Client) deliver(id uint64, a answer) {
 	c.mu.Lock()
-	ch := c.pending[id]
+	ch := c.pending[id].answer
 	delete(c.pending, id)
 	c.mu.Unlock()
 	if ch != nil {
 		ch <- a
 	}
+}
+
+// put queues a message on the present connection.
+func (c *Client) put(m []byte) bool {
+	c.mu.Lock()
+	out := c.out
+	c.mu.Unlock()
+	return out.put(m)
 }
 
 // fail ends every request, once.
@@ -164,9 +222,10 @@ func (c *Client) fail(err error) {
 		c.err = err
 		close(c.ended)
 	}
+	conn, out := c.conn, c.out
 	c.mu.Unlock()
-	c.conn.Close()
-	c.out.close()
+	conn.Close()
+	out.close()
 	if first && !errors.Is(err, ErrClosed) && c.me.OnNotice != nil {
 		c.me.OnNotice(Notice{Kind: NoticeCut, Rank: -1, Reason: err.Error()})
 	}
@@ -182,16 +241,17 @@ func (c *Client) ask(ctx context.Context, kind uint8, hint int, fill func(b []by
 	}
 	c.last++
 	id := c.last
-	c.pending[id] = ch
-	c.mu.Unlock()
-	ok := c.out.put(message(kind, 16+hint, func(b []byte) []byte {
+	m := message(kind, 16+hint, func(b []byte) []byte {
 		b = wire.AppendU64(b, id)
 		if fill != nil {
 			b = fill(b)
 		}
 		return b
-	}))
-	if !ok {
+	})
+	c.pending[id] = asked{ch, m}
+	out, comesBack := c.out, c.window > 0
+	c.mu.Unlock()
+	if !out.put(m) && !comesBack { // else it is asked again over the next connection
 		c.deliver(id, answer{kind: kindFail, reason: "too much waits to be sent to the coordinator"})
 	}
 	select {
@@ -202,7 +262,7 @@ func (c *Client) ask(ctx context.Context, kind uint8, hint int, fill func(b []by
 	case <-ctx.Done():
 	}
 	// Withdraw the request; its last answer says what it waited for.
-	c.out.put(message(kindCancel, 16, func(b []byte) []byte { return wire.AppendU64(b, id) }))
+	c.put(message(kindCancel, 16, func(b []byte) []byte { return wire.AppendU64(b, id) }))
 	t := time.NewTimer(cancelWait)
 	defer t.Stop()
 	select {
@@ -312,7 +372,7 @@ func (c *Client) Drain(ctx context.Context, reason string) error {
 
 // Recovered tells the coordinator, for the job's report, what a loss cost. It does not wait for an answer.
 func (c *Client) Recovered(r Recovery) {
-	c.out.put(message(kindRecovered, 32, func(b []byte) []byte {
+	c.put(message(kindRecovered, 32, func(b []byte) []byte {
 		b = wire.AppendU64(wire.AppendU64(b, 0), r.Epoch)
 		return wire.AppendI64(wire.AppendI64(b, int64(r.Took)), int64(r.Steps))
 	}))

@@ -15,6 +15,7 @@ const (
 	maxText    = 64 << 10         // a reason, a host, a socket's name
 	maxAddrs   = 64               // addresses of one member
 	maxRanks   = 1 << 20          // ranks of a job
+	maxSession = 64               // the name of a client that may come back
 	memberMin  = 5*8 + 3*4 + 4 + 8
 )
 
@@ -44,6 +45,7 @@ const (
 	kindNumber
 	kindFail
 	kindNotice
+	kindWelcome // how long to try to come back when this connection breaks; only of a coordinator that can be started again
 )
 
 // message makes one whole message; fill appends its body.
@@ -86,6 +88,17 @@ func decodeMembers(d *wire.Decoder) []Member {
 	return ms
 }
 
+func (h *Hello) message() []byte {
+	return message(kindHello, 96, func(b []byte) []byte {
+		b = wire.AppendString(b, h.Job)
+		b = wire.AppendI64(b, int64(h.Rank))
+		b = wire.AppendI64(b, int64(h.Size))
+		b = wire.AppendString(b, h.Host)
+		b = wire.AppendString(b, h.session)
+		return wire.AppendBool(b, h.again)
+	})
+}
+
 func (n *Notice) message() []byte {
 	return message(kindNotice, 32+len(n.Host)+len(n.Reason), func(b []byte) []byte {
 		b = wire.AppendU8(b, uint8(n.Kind))
@@ -126,7 +139,7 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 	}
 	switch kind {
 	case kindHello:
-		r.hello = Hello{Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks), Host: d.String(maxText)}
+		r.hello = Hello{Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks), Host: d.String(maxText), session: d.String(maxSession), again: d.Bool()}
 	case kindJoin:
 		r.member = decodeMember(&d)
 	case kindMembers:

@@ -32,6 +32,11 @@ type desk struct {
 	store   map[string][]byte
 	waits   map[string][]wait // who waits for a key
 	reports map[int]string    // ranks whose end was reported while their connection was still open
+
+	sessions map[string]*conn         // by what clients call themselves
+	held     map[int]received         // by rank: a Join that is quicker than the report of its predecessor's end
+	ghosts   map[elastic.Worker]*conn // workers of a coordinator before this one, from its journal
+	news     []Notice                 // what the present epoch's members were told, with a Journal
 }
 
 type wait struct {
@@ -43,9 +48,10 @@ type wait struct {
 func (s *Server) own(ctx context.Context) {
 	defer s.wg.Done()
 	d := &desk{
-		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{},
+		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{}, sessions: map[string]*conn{}, ghosts: map[elastic.Worker]*conn{}, held: map[int]received{},
 		machine: elastic.New(elastic.Config{Size: s.cfg.Size, Min: s.cfg.Min, Max: s.cfg.Max, OnLoss: s.cfg.OnLoss}),
 	}
+	d.replay()
 	period := max(s.cfg.Silence/10, time.Millisecond)
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -67,17 +73,33 @@ func (s *Server) own(ctx context.Context) {
 	}
 }
 
+// handle writes an event down, where a coordinator may have to be started again, and acts on it.
 func (d *desk) handle(e any) {
+	if replaced(e) {
+		return
+	}
+	d.note(e)
+	d.act(e)
+	if j := d.s.cfg.Journal; j != nil && j.broken != nil && !j.told {
+		j.told = true
+		if d.s.cfg.OnFault != nil {
+			d.s.cfg.OnFault(fmt.Errorf("keep the coordinator's state: %w: it cannot be started again if it is killed", j.broken))
+		}
+	}
+}
+
+func (d *desk) act(e any) {
 	switch e := e.(type) {
 	case connected:
-		d.last++
-		e.c.worker, e.c.since = d.last, time.Now()
-		d.workers[e.c.worker] = e.c
-		if r := e.c.hello.Rank; r >= 0 {
-			d.started[r] = e.c
-		}
+		d.greet(e)
 	case received:
-		d.request(e.c, &e.req)
+		if d.s.cfg.Journal == nil || !d.repeated(e.c, &e.req) {
+			d.request(e.c, &e.req)
+		}
+	case doomed:
+		d.doom(e.c, e.reason)
+	case unheld:
+		d.letIn(e.rank)
 	case gone:
 		d.gone(e.c, e.reason)
 	case late:
@@ -90,8 +112,8 @@ func (d *desk) handle(e any) {
 		}
 	case drained:
 		if c := d.started[e.rank]; c != nil && !c.gone && !c.left {
-			n := Notice{Kind: NoticeDrain, Epoch: d.machine.Epoch(), Rank: c.rank, Host: c.member.Host, Reason: e.reason}
-			d.send(c, n.message())
+			c.asked = e.reason
+			d.askToLeave(c)
 		}
 	}
 }
@@ -127,7 +149,7 @@ func (d *desk) request(c *conn, r *request) {
 		if ok {
 			n = 1
 		}
-		d.send(c, number(r.id, n))
+		d.result(c, r.id, n)
 	case kindCancel:
 		d.cancel(c, r.id)
 	case kindFinish:
@@ -174,7 +196,10 @@ func (d *desk) join(c *conn, r *request) {
 		d.send(c, failure(r.id, false, "this worker already waits to join"))
 		return
 	}
-	c.member, c.joinID, c.joined, c.left = r.member, r.id, true, false
+	if d.early(c, r) {
+		return
+	}
+	c.member, c.joinID, c.lastJoin, c.joined, c.left = r.member, r.id, r.id, true, false
 	rank := r.member.Rank
 	if rank < 0 {
 		rank = c.hello.Rank
@@ -200,6 +225,7 @@ func (d *desk) do(acts []elastic.Action) {
 			}
 		case elastic.Ended:
 			d.answerDone(0)
+			d.remember(Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason})
 			d.tell(Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason})
 			if d.s.cfg.OnLost != nil {
 				d.s.cfg.OnLost(a.Epoch, a.Rank, a.Host, a.Reason)
@@ -207,7 +233,9 @@ func (d *desk) do(acts []elastic.Action) {
 		case elastic.Left:
 			d.tellNear(Notice{Kind: NoticeLeft, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host})
 		case elastic.Changed:
-			d.tell(Notice{Kind: NoticeChanged, Epoch: a.Epoch, Rank: -1, Host: a.Host, Reason: "a newcomer waits"})
+			n := Notice{Kind: NoticeChanged, Epoch: a.Epoch, Rank: -1, Host: a.Host, Reason: "a newcomer waits"}
+			d.remember(n)
+			d.tell(n)
 		}
 	}
 }
@@ -244,11 +272,11 @@ func (d *desk) tellNear(n Notice) {
 }
 
 func (d *desk) send(c *conn, m []byte) {
-	if c.gone {
+	if c.gone || c.out == nil {
 		return
 	}
 	if !c.out.put(m) {
-		c.net.Close() // its reader then reports it gone
+		c.hangUp() // its reader then reports it gone
 		return
 	}
 	d.s.sentBytes.Add(int64(len(m)))
@@ -257,6 +285,7 @@ func (d *desk) send(c *conn, m []byte) {
 func (d *desk) open(a elastic.Open) {
 	n := len(a.Members)
 	clear(d.reports)
+	d.news = nil
 	d.members = a.Members
 	d.byRank = make([]*conn, n)
 	d.encoded = make([][]byte, n)
@@ -361,7 +390,7 @@ func (d *desk) add(c *conn, r *request) {
 	}
 	n += r.delta
 	d.set(r.key, strconv.AppendInt(nil, n, 10))
-	d.send(c, number(r.id, n))
+	d.result(c, r.id, n)
 }
 
 // cancel withdraws a waiting request, and answers with what it waited for.
@@ -458,7 +487,7 @@ func (d *desk) finish(c *conn, reason string) {
 func (d *desk) sever(c *conn, reason string) {
 	if c.doomed != "" && d.workers[c.worker] != nil {
 		c.gone = true
-		c.net.Close()
+		c.hangUp()
 		d.finish(c, c.doomed)
 		return
 	}
@@ -475,7 +504,7 @@ func (d *desk) sever(c *conn, reason string) {
 func (d *desk) doom(c *conn, reason string) {
 	if d.s.cfg.OnSevered == nil || c.hello.Rank < 0 {
 		c.gone = true
-		c.net.Close()
+		c.hangUp()
 		d.finish(c, reason)
 		return
 	}
@@ -487,6 +516,9 @@ func (d *desk) doom(c *conn, reason string) {
 
 func (d *desk) forget(c *conn) {
 	delete(d.workers, c.worker)
+	if d.sessions[c.hello.session] == c {
+		delete(d.sessions, c.hello.session)
+	}
 	if d.started[c.hello.Rank] == c {
 		delete(d.started, c.hello.Rank)
 	}
@@ -499,6 +531,10 @@ func (d *desk) forget(c *conn) {
 // have gone already.
 func (d *desk) exited(e exited) {
 	c := d.started[e.rank]
+	if c != nil && !c.joined && d.rival(c) != nil {
+		c = d.rival(c) // its successor has been quicker than this report
+	}
+	defer d.letIn(e.rank)
 	switch {
 	case e.rank < 0:
 		return
@@ -507,7 +543,7 @@ func (d *desk) exited(e exited) {
 		return
 	case c != nil && c.joined && !c.left:
 		c.gone = true
-		c.net.Close()
+		c.hangUp()
 		d.finish(c, e.reason)
 	case e.reason != "":
 		d.do(d.machine.Step(elastic.Lost{Reason: e.reason, Rank: e.rank, Host: e.host}))
@@ -529,7 +565,7 @@ func (d *desk) watch(paused bool) {
 			if c.halted {
 				state = "its process is stopped"
 			}
-			d.doom(c, fmt.Sprintf("silent for %v: %s", d.s.cfg.Silence, state))
+			d.handle(doomed{c, fmt.Sprintf("silent for %v: %s", d.s.cfg.Silence, state)})
 		}
 	}
 }

@@ -17,11 +17,14 @@ import (
 
 // Hello is what a worker says about itself when it connects, before it joins.
 type Hello struct {
-	Job  string        // the job's name; another job's worker is refused by name
-	Rank int           // the rank the launcher gave it; -1 lets the coordinator choose
-	Size int           // the size the launcher gave it; 0 when unknown
-	Host string        // the host's name in messages
-	Beat time.Duration // how often to say "I am here" when there is nothing else to say; 0 means every second
+	Job     string        // the job's name; another job's worker is refused by name
+	Rank    int           // the rank the launcher gave it; -1 lets the coordinator choose
+	Size    int           // the size the launcher gave it; 0 when unknown
+	Host    string        // the host's name in messages
+	Beat    time.Duration // how often to say "I am here" when there is nothing else to say; 0 means every second
+	session string        // the client's own, by which it is known when it comes back
+	again   bool          // it comes back
+
 	// OnNotice, when set, is called from the client's reading goroutine, in order, once per Notice. It must not block
 	// and must not call the Client.
 	OnNotice func(Notice)

@@ -23,12 +23,16 @@ type Config struct {
 	Min     int    // see elastic.Config
 	Max     int
 	OnLoss  elastic.Policy
-	Silence time.Duration // a worker that says nothing for so long is lost; 0 means the constant Silence
+	Begin   <-chan struct{} // no connection is accepted before it is closed; nil accepts at once
+	Journal *Journal        // where the job's story is kept, so that a coordinator that was killed can be started again; may be nil
+	Silence time.Duration   // a worker that says nothing for so long is lost; 0 means the constant Silence
 	// Reported says that somebody calls Exited for every worker that ends. A connection that breaks then waits
 	// reportGrace for that better reason.
 	Reported bool
 	// OnOpen, when set, is called from the coordinator's goroutine when an epoch opens. It must not block.
 	OnOpen func(epoch uint64, members []elastic.Place)
+	// OnFault, when set, is called likewise, once, when the Journal cannot be written any more.
+	OnFault func(error)
 	// OnMember, when set, is called likewise for every worker that becomes a member, with the rank that the launcher gave it.
 	OnMember func(started int)
 	// OnDrain, when set, is called likewise when a worker leaves on purpose before the work is done.
@@ -95,17 +99,32 @@ type conn struct {
 	since  time.Time // when it connected
 	halted bool      // its process is stopped, its host says
 	doomed string    // why it is lost, while its process is being ended
-	gets   map[uint64]string
-	gone   bool
+
+	replaced bool             // another connection speaks for its worker
+	asked    string           // why it was asked to leave
+	lastJoin uint64           // its last Join
+	results  map[uint64]int64 // of its last requests whose results cannot be worked out again
+	gets     map[uint64]string
+	gone     bool
 }
 
 type received struct {
-	c   *conn
-	req request
+	c    *conn
+	req  request
+	body []byte // as it came
 }
 type (
-	connected struct{ c *conn }
-	gone      struct {
+	connected struct {
+		c      *conn
+		at     time.Time
+		worker elastic.Worker // that a journal says it is
+	}
+	doomed struct {
+		c      *conn
+		reason string
+	}
+	unheld struct{ rank int }
+	gone   struct {
 		c      *conn
 		reason string
 	}
@@ -119,10 +138,12 @@ type late struct {
 type drained struct {
 	rank   int
 	reason string
+	n      uint64 // see Order
 }
 type exited struct {
 	rank         int
 	host, reason string
+	n            uint64
 }
 type halted struct {
 	rank int
@@ -150,14 +171,14 @@ func (s *Server) Bytes() (received, sent int64) { return s.gotBytes.Load(), s.se
 
 // Exited tells the coordinator that the process of a rank has ended: reason is "" for success, else what the others
 // should hear ("killed by signal 9").
-func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason}) }
+func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason, 0}) }
 
 // Halted tells the coordinator that the process of a rank is stopped (SIGSTOP), or runs again: the reason of its loss
 // names that.
 func (s *Server) Halted(rank int, is bool) { s.post(halted{rank, is}) }
 
 // Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain.
-func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason}) }
+func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason, 0}) }
 
 // post hands an event to the owner; it is false once the server is closed.
 func (s *Server) post(e any) bool {
@@ -192,6 +213,15 @@ func (s *Server) accept(ctx context.Context) {
 	defer s.wg.Done()
 	stop := context.AfterFunc(ctx, func() { s.ln.Close() })
 	defer stop()
+	if s.cfg.Begin != nil {
+		select {
+		case <-s.cfg.Begin:
+		case <-s.closed:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 	pause := 5 * time.Millisecond
 	for {
 		nc, err := s.ln.Accept()
@@ -256,7 +286,7 @@ func (s *Server) serve(c *conn) {
 		return
 	}
 	c.hello = req.hello
-	if !s.post(connected{c}) {
+	if !s.post(connected{c: c, at: time.Now()}) {
 		return
 	}
 	s.wg.Add(1)
@@ -287,7 +317,7 @@ func (s *Server) read(c *conn, rd *bufio.Reader) string {
 		if err != nil {
 			return fmt.Sprintf("sent a broken message: %v", err)
 		}
-		if !s.post(received{c, req}) {
+		if !s.post(received{c, req, body}) {
 			return "coordinator closed"
 		}
 	}

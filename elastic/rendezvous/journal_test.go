@@ -1,0 +1,110 @@
+package rendezvous
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hora/elastic"
+	"hora/internal/secret"
+)
+
+// TestACoordinatorTakesOver: the next coordinator knows the members, the store and what has been answered, also where
+// the last record is torn; its clients come back by themselves.
+func TestACoordinatorTakesOver(t *testing.T) {
+	dir, key := t.TempDir(), secret.New()
+	addr := ""
+	var epochs []uint64
+	serve := func(fresh bool) (*Server, *Journal) {
+		t.Helper()
+		ln, err := net.Listen("tcp", "127.0.0.1:"+addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, addr, _ = net.SplitHostPort(ln.Addr().String())
+		j, err := OpenJournal(dir, "job", fresh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		epochs = nil
+		return Serve(context.Background(), ln, Config{
+			Secret: key, Job: "job", Size: 2, OnLoss: elastic.Replace, Silence: 5 * time.Second, Journal: j, Reported: true,
+			OnOpen: func(epoch uint64, _ []elastic.Place) { epochs = append(epochs, epoch) },
+		}), j
+	}
+	s, j := serve(true)
+	if _, err := OpenJournal(dir, "job", false); err == nil || !strings.Contains(err.Error(), "is in use by another job") {
+		t.Errorf("a second one opens it: %v", err)
+	}
+	news := make(chan Notice, 8)
+	ctx := within(t, 20*time.Second)
+	var cs [2]*Client
+	joins := make(chan error, 2)
+	for r := range cs {
+		var err error
+		cs[r], err = Dial(ctx, "127.0.0.1:"+addr, key, Hello{Job: "job", Rank: r, Size: 2, Host: "h", OnNotice: func(n Notice) { news <- n }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cs[r].Close()
+		go func() {
+			_, err := cs[r].Join(ctx, Member{Rank: r})
+			joins <- err
+		}()
+	}
+	for range cs {
+		if err := <-joins; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := cs[0].Add(ctx, "count", 5); n != 5 || err != nil {
+		t.Fatal(n, err)
+	}
+	got := make(chan string, 1)
+	go func() {
+		v, _ := cs[1].Get(ctx, "later")
+		got <- string(v)
+	}()
+	for range 3 {
+		s.Close()
+		j.Close()
+		f, err := os.OpenFile(filepath.Join(dir, "journal"), os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Write([]byte{200, 0, 0, 0, recordRequest, 0, 0, 0, 1, 2, 3})
+		f.Close()
+		s, j = serve(false)
+		if n, err := cs[0].Add(ctx, "count", 1); err != nil || n < 6 {
+			t.Fatal(n, err)
+		}
+	}
+	if n, err := cs[1].Add(ctx, "count", 0); n != 8 || err != nil {
+		t.Errorf("the count is %d, %v", n, err)
+	}
+	if err := cs[0].Put(ctx, "later", []byte("now")); err != nil {
+		t.Error(err)
+	}
+	if v := <-got; v != "now" {
+		t.Errorf("a Get that waited through three coordinators has %q", v)
+	}
+	if len(news) > 0 {
+		t.Errorf("the workers were told %+v", <-news)
+	}
+	s.Exited(1, "h", "killed by signal 9")
+	if n := <-news; n.Kind != NoticeLost || n.Epoch != 1 || n.Rank != 1 || n.Reason != "killed by signal 9" {
+		t.Errorf("notice %+v", n)
+	}
+	s.Close()
+	j.Close()
+	if len(epochs) != 1 || epochs[0] != 1 {
+		t.Errorf("the last coordinator lived through epochs %v", epochs)
+	}
+	if _, err := OpenJournal(dir, "other", false); err == nil || !strings.Contains(err.Error(), `of job "job" and not of "other"`) {
+		t.Errorf("another job takes it over: %v", err)
+	}
+}
