@@ -116,6 +116,22 @@ def test_missing_library_is_refused(tmp_path):
         _abi.open_library(str(tmp_path / "libhora.so"))
 
 
+@pytest.mark.parametrize("libc", [None, "", "musl 1.2.5", ValueError])
+def test_a_musl_system_is_one_sentence(tmp_path, monkeypatch, libc):
+    """Where glibc's own name is not known, a library that cannot be loaded is explained by that."""
+
+    def confstr(_):
+        if libc is ValueError:
+            raise ValueError("unrecognized configuration name")
+        return libc
+
+    monkeypatch.setattr("os.confstr", confstr)
+    so = tmp_path / "libhora.so"
+    so.write_bytes(b"no library that this system loads")
+    with pytest.raises(errors.VersionError, match=r"need glibc 2\.17 or newer .* \(musl\?\); use an image with glibc"):
+        _abi.open_library(str(so))
+
+
 def test_foreign_library_is_refused(tmp_path):
     source = tmp_path / "other.c"
     source.write_text("int other(void) { return 0; }\n")
