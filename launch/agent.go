@@ -144,8 +144,16 @@ func (a *agent) watch() {
 	if silence == 0 || a.orphaned || a.asking || time.Since(a.pinged) < silence {
 		return
 	}
-	a.asking = true
 	addr := a.plan.Addr
+	if host, _, err := net.SplitHostPort(addr); err == nil && a.cfg.Remote && net.ParseIP(host).IsLoopback() {
+		// The near end of a tunnel answers whatever is behind it.
+		if time.Since(a.pinged) >= 3*silence {
+			a.orphaned = true
+			a.stop(a.cfg.Grace)
+		}
+		return
+	}
+	a.asking = true
 	go func() {
 		c, err := net.DialTimeout("tcp", addr, silence)
 		if err == nil {

@@ -28,6 +28,7 @@ type link struct {
 	said    chan struct{} // closed when errs is complete; nil for local ones
 	writer  *pipeWriter
 	process *os.Process
+	tunnel  *tunnel // to a host that reaches no address of this one; nil otherwise
 	reader  sync.WaitGroup
 	answers []bool // of the probe
 	planned bool
@@ -275,6 +276,7 @@ func (j *job) closeLinks() {
 		l.reader.Wait()
 		l.writer.close()
 		l.out.Close()
+		l.tunnel.fill()
 		if l.local && !l.done && j.spec.Temp != "" {
 			forgetSecrets(j.spec.Temp, l.process.Pid)
 		}

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -64,9 +65,13 @@ func (j *job) askRoutes(ctx context.Context) ([]route, error) {
 		ok, answers[i] = ok[:len(asked)-len(doors.targets)], ok[len(asked)-len(doors.targets):]
 		to := slices.Index(ok[:len(coordinator)], true)
 		if to < 0 {
-			return nil, fault(ExitHost, "host %s reaches none of this host's addresses (%s): open the ports between them, or name a network with --network-interface", l.name, strings.Join(coordinator, " "))
+			if out[i].addr, err = j.around(l, coordinator, limit.C); err != nil {
+				return nil, err
+			}
+		} else {
+			out[i] = route{addr: coordinator[to], master: mine[to]}
 		}
-		out[i] = route{addr: coordinator[to], master: mine[to], masterPort: masterPort}
+		out[i].masterPort = masterPort
 		if l.local {
 			out[i].addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(j.port))
 		}
@@ -81,22 +86,44 @@ func (j *job) askRoutes(ctx context.Context) ([]route, error) {
 			out[i].master, _, _ = net.SplitHostPort(masterAddrs[m])
 		}
 	}
-	if j.links[0].local { // one name of rank 0's host for all, where the others agree
-		for i, l := range j.links {
-			if !l.local {
-				for k := range out {
-					if j.links[k].local {
-						out[k].master = out[i].master
-					}
-				}
-				break
-			}
-		}
-	}
+	j.agreeOnMaster(out)
 	for i, addrs := range doors.open(answers, len(j.spec.Interfaces) > 0) {
 		out[i].listen = addrs
 	}
 	return out, nil
+}
+
+// agreeOnMaster gives rank 0's host one name for all, where it is this one and the others agree.
+func (j *job) agreeOnMaster(out []route) {
+	if !j.links[0].local {
+		return
+	}
+	for i, l := range j.links {
+		if !l.local {
+			for k := range out {
+				if j.links[k].local {
+					out[k].master = out[i].master
+				}
+			}
+			return
+		}
+	}
+}
+
+// around finds a way to the coordinator for a host that reaches none of this host's addresses: through ssh, when no rank
+// runs here, since ranks must reach each other without the launcher's help.
+func (j *job) around(l *link, coordinator []string, limit <-chan time.Time) (string, error) {
+	blocked := fmt.Sprintf("host %s reaches none of this host's addresses (%s)", l.name, strings.Join(coordinator, " "))
+	const advice = "open the ports between them, or name a port that is open with --port or a network with --network-interface"
+	if slices.ContainsFunc(j.links, func(l *link) bool { return l.local }) {
+		return "", fault(ExitHost, "%s: %s", blocked, advice)
+	}
+	addr, err := j.dig(l, limit)
+	if err != nil {
+		return "", fault(ExitHost, "%s, and %v: %s", blocked, err, advice)
+	}
+	j.event(&Note{Text: blocked + ": its workers reach the launcher through ssh"})
+	return addr, nil
 }
 
 // doors are the addresses at which workers of each host could be reached by those of others.

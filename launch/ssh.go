@@ -28,24 +28,9 @@ func (j *job) startRemote(l *link, in, out *os.File) error {
 	if program != nil {
 		script = program.script()
 	}
-	name := j.spec.SSH.Program
-	if name == "" {
-		name = "ssh"
-	}
-	path, err := exec.LookPath(name)
+	path, argv, err := j.ssh(l.name)
 	if err != nil {
-		return fault(ExitSystem, "reach host %s: there is no %s program here: install openssh-client", l.name, name)
-	}
-	argv := []string{
-		name, "-T", "-x", "-o", "BatchMode=yes", "-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=accept-new",
-		"-o", "ConnectTimeout=" + strconv.Itoa(max(int(j.spec.Start/time.Second), 1)), "-o", "EscapeChar=none",
-		"-o", "ServerAliveInterval=" + strconv.Itoa(max(int(j.spec.Silence/time.Second), 1)), "-o", "ServerAliveCountMax=2",
-	}
-	if j.spec.SSH.Port > 0 {
-		argv = append(argv, "-p", strconv.Itoa(j.spec.SSH.Port))
-	}
-	if j.spec.SSH.Identity != "" {
-		argv = append(argv, "-i", j.spec.SSH.Identity)
+		return err
 	}
 	argv = append(argv, "--", l.name, "exec sh -c '"+script+"'")
 	errR, errW, err := os.Pipe()
@@ -67,6 +52,30 @@ func (j *job) startRemote(l *link, in, out *os.File) error {
 		io.Copy(l.errs, errR)
 	}()
 	return nil
+}
+
+// ssh is the system's ssh and its command line up to the host's name.
+func (j *job) ssh(host string) (path string, argv []string, err error) {
+	name := j.spec.SSH.Program
+	if name == "" {
+		name = "ssh"
+	}
+	path, err = exec.LookPath(name)
+	if err != nil {
+		return "", nil, fault(ExitSystem, "reach host %s: there is no %s program here: install openssh-client", host, name)
+	}
+	argv = []string{
+		name, "-T", "-x", "-o", "BatchMode=yes", "-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=accept-new",
+		"-o", "ConnectTimeout=" + strconv.Itoa(max(int(j.spec.Start/time.Second), 1)), "-o", "EscapeChar=none",
+		"-o", "ServerAliveInterval=" + strconv.Itoa(max(int(j.spec.Silence/time.Second), 1)), "-o", "ServerAliveCountMax=2",
+	}
+	if j.spec.SSH.Port > 0 {
+		argv = append(argv, "-p", strconv.Itoa(j.spec.SSH.Port))
+	}
+	if j.spec.SSH.Identity != "" {
+		argv = append(argv, "-i", j.spec.SSH.Identity)
+	}
+	return path, argv, nil
 }
 
 // shellWord guards a path against the remote shell; bootstrap's quoting allows no single quote.

@@ -247,16 +247,26 @@ func (h *Host) processes() []int {
 // many there were.
 func (h *Host) Kill(pattern string) int {
 	h.net.t.Helper()
+	found := h.like(pattern)
+	for _, pid := range found {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return len(found)
+}
+
+// Count says how many of the host's processes have a command line like that.
+func (h *Host) Count(pattern string) int { return len(h.like(pattern)) }
+
+func (h *Host) like(pattern string) []int {
 	re := regexp.MustCompile(pattern)
-	n := 0
+	var found []int
 	for _, pid := range h.processes() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err == nil && re.MatchString(strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))) {
-			syscall.Kill(pid, syscall.SIGKILL)
-			n++
+			found = append(found, pid)
 		}
 	}
-	return n
+	return found
 }
 
 // await waits until the host's ssh server answers.
@@ -312,6 +322,17 @@ func (h *Host) Cable(connected bool) {
 		state = "up"
 	}
 	h.net.run(h.net.holder, "ip", "link", "set", h.port, state)
+}
+
+// Firewall lets nobody open a connection to the host but to these TCP ports. Packets to others are lost without a word.
+func (h *Host) Firewall(ports ...int) {
+	h.net.t.Helper()
+	open := make([]string, len(ports))
+	for i, p := range ports {
+		open[i] = strconv.Itoa(p)
+	}
+	h.net.run(h.pid, "nft", "add table inet wall; flush table inet wall; add chain inet wall in { type filter hook input priority 0; };"+
+		" add rule inet wall in iifname eth0 tcp flags & (syn | ack) == syn tcp dport != { "+strings.Join(open, ", ")+" } drop")
 }
 
 // Rate limits what the host receives over its cable, in megabits a second.
