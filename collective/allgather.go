@@ -53,8 +53,13 @@ func (c *Comm) allgatherHere(call *Call, begin, count []int) error {
 	if c.op.ready == inParts {
 		return c.shareBlocks(call.Recv.Ptr, call.Send.Ptr, begin, count, size, -1)
 	}
+	past := call.Recv.Len() >= c.stream
 	for s := range c.seats {
-		copyAt(call.Recv.Ptr, begin[s]*size, c.srcs[s], 0, count[s]*size)
+		if s == c.seat {
+			putAt(call.Recv.Ptr, begin[s]*size, c.srcs[s], 0, count[s]*size, past)
+		} else {
+			takeAt(call.Recv.Ptr, begin[s]*size, c.srcs[s], 0, count[s]*size, past)
+		}
 		c.board.Count(0, count[s]*size)
 	}
 	return c.release()

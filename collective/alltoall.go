@@ -100,8 +100,13 @@ func (c *Comm) alltoallHere(call *Call) error {
 	if c.op.ready == inParts {
 		return c.alltoallParts(call)
 	}
+	past := call.Recv.Len() >= c.stream
 	for s := range c.seats {
-		copyAt(call.Recv.Ptr, s*equal*size, c.srcs[s], c.seat*equal*size, equal*size)
+		if s == c.seat {
+			putAt(call.Recv.Ptr, s*equal*size, c.srcs[s], s*equal*size, equal*size, past)
+		} else {
+			takeAt(call.Recv.Ptr, s*equal*size, c.srcs[s], c.seat*equal*size, equal*size, past)
+		}
 		c.board.Count(0, equal*size)
 	}
 	return c.release()
