@@ -23,8 +23,13 @@ type runner struct {
 	realtime bool              // SCHED_RR is allowed
 }
 
-// hangAfter bounds one measurement of one competitor.
-const hangAfter = 3 * time.Minute
+// limit bounds one measurement of one competitor.
+func (r *runner) limit() time.Duration {
+	if r.cfg.Limit > 0 {
+		return r.cfg.Limit
+	}
+	return 3 * time.Minute
+}
 
 // results are microseconds by size.
 type results map[int]float64
@@ -50,6 +55,7 @@ func (r *runner) command(ctx context.Context, core int, argv ...string) *exec.Cm
 // together runs commands at once and merges what they print: the slowest counts. The
 // first that fails ends the others.
 func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (results, error) {
+	began := time.Now()
 	out := make([]bytes.Buffer, len(cmds))
 	errs := make([]bytes.Buffer, len(cmds))
 	failed := make([]error, len(cmds))
@@ -77,11 +83,11 @@ func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (r
 			problem = err
 		}
 		if failed[i] != nil && (problem == nil || strings.Contains(problem.Error(), "killed")) {
-			problem = fmt.Errorf("%s: %w: %s", filepath.Base(cmds[i].Path), failed[i], lastLine(errs[i].String()))
+			problem = fmt.Errorf("%w: %s", failed[i], lastLine(errs[i].String()))
 		}
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		problem = fmt.Errorf("no end after %s: it hangs", hangAfter)
+		problem = fmt.Errorf("no end after %s: it hangs", time.Since(began).Round(100*time.Millisecond))
 	}
 	return merged, problem
 }
@@ -130,7 +136,7 @@ func sizeList(sizes []int) string {
 
 // hora runs np of our own ranks, which find each other through rank 0's address.
 func (r *runner) hora(parent context.Context, op, link string, np int, sizes []int) (results, error) {
-	ctx, stop := context.WithTimeout(parent, hangAfter)
+	ctx, stop := context.WithTimeout(parent, r.limit())
 	defer stop()
 	dir, err := os.MkdirTemp("", "hora-bench-")
 	if err != nil {
@@ -153,7 +159,7 @@ func (r *runner) hora(parent context.Context, op, link string, np int, sizes []i
 
 // peer runs one configuration of a competitor: openmpi, openmpi_rule, gloo-ring, …
 func (r *runner) peer(parent context.Context, which, op, link string, np int, sizes []int) (results, error) {
-	ctx, stop := context.WithTimeout(parent, hangAfter)
+	ctx, stop := context.WithTimeout(parent, r.limit())
 	defer stop()
 	switch {
 	case which == "roofline":

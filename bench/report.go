@@ -20,7 +20,11 @@ func WriteTable(w io.Writer, rows []Row) error {
 		"ratio min/median/max", "algbw", "busbw")
 	for _, r := range rows {
 		if r.Failure != "" {
-			line("%-14s %-11s %3d %7s %6s %11s %-14s %s", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched, "-", r.Peer, r.Failure)
+			ours := "-"
+			if r.HoraUS > 0 { // it is the peer that failed
+				ours = fmt.Sprintf("%.2f", r.HoraUS)
+			}
+			line("%-14s %-11s %3d %7s %6s %11s %-14s %s", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched, ours, r.Peer, r.Failure)
 			continue
 		}
 		line("%-14s %-11s %3d %7s %6s %11.2f %-14s %11.2f %7.2f/%7.2f/%7.2f %9.2f %9.2f", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched,

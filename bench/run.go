@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"hora"
 )
@@ -17,10 +18,11 @@ type Config struct {
 	Plan
 	Self    []string // argv that makes this program a rank; op, link and sizes follow
 	Environ []string
-	Cores   []int  // that this process may run on
-	Cache   string // where built peers are kept
-	Memory  uint64 // bytes that may be used; sizes that do not fit are left out
-	Chrt    bool   // try SCHED_RR
+	Cores   []int         // that this process may run on
+	Cache   string        // where built peers are kept
+	Memory  uint64        // bytes that may be used; sizes that do not fit are left out
+	Chrt    bool          // try SCHED_RR
+	Limit   time.Duration // of one measurement of one competitor, which hangs beyond; 0 means 3 minutes
 	Say     func(format string, args ...any)
 }
 
@@ -283,6 +285,10 @@ func (r *runner) row(c Combination, peer string, size int, rounds map[string][]r
 	for _, name := range append([]string{"hora"}, configurations(c, []string{peer})...) {
 		if err := failures[name]; err != nil {
 			row.Failure = fmt.Sprintf("%s: %v", name, err)
+			var no *MissingPeer
+			if errors.As(err, &no) {
+				row.Failure = "is missing: it takes the packages " + no.Packages
+			}
 			break
 		}
 	}

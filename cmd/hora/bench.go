@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,7 +71,7 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	if !ok {
 		return usageError{fmt.Errorf("--format %s: want table, jsonl or csv", f.format)}
 	}
-	if f.slack <= 0 {
+	if !(f.slack > 0) { // NaN is no factor either
 		return usageError{fmt.Errorf("--slack %g: want a factor above 0", f.slack)}
 	}
 	path := f.check
@@ -94,11 +95,17 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	}
 	ctx, stop := signal.NotifyContext(p.ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := mayWrite(f.plot); err != nil {
+		return err
+	}
 	cfg, err := p.benchConfig(plan)
 	if err != nil {
 		return err
 	}
 	rows, runErr := bench.Run(ctx, cfg, combos)
+	if len(rows) == 0 && runErr == nil {
+		return fmt.Errorf("nothing was measured: no size of %s fits the memory", f.sizes)
+	}
 	if err := write(p.out, rows); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
@@ -122,8 +129,28 @@ func (p *program) verdicts(all []bench.Verdict) error {
 	if err != nil {
 		return err
 	}
-	if short > 0 {
+	if short == 1 {
+		return errors.New("1 goal is not reached")
+	}
+	if short > 1 {
 		return fmt.Errorf("%d goals are not reached", short)
+	}
+	return nil
+}
+
+// mayWrite looks whether path can be written before hours go into what would be.
+func mayWrite(path string) error {
+	if path == "" {
+		return nil
+	}
+	_, before := os.Stat(path)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("write the picture: %w; name a file in a folder that you may write to", err)
+	}
+	file.Close()
+	if os.IsNotExist(before) {
+		return os.Remove(path)
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func plainly(err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "duration": "a time such as 10s", "bool": "true or false"}[bad.GetFlag().Value.Type()]
+	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "duration": "a time such as 10s", "bool": "true or false", "float64": "a number", "intSlice": "numbers as 2,4"}[bad.GetFlag().Value.Type()]
 	if wants == "" {
 		return err
 	}
