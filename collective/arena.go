@@ -52,11 +52,13 @@ func fetchAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int) {
 
 // putAt is copyAt, past the cache if asked to.
 func putAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int, past bool) {
-	if d, s := unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt); past && n > 0 && d != s {
-		kernel.CopyStream(d, s, n)
+	if n <= 0 || !past {
+		copyAt(dst, dstAt, src, srcAt, n)
 		return
 	}
-	copyAt(dst, dstAt, src, srcAt, n)
+	if d, s := unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt); d != s {
+		kernel.CopyStream(d, s, n)
+	}
 }
 
 // takeAt is fetchAt, past the cache if asked to.
