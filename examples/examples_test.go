@@ -111,3 +111,33 @@ func TestElastic(t *testing.T) {
 		t.Errorf("with fewer ranks:\n%s", fewer)
 	}
 }
+
+// TestEveryExampleIsListed: README's table has a row with a command for each folder, and
+// the command is the one that the example itself names.
+func TestEveryExampleIsListed(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("[0-9]*/*")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if ext := filepath.Ext(file); ext != ".go" && ext != ".py" {
+			continue
+		}
+		row := regexp.MustCompile(`(?m)^\| \[[^]]+\]\(` + regexp.QuoteMeta(file) + `\) \|.*\| ` + "`([^`]+)`" + ` \|$`).FindSubmatch(readme)
+		if row == nil {
+			t.Errorf("README.md has no row for %s", file)
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(text, row[1]) {
+			t.Errorf("README.md says %q, which %s does not", row[1], file)
+		}
+	}
+}
