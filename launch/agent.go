@@ -148,6 +148,7 @@ func (a *agent) watch() {
 	if host, _, err := net.SplitHostPort(addr); err == nil && a.cfg.Remote && net.ParseIP(host).IsLoopback() {
 		// The near end of a tunnel answers whatever is behind it.
 		if time.Since(a.pinged) >= 3*silence {
+			a.lament("the launcher's host cannot be reached any more")
 			a.orphaned = true
 			a.stop(a.cfg.Grace)
 		}
@@ -205,12 +206,14 @@ func (a *agent) own() {
 			case looked:
 				a.asking = false
 				if !e.there && time.Since(a.pinged) >= time.Duration(a.plan.Silence)*time.Millisecond {
+					a.lament("the launcher's host cannot be reached any more")
 					a.orphaned = true
 					a.stop(a.cfg.Grace)
 				}
 			case command:
 				a.obey(e)
 			case hungUp:
+				a.lament("the launcher has ended without a word")
 				a.orphaned = true
 				a.stop(a.cfg.Grace)
 			case reaped:

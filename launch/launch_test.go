@@ -63,6 +63,8 @@ func testFlags() Spec {
 			spec.Hosts, _ = ParseHosts(v)
 		case "-start":
 			spec.Start = time.Duration(n) * time.Second
+		case "-logs":
+			spec.LogDir = v
 		case "-interfaces":
 			spec.Interfaces = strings.Split(v, ",")
 		case "-silence":
@@ -233,7 +235,7 @@ func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
 			mark := fmt.Sprintf("HORA_TEST_MARK=%s-%d", victim, os.Getpid())
 			temp := t.TempDir()
 			self, _ := os.Executable()
-			cmd := exec.Command(self, "__launch", "sh", "-c", detaching+"sleep 1000")
+			cmd := exec.Command(self, "__launch", "-logs="+temp+"/logs", "sh", "-c", detaching+"sleep 1000")
 			cmd.Env = append(os.Environ(), mark, "TMPDIR="+temp)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -270,6 +272,13 @@ func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
 			gone(t, mark, 8*time.Second)
 			if left, _ := filepath.Glob(filepath.Join(temp, "hora-*")); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
+			}
+			if victim != "launcher" {
+				return
+			}
+			host, _ := os.Hostname()
+			if b, err := os.ReadFile(temp + "/logs/hora." + host); err != nil || !strings.Contains(string(b), "job test on "+host+": the launcher has ended without a word: its 2 workers here are ended") || strings.Count(string(b), "\n") != 1 {
+				t.Errorf("the agent's last word: %q, %v", b, err)
 			}
 		})
 	}

@@ -60,6 +60,7 @@ type plan struct {
 	Addr    string   `json:"addr"`     // of the coordinator, as this host reaches it
 	Silence int64    `json:"silence"`  // milliseconds without a ping after which to look whether the launcher's host is there; 0 never looks
 	Hold    bool     `json:"hold"`     // stay when no worker is left: others may follow
+	LogDir  string   `json:"log_dir"`  // "" or where to leave a last word
 	DrainOn string   `json:"drain_on"` // see Spec
 	First   int      `json:"first"`    // workers of other host names on this machine that come before
 	Total   int      `json:"total"`    // workers of all host names on this machine

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -238,7 +239,10 @@ func (j *job) sendPlan(l *link, workers []worker, slots int) {
 	p := plan{
 		Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
 		Environ: merge(Inherited(j.spec.Environ, l.local), nil), Workers: workers, Total: len(workers), Hold: j.spec.elastic(),
-		DrainOn: j.spec.DrainOn,
+		DrainOn: j.spec.DrainOn, LogDir: j.spec.LogDir,
+	}
+	if p.LogDir != "" && !filepath.IsAbs(p.LogDir) {
+		p.LogDir = filepath.Join(j.spec.Dir, p.LogDir)
 	}
 	if !l.local {
 		p.Addr, p.Silence = j.rts[l.index].addr, j.spec.Silence.Milliseconds()

@@ -3,6 +3,7 @@ package launch
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -74,4 +75,24 @@ func stopped(pid, depth int) bool {
 		}
 	}
 	return false
+}
+
+// lament leaves a word about why the workers of this host are ended, where nobody is left to be told: in the job's log
+// directory, or on standard error.
+func (a *agent) lament(why string) {
+	if a.orphaned || a.stopping || a.live == 0 || a.plan == nil {
+		return
+	}
+	text := fmt.Sprintf("%s hora: job %s on %s: %s: its %d workers here are ended\n", time.Now().Format(time.DateTime), a.plan.Job, a.plan.Host, why, a.live)
+	if a.plan.LogDir != "" && os.MkdirAll(a.plan.LogDir, 0o755) == nil {
+		f, err := os.OpenFile(filepath.Join(a.plan.LogDir, "hora."+a.plan.Host), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err == nil {
+			_, err = f.WriteString(text)
+			f.Close()
+		}
+		if err == nil {
+			return
+		}
+	}
+	_, _ = os.Stderr.WriteString(text) // there is nobody else to tell
 }
