@@ -288,8 +288,8 @@ type crowd struct {
 func (c *crowd) signal(rank int, s syscall.Signal) { _ = c.cmds[rank].Process.Signal(s) }
 
 // listen takes what a rank says until it ends.
-func (c *crowd) listen(rank int, out *bufio.Scanner) {
-	defer close(c.ended[rank])
+func (c *crowd) listen(rank int, cmd *exec.Cmd, ended chan struct{}, out *bufio.Scanner) {
+	defer close(ended)
 	for out.Scan() {
 		line := out.Text()
 		if line == "begun" {
@@ -300,7 +300,7 @@ func (c *crowd) listen(rank int, out *bufio.Scanner) {
 		c.answers[rank] = line
 		c.mu.Unlock()
 	}
-	_ = c.cmds[rank].Wait()
+	_ = cmd.Wait()
 }
 
 func gather(t *testing.T, ranks, part int, command string) *crowd {
@@ -331,7 +331,7 @@ func gather(t *testing.T, ranks, part int, command string) *crowd {
 		if i == 0 && lines.Scan() {
 			leader = lines.Text()
 		}
-		go c.listen(i, lines)
+		go c.listen(i, cmd, c.ended[i], lines)
 	}
 	t.Cleanup(func() {
 		for i := range ranks {
@@ -384,7 +384,7 @@ func TestSharedMemoryUnderStress(t *testing.T) {
 	rng := rand.New(rand.NewPCG(s, 3))
 	rounds, batches := 5, 120
 	if testing.Short() {
-		rounds = 3
+		rounds, batches = 3, 40
 	}
 	if soak() {
 		rounds, batches = 200, 600
