@@ -18,7 +18,7 @@ import (
 
 const (
 	beatEvery  = time.Second
-	firstPause = 500 * time.Microsecond // between attempts to dial: ranks that start together are that close; it doubles
+	firstPause = 500 * time.Microsecond // between attempts to dial: ranks that start together are that close
 	cancelWait = 500 * time.Millisecond // how long a withdrawn request waits to hear what it waited for
 )
 
@@ -52,7 +52,7 @@ type asked struct {
 // connections until ctx ends, since workers may start before their coordinator listens.
 func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client, error) {
 	var d net.Dialer
-	pause := firstPause
+	began := time.Now()
 	for {
 		conn, err := d.DialContext(ctx, "tcp", addr)
 		if err == nil {
@@ -70,10 +70,15 @@ func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client,
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(pause):
-			pause = min(2*pause, 250*time.Millisecond)
+		case <-time.After(nextPause(time.Since(began))):
 		}
 	}
+}
+
+// nextPause is the pause after a wait: whoever waits long finds the coordinator a
+// thirtieth of that late, and the attempts stay few.
+func nextPause(waited time.Duration) time.Duration {
+	return min(max(firstPause, waited/32), 250*time.Millisecond)
 }
 
 // again says whether a later attempt to dial may fare better. A wrong proof may: the port can be another job's for a
