@@ -110,7 +110,9 @@ func TestACutHostAndANewcomer(t *testing.T) {
 		pause(100 * time.Millisecond)
 		at := time.Now()
 		n.Hosts[1].Cable(false)
-		j.until("two go on", 40*time.Second, func() bool { return len(j.momentsHeld("reset size 2", at)) == 2 && len(j.momentsHeld("sum in epoch", at)) >= 2 })
+		j.until("two go on", 40*time.Second, func() bool {
+			return len(j.momentsHeld("reset size 2", at)) == 2 && len(j.momentsHeld("sum in epoch", at)) >= 2
+		})
 		err, sum := 0.0, 0.0
 		for rank := range 2 {
 			err, sum = max(err, j.heardAt(rank, at, "error ", "news ")), max(sum, j.heardAt(rank, at, "sum in "))

@@ -75,7 +75,6 @@ type word struct {
 	Rank     int                 `json:",omitempty"`
 	Host     string              `json:",omitempty"`
 	Reason   string              `json:",omitempty"`
-	Since    time.Time           `json:",omitzero"`
 	Silent   bool                `json:",omitempty"`
 	Recovery rendezvous.Recovery `json:",omitzero"`
 	Progress rendezvous.Progress `json:",omitzero"`
@@ -95,7 +94,7 @@ func (w *word) speak(cfg *rendezvous.Config) {
 	case "drain":
 		cfg.OnDrain(w.Started, w.Rank, w.Host, w.Reason)
 	case "severed":
-		cfg.OnSevered(w.Started, w.Since, w.Reason, w.Silent)
+		cfg.OnSevered(w.Started, time.Now(), w.Reason, w.Silent)
 	case "member":
 		cfg.OnMember(w.Started)
 	case "progress":
@@ -182,8 +181,8 @@ func (s *setup) serve(door *os.File, w *pipeWriter, begin <-chan struct{}) (*ren
 		OnDrain: func(started, rank int, host, reason string) {
 			say(word{Kind: "drain", Started: started, Rank: rank, Host: host, Reason: reason})
 		},
-		OnSevered: func(started int, since time.Time, reason string, silent bool) {
-			say(word{Kind: "severed", Started: started, Since: since, Reason: reason, Silent: silent})
+		OnSevered: func(started int, _ time.Time, reason string, silent bool) {
+			say(word{Kind: "severed", Started: started, Reason: reason, Silent: silent})
 		},
 		OnMember: func(started int) { say(word{Kind: "member", Started: started}) },
 		// What follows is not repeated.

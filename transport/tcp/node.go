@@ -33,7 +33,8 @@ type Node struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // links and the ticker
 
-	lastTick, lastGap atomic.Int64 // UnixNano; see onTime
+	born              time.Time    // what follows counts from here: the wall clock may jump
+	lastTick, lastGap atomic.Int64 // nanoseconds; see onTime
 
 	// mu guards all below. It is never held over I/O, nor while a mesh's mu is
 	// wanted: node before mesh is never locked together.
@@ -104,7 +105,8 @@ func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
 		}
 		n.gates = append(n.gates, g)
 	}
-	n.lastTick.Store(time.Now().UnixNano())
+	n.born = time.Now()
+	n.lastGap.Store(-1 << 62)
 	n.wg.Add(1)
 	go n.tick()
 	return n, nil
@@ -256,7 +258,7 @@ func (n *Node) tell(p Peer, m []byte) bool {
 
 // onTime reports whether this process itself has been running of late.
 func (n *Node) onTime() bool {
-	now, beat := time.Now().UnixNano(), int64(n.cfg.Heartbeat)
+	now, beat := int64(time.Since(n.born)), int64(n.cfg.Heartbeat)
 	return now-n.lastTick.Load() < 2*beat && now-n.lastGap.Load() > 3*beat
 }
 
@@ -274,8 +276,8 @@ func (n *Node) tick() {
 		case <-t.C:
 		}
 		now := time.Now()
-		if now.UnixNano()-n.lastTick.Swap(now.UnixNano()) > 2*int64(n.cfg.Heartbeat) {
-			n.lastGap.Store(now.UnixNano())
+		if at := int64(now.Sub(n.born)); at-n.lastTick.Swap(at) > 2*int64(n.cfg.Heartbeat) {
+			n.lastGap.Store(at)
 		}
 		n.mu.Lock()
 		for _, l := range n.links {

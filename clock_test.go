@@ -1,0 +1,46 @@
+package hora_test
+
+import (
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A clock that is set while a job runs changes nothing: every wait, timeout and age is
+// measured by readings that carry the monotonic clock. Only a file named here may turn a
+// moment into a number of the wall clock, for the reason given.
+var wallClock = map[string]string{
+	"engine/ready.go":               "a moment that another host reads, for the timeline",
+	"elastic/rendezvous/journal.go": "a record's moment, which decides nothing",
+}
+
+var onTheWall = regexp.MustCompile(`\.(UnixNano|UnixMicro|UnixMilli|Unix)\(\)|time\.Unix|\.Round\(0\)|CLOCK_REALTIME|TIME_UTC|gettimeofday`)
+
+func TestNoWaitIsMeasuredByTheWallClock(t *testing.T) {
+	used, scanned := map[string]bool{}, 0
+	for _, f := range goFiles(t) {
+		top, _, _ := strings.Cut(f.dir, "/")
+		switch {
+		case f.test, top == "cmd" && path.Base(f.dir) == "hora", top == "demo", top == "bench", top == "examples", top == "doctor", top == "timeline", f.dir == "internal/simtest", f.dir == "internal/hosttest":
+			continue // they show moments, and decide nothing about a job's members
+		}
+		scanned++
+		for i, line := range strings.Split(string(f.src), "\n") {
+			code, _, _ := strings.Cut(line, "//")
+			if !onTheWall.MatchString(code) {
+				continue
+			}
+			if wallClock[f.path] == "" {
+				t.Errorf("%s:%d uses the wall clock: %s", f.path, i+1, strings.TrimSpace(line))
+			}
+			used[f.path] = true
+		}
+	}
+	for p := range wallClock {
+		if !used[p] {
+			t.Errorf("%s does not use the wall clock any more: take it off the list", p)
+		}
+	}
+	t.Logf("%d files looked at", scanned)
+}
