@@ -80,7 +80,7 @@ func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
 		case r.Failure != "":
 			got = r.Failure
 		case r.Peer == "ordered":
-			got = fmt.Sprintf("%+.3f µs (ratio %.2f)", r.HoraUS-r.PeerUS, r.HoraUS/r.PeerUS)
+			got = fmt.Sprintf("%+.3f µs (ratio %.2f)", r.HoraUS-r.PeerUS, 1/r.Ratio)
 		}
 		_, err = fmt.Fprintf(w, "%-11s %s over %s, %d ranks, %s vs %s: %s, goal %s\n", word, r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Peer, got, v.Wanted)
 		if err == nil && v.Known != "" && !v.Reached {

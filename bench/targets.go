@@ -122,7 +122,7 @@ func (t *Target) judge(r Row, slack float64) Verdict {
 		v := Verdict{Row: r, Wanted: fmt.Sprintf("≤ +%.2f µs", t.ExtraUS), Reached: extra <= t.ExtraUS/tolerance/slack}
 		if t.AtMost > 0 {
 			v.Wanted = fmt.Sprintf("ratio ≤ %.2f or %s", t.AtMost, v.Wanted)
-			v.Reached = v.Reached || r.HoraUS/r.PeerUS <= t.AtMost/tolerance/slack
+			v.Reached = v.Reached || 1/r.Ratio <= t.AtMost/tolerance/slack // of each round, then the median
 		}
 		return v
 	}
