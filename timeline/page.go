@@ -20,7 +20,8 @@ type page struct {
 	fault error // why nothing is written any more
 
 	tensors map[key]*tensor
-	waiting []*tensor // whose first operation waits for ranks
+	parts   map[string]string // by name: what an operation is made of
+	waiting []*tensor         // whose first operation waits for ranks
 	pids    int
 	missed  uint64
 }
@@ -62,7 +63,7 @@ const mostHeld = 64
 
 func (p *page) init(f file, start time.Time, cfg *Config) {
 	p.file, p.start, p.cfg = f, start, cfg
-	p.tensors = map[key]*tensor{}
+	p.tensors, p.parts = map[key]*tensor{}, map[string]string{}
 	p.text = append(make([]byte, 0, chunk+chunk/8), `[`...)
 	p.text = append(p.text, "\n"+`{"name":"process_name","ph":"M","pid":0,"args":{"start_time_since_epoch_in_micros":`...)
 	p.text = strconv.AppendInt(p.text, start.UnixMicro(), 10)
@@ -74,6 +75,9 @@ func (p *page) add(h *heard) {
 	p.missed += h.missed
 	if p.fault != nil {
 		return
+	}
+	for _, n := range h.parts {
+		p.parts[n[0]] = n[1]
 	}
 	for i := range h.ready {
 		p.mark(&h.ready[i])
@@ -154,6 +158,13 @@ func (p *page) introduce(t *tensor, group, name string) {
 	p.text = append(p.text, `,"args":{"sort_index":`...)
 	p.text = strconv.AppendInt(p.text, int64(t.pid), 10)
 	p.text = append(p.text, "}}"...)
+	if parts := p.parts[name]; parts != "" {
+		p.text = append(p.text, ",\n"+`{"name":"process_labels","ph":"M","pid":`...)
+		p.text = strconv.AppendInt(p.text, int64(t.pid), 10)
+		p.text = append(p.text, `,"args":{"labels":`...)
+		p.text = appendQuoted(p.text, parts)
+		p.text = append(p.text, "}}"...)
+	}
 }
 
 // settle writes tensors whose ranks have all been heard of or waited for long enough.

@@ -74,11 +74,12 @@ type heard struct {
 	ops    []record
 	ready  []event.Ready
 	cycles []int64 // times of agreements, in nanoseconds from the file's start
-	missed uint64  // operations that found no room
+	parts  [][2]string
+	missed uint64 // operations that found no room
 }
 
 func (h *heard) reset() {
-	h.ops, h.ready, h.cycles, h.missed = h.ops[:0], h.ready[:0], h.cycles[:0], 0
+	h.ops, h.ready, h.cycles, h.parts, h.missed = h.ops[:0], h.ready[:0], h.cycles[:0], h.parts[:0], 0
 }
 
 // Writer writes one file.
@@ -166,6 +167,16 @@ func (w *Writer) Operation(o *event.Operation) {
 			w.hurry()
 		}
 	}
+}
+
+// Parts tells what goes under the name of one operation, for its first appearance in the
+// file: the parameters whose gradients are reduced as one.
+func (w *Writer) Parts(name, parts string) {
+	w.mu.Lock()
+	if !w.closed && len(w.in.parts) < mostRare {
+		w.in.parts = append(w.in.parts, [2]string{name, parts})
+	}
+	w.mu.Unlock()
 }
 
 // mostRare bounds what is kept of events that are not operations.

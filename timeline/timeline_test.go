@@ -173,6 +173,7 @@ func TestGolden(t *testing.T) {
 	w, sink, _ := begin(t, Config{Clock: event.NewEpoch(), MarkCycles: true, Every: time.Hour}, d)
 	w.base = 0 // the operations' clock begins with the file
 	sink.Emit(&event.Ready{Group: "world (named)", Name: "allreduce.test_allreduce", Rank: 1, At: w.start.Add(1004 * time.Microsecond)})
+	w.Parts("allreduce.test_allreduce", `0.weight, "1".bias`)
 	o := op("allreduce.test_allreduce", 1000)
 	o.Fused, o.Packing, o.Started, o.Reduced = 2, 1_012_000, 1_015_000, 1_028_000
 	sink.Operation(o)

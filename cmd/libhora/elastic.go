@@ -69,6 +69,8 @@ type action struct {
 	Reason     string `json:"reason"`      // of drain and leave
 	Path       string `json:"path"`        // of start_timeline
 	MarkCycles bool   `json:"mark_cycles"` // of start_timeline
+	Name       string `json:"name"`        // of parts: an operation's
+	Parts      string `json:"parts"`       // of parts: what it is made of
 }
 
 //export horaAction
@@ -90,8 +92,11 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 			return errOut(err)
 		}
 		return 0
+	case "parts":
+		the.record.tell(a.Name, a.Parts)
+		return 0
 	}
-	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, start_timeline or stop_timeline", a.Action))
+	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, start_timeline, stop_timeline or parts", a.Action))
 }
 
 func (l *library) elastic(m *hora.Membership, a *action) C.int64_t {

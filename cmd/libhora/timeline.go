@@ -27,7 +27,8 @@ type recorder struct {
 	writer *timeline.Writer
 	path   string // what the environment names; "" when nothing
 	marks  bool
-	other  bool // another process was rank 0 in an earlier epoch of this job
+	parts  map[string]string // by the name of an operation: what it is made of
+	other  bool              // another process was rank 0 in an earlier epoch of this job
 }
 
 // ask notes the file that settings or environment name.
@@ -80,6 +81,9 @@ func (r *recorder) begin(w *hora.World, path string, marks bool) error {
 	}
 	r.end()
 	r.writer = next
+	for name, parts := range r.parts {
+		next.Parts(name, parts)
+	}
 	return nil
 }
 
@@ -104,6 +108,19 @@ func (r *recorder) leave() {
 	defer r.mu.Unlock()
 	r.other = false
 	_ = r.end() // a disk that takes nothing must not keep a program from ending
+}
+
+// tell notes what an operation of that name is made of, for timelines now and later.
+func (r *recorder) tell(name, parts string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.parts == nil {
+		r.parts = map[string]string{}
+	}
+	r.parts[name] = parts
+	if r.writer != nil {
+		r.writer.Parts(name, parts)
+	}
 }
 
 // act starts or stops the timeline for the program. It works on every rank and does

@@ -223,6 +223,12 @@ def timeline(action: str, **settings: Any) -> None:
     _act(action, **settings)
 
 
+def parts(name: str, of: list[str]) -> None:
+    """What the operation of that name is made of: timelines show it."""
+    if _lib.world is not None:
+        _act("parts", name=name, parts=", ".join(of))
+
+
 def build() -> str:
     """Version and build of the library, one line."""
     return _lib.load().hora_build().decode()

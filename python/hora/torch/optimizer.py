@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .. import _lib, comm
+from .. import _lib, _world, comm
 from ..errors import HoraError
 from ..group import Group, Op
 from ._channel import Channel
@@ -232,6 +232,8 @@ class _Mixin:
             more = f"+{len(members) - 1}" if len(members) > 1 else ""
             bucket = Bucket(i, members, f"gradient.{self._names.get(members[0], i)}{more}")
             bucket.open(self._channel, self._wire_op, *self._scales, dtype)
+            if more:
+                _world.parts(bucket.name, [self._names[p] for p in members if p in self._names])
             self._buckets.append(bucket)
             if not isinstance(compression, (Int8, PowerSGD)):
                 self._home.update((p, bucket) for p in members)

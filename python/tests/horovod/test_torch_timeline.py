@@ -81,7 +81,7 @@ def work_script() -> None:
 @pytest.mark.parametrize("n", [1, 3])
 def test_script(ranks, tmp_path, n):
     path = tmp_path / "timeline.json"
-    ranks(n, work_script, env={"HOROVOD_TIMELINE": str(path), "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
+    ranks(n, work_script, timeout=120, env={"HOROVOD_TIMELINE": str(path), "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
     assert "allreduce.test_allreduce" in path.read_text()
     records = load(path)
     mine = process(records, "allreduce.test_allreduce")
@@ -100,6 +100,8 @@ def test_script(ranks, tmp_path, n):
     assert process(records, 'allreduce.odd "name"\n\\')
     assert sum(r["name"] == "CYCLE_START" for r in records) > 3
     assert n == 1 or any(r["name"] == "BROADCAST" for r in records)
+    labels = [r["args"]["labels"] for r in records if r["name"] == "process_labels"]
+    assert n == 1 or [sorted(text.split(", ")) for text in labels] == [["0.bias", "0.weight", "2.bias", "2.weight"]]
 
 
 def work_dynamic(folder: str) -> None:
@@ -193,7 +195,7 @@ def run_until(job, tmp_path: Path, how: signal.Signals, seconds: float) -> str:
         time.sleep(0.01)
     time.sleep(seconds)
     for p in run.processes:
-        p.send_signal(how)
+        os.kill(p.pid, how)
     run.wait()
     return path.read_text()
 
