@@ -1,0 +1,123 @@
+package hora_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hora/elastic"
+	"hora/internal/hosttest"
+	"hora/launch"
+)
+
+// TestAOneWayCutIsALoss: packets of one host vanish in one direction only. A short cut changes
+// nothing; after a long one the host is lost and its ranks start elsewhere.
+func TestAOneWayCutIsALoss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	n := hosttest.Up(t, "a", "b", "c")
+	a, b := n.Hosts[0], n.Hosts[1]
+	oneWay := func(cut bool) {
+		t.Helper()
+		script := "nft delete table inet cut"
+		if cut {
+			script = "nft add table inet cut && nft add chain inet cut in '{ type filter hook input priority 0; }' && nft add rule inet cut in ip saddr " + b.Addr + " drop"
+		}
+		if code, _, errs := a.Output(10*time.Second, "sh", "-c", script); code != 0 {
+			t.Fatal(errs)
+		}
+	}
+	j := startOnHosts(t, a, hostsPlan{NP: 2, Restarts: 3, OnLoss: elastic.Replace, Hosts: "a:1,b:1,c:1", Silence: 2 * time.Second}, "STEPS=100", "EVERY=1", "GATE=open")
+	j.until("both at work", 40*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 })
+	oneWay(true)
+	pause(500 * time.Millisecond)
+	oneWay(false)
+	pause(300 * time.Millisecond)
+	if strings.Contains(j.text(), "epoch 2 begins") {
+		t.Errorf("a cut of a quarter of the timeout began another epoch\n%s", j.text())
+	}
+	oneWay(true)
+	j.until("the next epoch", 60*time.Second, func() bool { return j.said("sum in epoch 2\n") >= 2 })
+	openAt(t, n)
+	j.sameWeights(2, 100)
+	j.tells("starting it on c")
+}
+
+// TestAPausedCoordinatorDelaysChangesOnly stops the coordinator for longer than the peer
+// timeout: the training goes on, and a worker that is killed meanwhile is replaced after it.
+func TestAPausedCoordinatorDelaysChangesOnly(t *testing.T) {
+	dir := t.TempDir()
+	gate, open := gateFile(t)
+	j := startElastic(t, 2, "train", hasty(func(s *launch.Spec) { s.StateDir = dir }), "STEPS=100", "EVERY=1", gate)
+	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
+	pid := coordinatorOf(dir)
+	syscall.Kill(pid, syscall.SIGSTOP)
+	pause(shortTimeout + shortTimeout/2)
+	if strings.Contains(j.text(), "error") || strings.Contains(j.text(), "news") {
+		t.Errorf("the training noticed:\n%s", j.text())
+	}
+	j.signal(1, syscall.SIGKILL)
+	pause(200 * time.Millisecond)
+	syscall.Kill(pid, syscall.SIGCONT)
+	j.until("the next epoch", 40*time.Second, func() bool { return j.said("sum in epoch 2\n") >= 2 })
+	open()
+	j.sameWeights(2, 100)
+	if n := strings.Count(j.text(), "starting it again"); n != 1 {
+		t.Errorf("%d restarts\n%s", n, j.text())
+	}
+}
+
+// TestTwoJobsOfOneName share hosts and nothing else.
+func TestTwoJobsOfOneName(t *testing.T) {
+	first := startElastic(t, 2, "train", nil, "STEPS=100", "EVERY=1")
+	second := startElastic(t, 2, "train", nil, "STEPS=60", "EVERY=1")
+	first.sameWeights(2, 100)
+	second.sameWeights(2, 60)
+}
+
+// TestTooFewAreWaitedForAndTheJobEnds: fewer than the least number for the elastic timeout.
+func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
+	draw := drawSeed(t)
+	find := launch.ScriptHosts("echo localhost:2", 0, nil)
+	j := startElastic(t, 2, "train", func(s *launch.Spec) {
+		s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2
+		s.Discovery = &launch.Discovery{Find: find, Wait: 1200 * time.Millisecond}
+	}, "STEPS=100000000", "EVERY=1", "SLOW=1")
+	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
+	j.kill(1, draw)
+	select {
+	case <-j.ended:
+	case <-time.After(40 * time.Second):
+		t.Fatalf("the job goes on\n%s", j.text())
+	}
+	want := "1 workers are left for 1.2s, and --min-np is 2: add hosts, or lower --min-np"
+	if got := j.outcome.String(); got != want || j.outcome.ExitCode() != launch.ExitTimeout {
+		t.Errorf("%d %q\n%s", j.outcome.ExitCode(), got, j.text())
+	}
+}
+
+// TestAWorkerThatAlwaysFails uses the budget up with growing pauses, and its sentence is the
+// last word once.
+func TestAWorkerThatAlwaysFails(t *testing.T) {
+	began := time.Now()
+	j := startElastic(t, 2, "userfail", func(s *launch.Spec) { s.Restarts = 4 })
+	select {
+	case <-j.ended:
+	case <-time.After(60 * time.Second):
+		t.Fatalf("the job goes on\n%s", j.text())
+	}
+	last := j.outcome.String()
+	if j.outcome.Kind != launch.Failed || strings.Count(last, "the data ends here") > 1 {
+		t.Errorf("the last word is %q\n%s", last, j.text())
+	}
+	if n := strings.Count(j.text(), "starting it again"); n != 4 {
+		t.Errorf("%d restarts of 4\n%s", n, j.text())
+	}
+	if took := time.Since(began); took < 200*time.Millisecond {
+		t.Errorf("no pauses: %v", took)
+	}
+	t.Log(last, fmt.Sprint(time.Since(began).Round(time.Millisecond)))
+}
