@@ -49,11 +49,10 @@ def rank_main(rounds: int) -> None:
     import numpy as np
 
     mpi4py.rc.thread_level = "funneled"
+    import hora
     import torch
     import torch.distributed as dist
     from mpi4py import MPI
-
-    import hora
 
     world = MPI.COMM_WORLD
     torch.set_num_threads(1)
@@ -129,7 +128,8 @@ def rank_main(rounds: int) -> None:
 
 
 def start_up(repeats: int) -> dict[str, list[float]]:
-    """Seconds from the start of two processes to their end: with hora's first sum, and with the framework's import alone."""
+    """Seconds from the start of two processes, bound and in the real-time class, to their end: with hora's first sum, and with
+    the framework's import alone."""
     programs = {
         "numpy alone": "import numpy",
         "numpy with hora": "import numpy, hora; hora.init(); assert hora.allreduce(numpy.ones(1))[0] == 2",
@@ -152,6 +152,7 @@ def start_up(repeats: int) -> dict[str, list[float]]:
                     subprocess.Popen(
                         ["taskset", "-c", str(r), sys.executable, "-c", program],
                         env=os.environ | common | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r)},
+                        preexec_fn=lambda: real_time(True),
                     )
                     for r in range(2)
                 ]
@@ -185,8 +186,12 @@ def report(
             lines.append(
                 f"| {kind} | {nbytes} | {unit(median(ours))} | {PEERS[kind]} | {unit(median(theirs))} | {ratio:.1f}× | {goals.get(nbytes, '')} |"
             )
-    lines += [
-        "",
+    return "\n".join([*lines, "", start_table(starts)]) + "\n"
+
+
+def start_table(starts: dict[str, list[float]]) -> str:
+    median = statistics.median
+    lines = [
         "| start to end of two processes | median | more than the import alone | goal |",
         "| --- | --- | --- | --- |",
     ]
@@ -197,13 +202,14 @@ def report(
         )
         extra = median(w - a for a, w in zip(alone, with_hora, strict=True))
         lines.append(f"| import {framework}, init, first sum | {unit(median(with_hora))} | {unit(extra)} | {goal} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main() -> None:
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--rounds", type=int, default=15)
     a.add_argument("--starts", type=int, default=7)
+    a.add_argument("--only-starts", action="store_true")
     a.add_argument(
         "--write",
         type=Path,
@@ -213,6 +219,9 @@ def main() -> None:
     args = a.parse_args()
     if args.rank:
         rank_main(args.rounds)
+        return
+    if args.only_starts:
+        print(start_table(start_up(args.starts)))
         return
     done = subprocess.run(
         [shutil.which("mpirun.openmpi") or "mpirun", "--allow-run-as-root", "-np", "2", "--bind-to", "core",
