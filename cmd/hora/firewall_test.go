@@ -13,6 +13,7 @@ import (
 // A launcher behind a firewall, that starts workers elsewhere: by the port that is let through, else through ssh, else
 // with a word on what to open.
 func TestALauncherBehindAFirewall(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes long under the race detector")
 	}

@@ -22,6 +22,7 @@ func met(out string, n int) bool {
 
 // Workers of a real Slurm on two nodes: with and without PMI, on one of them, on both, and under a batch script's mpiexec.
 func TestWorkersStartedBySrun(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes long under the race detector")
 	}
@@ -90,6 +91,7 @@ func TestWorkersStartedByMPICH(t *testing.T) {
 
 // Open MPI across hosts, over ssh: rank 0's address and the secret are passed on as its documentation says.
 func TestWorkersStartedByMpirunOnTwoHosts(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("mpirun"); err != nil {
 		t.Skip("needs mpirun")
 	}

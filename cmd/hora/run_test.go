@@ -50,7 +50,7 @@ func commandEnv(t *testing.T, dir string, extra []string, name string, args ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the machine may be busy with other tests
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Args[0] = name

@@ -94,6 +94,7 @@ func TestRates(t *testing.T) {
 
 // A job on a terminal tells how fast it goes, and for whom the others wait.
 func TestStatusLineTellsTheRates(t *testing.T) {
+	t.Parallel()
 	master, slave := terminal(t)
 	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 200}); err != nil {
 		t.Fatal(err)
@@ -153,6 +154,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 }
 
 func TestStatusLineOnATerminalOnly(t *testing.T) {
+	t.Parallel()
 	master, slave := terminal(t)
 	self, err := os.Executable()
 	if err != nil {

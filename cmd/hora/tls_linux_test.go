@@ -14,6 +14,7 @@ import (
 
 // With --tls nobody on the cable reads what workers of two hosts say; without it everybody does.
 func TestTLSBetweenHosts(t *testing.T) {
+	t.Parallel()
 	n := hosttest.Up(t, "server1", "server2")
 	a := n.Hosts[0]
 	program, worker := a.Install(self(t), "hora"), ""

@@ -16,6 +16,7 @@ import (
 // What takes longer than two seconds says what it waits for: a slow copy, a host that does not answer, workers that do
 // not want to end, and hosts that have not been found. Each is interrupted once it has said so.
 func TestLongWaitsSayForWhat(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes long under the race detector")
 	}
