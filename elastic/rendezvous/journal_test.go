@@ -42,25 +42,7 @@ func TestACoordinatorTakesOver(t *testing.T) {
 	}
 	news := make(chan Notice, 8)
 	ctx := within(t, 20*time.Second)
-	var cs [2]*Client
-	joins := make(chan error, 2)
-	for r := range cs {
-		var err error
-		cs[r], err = Dial(ctx, "127.0.0.1:"+addr, key, Hello{Job: "job", Rank: r, Size: 2, Host: "h", OnNotice: func(n Notice) { news <- n }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cs[r].Close()
-		go func() {
-			_, err := cs[r].Join(ctx, Member{Rank: r})
-			joins <- err
-		}()
-	}
-	for range cs {
-		if err := <-joins; err != nil {
-			t.Fatal(err)
-		}
-	}
+	cs := pair(t, ctx, "127.0.0.1:"+addr, key, news)
 	if n, err := cs[0].Add(ctx, "count", 5); n != 5 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -107,4 +89,28 @@ func TestACoordinatorTakesOver(t *testing.T) {
 	if _, err := OpenJournal(dir, "other", false); err == nil || !strings.Contains(err.Error(), `of job "job" and not of "other"`) {
 		t.Errorf("another job takes it over: %v", err)
 	}
+}
+
+// pair starts two workers that have joined.
+func pair(t *testing.T, ctx context.Context, addr string, key secret.Secret, news chan Notice) (cs [2]*Client) {
+	t.Helper()
+	joins := make(chan error, 2)
+	for r := range cs {
+		c, err := Dial(ctx, addr, key, Hello{Job: "job", Rank: r, Size: 2, Host: "h", OnNotice: func(n Notice) { news <- n }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		cs[r] = c
+		go func() {
+			_, err := c.Join(ctx, Member{Rank: r})
+			joins <- err
+		}()
+	}
+	for range cs {
+		if err := <-joins; err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cs
 }
