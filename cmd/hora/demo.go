@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -133,7 +135,11 @@ func (p *program) demo(o *demo.Options, d *demoFlags) error {
 	defer signal.Stop(signals)
 	o.Worker, o.Agent = []string{demoWorkerCommand}, []string{self, agentCommand}
 	o.Program = calledAs(os.Args[0], self)
-	o.Environ, o.Out, o.Err, o.Signals = os.Environ(), p.out, p.err, signals
+	broken := make(chan os.Signal, 1) // nobody reads it: a write to a closed pipe is an error then, and no end
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	out := &outlet{Writer: p.out, stop: signals}
+	o.Environ, o.Out, o.Err, o.Signals = os.Environ(), out, p.err, signals
 	o.Local, _ = os.Hostname()
 	if o.Local == "" {
 		o.Local = "localhost"
@@ -147,6 +153,10 @@ func (p *program) demo(o *demo.Options, d *demoFlags) error {
 		train = demo.Kill
 	}
 	res, err := train(p.ctx, *o)
+	if out.closed.Load() {
+		p.code = launch.ExitSignal + int(syscall.SIGPIPE)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -155,6 +165,26 @@ func (p *program) demo(o *demo.Options, d *demoFlags) error {
 		return errors.New(res.Outcome.String())
 	}
 	return nil
+}
+
+// outlet is standard output. When whoever read it has seen enough, as in hora demo | head,
+// the training is stopped as by Ctrl-C: the program's own end by SIGPIPE would leave that
+// to the agent, which says so.
+type outlet struct {
+	io.Writer
+	stop   chan<- os.Signal
+	closed atomic.Bool
+}
+
+func (o *outlet) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) && o.closed.CompareAndSwap(false, true) {
+		select {
+		case o.stop <- syscall.SIGINT:
+		default: // somebody asked already
+		}
+	}
+	return n, err
 }
 
 // calledAs is how the user gets this program again: as now, or by `go run`, which built
