@@ -36,6 +36,16 @@ class Forked:
         self._open = [out, err, end]
         self._order = (out, err, end)
 
+    def until(self, text: str, timeout: float) -> None:
+        """Wait until it has written that on its standard output."""
+        out, end = self._order[0], time.monotonic() + timeout
+        while text.encode() not in self._kept[out]:
+            ready = select.select([out], [], [], max(0.0, end - time.monotonic()))[0]
+            data = os.read(out, 1 << 16) if ready else b""
+            if not data:
+                raise AssertionError(f"rank with pid {self.pid} has not said {text!r} within {timeout:g} s, but {self._kept[out]!r}")
+            self._kept[out] += data
+
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What it has written, once it has ended."""
         until = None if timeout is None else time.monotonic() + timeout

@@ -109,8 +109,11 @@ class TicketWork(c10d.Work):
                 except HoraError:
                     break
         if self.done():
-            self._resolve(future)
-            return future
+            if self.exception() is None:
+                future.set_result(self.value)
+                return future
+            future.set_result(None)
+            return future.then(self._outcome)
         waiting = set(map(id, self.handles))
         lock = threading.Lock()
 
@@ -120,15 +123,19 @@ class TicketWork(c10d.Work):
                 last = not waiting
             if last:
                 self._live.discard(self)
-                self._resolve(future)
+                future.set_result(None)
 
+        outcome = future.then(self._outcome)
         for h in self.handles:
             h.add_done_callback(one_ended)
-        return future
+        return outcome
 
-    def _resolve(self, future: torch.futures.Future) -> None:
+    def _outcome(self, _: torch.futures.Future) -> Any:
+        """The value, or the error raised: only what `then` raises is a failure for torch's C++ side too.
+
+        A future's own set_exception leaves the exception there as a value, which DDP's reducer takes for tensors.
+        """
         error = self.exception()
-        if error is None:
-            future.set_result(self.value)
-        else:
-            future.set_exception(error)
+        if error is not None:
+            raise error
+        return self.value
