@@ -4,7 +4,7 @@ PYTHON_ENV = $(shell sh tools/deps.sh path venv)
 TOOLS = $(shell sh tools/deps.sh path tools)
 FUZZTIME ?= 30s
 
-.PHONY: help deps build wheel test check format gen fuzz soak bench demo clean
+.PHONY: help deps build wheel test check format gen fuzz soak matrix bench demo clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -41,6 +41,9 @@ soak: deps ## the long counts: kills, cycles, seeds (prints seeds; results go to
 	HORA_SOAK=1 go test -count=1 -timeout 120m ./...
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py --library-only
 	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 python/tests/test_process.py python/tests/test_elastic.py python/tests/test_jax.py
+
+matrix: wheel ## the wheel on other releases of torch; writes their table into docs/compatibility.md
+	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 
 bench: build ## the benchmark against gloo and Open MPI
 	bin/hora bench collectives
