@@ -125,3 +125,63 @@ def work_hook_raises():
 def test_an_exception_inside_a_hook(job):
     ends = job(2, work_hook_raises).wait(100)
     assert [e.code for e in ends] == [4, 3], ends
+
+
+def work_rank_skips():
+    """A rank that leaves out an iteration: the other's wait ends by the group's timeout, with a sentence."""
+    r, _ = start(seconds=4)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+    for step in range(4):
+        if r == 1 and step == 3:
+            break
+        try:
+            model(torch.ones(2, 4)).sum().backward()
+        except RuntimeError as error:  # torch's future hands DistBackendError on as its base
+            assert step == 3 and "DistBackendError" in str(error) and "rank 1" in str(error), error
+            os._exit(5)
+        model.zero_grad()
+    if r == 1:
+        import hora
+
+        assert hora.rank() == 1
+        import threading
+
+        threading.Event().wait(8)  # alive, but not in the step that the other waits in
+    os._exit(0)
+
+
+def test_a_rank_that_skips_a_step(job):
+    ends = job(2, work_rank_skips).wait(60)
+    assert ends[0].code == 5 and ends[1].code == 0, ends
+
+
+def work_freed():
+    """Tensors that nobody refers to any more stay until the operation on them has ended."""
+    import gc
+
+    _, n = start()
+    for _ in range(10):
+        works = [dist.all_reduce(torch.ones(100_000), async_op=True) for _ in range(4)]
+        gc.collect()
+        del works
+    dist.barrier()
+    dist.all_reduce(x := torch.ones(3))
+    assert x.tolist() == [n] * 3
+    dist.destroy_process_group()
+
+
+def test_tensors_freed_in_flight(ranks):
+    ranks(2, work_freed, timeout=60)
+
+
+def test_torch_that_is_missing(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("")
+    import sys
+
+    import hora
+
+    where = os.path.dirname(os.path.dirname(hora.__file__))
+    env = dict(os.environ) | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{where}"}
+    done = subprocess.run([sys.executable, "-c", "import hora.torch"], env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and "pip install torch" in done.stderr.splitlines()[-1], done.stderr
