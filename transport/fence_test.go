@@ -12,15 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// witness is a Waiter that notes who went to sleep and who was woken, and lets nobody
-// sleep. The kernel's futex looks at the word once more, some hundred nanoseconds later,
-// by when a delayed store has all but always arrived: with it a missing fence would show
-// once in a very long while.
-type witness struct{ slept, woken *atomic.Uint64 }
+// witness is a Waiter that notes who went to sleep and who was woken. Its sleep ends when
+// the publisher is through with its round, woken or not: a publisher that lost its processor
+// before it published still finds the sleeper counted. The kernel's futex looks at the word
+// once more, some hundred nanoseconds later, by when a delayed store has all but always
+// arrived: with it a missing fence would show once in a very long while.
+type witness struct{ slept, woken, round *atomic.Uint64 }
 
-func (w witness) Wait(*uint32, uint32, time.Duration) { w.slept.Add(1) }
-func (w witness) Wake(*uint32)                        { w.woken.Add(1) }
-func (witness) Yield()                                {}
+func (w witness) Wait(*uint32, uint32, time.Duration) {
+	w.slept.Add(1)
+	for w.round.Load()&published == 0 {
+	}
+}
+func (w witness) Wake(*uint32) { w.woken.Add(1) }
+func (witness) Yield()         {}
+
+// published marks a round that the publisher is through with.
+const published = 1 << 63
 
 // membarrier makes Fence's system call; command 4 has it reach this process.
 func membarrier(command uintptr) bool {
@@ -57,10 +65,11 @@ func TestWhoSleepsFencesWhoPublishes(t *testing.T) {
 func lostWakeUps(t *testing.T, cpus *unix.CPUSet, fence func(), span time.Duration) (rounds, lost int) {
 	t.Helper()
 	var slept, woken atomic.Uint64
+	var round, ready atomic.Uint64 // what the publisher is at, what the sleeper has done
 	mem := aligned(BoardSize(2, BoardConfig{}))
 	var b [2]*Board
 	for i := range b {
-		cfg := BoardConfig{Waiter: witness{&slept, &woken}, Fence: fence, Fenced: true}
+		cfg := BoardConfig{Waiter: witness{&slept, &woken, &round}, Fence: fence, Fenced: true}
 		var err error
 		if b[i], err = NewBoard(mem, 2, i, cfg); err != nil {
 			t.Fatal(err)
@@ -74,7 +83,6 @@ func lostWakeUps(t *testing.T, cpus *unix.CPUSet, fence func(), span time.Durati
 		}
 	}
 	slot := unsafe.Slice((*uint64)(unsafe.Pointer(&b[0].Slot(0, 0)[0])), 4096)
-	var round, ready atomic.Uint64 // what the publisher is at, what the sleeper has done
 	var over atomic.Bool
 	done := make(chan struct{})
 	go func() { // the publisher: seat 0
@@ -93,7 +101,7 @@ func lostWakeUps(t *testing.T, cpus *unix.CPUSet, fence func(), span time.Durati
 				slot[64*i] = at
 			}
 			b[0].Post(1)
-			round.Store(at | 1<<63)
+			round.Store(at | published)
 		}
 	}()
 	runtime.LockOSThread()
@@ -113,13 +121,13 @@ func lostWakeUps(t *testing.T, cpus *unix.CPUSet, fence func(), span time.Durati
 		v := atomic.LoadUint64(p)
 		wokenBefore, sleptBefore := woken.Load(), slept.Load()
 		ready.Store(at)
-		for round.Load() != at && round.Load() != at|1<<63 {
+		for round.Load() != at && round.Load() != at|published {
 		}
 		for range at % 97 {
 			pause(0)
 		}
 		b[1].sleep(b[0].control[0], p, v, at<<24|1<<1, time.Second)
-		for round.Load() != at|1<<63 {
+		for round.Load() != at|published {
 		}
 		if slept.Load() != sleptBefore && woken.Load() == wokenBefore {
 			lost++
