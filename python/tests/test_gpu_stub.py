@@ -506,7 +506,7 @@ def torch_backend():
     import hora.torch  # noqa: F401
     from hora.torch import _gpu, backend
 
-    backend._patience = lambda: 0.0  # the short way of host tensors is not taken
+    backend.free_core = lambda: True  # the short way of host tensors is not taken
     rank = int(os.environ["HORA_RANK"])
     stubs = os.environ["STUBS"]
     for name, value in (

@@ -90,6 +90,7 @@ class GpuWork(c10d.Work):
         self.gpu, self.ticket, self.value, self.source = gpu, ticket, value, -1
         self._finish, self._live = finish, live
         self._failed: HoraError | None = None
+        self._error: BaseException | None = None  # of the future
         self._followed = False
         self._lock = threading.Lock()
         live.add(self)
@@ -146,11 +147,12 @@ class GpuWork(c10d.Work):
         Through NCCL it is complete at once. Through host memory a thread completes it, so that a backward pass goes on.
         """
         future = _future(self.gpu.device)
+        outcome = future.then(self._outcome)
         if self.gpu.path == "nccl":
             self._resolve(future)
         else:
             threading.Thread(target=self._resolve, args=(future,), name="hora-gpu-future", daemon=True).start()
-        return future
+        return outcome
 
     def _resolve(self, future: torch.futures.Future) -> None:
         try:
@@ -158,7 +160,14 @@ class GpuWork(c10d.Work):
                 self.wait()
                 future.set_result(self.value)
         except BaseException as error:
-            future.set_exception(error)
+            self._error = error
+            future.set_result(None)
+
+    def _outcome(self, _: torch.futures.Future) -> Any:
+        """The value, or the error raised: only what `then` raises is a failure for torch's C++ side too."""
+        if self._error is not None:
+            raise self._error
+        return self.value
 
 
 def _future(device: int) -> torch.futures.Future:
