@@ -84,18 +84,35 @@ func TestNoticeMovesAWholeJob(t *testing.T) {
 	j.tells("localhost is about to go: notice by test -e ", "its workers commit and leave", " 0 restarts used, 1 left", "0 steps done again")
 }
 
-// TestNoticeShrinksAJob: under continue the others go on.
+// TestNoticeShrinksAJob: under continue the others go on, whether those that left end before
+// the work is done or after it.
 func TestNoticeShrinksAJob(t *testing.T) {
-	gate, open := gateFile(t)
-	j := startElastic(t, 3, "train", func(s *launch.Spec) {
-		s.Hosts, s.Restarts, s.OnLoss, s.Min = twoNames(1, 2), 0, elastic.Continue, 1
-	}, "STEPS=100", "EVERY=1", gate)
-	j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })
-	syscall.Kill(j.agentOf(1), syscall.SIGTERM) // the other way to give notice
-	j.until("one goes on", 40*time.Second, func() bool { return j.said("reset size 1\n") == 1 })
-	open()
-	j.sameWeights(1, 100)
-	j.tells("127.0.0.1 is about to go: its agent was asked to end (SIGTERM): its workers commit and leave", "the other 1 go on", "0 steps done again")
+	for _, lingers := range []bool{false, true} {
+		t.Run(map[bool]string{false: "at once", true: "lingering"}[lingers], func(t *testing.T) {
+			gate, open := gateFile(t)
+			linger, end := gateFile(t)
+			env := []string{"STEPS=100", "EVERY=1", gate, strings.Replace(linger, "GATE=", "LINGER=", 1)}
+			j := startElastic(t, 3, "train", func(s *launch.Spec) {
+				s.Hosts, s.Restarts, s.OnLoss, s.Min = twoNames(1, 2), 0, elastic.Continue, 1
+			}, env...)
+			j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })
+			syscall.Kill(j.agentOf(1), syscall.SIGTERM) // the other way to give notice
+			j.until("one goes on", 40*time.Second, func() bool { return j.said("reset size 1\n") == 1 })
+			tell := []string{"127.0.0.1 is about to go: its agent was asked to end (SIGTERM): its workers commit and leave", "0 steps done again"}
+			if lingers {
+				open()
+				j.until("the work is done", 30*time.Second, func() bool { return j.said(" steps 100\n") == 1 })
+				end()
+			} else {
+				end()
+				j.until("both have ended", 30*time.Second, func() bool { return len(j.pids) == 1 })
+				open()
+				tell = append(tell, "the other 1 go on")
+			}
+			j.sameWeights(1, 100)
+			j.tells(tell...)
+		})
+	}
 }
 
 // TestNoticeWithoutASpareSlot: nobody is asked to leave for whom there is no place.

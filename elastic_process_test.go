@@ -127,6 +127,9 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	switch {
 	case errors.Is(err, hora.ErrDrained):
 		fmt.Printf("0 0 drained at step %d\n", step)
+		for os.Getenv("LINGER") != "" && !present("LINGER") {
+			pause(2 * time.Millisecond)
+		}
 		return nil
 	case err != nil:
 		return err

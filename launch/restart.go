@@ -60,8 +60,8 @@ func (s *Spec) elastic() bool {
 
 // survive says whether the job goes on without, or with a new process for, a worker that failed.
 func (j *job) survive(o Outcome) bool {
-	if j.latecomer(o.Rank) {
-		return true
+	if j.latecomer(o.Rank) || o.Kind == Drained && j.complete.Load() {
+		return true // the others have done the work
 	}
 	if !j.spec.elastic() || j.stopped || j.complete.Load() {
 		return false
