@@ -168,7 +168,7 @@ func TestHostsThatCannotBeReached(t *testing.T) {
 	}
 }
 
-func TestMissingCommandOnAnotherHost(t *testing.T) {
+func TestCommandsThatAnotherHostCannotStart(t *testing.T) {
 	n := hosttest.Up(t, "server1", "server2")
 	a := n.Hosts[0]
 	p := program(t, a)
@@ -177,6 +177,13 @@ func TestMissingCommandOnAnotherHost(t *testing.T) {
 	}
 	code, _, errs := a.Output(20*time.Second, p, "__launch", "-np=2", "-H=server1:1,server2:1", "./train")
 	if code != ExitNotFound || !strings.Contains(errs, "start ./train on server2: there is no such command") {
+		t.Errorf("exit code %d\n%s", code, errs)
+	}
+	if err := os.WriteFile(n.Hosts[1].Home+"/train", []byte("#!/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errs = a.Output(20*time.Second, p, "__launch", "-np=2", "-H=server1:1,server2:1", "./train")
+	if code != ExitNotRunnable || !strings.Contains(errs, "start ./train on server2: it is not executable: run chmod +x") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }
