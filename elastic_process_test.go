@@ -127,9 +127,7 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	switch {
 	case errors.Is(err, hora.ErrDrained):
 		fmt.Printf("0 0 drained at step %d\n", step)
-		for os.Getenv("LINGER") != "" && !present("LINGER") {
-			pause(2 * time.Millisecond)
-		}
+		linger()
 		return nil
 	case err != nil:
 		return err
@@ -143,6 +141,13 @@ func present(variable string) bool {
 	file := os.Getenv(variable)
 	_, err := os.Stat(file)
 	return file != "" && err == nil
+}
+
+// linger keeps a worker that has left until the file that LINGER names is there.
+func linger() {
+	for os.Getenv("LINGER") != "" && !present("LINGER") {
+		pause(2 * time.Millisecond)
+	}
 }
 
 // gate holds the training in its middle until the file that GATE names is there: ranks
