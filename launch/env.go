@@ -49,7 +49,7 @@ func Inherited(environ []string, local bool) []string {
 		switch {
 		case strings.HasPrefix(name, "BASH_FUNC_"), name == "OLDPWD", name == "TORCHELASTIC_USE_AGENT_STORE",
 			name == "_HOROVOD_SECRET_KEY", name == "HORA_SECRET_FILE", name == "HORA_SECRET", name == "HORA_HOST_ID" && !local:
-		case !local && strings.HasSuffix(name, "CUDA_VISIBLE_DEVICES"):
+		case !local && strings.HasSuffix(name, visibleDevices):
 		default:
 			out = append(out, kv)
 		}
@@ -71,6 +71,7 @@ type place struct {
 	interfaces []string
 	listen     []string
 	gpus       int
+	visible    []string // the devices to deal from; nil: counted from 0
 }
 
 // variables are what the launcher sets for one worker: ours, Horovod's and those of torch.distributed.
@@ -122,11 +123,7 @@ func (p *place) variables() []string {
 	set("MASTER_ADDR", p.masterHost)
 	num("MASTER_PORT", p.masterPort)
 	if p.gpus > 0 {
-		ids := make([]string, p.gpus)
-		for i := range ids {
-			ids[i] = strconv.Itoa(p.seat.LocalRank*p.gpus + i)
-		}
-		set("CUDA_VISIBLE_DEVICES", strings.Join(ids, ","))
+		set(visibleDevices, devices(p.visible, p.seat.LocalRank, p.gpus))
 	}
 	return out
 }

@@ -145,6 +145,22 @@ func TestWorkersGetTheirPlaceAndTheirLinesATag(t *testing.T) {
 	}
 }
 
+func TestAllottedDevicesAreDealt(t *testing.T) {
+	spec := testSpec(nil)
+	spec.Environ = append(spec.Environ, "CUDA_VISIBLE_DEVICES=3,5,6")
+	spec.GPUs = 1
+	if o, out, _ := script(t, spec, `echo "has $CUDA_VISIBLE_DEVICES"`); o.Kind != Finished || !strings.Contains(out, "[0]<stdout>:has 3\n") || !strings.Contains(out, "[1]<stdout>:has 5\n") {
+		t.Errorf("%v\n%s", o, out)
+	}
+	spec = testSpec([]string{"true"})
+	spec.Environ = append(spec.Environ, "CUDA_VISIBLE_DEVICES=3,5,6")
+	spec.GPUs = 2
+	_, err := Run(t.Context(), spec)
+	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "need 4 devices, and CUDA_VISIBLE_DEVICES=3,5,6 names 3: start fewer ranks") {
+		t.Errorf("two each of three: %v", err)
+	}
+}
+
 func TestFirstFailureEndsTheRestAndNamesItself(t *testing.T) {
 	spec := testSpec(nil)
 	spec.NP = 3

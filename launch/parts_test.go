@@ -193,6 +193,26 @@ func TestTheKernelsRecordTellsOutOfMemory(t *testing.T) {
 	}
 }
 
+func TestDevicesAreDealtFromThoseAllotted(t *testing.T) {
+	allotted := visible([]string{"CUDA_VISIBLE_DEVICES=3, 5,GPU-7,1"})
+	for _, c := range []struct {
+		visible  []string
+		local, n int
+		want     string
+	}{
+		{nil, 0, 1, "0"},
+		{nil, 2, 2, "4,5"},
+		{allotted, 0, 2, "3,5"},
+		{allotted, 1, 2, "GPU-7,1"},
+		{allotted, 1, 3, "1"},
+		{allotted, 9, 1, ""},
+	} {
+		if got := devices(c.visible, c.local, c.n); got != c.want {
+			t.Errorf("rank %d of %d each from %v: %q, want %q", c.local, c.n, c.visible, got, c.want)
+		}
+	}
+}
+
 func TestOtherHostsDoNotInheritOurDevices(t *testing.T) {
 	env := []string{"A=1", "BASH_FUNC_x%%=() {}", "OLDPWD=/", "CUDA_VISIBLE_DEVICES=0", "HIP_CUDA_VISIBLE_DEVICES=1", "HORA_SECRET_FILE=/s"}
 	if got := fmt.Sprint(Inherited(env, true)); got != "[A=1 CUDA_VISIBLE_DEVICES=0 HIP_CUDA_VISIBLE_DEVICES=1]" {

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -119,6 +120,9 @@ func (j *job) around(l *link, coordinator []string, limit <-chan time.Time) (str
 		return "", fault(ExitHost, "%s: %s", blocked, advice)
 	}
 	addr, err := j.dig(l, limit)
+	if stopped := (*Error)(nil); errors.As(err, &stopped) {
+		return "", stopped
+	}
 	if err != nil {
 		return "", fault(ExitHost, "%s, and %v: %s", blocked, err, advice)
 	}

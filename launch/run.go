@@ -104,6 +104,9 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
 		return Outcome{}, err
 	}
+	if err := j.enoughDevices(); err != nil {
+		return Outcome{}, err
+	}
 	j.alive = make([]bool, len(j.seats))
 	j.left = len(j.seats)
 	if j.out, err = newOutput(j.spec, len(j.seats)); err != nil {
@@ -267,6 +270,9 @@ func (j *job) worker(s Seat, epoch uint64) worker {
 		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
 		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), progress: j.spec.Progress,
 		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
+	}
+	if j.links[s.Host].local {
+		at.visible = visible(j.spec.Environ)
 	}
 	return worker{Rank: s.Rank, Slot: s.LocalRank, Env: merge(at.variables(), j.spec.Env)}
 }

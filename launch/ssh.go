@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -206,7 +207,12 @@ func (l *link) fault(err error) *Error {
 	return fault(ExitHost, "reach host %s: %v", l.name, err)
 }
 
+// awaitProbe waits for a host's word on which addresses it reaches.
 func (j *job) awaitProbe(ctx context.Context, l *link, limit <-chan time.Time) ([]bool, error) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var patience patience
+	patience.due(time.Now())
 	for {
 		if l.answers != nil {
 			return l.answers, nil
@@ -220,6 +226,12 @@ func (j *job) awaitProbe(ctx context.Context, l *link, limit <-chan time.Time) (
 				e.l.ended = true
 				return nil, e.l.fault(e.err)
 			}
+		case now := <-tick.C:
+			if patience.due(now) {
+				j.event(&Delay{fmt.Sprintf("waiting for host %s to say which addresses it reaches; %v of %v are over", l.name, now.Sub(patience.began).Round(time.Second), j.spec.Start)})
+			}
+		case s := <-j.spec.Signals:
+			return nil, fault(ExitSignal+signalNumber(s), "stopped by %v while hosts were being reached", s)
 		case <-limit:
 			return nil, fault(ExitTimeout, "host %s did not say in %v which addresses it reaches: look whether it is overloaded, or raise --start-timeout", l.name, j.spec.Start)
 		case <-ctx.Done():

@@ -78,6 +78,8 @@ func (j *job) dig(l *link, limit <-chan time.Time) (string, error) {
 		return "", fmt.Errorf("ssh forwards no port either (%s)", sshWords(said.String()))
 	case <-t.errs:
 		return "", fmt.Errorf("ssh forwards no port either (%s)", sshWords(said.String()))
+	case s := <-j.spec.Signals:
+		return "", fault(ExitSignal+signalNumber(s), "stopped by %v while hosts were being reached", s)
 	case <-limit:
 		return "", fmt.Errorf("ssh forwards no port either in %v", j.spec.Start)
 	}
