@@ -75,14 +75,32 @@ func lose(t *testing.T, ranks int, layout, script string, victim int) {
 		if r == victim {
 			continue
 		}
-		var lost *transport.PeerLostError
-		if !errors.As(err, &lost) || lost.Rank != victim {
+		if !blames(errs, r, victim) {
 			t.Errorf("rank %d got %v, want the loss of rank %d", r, err, victim)
 		}
 		if took[r] > 11*time.Second {
 			t.Errorf("rank %d noticed after %v", r, took[r])
 		}
 	}
+}
+
+// blames says whether rank r lost the victim, or a rank that had lost it and left before r
+// had heard: here every rank closes its links as soon as it fails.
+func blames(errs []error, r, victim int) bool {
+	for range errs {
+		var lost *transport.PeerLostError
+		if !errors.As(errs[r], &lost) {
+			return false
+		}
+		if lost.Rank == victim {
+			return true
+		}
+		if !lost.Left() {
+			return false
+		}
+		r = lost.Rank
+	}
+	return false
 }
 
 // TestMismatch gives one rank another call: every rank gets a mismatch, explains it,

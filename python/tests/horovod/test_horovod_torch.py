@@ -152,7 +152,8 @@ def work_errors():
     if r == 0:
         with pytest.raises(ValueError, match=r"same name|twice"):
             hvd.allreduce_async(ones(2), name="twice")
-    else:
+    hvd.barrier()  # or rank 1 could bring its own before rank 0 has tried again
+    if r != 0:
         first = hvd.allreduce_async(ones(2), name="twice")
     synchronize(first)
     hvd.shutdown()
