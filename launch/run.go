@@ -3,20 +3,14 @@ package launch
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"hora/elastic"
-	"hora/elastic/rendezvous"
 	"hora/event"
 	"hora/internal/wire"
 )
@@ -142,139 +136,6 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error(), Took: o.Took}
 	}
 	return o, nil
-}
-
-// serve starts the coordinator: on the loopback when every host is this machine.
-func (j *job) serve(ctx context.Context) error {
-	at := "127.0.0.1:"
-	if j.remote() || j.disc != nil || j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }) {
-		at = ":"
-	}
-	ln, err := net.Listen("tcp", at+strconv.Itoa(j.spec.Port))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fault(ExitSystem, "listen for workers on port %d: it is in use: choose another --port, or none", j.spec.Port)
-	}
-	if err != nil {
-		return fault(ExitSystem, "listen for workers: %v: free a port, or raise the limit it names", err)
-	}
-	j.port = ln.Addr().(*net.TCPAddr).Port
-	cfg := rendezvous.Config{
-		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
-		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
-		OnOpen: func(epoch uint64, members []elastic.Place) {
-			j.size.Store(int64(len(members)))
-			j.epoch.Store(epoch)
-			j.story.open(epoch, members)
-		},
-		OnMember: func(started int) { j.took.Store(started, true) },
-		OnLost:   j.story.lost, OnRecovered: j.story.recovered,
-		OnProgress: func(rank int, host string, p rendezvous.Progress) { j.event(&Progress{rank, host, p}) },
-		OnComplete: func(uint64) { j.complete.Store(true) },
-		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
-		OnSevered: func(started int, since time.Time, reason string, silent bool) {
-			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
-		},
-		OnFault: func(err error) { j.event(&Warning{Host: j.spec.LocalName, Text: err.Error()}) },
-	}
-	if j.spec.StateDir == "" {
-		j.server = rendezvous.Serve(ctx, ln, cfg)
-		return nil
-	}
-	return j.serveApart(ln.(*net.TCPListener), cfg)
-}
-
-// serveApart starts the coordinator as a process of its own.
-func (j *job) serveApart(ln *net.TCPListener, cfg rendezvous.Config) error {
-	k, err := startKept(&kept{
-		argv: j.spec.Coordinator, environ: j.spec.Environ, cfg: cfg,
-		setup: setup{
-			Secret: j.spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
-			Silence: cfg.Silence, Dir: j.spec.StateDir,
-		},
-		again: func(why string) {
-			j.event(&Warning{Host: j.spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, j.spec.StateDir)})
-		},
-		lost: func(err error) { go j.post(outputFault{err}) },
-	}, ln)
-	if err != nil {
-		return err
-	}
-	j.server = k
-	return nil
-}
-
-func (j *job) remote() bool {
-	for _, l := range j.links {
-		if !l.local {
-			return true
-		}
-	}
-	return false
-}
-
-// sendPlans tells every agent which workers to start.
-func (j *job) sendPlans(ctx context.Context) error {
-	routes, err := j.routes(ctx)
-	if err != nil {
-		return err
-	}
-	total := 0 // ranks on this machine, under whatever host names
-	for _, s := range j.seats {
-		if j.links[s.Host].local {
-			total++
-		}
-	}
-	j.rts, j.total = routes, total
-	for h, l := range j.links {
-		var workers []worker
-		for _, s := range j.seats {
-			if s.Host == h {
-				workers = append(workers, j.worker(s, 1))
-			}
-		}
-		j.sendPlan(l, workers, j.hosts[h].Slots)
-	}
-	return nil
-}
-
-// sendPlan tells one agent. slots counts where workers may be added later.
-func (j *job) sendPlan(l *link, workers []worker, slots int) {
-	p := plan{
-		Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
-		Environ: merge(Inherited(j.spec.Environ, l.local), nil), Workers: workers, Total: len(workers), Hold: j.spec.elastic(),
-		DrainOn: j.spec.DrainOn, LogDir: j.spec.LogDir,
-	}
-	if p.LogDir != "" && !filepath.IsAbs(p.LogDir) {
-		p.LogDir = filepath.Join(j.spec.Dir, p.LogDir)
-	}
-	if !l.local {
-		p.Addr, p.Silence = j.rts[l.index].addr, j.spec.Silence.Milliseconds()
-	} else if j.disc == nil && l.born.IsZero() {
-		p.First, p.Total = j.first, j.total
-		j.first += len(workers)
-	}
-	if j.disc != nil || !l.born.IsZero() {
-		p.Total = max(p.Total, slots)
-	}
-	l.send(cmdSecret, []byte(j.spec.Secret.Hex()))
-	l.sendJSON(cmdPlan, p)
-}
-
-// worker is the process of a seat, for the epoch that it is started for.
-func (j *job) worker(s Seat, epoch uint64) worker {
-	r := j.rts[s.Host]
-	j.begun[s.Rank] = time.Now()
-	j.drained.Delete(s.Rank) // what a lost one had said
-	j.took.Delete(s.Rank)
-	at := place{
-		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
-		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), progress: j.spec.Progress,
-		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
-	}
-	if j.links[s.Host].local {
-		at.visible = visible(j.spec.Environ)
-	}
-	return worker{Rank: s.Rank, Slot: s.LocalRank, Env: merge(at.variables(), j.spec.Env)}
 }
 
 // own waits for the workers' ends, and ends the rest after a failure.
@@ -446,91 +307,6 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	}
 }
 
-// fail records a failure; the first one ends the job, after settle when it is a worker's.
-func (j *job) fail(o Outcome) {
-	ours := o.Kind == Drained || o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL)
-	settled := len(j.failed) > 0 && j.final == nil
-	if j.stopped && (ours || settled || j.cancel != nil) {
-		return // it ended because we said so
-	}
-	j.failed = append(j.failed, o)
-	if len(j.failed) == 1 {
-		j.final = time.NewTimer(settle)
-	}
-	if o.Rank < 0 {
-		j.stop(j.spec.Grace)
-	}
-}
-
-// stop has every agent end its workers.
-func (j *job) stop(grace time.Duration) {
-	j.stopped = true
-	for _, l := range j.links {
-		l.send(cmdStop, wire.AppendI64(nil, grace.Milliseconds()))
-	}
-	j.hard = time.After(grace + 2*time.Second)
-}
-
-func (j *job) stopFor(o Outcome) {
-	if j.cancel == nil && len(j.failed) == 0 {
-		j.cancel = &o
-	}
-	j.stop(j.spec.Grace)
-}
-
-// signal passes a signal on to all workers. The first that asks for an end begins the grace, the second ends it.
-func (j *job) signal(sig syscall.Signal) {
-	switch sig {
-	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-		j.asked++
-		if j.cancel == nil && len(j.failed) == 0 {
-			j.cancel = &Outcome{Kind: Cancelled, Rank: -1, Signal: sig}
-		}
-		if j.asked > 1 {
-			j.stop(0)
-			return
-		}
-		j.forward(sig)
-		j.stopped = true
-		for _, l := range j.links {
-			l.send(cmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
-		}
-		j.hard = time.After(j.spec.Grace + 2*time.Second)
-	default:
-		j.forward(sig)
-	}
-}
-
-func (j *job) forward(sig syscall.Signal) {
-	b := wire.AppendI64(wire.AppendI64(nil, -1), int64(sig))
-	for _, l := range j.links {
-		l.send(cmdSignal, b)
-	}
-}
-
-// lostLink handles the end of an agent's connection.
-func (j *job) lostLink(e linkEnd) {
-	if e.l.done {
-		return
-	}
-	if e.err != nil && j.cancel == nil {
-		j.hostLost(e.l, e.l.explain(e.err))
-	}
-}
-
-// hostLost ends the job, or goes on without the host.
-func (j *job) hostLost(l *link, reason string) {
-	if j.outliveHost(l, reason) {
-		return
-	}
-	for _, s := range j.seats {
-		if s.Host == l.index && (j.alive[s.Rank] || !l.planned) {
-			j.server.Exited(s.Rank, l.name, reason)
-		}
-	}
-	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.name, reason, j.whyNot(l))})
-}
-
 // pings asks remote agents for a sign of life and gives up on those that give none.
 func (j *job) pings() {
 	j.late()
@@ -550,22 +326,6 @@ func (j *job) pings() {
 			l.kill()
 		}
 	}
-}
-
-// outcome picks the failure that was there first: one that is no consequence of another's loss.
-func (j *job) outcome() Outcome {
-	for _, o := range j.failed {
-		if !strings.Contains(o.Last, "lost rank ") && !strings.Contains(o.Last, "peer lost") {
-			return o
-		}
-	}
-	switch {
-	case len(j.failed) > 0:
-		return j.failed[0]
-	case j.cancel != nil:
-		return *j.cancel
-	}
-	return Outcome{Kind: Finished, Rank: -1}
 }
 
 // routes finds them; on one machine it is the loopback and nothing need be asked.

@@ -231,10 +231,10 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-func TestSilenceIsALoss(t *testing.T) {
-	key := secret.New()
-	_, addr := serveTCP(t, Config{Secret: key, Size: 2, Silence: 300 * time.Millisecond})
-	news := make(chan Notice, 4)
+// joinOneSilent has two ranks join. The second never gives another sign of life; what the
+// first hears of it goes to news.
+func joinOneSilent(t *testing.T, addr string, key secret.Secret, news chan<- Notice) {
+	t.Helper()
 	ctx := within(t, 10*time.Second)
 	var wg sync.WaitGroup
 	for r, beat := range []time.Duration{50 * time.Millisecond, time.Hour} {
@@ -246,7 +246,7 @@ func TestSilenceIsALoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
 		wg.Go(func() {
 			if _, err := c.Join(ctx, Member{Rank: r}); err != nil {
 				t.Error(err)
@@ -254,6 +254,13 @@ func TestSilenceIsALoss(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func TestSilenceIsALoss(t *testing.T) {
+	key := secret.New()
+	_, addr := serveTCP(t, Config{Secret: key, Size: 2, Silence: 300 * time.Millisecond})
+	news := make(chan Notice, 4)
+	joinOneSilent(t, addr, key, news)
 	if n := <-news; n.Rank != 1 || n.Reason != "silent for 300ms: stuck, or cut off" {
 		t.Errorf("notice %+v", n)
 	}

@@ -1,7 +1,6 @@
 package rendezvous
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -23,25 +22,7 @@ func TestASilentWorkersEndComesFirst(t *testing.T) {
 			}
 		},
 	})
-	ctx := within(t, 20*time.Second)
-	var wg sync.WaitGroup
-	for r, beat := range []time.Duration{50 * time.Millisecond, time.Hour} {
-		me := Hello{Rank: r, Size: 2, Host: "h", Beat: beat}
-		if r == 0 {
-			me.OnNotice = func(n Notice) { news <- n }
-		}
-		c, err := Dial(ctx, addr, key, me)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		wg.Go(func() {
-			if _, err := c.Join(ctx, Member{Rank: r}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
+	joinOneSilent(t, addr, key, news)
 	s.Halted(1, true)
 	reason := <-severed
 	if reason != "silent for 300ms: its process is stopped" {

@@ -1,0 +1,111 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"hora/internal/wire"
+)
+
+// fail records a failure; the first one ends the job, after settle when it is a worker's.
+func (j *job) fail(o Outcome) {
+	ours := o.Kind == Drained || o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL)
+	settled := len(j.failed) > 0 && j.final == nil
+	if j.stopped && (ours || settled || j.cancel != nil) {
+		return // it ended because we said so
+	}
+	j.failed = append(j.failed, o)
+	if len(j.failed) == 1 {
+		j.final = time.NewTimer(settle)
+	}
+	if o.Rank < 0 {
+		j.stop(j.spec.Grace)
+	}
+}
+
+// stop has every agent end its workers.
+func (j *job) stop(grace time.Duration) {
+	j.stopped = true
+	for _, l := range j.links {
+		l.send(cmdStop, wire.AppendI64(nil, grace.Milliseconds()))
+	}
+	j.hard = time.After(grace + 2*time.Second)
+}
+
+func (j *job) stopFor(o Outcome) {
+	if j.cancel == nil && len(j.failed) == 0 {
+		j.cancel = &o
+	}
+	j.stop(j.spec.Grace)
+}
+
+// signal passes a signal on to all workers. The first that asks for an end begins the grace, the second ends it.
+func (j *job) signal(sig syscall.Signal) {
+	switch sig {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		j.asked++
+		if j.cancel == nil && len(j.failed) == 0 {
+			j.cancel = &Outcome{Kind: Cancelled, Rank: -1, Signal: sig}
+		}
+		if j.asked > 1 {
+			j.stop(0)
+			return
+		}
+		j.forward(sig)
+		j.stopped = true
+		for _, l := range j.links {
+			l.send(cmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
+		}
+		j.hard = time.After(j.spec.Grace + 2*time.Second)
+	default:
+		j.forward(sig)
+	}
+}
+
+func (j *job) forward(sig syscall.Signal) {
+	b := wire.AppendI64(wire.AppendI64(nil, -1), int64(sig))
+	for _, l := range j.links {
+		l.send(cmdSignal, b)
+	}
+}
+
+// lostLink handles the end of an agent's connection.
+func (j *job) lostLink(e linkEnd) {
+	if e.l.done {
+		return
+	}
+	if e.err != nil && j.cancel == nil {
+		j.hostLost(e.l, e.l.explain(e.err))
+	}
+}
+
+// hostLost ends the job, or goes on without the host.
+func (j *job) hostLost(l *link, reason string) {
+	if j.outliveHost(l, reason) {
+		return
+	}
+	for _, s := range j.seats {
+		if s.Host == l.index && (j.alive[s.Rank] || !l.planned) {
+			j.server.Exited(s.Rank, l.name, reason)
+		}
+	}
+	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.name, reason, j.whyNot(l))})
+}
+
+// outcome picks the failure that was there first: one that is no consequence of another's loss.
+func (j *job) outcome() Outcome {
+	for _, o := range j.failed {
+		if !strings.Contains(o.Last, "lost rank ") && !strings.Contains(o.Last, "peer lost") {
+			return o
+		}
+	}
+	switch {
+	case len(j.failed) > 0:
+		return j.failed[0]
+	case j.cancel != nil:
+		return *j.cancel
+	}
+	return Outcome{Kind: Finished, Rank: -1}
+}

@@ -1,0 +1,72 @@
+package launch
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+)
+
+// sendPlans tells every agent which workers to start.
+func (j *job) sendPlans(ctx context.Context) error {
+	routes, err := j.routes(ctx)
+	if err != nil {
+		return err
+	}
+	total := 0 // ranks on this machine, under whatever host names
+	for _, s := range j.seats {
+		if j.links[s.Host].local {
+			total++
+		}
+	}
+	j.rts, j.total = routes, total
+	for h, l := range j.links {
+		var workers []worker
+		for _, s := range j.seats {
+			if s.Host == h {
+				workers = append(workers, j.worker(s, 1))
+			}
+		}
+		j.sendPlan(l, workers, j.hosts[h].Slots)
+	}
+	return nil
+}
+
+// sendPlan tells one agent. slots counts where workers may be added later.
+func (j *job) sendPlan(l *link, workers []worker, slots int) {
+	p := plan{
+		Job: j.spec.Job, Host: l.name, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
+		Environ: merge(Inherited(j.spec.Environ, l.local), nil), Workers: workers, Total: len(workers), Hold: j.spec.elastic(),
+		DrainOn: j.spec.DrainOn, LogDir: j.spec.LogDir,
+	}
+	if p.LogDir != "" && !filepath.IsAbs(p.LogDir) {
+		p.LogDir = filepath.Join(j.spec.Dir, p.LogDir)
+	}
+	if !l.local {
+		p.Addr, p.Silence = j.rts[l.index].addr, j.spec.Silence.Milliseconds()
+	} else if j.disc == nil && l.born.IsZero() {
+		p.First, p.Total = j.first, j.total
+		j.first += len(workers)
+	}
+	if j.disc != nil || !l.born.IsZero() {
+		p.Total = max(p.Total, slots)
+	}
+	l.send(cmdSecret, []byte(j.spec.Secret.Hex()))
+	l.sendJSON(cmdPlan, p)
+}
+
+// worker is the process of a seat, for the epoch that it is started for.
+func (j *job) worker(s Seat, epoch uint64) worker {
+	r := j.rts[s.Host]
+	j.begun[s.Rank] = time.Now()
+	j.drained.Delete(s.Rank) // what a lost one had said
+	j.took.Delete(s.Rank)
+	at := place{
+		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
+		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), progress: j.spec.Progress,
+		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
+	}
+	if j.links[s.Host].local {
+		at.visible = visible(j.spec.Environ)
+	}
+	return worker{Rank: s.Rank, Slot: s.LocalRank, Env: merge(at.variables(), j.spec.Env)}
+}

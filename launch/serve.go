@@ -1,0 +1,83 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"hora/elastic"
+	"hora/elastic/rendezvous"
+)
+
+// serve starts the coordinator: on the loopback when every host is this machine.
+func (j *job) serve(ctx context.Context) error {
+	at := "127.0.0.1:"
+	if j.remote() || j.disc != nil || j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }) {
+		at = ":"
+	}
+	ln, err := net.Listen("tcp", at+strconv.Itoa(j.spec.Port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fault(ExitSystem, "listen for workers on port %d: it is in use: choose another --port, or none", j.spec.Port)
+	}
+	if err != nil {
+		return fault(ExitSystem, "listen for workers: %v: free a port, or raise the limit it names", err)
+	}
+	j.port = ln.Addr().(*net.TCPAddr).Port
+	cfg := rendezvous.Config{
+		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
+		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
+		OnOpen: func(epoch uint64, members []elastic.Place) {
+			j.size.Store(int64(len(members)))
+			j.epoch.Store(epoch)
+			j.story.open(epoch, members)
+		},
+		OnMember: func(started int) { j.took.Store(started, true) },
+		OnLost:   j.story.lost, OnRecovered: j.story.recovered,
+		OnProgress: func(rank int, host string, p rendezvous.Progress) { j.event(&Progress{rank, host, p}) },
+		OnComplete: func(uint64) { j.complete.Store(true) },
+		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
+		OnSevered: func(started int, since time.Time, reason string, silent bool) {
+			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
+		},
+		OnFault: func(err error) { j.event(&Warning{Host: j.spec.LocalName, Text: err.Error()}) },
+	}
+	if j.spec.StateDir == "" {
+		j.server = rendezvous.Serve(ctx, ln, cfg)
+		return nil
+	}
+	return j.serveApart(ln.(*net.TCPListener), cfg)
+}
+
+// serveApart starts the coordinator as a process of its own.
+func (j *job) serveApart(ln *net.TCPListener, cfg rendezvous.Config) error {
+	k, err := startKept(&kept{
+		argv: j.spec.Coordinator, environ: j.spec.Environ, cfg: cfg,
+		setup: setup{
+			Secret: j.spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
+			Silence: cfg.Silence, Dir: j.spec.StateDir,
+		},
+		again: func(why string) {
+			j.event(&Warning{Host: j.spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, j.spec.StateDir)})
+		},
+		lost: func(err error) { go j.post(outputFault{err}) },
+	}, ln)
+	if err != nil {
+		return err
+	}
+	j.server = k
+	return nil
+}
+
+func (j *job) remote() bool {
+	for _, l := range j.links {
+		if !l.local {
+			return true
+		}
+	}
+	return false
+}
