@@ -187,6 +187,10 @@ func (g *Group) Wait(t Ticket, timeout time.Duration) (done bool, err error) {
 	return g.engine.Wait(t, timeout)
 }
 
+// Help does pending work of a Named group on the thread of a caller that will sleep until
+// t is done; see engine.Group.Help.
+func (g *Group) Help(t Ticket, budget time.Duration) { g.engine.Help(t, budget) }
+
 // Poll reports whether t is done and keeps it.
 func (g *Group) Poll(t Ticket) (done bool, err error) { return g.engine.Poll(t) }
 

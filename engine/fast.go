@@ -21,8 +21,8 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 	if g.queued.Load() != 0 || !n.calm.Load() || !p.active || g.cause.Load() != nil {
 		return 0, false, false, nil
 	}
-	step := &p.cycle[p.at]
-	if step.name != r.Name || step.name == "" || n.table.entries[step.entry].key != step.keys[0] || g.check(r) != nil {
+	step := &p.cycle[p.at.Load()]
+	if !n.fits(step, r.Name) || g.check(r) != nil {
 		return 0, false, false, nil
 	}
 	call := &r.Call
@@ -35,7 +35,11 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 	var started, arrived int64
 	if listen {
 		started = g.clock.Now()
+		n.agreed, n.packed, n.reduced = started, 0, 0
 		n.announce(1, true)
+	}
+	if step.stem != "" {
+		n.meetCounted(r.Name)
 	}
 	s := g.open(r)
 	if budget >= 0 || listen {
@@ -68,7 +72,9 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 
 // stepped notes that the planned step is done.
 func (n *names) stepped(step *plannedStep) {
-	n.table.ran(step.entry, step.hash)
+	if step.stem == "" {
+		n.table.ran(step.entry, step.hash)
+	}
 	n.plan.advance()
 }
 
@@ -101,17 +107,19 @@ func (n *names) disagreed(r *Request, err error) (withdrawn bool, result error) 
 		return false, g.failure(r)
 	}
 	g.view.finished.Store(g.seq)
+	withdrawn = differently(all)
 	for i := range all {
-		if all[i].stage == stageRound {
-			g.mu.Lock()
-			n.plan.drop()
-			n.again = true
-			n.calm.Store(false)
-			g.mu.Unlock()
-			return true, nil
-		}
+		withdrawn = withdrawn || all[i].stage == stageRound
 	}
-	return false, g.mismatch(all)
+	if !withdrawn {
+		return false, g.mismatch(all)
+	}
+	g.mu.Lock()
+	n.plan.drop()
+	n.again = true
+	n.calm.Store(false)
+	g.mu.Unlock()
+	return true, nil
 }
 
 // resume is the rest of smooth for an operation that its caller left to the worker, who
@@ -130,7 +138,7 @@ func (n *names) resume(o *op) {
 	}
 	if !withdrawn {
 		g.view.finished.Store(o.stamp.Seq)
-		n.stepped(&n.plan.cycle[n.plan.at])
+		n.stepped(&n.plan.cycle[n.plan.at.Load()])
 		g.report(o, o.stamp.Seq, 1, err)
 	}
 	g.mu.Lock()

@@ -40,6 +40,9 @@ func TestCallersUnderAPlan(t *testing.T) {
 // callerRound is one round of it; what says which surprise all ranks make, own how.
 func callerRound(g *Group, rank, size, round, what int, own *rand.Rand) error {
 	names := []string{"a", "b", "c"}
+	if round/100%2 == 1 {
+		names[1] = fmt.Sprintf("b.noname.%d", round)
+	}
 	switch what {
 	case 0:
 		return step(g, rank, size, round, names, own.Perm(3))

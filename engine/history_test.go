@@ -163,10 +163,11 @@ func history(g *Group, s uint64, rank, size, phases int) error {
 	kinds := []collective.Kind{0, collective.Allgather, 0, collective.Alltoall, collective.Allgather}
 	shared := rand.New(rand.NewPCG(s, 1)) // the same on all ranks
 	own := rand.New(rand.NewPCG(s, uint64(10+rank)))
-	steady := false
+	steady, counted := false, false
 	for phase := range phases {
 		if shared.IntN(10) == 0 {
 			steady = !steady
+			counted = shared.IntN(3) == 0
 		}
 		count := 5
 		if !steady || shared.IntN(12) == 0 {
@@ -176,6 +177,9 @@ func history(g *Group, s uint64, rank, size, phases int) error {
 		order := make([]int, count)
 		for i := range pieces {
 			pieces[i], order[i] = newPiece(rank, size, phase, i, kinds[i%len(kinds)]), i
+			if counted {
+				pieces[i].name = fmt.Sprintf("h.%d.noname.%d", pieces[i].sized, 10*phase+i)
+			}
 		}
 		mixed := shared.IntN(12) == 0
 		if !steady || mixed {

@@ -233,5 +233,8 @@ func (n *names) phantom(list []description) *unit {
 		last = o
 	}
 	u.key = uint64(key)
+	if len(list) == 1 {
+		u.stem = stemOf(list[0].name)
+	}
 	return u
 }

@@ -41,8 +41,10 @@ type names struct {
 	allIn      bool        // all have joined since I did
 	passed     bool        // the turn was handed to the worker, in the middle of a round or before a planned step
 	handedStep bool        // of which chosen has the units
+	begun      bool        // and whose first operation, under stamp first, was begun by who left it
 	idle       bool        // the plan's patience has ended
 	patient    bool        // its timer runs
+	patientAt  uint64      // since this operation
 	roundSeen  uint64      // greatest number that this rank has taken part in
 	calm       atomic.Bool // nothing but the plan need be looked at; see fast.go
 	again      bool        // another round follows at once, on all ranks
@@ -66,6 +68,7 @@ type names struct {
 	ignored  arena // results that a joined rank has no use for
 	scratch  [1]int64
 	aux      collective.Call
+	first    transport.Stamp // of the present batch
 	intro    []uint64
 	loose    []*op
 	keys     []uint64
@@ -87,6 +90,7 @@ type unit struct {
 	name       string
 	key        uint64 // of its names
 	print      uint64 // of its fingerprints
+	stem       string // of a single operation with a counted name; see serial.go
 	since      time.Time
 	running    bool
 	phantom    bool // made up for a joined rank
@@ -151,6 +155,9 @@ func (n *names) bundle(rs []Request) *unit {
 		n.freeU = u.next
 	}
 	*u = unit{key: unitKey(rs), since: time.Now(), kind: rs[0].Kind, name: rs[0].Name}
+	if len(rs) == 1 {
+		u.stem = stemOf(u.name)
+	}
 	return u
 }
 

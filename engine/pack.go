@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"slices"
+	"time"
 	"unsafe"
 
 	"hora/collective"
@@ -75,23 +76,19 @@ func (n *names) arrange() {
 	}
 }
 
-// release runs the chosen units. planned says that no round preceded.
-func (n *names) release(planned bool) {
+// release runs the chosen units. planned says that no round preceded. With a budget ≥ 0
+// it leaves a planned step, and all of n, when the other ranks have not come to it in
+// that time; it reports true then and is called again, by the worker, to go on.
+func (n *names) release(planned bool, budget time.Duration) (left bool) {
 	g := n.g
-	step := n.stepHash()
+	step, stem := n.stepHash(), n.counted()
 	n.keys = n.keys[:0]
 	for _, u := range n.chosen {
 		n.keys = append(n.keys, u.key)
 	}
-	n.announce(len(n.chosen), planned)
-	n.agreed = 0
-	if g.cfg.Events.On() {
-		n.agreed = g.clock.Now()
+	if !n.begun {
+		n.prepare(planned, stem)
 	}
-	if !planned {
-		n.meet()
-	}
-	n.arrange()
 	name := ""
 	if !planned {
 		name = n.onlyName()
@@ -99,14 +96,17 @@ func (n *names) release(planned bool) {
 	verdict := stepDone
 	for k := 0; k < len(n.batches) && verdict == stepDone; k++ {
 		b := n.batches[k]
-		verdict = n.runBatch(n.members[b.from:b.to])
+		verdict = n.runBatch(n.members[b.from:b.to], budget)
+		budget = -1 // all are in the step
 		switch verdict {
+		case stepLeft:
+			return true
 		case stepSingly:
 			// What differs may have packed the rest differently: go by the order that
 			// all ranks share.
 			slices.SortFunc(n.members[b.from:], func(a, b *op) int { return a.place - b.place })
 			for i := b.from; i < len(n.members); i++ {
-				if v := n.runBatch(n.members[i : i+1]); v != stepDone {
+				if v := n.runBatch(n.members[i:i+1], -1); v != stepDone {
 					n.failRest(n.members[i:])
 					break
 				}
@@ -134,10 +134,10 @@ func (n *names) release(planned bool) {
 		n.plan.drop()
 		n.plan.forget()
 	default:
-		n.plan.record(step, n.keys, name)
+		n.plan.record(step, n.keys, name, stem)
 	}
 	g.mu.Unlock()
-	if verdict != stepWithdrawn {
+	if verdict != stepWithdrawn && stem == "" {
 		for _, key := range n.keys {
 			n.table.ran(n.table.learn(key), step)
 		}
@@ -145,11 +145,31 @@ func (n *names) release(planned bool) {
 	if !planned && n.plan.active {
 		n.plan.locate(&n.table)
 	}
+	return false
+}
+
+// prepare tells listeners of the chosen units and arranges them.
+func (n *names) prepare(planned bool, stem string) {
+	n.announce(len(n.chosen), planned)
+	n.agreed = 0
+	if n.g.cfg.Events.On() {
+		n.agreed = n.g.clock.Now()
+	}
+	switch {
+	case !planned:
+		n.meet()
+	case stem != "":
+		n.meetCounted(n.chosen[0].name)
+	}
+	n.arrange()
 }
 
 // stepHash is the identity of what runs together.
 func (n *names) stepHash() uint64 {
 	p := print(printSeed)
+	if stem := n.counted(); stem != "" {
+		return uint64(p.text(stem))
+	}
 	for _, u := range n.chosen {
 		p = p.mix(u.key)
 	}
@@ -164,48 +184,41 @@ const (
 	stepSingly                   // the ranks' packs differ: run the members one by one
 	stepWithdrawn                // the plan is broken: nothing was done
 	stepFailed                   // the group has failed
+	stepLeft                     // the others have not come in the time that there was
 )
 
-// runBatch runs members as one operation and completes them.
-func (n *names) runBatch(members []*op) verdict {
+// runBatch runs members as one operation and completes them. With a budget ≥ 0 it may
+// leave it to the worker, which goes on where it stopped.
+func (n *names) runBatch(members []*op, budget time.Duration) verdict {
 	g := n.g
-	if g.cause.Load() != nil {
+	if p := g.cause.Load(); p != nil {
+		if n.begun {
+			n.begun = false
+			g.comm.Abandon(*p)
+		}
 		return stepFailed
 	}
 	first := members[0]
 	listen := first.submitted != 0
-	n.packed, n.reduced = 0, 0
 	if first.Alloc != nil {
 		return n.runSized(members)
 	}
 	call := &n.aux
-	*call = first.Call
-	stamp := first.print
-	if len(members) > 1 {
-		if listen {
-			n.packed = g.clock.Now()
-		}
-		if !n.pack(members, call) {
-			n.packed = 0
-		}
-		stamp = printSeed
-		for _, o := range members {
-			stamp = stamp.mix(uint64(o.print))
+	if !n.begun {
+		n.assemble(members, call)
+	}
+	n.begun = false
+	s := n.first
+	var err error
+	if listen || budget >= 0 {
+		var here bool
+		if here, err = g.comm.Arrive(s, call, budget); err == nil && !here {
+			n.begun = true
+			return stepLeft
 		}
 	}
-	g.number()
-	g.view.begin(g.seq, first.Kind, first.Name)
-	g.view.packed(len(members) - 1)
-	s := transport.Stamp{Seq: g.seq, Print: uint64(stamp)}
-	call.Agree = call.Agree || len(members) > 1 || n.plan.active
-	var err error
 	if listen {
 		now := g.clock.Now()
-		for _, o := range members {
-			o.started = now
-		}
-		_, err = g.comm.Arrive(s, call, -1)
-		now = g.clock.Now()
 		for _, o := range members {
 			o.arrived = now
 		}
@@ -233,10 +246,44 @@ func (n *names) runBatch(members []*op) verdict {
 	return stepDone
 }
 
+// assemble makes one call of members and gives it a number.
+func (n *names) assemble(members []*op, call *collective.Call) {
+	g := n.g
+	first := members[0]
+	listen := first.submitted != 0
+	n.packed, n.reduced = 0, 0
+	*call = first.Call
+	stamp := first.print
+	if len(members) > 1 {
+		if listen {
+			n.packed = g.clock.Now()
+		}
+		if !n.pack(members, call) {
+			n.packed = 0
+		}
+		stamp = printSeed
+		for _, o := range members {
+			stamp = stamp.mix(uint64(o.print))
+		}
+	}
+	g.number()
+	g.view.begin(g.seq, first.Kind, first.Name)
+	g.view.packed(len(members) - 1)
+	n.first = transport.Stamp{Seq: g.seq, Print: uint64(stamp)}
+	call.Agree = call.Agree || len(members) > 1 || n.plan.active
+	if listen {
+		now := g.clock.Now()
+		for _, o := range members {
+			o.started = now
+		}
+	}
+}
+
 // runSized is runBatch for an operation whose result's size nobody knows yet. Ranks
 // that have come to something else show it in the exchange of the counts.
 func (n *names) runSized(members []*op) verdict {
 	g := n.g
+	n.packed, n.reduced = 0, 0
 	if _, err := g.agreeSizes(members[0]); err != nil {
 		if v, done := n.differ(members, err); !done {
 			return v
@@ -269,6 +316,9 @@ func (n *names) differ(members []*op, err error) (v verdict, done bool) {
 	}
 	g.view.finished.Store(g.seq)
 	packed := false
+	if n.plan.active && n.counted() != "" && differently(all) {
+		return stepWithdrawn, false
+	}
 	for i := range all {
 		switch all[i].stage {
 		case stageRound:

@@ -1,6 +1,9 @@
 package engine
 
-import "slices"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // plan is what the group will do next when it repeats itself. It changes by the turn's
 // holder alone, with Group.mu held: after two equal rounds of
@@ -11,7 +14,7 @@ import "slices"
 type plan struct {
 	off    bool
 	active bool
-	at     int // next step of the cycle
+	at     atomic.Int32 // next step of the cycle
 	cycle  []plannedStep
 
 	history []plannedStep // since the last break, the newest last
@@ -26,6 +29,7 @@ type plannedStep struct {
 	hash  uint64
 	keys  []uint64
 	name  string // of a step that is one operation
+	stem  string // of a step that is one operation with a counted name
 	entry int    // its number in the table; set when the plan begins
 }
 
@@ -38,7 +42,7 @@ const (
 )
 
 // record notes a step that a round released, and begins a plan if the steps repeat.
-func (p *plan) record(hash uint64, keys []uint64, name string) {
+func (p *plan) record(hash uint64, keys []uint64, name, stem string) {
 	if p.off {
 		return
 	}
@@ -49,7 +53,7 @@ func (p *plan) record(hash uint64, keys []uint64, name string) {
 		p.forget()
 	}
 	now := len(p.history)
-	s := plannedStep{hash: hash, name: name}
+	s := plannedStep{hash: hash, name: name, stem: stem}
 	if before, seen := p.last[hash]; seen {
 		s.keys = p.history[before].keys
 		switch d := now - before; {
@@ -69,16 +73,18 @@ func (p *plan) record(hash uint64, keys []uint64, name string) {
 	need := max(equalCycles*p.period, fewestEqual) << min(p.breaks, 8)
 	if p.period > 0 && p.matched >= need {
 		p.cycle = append(p.cycle[:0], p.history[len(p.history)-p.period:]...)
-		p.active, p.at, p.held = true, 0, 0
+		p.active, p.held = true, 0
+		p.at.Store(0)
 	}
 }
 
 // advance goes on to the next planned step.
 func (p *plan) advance() {
-	p.at++
-	if p.at == len(p.cycle) {
-		p.at = 0
+	next := p.at.Load() + 1
+	if int(next) == len(p.cycle) {
+		next = 0
 	}
+	p.at.Store(next)
 	if p.held++; p.held == holds {
 		p.breaks = 0
 	}
@@ -115,21 +121,50 @@ func (n *names) foreseen() (run, wait bool) {
 	if n.joined || n.again || n.rang > n.roundSeen && n.rang > g.seq {
 		return false, false
 	}
-	for _, key := range p.cycle[p.at].keys {
-		if n.byKey[key] == nil {
-			if n.oldestU != nil && n.idle {
-				return false, false
-			}
-			if n.oldestU != nil {
-				n.armPatience()
-			}
-			return false, true
+	step := &p.cycle[p.at.Load()]
+	if !n.complete(step) {
+		if n.oldestU != nil && n.idle {
+			return false, false
 		}
+		if n.oldestU != nil {
+			n.armPatience()
+		}
+		return false, true
 	}
 	n.chosen = n.chosen[:0]
-	for _, key := range p.cycle[p.at].keys {
-		n.take(n.byKey[key])
+	if step.stem != "" {
+		n.take(n.oldestOf(step.stem))
+	} else {
+		for _, key := range step.keys {
+			n.take(n.byKey[key])
+		}
 	}
 	n.idle = false
 	return true, false
+}
+
+// complete reports that this rank has all of a planned step. What comes last is looked
+// for first: it is what is missing until the step is complete. mu is held.
+func (n *names) complete(s *plannedStep) bool {
+	if s.stem != "" {
+		return n.oldestOf(s.stem) != nil
+	}
+	for i := len(s.keys) - 1; i >= 0; i-- {
+		if n.byKey[s.keys[i]] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// stirs reports that the worker has something to look at now that a unit came. Under a
+// plan that is so once the next step is complete; until then its patience watches. Who
+// has the turn may be in a step, whose units are no longer pending. mu is held.
+func (n *names) stirs() bool {
+	p := &n.plan
+	if n.g.turn.Load() != 0 || !p.active || n.joined || n.again || n.idle || n.rang > n.roundSeen || n.complete(&p.cycle[p.at.Load()]) {
+		return true
+	}
+	n.armPatience()
+	return false
 }

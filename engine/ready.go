@@ -15,9 +15,10 @@ import (
 type readiness struct {
 	asked atomic.Bool // rank 0: the others were asked
 
+	watched atomic.Bool // rank 0 has asked; changed with Group.mu held
+
 	// Guarded by Group.mu.
-	watched bool      // rank 0 has asked
-	met     []meeting // while it has not: the newest names met
+	met []meeting // while it has not: the newest names met
 }
 
 // meeting is a name and when this rank had it first.
@@ -59,7 +60,7 @@ func (n *names) meet() {
 	}
 	r := &n.firsts
 	g.mu.Lock()
-	watched := r.watched
+	watched := r.watched.Load()
 	if !watched {
 		r.met = append(r.met, fresh...)
 		if old := len(r.met) - maxMet; old > 0 {
@@ -69,6 +70,21 @@ func (n *names) meet() {
 	g.mu.Unlock()
 	if watched {
 		n.tellMet(fresh)
+	}
+}
+
+// meetCounted does the same for a planned step with a counted name, which is new each
+// time. The turn is held.
+func (n *names) meetCounted(name string) {
+	g := n.g
+	switch {
+	case g.Size() == 1:
+	case g.Rank() != 0:
+		if n.firsts.watched.Load() {
+			n.tellMet([]meeting{{name, time.Now()}})
+		}
+	case g.cfg.Events.On() && n.firsts.asked.CompareAndSwap(false, true):
+		n.askReady()
 	}
 }
 
@@ -86,7 +102,7 @@ func watchMessage(on bool) []byte { return wire.AppendBool(wire.AppendU8(nil, te
 func (n *names) watched(on bool) {
 	r := &n.firsts
 	n.g.mu.Lock()
-	r.watched = on
+	r.watched.Store(on)
 	var met []meeting
 	if on {
 		met, r.met = r.met, nil

@@ -24,7 +24,8 @@ const (
 const (
 	flagNoneJoined = 1 << iota
 	flagAllJoined
-	flagKnown // the rank that introduces has nothing unknown
+	flagKnown   // the rank that introduces has nothing unknown
+	flagCounted // or only its oldest unit, whose name is a counted one and does not come again
 )
 
 const (
@@ -42,6 +43,7 @@ const (
 // in that time, and the turn, to the worker; it reports true then.
 func (n *names) step(budget time.Duration) (passed bool) {
 	g := n.g
+	var err error
 	if !n.open {
 		g.mu.Lock()
 		n.roundSeen = max(n.roundSeen, g.seq)
@@ -49,38 +51,54 @@ func (n *names) step(budget time.Duration) (passed bool) {
 		if !run {
 			run, wait = n.foreseen()
 		}
-		pass := run && budget >= 0
+		// Whose result's size nobody knows can not be left halfway.
+		pass := run && budget >= 0 && n.chosen[0].first.Alloc != nil
 		if n.handedStep = pass; pass {
-			// The others may be long in coming: the worker has the time.
-			n.passed = true
-			g.wake()
+			n.pass()
 		}
 		g.mu.Unlock()
 		switch {
-		case pass: // the turn and all of n are the worker's now
+		case pass:
 			return true
 		case run:
-			n.release(true)
+			if n.release(true, budget) {
+				// The others may be long in coming: the worker has the time.
+				g.mu.Lock()
+				n.handedStep = true
+				n.pass()
+				g.mu.Unlock()
+				return true
+			}
 			n.after()
 			return false
 		case wait:
 			return false
 		}
-		n.begin()
+		if n.begin() {
+			var here bool
+			if here, err = g.comm.Arrive(n.stamp, &n.round, bellDelay); err == nil && !here {
+				n.ring(g.seq, g.Rank())
+			}
+		}
 	}
-	if budget >= 0 {
-		here, err := g.comm.Arrive(n.stamp, &n.round, budget)
-		if err == nil && !here {
+	if budget >= 0 && err == nil {
+		var here bool
+		if here, err = g.comm.Arrive(n.stamp, &n.round, budget); err == nil && !here {
 			g.mu.Lock()
-			n.passed = true
-			g.wake()
+			n.pass()
 			g.mu.Unlock()
 			return true
 		}
 	}
-	n.end()
+	n.end(err)
 	n.after()
 	return false
+}
+
+// pass gives the turn, and with it all that its holder owns, to the worker. mu is held.
+func (n *names) pass() {
+	n.passed = true
+	n.g.wake()
 }
 
 // after looks what is left to do.
@@ -95,8 +113,9 @@ func (n *names) after() {
 	g.mu.Unlock()
 }
 
-// begin opens a round with what this rank has.
-func (n *names) begin() {
+// begin opens a round with what this rank has. tells says that the bell is still to be
+// rung if others do not come soon: where waiting for them may end, no timer is needed.
+func (n *names) begin() (tells bool) {
 	g := n.g
 	g.number() // no place of its own in the view: "last finished" names tensors
 	g.mu.Lock()
@@ -113,11 +132,13 @@ func (n *names) begin() {
 	n.round.Recv = n.round.Send
 	n.round.Agree = true
 	n.stamp = transport.Stamp{Seq: g.seq, Print: roundPrint + uint64(len(n.words))}
-	if urgent {
+	switch {
+	case urgent:
 		n.ring(g.seq, g.Rank())
-	} else if g.Size() > 1 {
+	case g.Size() > 1 && !g.near:
 		n.armBell(g.seq)
 	}
+	return g.near && !urgent
 }
 
 // armBell rings for round seq unless it ends soon.
@@ -148,7 +169,7 @@ func (n *names) contribute() {
 		for i := range w {
 			w[i] = ^uint64(0)
 		}
-		w[wordFlags] = flagAllJoined | flagKnown
+		w[wordFlags] = flagAllJoined | flagKnown | flagCounted
 		if n.joinedAt == 0 {
 			n.joinedAt = n.g.seq
 		}
@@ -159,23 +180,40 @@ func (n *names) contribute() {
 		n.offered = u
 		w[wordPrint], w[wordComplement] = u.print, ^u.print
 	}
-	known := true
+	known := uint64(flagKnown | flagCounted)
 	for u := n.oldestU; u != nil; u = u.next {
-		if i := n.table.find(u.key); i >= 0 {
+		switch i := n.table.find(u.key); {
+		case i >= 0:
 			w[headWords+i/64] |= 1 << (i % 64)
-		} else {
-			known = false
+		case u == n.oldestU && u.stem != "":
+			known &^= flagKnown
+		default:
+			known = 0
 		}
 	}
-	if known || n.g.Rank() != 0 && !n.joinSeen {
-		w[wordFlags] |= flagKnown
+	if n.g.Rank() != 0 && !n.joinSeen {
+		known = flagKnown | flagCounted
 	}
+	w[wordFlags] |= known
 }
 
-// end finishes the open round and runs what it released.
-func (n *names) end() {
+// unknown reports that the lead must introduce units: a counted name that was everybody's
+// oldest has run by now.
+func (n *names) unknown() bool {
+	w := n.words
+	if w[wordFlags]&flagKnown != 0 {
+		return false
+	}
+	return w[wordFlags]&flagCounted == 0 || w[wordPrint] != ^w[wordComplement]
+}
+
+// end finishes the open round, or takes the error that has ended it, and runs what it
+// released.
+func (n *names) end(err error) {
 	g := n.g
-	err := g.comm.Run(n.stamp, &n.round, time.Time{})
+	if err == nil {
+		err = g.comm.Run(n.stamp, &n.round, time.Time{})
+	}
 	n.open = false
 	if err == nil {
 		g.view.finished.Store(g.seq)
@@ -213,7 +251,7 @@ func (n *names) end() {
 		}
 	}
 	n.choose()
-	if flags&flagKnown == 0 {
+	if n.unknown() {
 		if err := n.introduce(lead); err != nil {
 			n.broken(err)
 			return
@@ -316,7 +354,7 @@ func (n *names) releaseSteps() {
 			to++
 		}
 		n.chosen = append(n.chosen[:0], n.picked[from:to]...)
-		n.release(false)
+		n.release(false, -1)
 		from = to
 	}
 }

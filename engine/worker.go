@@ -83,7 +83,7 @@ func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
 			g.tail.next, g.tail = o, o
 		}
 	}
-	if wake {
+	if wake && (g.names == nil || g.names.stirs()) {
 		g.wake()
 	}
 	return nil

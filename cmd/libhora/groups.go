@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,7 +63,11 @@ func (ts *tables) add(g *group, world bool) error {
 			g.table = t
 		}
 	}
-	C.libhora_table(C.uint32_t(g.table), cellBase(g.g))
+	helps := C.int(0)
+	if g.g.Named() {
+		helps = 1
+	}
+	C.libhora_table(C.uint32_t(g.table), cellBase(g.g), helps)
 	ts.all[g.table].Store(g)
 	if world {
 		ts.world.Store(g)
@@ -103,7 +108,7 @@ func (l *library) close(g *group) {
 	}
 	l.tables.world.CompareAndSwap(g, nil)
 	g.g.Fail(hora.ErrClosed)
-	C.libhora_table(C.uint32_t(g.table), nil)
+	C.libhora_table(C.uint32_t(g.table), nil, 0)
 	for C.libhora_idle(C.uint32_t(g.table)) == 0 {
 		time.Sleep(100 * time.Microsecond)
 	}
@@ -123,6 +128,9 @@ func (g *group) name(s C.hora_str) string {
 		n++
 	}
 	seen := unsafe.String((*byte)(unsafe.Pointer(s)), n)
+	if strings.Contains(seen, ".noname.") { // it counts the caller's calls and does not come again
+		return strings.Clone(seen)
+	}
 	if known, ok := g.names.Load(seen); ok {
 		return known.(string)
 	}

@@ -133,9 +133,13 @@ hora_cell libhora_cells[HORA_CELLS];
 static struct {
     _Atomic(hora_cell *) cells;
     atomic_uint users;
-} tables[HORA_TABLES] = {{libhora_cells, 0}};
+    atomic_int helps;
+} tables[HORA_TABLES] = {{libhora_cells, 0, 0}};
 
-void libhora_table(uint32_t table, void *cells) { atomic_store(&tables[table].cells, cells); }
+void libhora_table(uint32_t table, void *cells, int helps) {
+    atomic_store(&tables[table].helps, helps);
+    atomic_store(&tables[table].cells, cells);
+}
 int libhora_idle(uint32_t table) { return atomic_load(&tables[table].users) == 0; }
 
 static long futex(uint32_t *word, int op, uint32_t value, const struct timespec *timeout) {
@@ -176,11 +180,22 @@ static int await(hora_cell *c, uint32_t pending, uint32_t timeout_ms) {
     return state;
 }
 
+// help does the group's work while the ticket is pending, and answers how many milliseconds are left.
+static uint32_t help(hora_cell *c, uint64_t ticket, uint32_t timeout_ms) {
+    if (look(c, (uint32_t)(ticket >> 32))) return 0;
+    if (timeout_ms > SLICE_MS) timeout_ms = SLICE_MS;
+    int64_t begun = now_ns();
+    horaHelp(ticket, timeout_ms);
+    int64_t took = (now_ns() - begun) / 1000000;
+    return took < timeout_ms ? timeout_ms - (uint32_t)took : 0;
+}
+
 int32_t hora_wait(uint64_t ticket, uint32_t timeout_ms) {
     if (forked()) return fail_forked();
     uint32_t table = (uint32_t)(ticket >> 16) & 0xffff;
     atomic_fetch_add(&tables[table].users, 1);
     hora_cell *cells = atomic_load(&tables[table].cells);
+    if (cells && timeout_ms && atomic_load(&tables[table].helps)) timeout_ms = help(&cells[ticket & 0xffff], ticket, timeout_ms);
     int state = cells ? await(&cells[ticket & 0xffff], (uint32_t)(ticket >> 32), timeout_ms) : -1;
     atomic_fetch_sub(&tables[table].users, 1);
     if (state == 1) return 0;

@@ -18,8 +18,9 @@ enum { HORA_TABLES = 1 << 16, HORA_CELLS = 1 << 16 };
 // libhora_cells is table 0: the tickets of the library itself.
 extern hora_cell libhora_cells[HORA_CELLS];
 
-// The table of a group's cells; NULL takes it away. libhora_idle reports that no thread is waiting in it any more.
-void libhora_table(uint32_t table, void *cells);
+// The table of a group's cells; NULL takes it away. helps: who waits may do the group's work. libhora_idle reports that
+// no thread is waiting in it any more.
+void libhora_table(uint32_t table, void *cells, int helps);
 int libhora_idle(uint32_t table);
 
 void libhora_done(uint32_t cell, uint32_t state);

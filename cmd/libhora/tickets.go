@@ -8,6 +8,7 @@ import "C"
 import (
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"hora"
@@ -147,6 +148,18 @@ func (l *library) background(f func(*outcome) error) C.int64_t {
 		l.own.end(ticket, o)
 	}()
 	return ticket
+}
+
+// horaHelp does the work of a ticket's group on this thread, which waits for the ticket.
+//
+//export horaHelp
+func horaHelp(ticket C.uint64_t, ms C.uint32_t) {
+	var answer C.int32_t
+	defer guard(&answer)
+	table, t := unpack(ticket)
+	if g := the.tables.at(table); g != nil {
+		g.g.Help(t, time.Duration(ms)*time.Millisecond)
+	}
 }
 
 //export horaFailed

@@ -1,0 +1,65 @@
+package engine
+
+import "strings"
+
+// A front end that lets callers leave names out makes them by counting its calls, as
+// Horovod's does: "allreduce.noname.17". Such a name never comes again, but the one that
+// the next call makes differs in its number alone. The table of known names has no place
+// for it, and a plan knows it by its stem, what stands before the number. Ranks whose
+// numbers differ withdraw from the planned step and agree by whole names.
+
+const unnamed = ".noname."
+
+// stemOf is the stem of a counted name, empty for every other name.
+func stemOf(name string) string {
+	i := len(name)
+	for i > 0 && '0' <= name[i-1] && name[i-1] <= '9' {
+		i--
+	}
+	if i == len(name) || !strings.HasSuffix(name[:i], unnamed) {
+		return ""
+	}
+	return name[:i]
+}
+
+// counted is the stem of what runs now, if that is one operation with a counted name.
+func (n *names) counted() string {
+	if len(n.chosen) != 1 {
+		return ""
+	}
+	return n.chosen[0].stem
+}
+
+// oldestOf is the unit of that stem that has waited longest. mu is held.
+func (n *names) oldestOf(stem string) *unit {
+	for u := n.oldestU; u != nil; u = u.next {
+		if u.stem == stem {
+			return u
+		}
+	}
+	return nil
+}
+
+// fits reports whether name is the one operation of step s.
+func (n *names) fits(s *plannedStep, name string) bool {
+	if s.stem != "" {
+		return len(name) > len(s.stem) && name[:len(s.stem)] == s.stem && stemOf(name) == s.stem
+	}
+	return s.name == name && name != "" && n.table.entries[s.entry].key == s.keys[0]
+}
+
+// differently reports that ranks of one planned step brought operations with different
+// names.
+func differently(all []description) bool {
+	first := ""
+	for i := range all {
+		switch {
+		case all[i].stage == 0:
+		case first == "":
+			first = all[i].name
+		case all[i].name != first:
+			return true
+		}
+	}
+	return false
+}
