@@ -198,9 +198,15 @@ def work_process_sets():
     assert made.process_set_id == 1
     with pytest.raises(ValueError, match="already exists"):
         hvd.add_process_set([1, 0])
-    if made.included():
-        assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=made).item() == 2
-    assert hvd.remove_process_set(made) and not hvd.remove_process_set(made)
+    same = torch.ones(1)
+    for life in 1, 2:  # a tensor that is known from the set's life before
+        if made.included():
+            assert hvd.allreduce_(same, op=hvd.Sum, process_set=made).item() == 2**life
+        assert hvd.remove_process_set(made) and not hvd.remove_process_set(made)
+        with pytest.raises(ValueError, match="does not exist"):
+            hvd.allreduce_(same, op=hvd.Sum, process_set=made)
+        if life == 1:
+            assert hvd.add_process_set(made) is made
     assert not hvd.remove_process_set(hvd.global_process_set)
     assert hvd.add_process_set([0]).process_set_id == 1
     with pytest.raises(ValueError, match="differ between ranks"):

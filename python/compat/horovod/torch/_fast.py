@@ -31,14 +31,8 @@ def forget() -> None:
     _known.clear()
 
 
-def _find(t: torch.Tensor, op: Any, pre: float, post: float, ps: ProcessSet) -> tuple:
-    key = (t.data_ptr(), t.shape, t.dtype, op, pre, post, ps)
-    found = _known.get(key)
-    if found is None:
-        if len(_known) >= _LIMIT:
-            _known.clear()
-        found = _remember(key, t, op, pre, post, ps)
-    return found
+def _key(t: torch.Tensor, op: Any, pre: float, post: float, group: hora.Group) -> tuple:
+    return (t.data_ptr(), t.shape, t.dtype, op._value_, pre, post, group)  # an operator's own hash is slow
 
 
 def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> int:
@@ -46,12 +40,13 @@ def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: flo
     full = b"allreduce.%s" % name.encode() if name else None
     if full is not None and len(full) >= _NAME:
         return 0
-    _, packed, written, keep = _find(t, op, pre, post, ps)
-    group = group_of(ps)
+    group = ps.group or group_of(ps)
+    key = _key(t, op, pre, post, group)
+    number, packed, written, keep = _known.get(key) or _remember(key, t, op, pre, post, group)
     handle = next_handle()
     written.value = full or b"allreduce.noname.%d" % handle  # read before submit returns
     try:
-        tickets = _lib.submit(group.handle, packed, 1, None)
+        tickets = _lib.submit(number, packed, 1, None)
     except hora.HoraError as error:
         raise internal(error) from error
     _handle_map[handle] = Pending(group, tickets, None, (t, keep))
@@ -62,30 +57,33 @@ def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: fl
     """Reduce a contiguous host tensor in place, on this thread."""
     handle = next_handle()
     full = b"allreduce.%s" % name.encode() if name else b"allreduce.noname.%d" % handle
-    group, packed, written, keep = _find(t, op, pre, post, ps)
+    group = ps.group or group_of(ps)
+    key = _key(t, op, pre, post, group)
+    number, packed, written, keep = _known.get(key) or _remember(key, t, op, pre, post, group)
     if len(full) >= _NAME:
-        group_of(ps).run(
+        group.run(
             Kind.ALLREDUCE, op, dtype_code(t), 0, t.data_ptr(), t.data_ptr(), t.numel(), prescale=pre, postscale=post,
             name=full.decode(), shape=t.shape, flags=FLAG_NAMED,
         )  # fmt: skip
         return
     written.value = full
     try:
-        _lib.run(group, packed, (keep, t))
+        _lib.run(number, packed, (keep, t))
     except BaseException as error:
         # A call that was cut short may still read the name: the next call packs anew.
-        _known.pop((t.data_ptr(), t.shape, t.dtype, op, pre, post, ps), None)
+        _known.pop(key, None)
         if isinstance(error, hora.HoraError):
             raise internal(error) from error
         raise
 
 
-def _remember(key: tuple, t: torch.Tensor, op: Any, pre: float, post: float, ps: ProcessSet) -> tuple:
-    group = group_of(ps).handle
+def _remember(key: tuple, t: torch.Tensor, op: Any, pre: float, post: float, group: hora.Group) -> tuple:
+    if len(_known) >= _LIMIT:
+        _known.clear()
     written = ctypes.create_string_buffer(_NAME)
     n, p = t.numel(), t.data_ptr()
     packed, keep = _pack(Kind.ALLREDUCE, op, dtype_code(t), 0, p, p, n, n, pre, post, None, None, None, None, FLAG_NAMED, 0, 0, t.shape, 0)
     at = len(packed) - 8  # the name is hora_op's last field
     packed = packed[:at] + ctypes.addressof(written).to_bytes(8, "little")
-    found = _known[key] = (group, packed, written, (keep, written))
+    found = _known[key] = (group.handle, packed, written, (keep, written))
     return found
