@@ -63,9 +63,12 @@ func buildPeer(ctx context.Context, peer, cache string) (string, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, p.source)
-	err = errors.Join(os.WriteFile(path, source, 0o600), os.WriteFile(filepath.Join(dir, "measure.h"), header, 0o600), os.MkdirAll(cache, 0o700))
+	err = errors.Join(os.WriteFile(path, source, 0o600), os.WriteFile(filepath.Join(dir, "measure.h"), header, 0o600))
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("write the source of peer %s: %w; free space there, or set TMPDIR", peer, err)
+	}
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return "", fmt.Errorf("keep peer %s: %w; set XDG_CACHE_HOME to a folder that you may write to", peer, err)
 	}
 	built := filepath.Join(dir, peer)
 	args := append(append(append([]string{}, p.compiler[1:]...), "-o", built, path), p.libs...)

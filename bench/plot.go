@@ -27,7 +27,7 @@ func WritePlot(w io.Writer, rows []Row) error {
 		return p
 	}
 	for _, r := range rows {
-		if r.Failure != "" || r.Op == "named" || r.Op == "plan" {
+		if r.Ratio == 0 || r.Op == "named" || r.Op == "plan" {
 			continue
 		}
 		p := find(fmt.Sprintf("%s, %d ranks", r.Op, r.NP))

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// fake is a peer's program that does what body says.
-func fake(t *testing.T, body string) map[string]string {
+// fake is a program that does what body says.
+func fake(t *testing.T, body string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "gloo")
+	path := filepath.Join(t.TempDir(), "fake")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{"gloo": path}
+	return path
 }
 
 // TestPeersThatDoNotDoTheirWork: what crashes, hangs or computes something else is named.
@@ -34,7 +34,7 @@ func TestPeersThatDoNotDoTheirWork(t *testing.T) {
 		if c.want == "it hangs" {
 			limit = 300 * time.Millisecond
 		}
-		r := &runner{cfg: Config{Cores: []int{0}, Limit: limit, Environ: os.Environ()}, programs: fake(t, c.body)}
+		r := &runner{cfg: Config{Cores: []int{0}, Limit: limit, Environ: os.Environ()}, programs: map[string]string{"gloo": fake(t, c.body)}}
 		got, err := r.peer(context.Background(), "gloo-ring", "allreduce", "shm", 2, []int{4})
 		switch {
 		case c.want == "" && (err != nil || got[4] != 1.5):
@@ -42,6 +42,60 @@ func TestPeersThatDoNotDoTheirWork(t *testing.T) {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: error %v, want %q", c.body, err, c.want)
 		}
+	}
+}
+
+// TestAPeerThatFailsAtOneSize keeps its other sizes, in the rounds that follow too, and the
+// run goes on. What it leaves running is swept away.
+func TestAPeerThatFailsAtOneSize(t *testing.T) {
+	// The first argument is a list of sizes for the roofline, the third one for us.
+	programs := map[string]string{"roofline": fake(t, `IFS=,; for n in $1; do [ $n = 64 ] && exec sleep 1000; echo result roofline $n 10 3 ok; done`)}
+	ours := fake(t, `IFS=,; for n in $3; do v=ok; [ $n = 256 ] && v=wrong; echo result $1 $n 10 2 $v; done`)
+	swept := 0
+	cfg := Config{
+		Plan: Plan{Rounds: 3}, Cores: []int{0}, Limit: 3 * time.Second, Environ: os.Environ(), Self: []string{ours},
+		Say: t.Logf, Sweep: func() { swept++ },
+	}
+	r := &runner{cfg: cfg, programs: programs}
+	c := Combination{"allreduce", "registered", 2, []int{4, 64, 128, 256}, []string{"roofline"}}
+	var out strings.Builder
+	rows := r.combination(t.Context(), c, nil)
+	if err := WriteTable(&out, rows); err != nil {
+		t.Fatal(err)
+	}
+	if rows[0].Ratio != 1.5 || rows[0].Failure != "" {
+		t.Errorf("a size before the one that hangs:\n%s", out.String())
+	}
+	for _, row := range rows[1:3] {
+		if row.HoraUS != 2 || row.Ratio != 0 || !strings.Contains(row.Failure, "roofline: no end after") {
+			t.Errorf("the size that hangs, and the one behind it:\n%s", out.String())
+		}
+	}
+	if rows[3].Ratio != 0 || !strings.Contains(rows[3].Failure, "hora: verify allreduce of 256: the result is wrong") {
+		t.Errorf("a wrong result of our own:\n%s", out.String())
+	}
+	if swept != 2 {
+		t.Errorf("swept %d times after two failures", swept)
+	}
+}
+
+// TestARowSaysWhoFailedBesideIt: one of those that the best is chosen from is missing, or
+// we were wrong in a later round.
+func TestARowSaysWhoFailedBesideIt(t *testing.T) {
+	r := &runner{}
+	c := Combination{"allgather", "shm", 2, []int{4}, []string{"best"}}
+	rounds := map[string][]results{"hora": {{4: 2}}, "openmpi": {nil}, "gloo-default": {{4: 6}}}
+	row := r.row(c, "best", 4, rounds, map[string]error{"openmpi": &MissingPeer{"openmpi", "openmpi-bin", errors.New("no mpicc")}})
+	if row.Ratio != 3 || row.Failure != "openmpi is missing: it takes the packages openmpi-bin" {
+		t.Errorf("%+v", row)
+	}
+	target := Target{Op: "allgather", Link: "shm", NP: 2, Peer: "best", Steps: []Step{{Goal: 2}}}
+	if v := (Targets{[]Target{target}}).Check([]Row{row}, 1); !v[0].Reached {
+		t.Errorf("%+v", v)
+	}
+	row = r.row(c, "best", 4, rounds, map[string]error{"hora": errors.New("the result is wrong")})
+	if v := (Targets{[]Target{target}}).Check([]Row{row}, 1); row.Ratio != 0 || v[0].Reached {
+		t.Errorf("%+v", v)
 	}
 }
 
@@ -75,7 +129,7 @@ func TestAFailureIsNeverAKnownShortfall(t *testing.T) {
 	if v := goals.Check([]Row{row}, 1); v[0].Reached || v[0].Known != "thin air" {
 		t.Errorf("%+v", v)
 	}
-	row.Failure = "hora: exit status 2"
+	row.Ratio, row.Failure = 0, "hora: exit status 2"
 	if v := goals.Check([]Row{row}, 1); v[0].Reached || v[0].Known != "" {
 		t.Errorf("%+v", v)
 	}

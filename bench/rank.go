@@ -13,7 +13,8 @@ import (
 	"hora/tensor"
 )
 
-// RankJob is what one rank of hora measures.
+// RankJob is what one rank of hora measures. A Link that is none of AllLinks leaves it to
+// the world's configuration.
 type RankJob struct {
 	Op    string
 	Link  string
@@ -23,9 +24,10 @@ type RankJob struct {
 // MeasureRank joins the world of cfg, times the job's sizes and prints a line each, in
 // the peers' form: result OP BYTES CALLS MICROSECONDS ok|wrong.
 func MeasureRank(ctx context.Context, cfg hora.Config, job RankJob, out io.Writer) error {
-	if job.Link == "tcp" {
+	switch job.Link {
+	case "tcp":
 		cfg.Links = "tcp"
-	} else {
+	case "shm", "registered":
 		cfg.Links = "shm"
 	}
 	world, err := hora.Join(ctx, cfg)

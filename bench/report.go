@@ -19,7 +19,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 	line("%-14s %-11s %3s %7s %6s %11s %-14s %11s %23s %9s %9s", "operation", "link", "np", "bytes", "sched", "hora µs", "peer", "peer µs",
 		"ratio min/median/max", "algbw", "busbw")
 	for _, r := range rows {
-		if r.Failure != "" {
+		if r.Ratio == 0 {
 			ours := "-"
 			if r.HoraUS > 0 { // it is the peer that failed
 				ours = fmt.Sprintf("%.2f", r.HoraUS)
@@ -27,8 +27,12 @@ func WriteTable(w io.Writer, rows []Row) error {
 			line("%-14s %-11s %3d %7s %6s %11s %-14s %s", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched, ours, r.Peer, r.Failure)
 			continue
 		}
-		line("%-14s %-11s %3d %7s %6s %11.2f %-14s %11.2f %7.2f/%7.2f/%7.2f %9.2f %9.2f", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched,
-			r.HoraUS, r.Peer, r.PeerUS, r.RatioMin, r.Ratio, r.RatioMax, r.AlgBW(), r.BusBW())
+		aside := ""
+		if r.Failure != "" {
+			aside = "  " + r.Failure
+		}
+		line("%-14s %-11s %3d %7s %6s %11.2f %-14s %11.2f %7.2f/%7.2f/%7.2f %9.2f %9.2f%s", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched,
+			r.HoraUS, r.Peer, r.PeerUS, r.RatioMin, r.Ratio, r.RatioMax, r.AlgBW(), r.BusBW(), aside)
 	}
 	return err
 }
@@ -77,7 +81,7 @@ func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
 		r := v.Row
 		got := fmt.Sprintf("ratio %.2f (%.2f to %.2f)", r.Ratio, r.RatioMin, r.RatioMax)
 		switch {
-		case r.Failure != "":
+		case r.Ratio == 0:
 			got = r.Failure
 		case r.Peer == "ordered":
 			got = fmt.Sprintf("%+.3f µs (ratio %.2f)", r.HoraUS-r.PeerUS, 1/r.Ratio)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"hora"
@@ -23,6 +24,7 @@ type Config struct {
 	Memory  uint64        // bytes that may be used; sizes that do not fit are left out
 	Chrt    bool          // try SCHED_RR
 	Limit   time.Duration // of one measurement of one competitor, which hangs beyond; 0 means 3 minutes
+	Sweep   func()        // ends what a measurement that failed has left running; nil: nothing does
 	Say     func(format string, args ...any)
 }
 
@@ -40,7 +42,7 @@ type Row struct {
 	RatioMin float64 `json:"ratio_min"`
 	Ratio    float64 `json:"ratio"`
 	RatioMax float64 `json:"ratio_max"`
-	Failure  string  `json:"failure,omitempty"`
+	Failure  string  `json:"failure,omitempty"` // beside a ratio: of a round, or of one of the peer's ways
 }
 
 // AlgBW is the algorithm's bandwidth in GB/s: total bytes by time, as nccl-tests count.
@@ -200,30 +202,32 @@ func (r *runner) fitting(c Combination) []int {
 }
 
 // combination runs all rounds of one combination: in each round hora and every peer's
-// configurations take their turn.
+// configurations take their turn. What a configuration has failed at it is not asked
+// again; what it had measured before stands, and the later rounds go on with that.
 func (r *runner) combination(ctx context.Context, c Combination, missing map[string]error) []Row {
 	rounds := map[string][]results{}
 	failures := map[string]error{}
+	sizes := map[string][]int{}
 	names := append([]string{"hora"}, configurations(c, c.Peers)...)
+	for _, name := range names {
+		sizes[name] = c.Sizes
+		if err := missing[programOf(name)]; err != nil {
+			failures[name], sizes[name] = err, nil
+		}
+	}
 	for range r.cfg.Rounds {
 		for _, name := range names {
 			if ctx.Err() != nil {
 				break
 			}
-			if err := missing[programOf(name)]; err != nil {
-				failures[name] = err
-			}
-			if failures[name] != nil {
-				rounds[name] = append(rounds[name], nil)
-				continue
-			}
-			res, err := r.turn(ctx, c, name)
-			if err != nil {
-				if ctx.Err() == nil {
-					failures[name] = err
-					r.cfg.Say("%s: %v", name, err)
+			var res results
+			if able := c; len(sizes[name]) > 0 {
+				able.Sizes = sizes[name]
+				var err error
+				if res, err = r.turn(ctx, able, name); err != nil {
+					sizes[name] = slices.DeleteFunc(slices.Clone(able.Sizes), func(n int) bool { return res[n] == 0 })
+					r.failed(ctx, name, err, failures)
 				}
-				res = nil
 			}
 			rounds[name] = append(rounds[name], res)
 		}
@@ -231,10 +235,31 @@ func (r *runner) combination(ctx context.Context, c Combination, missing map[str
 	var rows []Row
 	for _, peer := range c.Peers {
 		for _, size := range c.Sizes {
-			rows = append(rows, r.row(c, peer, size, rounds, failures))
+			failed := map[string]error{}
+			for name, err := range failures {
+				if !slices.Contains(sizes[name], size) {
+					failed[name] = err
+				}
+			}
+			rows = append(rows, r.row(c, peer, size, rounds, failed))
 		}
 	}
 	return rows
+}
+
+// failed notes why a configuration did not come to its end, unless the whole run was
+// stopped, and sees to it that nothing of it disturbs those that follow.
+func (r *runner) failed(ctx context.Context, name string, err error, failures map[string]error) {
+	if r.cfg.Sweep != nil {
+		r.cfg.Sweep()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	r.cfg.Say("%s: %v", name, err)
+	if failures[name] == nil {
+		failures[name] = err
+	}
 }
 
 func (r *runner) turn(ctx context.Context, c Combination, name string) (results, error) {
@@ -251,7 +276,8 @@ func (r *runner) turn(ctx context.Context, c Combination, name string) (results,
 	return r.peer(ctx, name, c.Op, c.Link, c.NP, c.Sizes)
 }
 
-// row forms the ratios of one size, round by round.
+// row forms the ratios of one size, round by round, and says who failed at it: without
+// hora, or without any of the peer's configurations, there is no ratio.
 func (r *runner) row(c Combination, peer string, size int, rounds map[string][]results, failures map[string]error) Row {
 	row := Row{Op: c.Op, Link: c.Link, NP: c.NP, Bytes: size, DType: "float32", Peer: peer, Sched: "other"}
 	if r.realtime {
@@ -276,23 +302,34 @@ func (r *runner) row(c Combination, peer string, size int, rounds map[string][]r
 			theirs, ratios = append(theirs, best), append(ratios, best/us)
 		}
 	}
-	row.HoraUS, row.PeerUS, row.Ratio = middle(ours), middle(theirs), middle(ratios)
-	if len(ratios) > 0 {
-		row.RatioMin, row.RatioMax = slices.Min(ratios), slices.Max(ratios)
-		return row
+	row.HoraUS, row.PeerUS, row.Failure = middle(ours), middle(theirs), failureOf(failures, peer, configurations(c, []string{peer}))
+	if len(ratios) == 0 && row.Failure == "" {
+		row.Failure = "interrupted"
 	}
-	row.Failure = "interrupted"
-	for _, name := range append([]string{"hora"}, configurations(c, []string{peer})...) {
-		if err := failures[name]; err != nil {
-			row.Failure = fmt.Sprintf("%s: %v", name, err)
-			var no *MissingPeer
-			if errors.As(err, &no) {
-				row.Failure = "is missing: it takes the packages " + no.Packages
-			}
-			break
-		}
+	if len(ratios) > 0 && failures["hora"] == nil {
+		row.RatioMin, row.Ratio, row.RatioMax = slices.Min(ratios), middle(ratios), slices.Max(ratios)
 	}
 	return row
+}
+
+// failureOf is the first failure of hora or of a peer's configurations.
+func failureOf(failures map[string]error, peer string, configurations []string) string {
+	for _, name := range append([]string{"hora"}, configurations...) {
+		err := failures[name]
+		if err == nil {
+			continue
+		}
+		var no *MissingPeer
+		if errors.As(err, &no) {
+			text := "is missing: it takes the packages " + no.Packages
+			if !strings.HasPrefix(peer, no.Peer) { // one of those that the best is chosen from
+				text = no.Peer + " " + text
+			}
+			return text
+		}
+		return fmt.Sprintf("%s: %v", name, err)
+	}
+	return ""
 }
 
 func middle(x []float64) float64 {

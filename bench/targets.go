@@ -102,7 +102,7 @@ func (ts Targets) Check(rows []Row, slack float64) []Verdict {
 				continue
 			}
 			v := t.judge(r, slack)
-			if r.Failure == "" { // a reason to be slow is none to fail
+			if r.Ratio > 0 { // a reason to be slow is none to fail
 				v.Known = t.Known[r.Bytes].Reason
 			}
 			all = append(all, v)
@@ -114,7 +114,7 @@ func (ts Targets) Check(rows []Row, slack float64) []Verdict {
 const tolerance = 0.95
 
 func (t *Target) judge(r Row, slack float64) Verdict {
-	if r.Failure != "" {
+	if r.Ratio == 0 {
 		return Verdict{Row: r, Wanted: "a result"}
 	}
 	if t.Peer == "ordered" {

@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"hora"
 	"hora/bench"
+	"hora/launch"
 )
 
 const benchRankCommand = "bench-rank"
@@ -93,8 +92,10 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	if len(combos) == 0 {
 		return usageError{fmt.Errorf("no goal names such a combination: give all of --np, --ops, --links and --peers to measure it without one")}
 	}
-	ctx, stop := signal.NotifyContext(p.ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx, release := p.untilStopped()
+	defer release()
+	launch.Adopt()
+	defer launch.Sweep()
 	if err := mayWrite(f.plot); err != nil {
 		return err
 	}
@@ -114,9 +115,11 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 			return err
 		}
 	}
+	if err := p.stopped(ctx, ": the table above is what was measured until then"); err != nil {
+		return err
+	}
 	if runErr != nil {
-		p.code = 130
-		return fmt.Errorf("the run was stopped: the table above is what was measured until then")
+		return runErr
 	}
 	if f.check == "" {
 		return nil
@@ -179,7 +182,7 @@ func (p *program) benchConfig(plan bench.Plan) (bench.Config, error) {
 		Plan: plan, Self: []string{self, benchRankCommand}, Environ: os.Environ(), Cache: filepath.Join(cache, "hora", "peers"), Chrt: true,
 		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
 	}
-	cfg.Cores, cfg.Memory = usableCores(), freeMemory()
+	cfg.Cores, cfg.Memory, cfg.Sweep = usableCores(), freeMemory(), launch.Sweep
 	return cfg, nil
 }
 

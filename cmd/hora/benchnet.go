@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -37,11 +34,14 @@ func (p *program) benchNet() *cobra.Command {
 			if len(hosts) < 2 {
 				return usageError{fmt.Errorf("-H %s: there is nothing between one host and itself: name at least two", r.hosts)}
 			}
-			ctx, stop := signal.NotifyContext(p.ctx, os.Interrupt, syscall.SIGTERM)
-			defer stop()
+			ctx, release := p.untilStopped()
+			defer release()
 			launch.Adopt()
 			defer launch.Sweep()
 			net, err := p.measureNet(ctx, &r, hosts)
+			if stopped := p.stopped(ctx, " before all pairs were measured"); err != nil && stopped != nil {
+				return stopped
+			}
 			if err != nil {
 				return err
 			}

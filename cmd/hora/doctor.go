@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -25,8 +22,8 @@ func (p *program) doctorCommand() *cobra.Command {
 			"at each of the hosts and at the network and the clocks between them. It exits with 1 when something stands in the way of a job.",
 		Args: noArguments("doctor"),
 		RunE: func(*cobra.Command, []string) error {
-			ctx, stop := signal.NotifyContext(p.ctx, os.Interrupt, syscall.SIGTERM)
-			defer stop()
+			ctx, release := p.untilStopped()
+			defer release()
 			found, net, err := p.examine(ctx, &r)
 			if err != nil {
 				return err
@@ -38,6 +35,9 @@ func (p *program) doctorCommand() *cobra.Command {
 			}
 			if err != nil {
 				return fmt.Errorf("write the page: %w", err)
+			}
+			if err := p.stopped(ctx, ": the page above is what was found until then"); err != nil {
+				return err
 			}
 			if doctor.Worst(found) == doctor.Problem {
 				p.code = 1

@@ -35,6 +35,14 @@ func TestFiguresOfTheNetworkBetweenNames(t *testing.T) {
 	if strings.Join(n.Hosts, " ") != "localhost 127.0.0.1" || len(n.Pairs) != 2 || n.Pairs[0].Rate <= 0 || n.Pairs[1].Latency <= 0 || n.Advice == "" {
 		t.Errorf("%+v", n)
 	}
+	if len(n.Allreduce) == 0 {
+		t.Errorf("no allreduce was measured: %+v", n)
+	}
+	for _, a := range n.Allreduce {
+		if a.Predicted <= 0 || a.Measured <= 0 {
+			t.Errorf("an allreduce of %d bytes: %+v", a.Bytes, a)
+		}
+	}
 	r = horaCommand(t, "bench", "net")
 	if r.code != 2 || !strings.Contains(r.last(), "-H server1,server2") {
 		t.Errorf("%+v", r)
