@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -234,24 +235,30 @@ func TestDemoInterrupted(t *testing.T) {
 	interrupted(t, "is gone", "--kill", "--epochs", "100")
 }
 
-// interrupted sends SIGINT when after is shown.
-func interrupted(t *testing.T, after string, args ...string) {
+// endless starts a demo that does not end by itself. Its standard error is complete after Wait.
+func endless(t *testing.T, args ...string) (cmd *exec.Cmd, out io.ReadCloser, errs *bytes.Buffer) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, append([]string{"demo", "--epochs", "100000"}, args...)...)
+	cmd = exec.Command(self, append([]string{"demo", "--epochs", "100000"}, args...)...)
 	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	if out, err = cmd.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
+	errs = &bytes.Buffer{}
+	cmd.Stderr = errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, out, errs
+}
+
+// interrupted sends SIGINT when after is shown.
+func interrupted(t *testing.T, after string, args ...string) {
+	t.Helper()
+	cmd, out, errs := endless(t, args...)
 	defer cmd.Process.Kill()
 	seen := make([]byte, 0, 4096)
 	for !bytes.Contains(seen, []byte(after)) {
@@ -308,21 +315,7 @@ func TestDemoOnHosts(t *testing.T) {
 // TestDemoIntoAPipeThatCloses ends as programs do, without a word, and leaves nobody: as
 // long as a process of it holds standard error, Wait does not return.
 func TestDemoIntoAPipeThatCloses(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, "demo", "--epochs", "100000")
-	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, out, errs := endless(t)
 	late := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
 	defer late.Stop()
 	if _, err := out.Read(make([]byte, 1)); err != nil {
