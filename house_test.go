@@ -1,0 +1,96 @@
+package hora_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What the house promises in words: pages that are short, links that lead somewhere, a map
+// that has every package.
+
+var (
+	mdLink     = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+	tourStop   = regexp.MustCompile(`(?m)^[1-9]\. \[([^]]+)\]`)
+	makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
+	mapRow     = regexp.MustCompile("(?m)^\\| (`[^|]*) \\|")
+	quoted     = regexp.MustCompile("`([^`]+)`")
+)
+
+func page(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	links := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "dist" || d.Name() == "node_modules" || strings.HasSuffix(d.Name(), ".egg-info")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		for _, m := range mdLink.FindAllStringSubmatch(page(t, path), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			links++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s links to %s, which is not there", path, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if links < 20 {
+		t.Errorf("found %d links: the search is broken", links)
+	}
+}
+
+func TestTourArchitectureAndMakefile(t *testing.T) {
+	if stops := tourStop.FindAllString(page(t, "README.md"), -1); len(stops) != 6 {
+		t.Errorf("README's tour has %d files, not six: %q", len(stops), stops)
+	}
+	architecture := page(t, "ARCHITECTURE.md")
+	if n := strings.Count(architecture, "\n"); n > 200 {
+		t.Errorf("ARCHITECTURE.md has %d lines, at most 200", n)
+	}
+	mapped := map[string]bool{}
+	for _, row := range mapRow.FindAllStringSubmatch(architecture, -1) {
+		at := ""
+		for i, name := range quoted.FindAllStringSubmatch(row[1], -1) {
+			if i == 0 {
+				at = filepath.Dir(name[1])
+			}
+			mapped[name[1]], mapped[at+"/"+name[1]] = true, true // "`transport/shm`, `tcp`, `mem`"
+		}
+	}
+	mapped["."], mapped["elastic/rendezvous"] = mapped["hora"], strings.Contains(architecture, "`elastic/rendezvous`")
+	for dir := range packages {
+		if !mapped[dir] {
+			t.Errorf("ARCHITECTURE.md's map has no row for %s", dir)
+		}
+	}
+	if targets := makeTarget.FindAllString(page(t, "Makefile"), -1); len(targets) == 0 || len(targets) > 15 {
+		t.Errorf("the Makefile has %d targets, at most 15: %q", len(targets), targets)
+	}
+	if run := page(t, ".ci/run"); !strings.Contains(page(t, "README.md"), "\nmake test\n") || !strings.Contains(run, "make --no-print-directory test") {
+		t.Errorf(".ci/run does not run README's test command:\n%s", run)
+	}
+}
