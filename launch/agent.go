@@ -30,8 +30,7 @@ type AgentConfig struct {
 	Temp    string    // where the secret's directory is made
 	Home    string    // where workers start when the job's directory is not there
 	Getenv  func(string) string
-	Sys     string // a sysfs; "" means /sys
-	Cgroup  string // this process's cgroup directory; "" finds it
+	Root    string // of the file system where /sys and /proc tell of cores and memory; "" is the real one
 	Grace   time.Duration
 	Remote  bool             // say hello with this host's addresses first
 	Signals <-chan os.Signal // those that ask the agent itself to end; others are swallowed
@@ -100,9 +99,6 @@ type (
 func Agent(cfg AgentConfig) error {
 	if cfg.Grace <= 0 {
 		cfg.Grace = 5 * time.Second
-	}
-	if cfg.Sys == "" {
-		cfg.Sys = "/sys"
 	}
 	a := &agent{cfg: cfg, out: newPipeWriter(cfg.Out, nil, false), events: make(chan any, 64), procs: map[int]*proc{}}
 	if err := adopt(); err != nil {
@@ -346,12 +342,12 @@ func (a *agent) start() {
 		a.warn("directory %s is not on %s: workers start in %s", dir, p.Host, a.cfg.Home)
 		dir = a.cfg.Home
 	}
-	shares, crowded := Shares(Cores(a.cfg.Sys, allowedCPUs()), p.Total, p.Bind)
+	shares, crowded := Shares(Cores(filepath.Join(a.cfg.Root, "/sys"), allowedCPUs()), p.Total, p.Bind)
 	if crowded && p.Bind == BindCore && p.First == 0 {
 		a.warn("%s has fewer hardware threads than its %d ranks: they share all of them and run slower", p.Host, p.Total)
 	}
 	a.shares, a.at = shares[p.First:], dir
-	a.oom = openOOM(a.cfg.Cgroup)
+	a.oom = openOOM(a.cfg.Root)
 	for _, w := range p.Workers {
 		if !a.startWorker(w) {
 			return
@@ -499,7 +495,9 @@ func (a *agent) report(p *proc) {
 	code, sig, oom := p.status.ExitStatus(), 0, false
 	if p.status.Signaled() {
 		code, sig = 0, int(p.status.Signal())
-		oom = p.status.Signal() == syscall.SIGKILL && a.oom.grew()
+	}
+	if sig == int(syscall.SIGKILL) || code == ExitSignal+int(syscall.SIGKILL) { // the latter is a shell's word for its child
+		oom = a.oom.grew()
 	}
 	b := wire.AppendI64(nil, int64(p.rank))
 	b = wire.AppendI64(b, int64(code))

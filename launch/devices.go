@@ -18,7 +18,7 @@ func visible(environ []string) []string {
 	return ids
 }
 
-// devices are the n that the rank of a number on its host gets: of the visible ones, else counted from 0.
+// devices are the n that the rank of a number on its machine gets: of the visible ones, else counted from 0.
 func devices(visible []string, local, n int) string {
 	if visible != nil {
 		from := min(local*n, len(visible)) // in a job that grows there may be none left
@@ -38,11 +38,18 @@ func (j *job) enoughDevices() error {
 	if j.spec.GPUs == 0 || ids == nil {
 		return nil
 	}
+	ranks := 0
+	var names []string // that stand for this machine
 	for _, s := range j.seats {
-		if name := j.hosts[s.Host].Name; j.isLocal(name) && s.LocalSize*j.spec.GPUs > len(ids) {
-			return fault(ExitUsage, "--gpus-per-rank %d: %d ranks on %s need %d devices, and %s=%s names %d: start fewer ranks, or give each fewer",
-				j.spec.GPUs, s.LocalSize, name, s.LocalSize*j.spec.GPUs, visibleDevices, strings.Join(ids, ","), len(ids))
+		name := j.hosts[s.Host].Name
+		if s.LocalRank == 0 && j.isLocal(name) {
+			ranks += s.LocalSize
+			names = append(names, name)
 		}
+	}
+	if ranks*j.spec.GPUs > len(ids) {
+		return fault(ExitUsage, "--gpus-per-rank %d: %d ranks on %s need %d devices, and %s=%s names %d: start fewer ranks, or give each fewer",
+			j.spec.GPUs, ranks, strings.Join(names, " and "), ranks*j.spec.GPUs, visibleDevices, strings.Join(ids, ","), len(ids))
 	}
 	return nil
 }

@@ -177,7 +177,9 @@ func (j *job) discover(ctx context.Context) error {
 		case <-limit.C:
 			return fault(ExitTimeout, "wait for hosts: %d slots were found in %v, and -np is %d: add hosts, or lower -np", Slots(hosts), d.Wait, s.NP)
 		case sig := <-s.Signals:
-			return fault(ExitSignal+signalNumber(sig), "stopped by %v while hosts were awaited", sig)
+			if err := j.early(sig, "while hosts were awaited"); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return fault(1, "stopped while hosts were awaited")
 		}
@@ -375,7 +377,7 @@ func (j *job) lateGreeting(e greeted) {
 		e.l.kill()
 		return
 	}
-	e.l.heard = time.Now()
+	e.l.heard, e.l.addrs = time.Now(), e.g.Addrs
 	e.l.asked = withPort(ownAddrs(j.spec.Interfaces), j.port)
 	e.l.sendJSON(cmdProbe, e.l.asked)
 }

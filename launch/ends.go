@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -41,27 +42,41 @@ func (j *job) stopFor(o Outcome) {
 	j.stop(j.spec.Grace)
 }
 
+// asksToEnd says which signals end a program that does not expect them, and are sent for that.
+func asksToEnd(sig os.Signal) bool {
+	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP || sig == syscall.SIGQUIT
+}
+
+// early takes a signal that comes before there are workers: it is an error that ends the job, or lost on them.
+func (j *job) early(s os.Signal, when string) error {
+	sig, _ := s.(syscall.Signal)
+	if asksToEnd(sig) {
+		return fault(ExitSignal+int(sig), "stopped by %s %s", SignalName(sig), when)
+	}
+	j.event(&Warning{Text: fmt.Sprintf("%s came %s: there are no workers yet to pass it on to", SignalName(sig), when)})
+	return nil
+}
+
 // signal passes a signal on to all workers. The first that asks for an end begins the grace, the second ends it.
 func (j *job) signal(sig syscall.Signal) {
-	switch sig {
-	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-		j.asked++
-		if j.cancel == nil && len(j.failed) == 0 {
-			j.cancel = &Outcome{Kind: Cancelled, Rank: -1, Signal: sig}
-		}
-		if j.asked > 1 {
-			j.stop(0)
-			return
-		}
+	if !asksToEnd(sig) {
 		j.forward(sig)
-		j.stopped = true
-		for _, l := range j.links {
-			l.send(cmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
-		}
-		j.hard = time.After(j.spec.Grace + 2*time.Second)
-	default:
-		j.forward(sig)
+		return
 	}
+	j.asked++
+	if j.cancel == nil && len(j.failed) == 0 {
+		j.cancel = &Outcome{Kind: Cancelled, Rank: -1, Signal: sig}
+	}
+	if j.asked > 1 {
+		j.stop(0)
+		return
+	}
+	j.forward(sig)
+	j.stopped = true
+	for _, l := range j.links {
+		l.send(cmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
+	}
+	j.hard = time.After(j.spec.Grace + 2*time.Second)
 }
 
 func (j *job) forward(sig syscall.Signal) {

@@ -71,6 +71,7 @@ type place struct {
 	interfaces []string
 	listen     []string
 	gpus       int
+	device     int      // whose turn it is when its machine's devices are dealt
 	visible    []string // the devices to deal from; nil: counted from 0
 }
 
@@ -123,7 +124,7 @@ func (p *place) variables() []string {
 	set("MASTER_ADDR", p.masterHost)
 	num("MASTER_PORT", p.masterPort)
 	if p.gpus > 0 {
-		set(visibleDevices, devices(p.visible, p.seat.LocalRank, p.gpus))
+		set(visibleDevices, devices(p.visible, p.device, p.gpus))
 	}
 	return out
 }

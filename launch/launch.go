@@ -5,9 +5,9 @@
 // each other. On each host an agent (a process of its own, [Agent]) is the parent of the workers and ends their whole
 // tree when the launcher is gone.
 //
-// Goroutines: Run has one that owns the job, one reader per agent, and what rendezvous.Serve runs; an agent has one
-// that owns its workers, one on a locked thread that forks, one that reaps, one writer, and two readers per worker.
-// All are joined before Run or Agent returns.
+// Goroutines: Run has one that owns the job, one per host name while names are looked up, one reader per agent, and what
+// rendezvous.Serve runs; an agent has one that owns its workers, one on a locked thread that forks, one that reaps, one
+// writer, and two readers per worker. All are joined before Run or Agent returns.
 package launch
 
 import (

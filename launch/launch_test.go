@@ -79,7 +79,7 @@ func testFlags() Spec {
 func testAgent() int {
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
-	cfg := AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Signals: caught}
+	cfg := AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Signals: caught, Root: os.Getenv("HORA_TEST_ROOT")}
 	cfg.Home, _ = os.UserHomeDir()
 	kept := false
 	for _, a := range os.Args[2:] {
@@ -158,6 +158,30 @@ func TestAllottedDevicesAreDealt(t *testing.T) {
 	_, err := Run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "need 4 devices, and CUDA_VISIBLE_DEVICES=3,5,6 names 3: start fewer ranks") {
 		t.Errorf("two each of three: %v", err)
+	}
+	spec.Hosts, spec.NP = []Host{{"localhost", 1}, {"127.0.0.1", 1}}, 2
+	_, err = Run(t.Context(), spec)
+	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "2 ranks on localhost and 127.0.0.1 need 4 devices") {
+		t.Errorf("two each of three under two names: %v", err)
+	}
+}
+
+// A machine with two names deals each device, and each core, once.
+func TestDevicesOfAMachineWithTwoNamesAreDealtOnce(t *testing.T) {
+	for _, c := range []struct{ allotted, want string }{
+		{"CUDA_VISIBLE_DEVICES=", "0,1 2,3 4,5"},
+		{"CUDA_VISIBLE_DEVICES=3,5,6,GPU-1,8,9", "3,5 6,GPU-1 8,9"},
+	} {
+		spec := testSpec(nil)
+		spec.NP, spec.GPUs = 3, 2
+		spec.Hosts = []Host{{"localhost", 2}, {"127.0.0.1", 1}}
+		spec.Environ = append(spec.Environ, c.allotted)
+		_, out, _ := script(t, spec, `echo "has $CUDA_VISIBLE_DEVICES"`)
+		for rank, want := range strings.Fields(c.want) {
+			if line := fmt.Sprintf("[%d]<stdout>:has %s\n", rank, want); !strings.Contains(out, line) {
+				t.Errorf("%q: no %q in %q", c.allotted, line, out)
+			}
+		}
 	}
 }
 

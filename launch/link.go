@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,8 @@ type link struct {
 	process *os.Process
 	tunnel  *tunnel // to a host that reaches no address of this one; nil otherwise
 	reader  sync.WaitGroup
-	answers []bool // of the probe
+	addrs   []string // of its interfaces, "eth0 10.0.0.1"; nil for local ones
+	answers []bool   // of the probe
 	planned bool
 	born    time.Time // of a host that came while the job ran
 	asked   []string  // the addresses of the probe, for such a host
@@ -62,29 +62,6 @@ func (j *job) openLinks() error {
 		go j.read(l)
 	}
 	return nil
-}
-
-// isLocal says whether a host name means this machine, by forward look-up only.
-func (j *job) isLocal(name string) bool {
-	if name == "localhost" || name == j.spec.LocalName || name == "127.0.0.1" || name == "::1" {
-		return true
-	}
-	if j.spec.IsLocal != nil {
-		return j.spec.IsLocal(name)
-	}
-	ips, err := net.LookupIP(name)
-	if err != nil {
-		return false
-	}
-	addrs, _ := net.InterfaceAddrs()
-	for _, ip := range ips {
-		for _, a := range addrs {
-			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (j *job) startAgent(l *link) error {

@@ -7,59 +7,49 @@ import (
 	"strings"
 )
 
-// oomCounter watches how many processes the kernel has ended for want of memory in a cgroup.
+// oomCounter watches how many processes the kernel has ended for want of memory.
 type oomCounter struct {
 	file string
 	last int
 }
 
-// openOOM reads the counter of a cgroup's directory; "" finds this process's.
-func openOOM(dir string) oomCounter {
-	if dir == "" {
-		dir = ownCgroup("/proc/self/cgroup", "/sys/fs/cgroup")
+// openOOM finds the record nearest to this process under root ("" is the real one): that of its own control group or,
+// where a container hides that, of the whole container; that of the machine where groups keep none.
+func openOOM(root string) oomCounter {
+	var o oomCounter
+	var files []string
+	if dirs := Cgroup(root, "memory"); len(dirs) > 0 {
+		// What is between the two is left out: version 1's counters know nothing of the groups below theirs.
+		for _, dir := range []string{dirs[0], dirs[len(dirs)-1]} {
+			files = append(files, filepath.Join(dir, "memory.events"), filepath.Join(dir, "memory.oom_control"))
+		}
 	}
-	o := oomCounter{file: filepath.Join(dir, "memory.events")}
-	if _, err := os.Stat(o.file); err != nil {
-		o.file = filepath.Join(dir, "memory.oom_control")
+	for _, o.file = range append(files, filepath.Join(root, "/proc/vmstat")) {
+		var known bool
+		if o.last, known = o.read(); known {
+			break
+		}
 	}
-	o.last = o.read()
 	return o
 }
 
-// ownCgroup finds the memory cgroup that list (a /proc/PID/cgroup) names, under root: version 2's or version 1's.
-func ownCgroup(list, root string) string {
-	b, _ := os.ReadFile(list)
-	unified := root
-	for line := range strings.SplitSeq(string(b), "\n") {
-		parts := strings.SplitN(line, ":", 3)
-		switch {
-		case len(parts) != 3:
-		case parts[1] == "":
-			unified = filepath.Join(root, parts[2])
-		case strings.Contains(","+parts[1]+",", ",memory,"):
-			return filepath.Join(root, "memory", parts[2])
-		}
-	}
-	return unified
-}
-
-func (o *oomCounter) read() int {
+func (o *oomCounter) read() (n int, known bool) {
 	b, err := os.ReadFile(o.file)
 	if err != nil {
-		return 0
+		return 0, false
 	}
-	for line := range strings.SplitSeq(string(b), "\n") {
+	for line := range strings.Lines(string(b)) {
 		if v, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(v))
-			return n
+			n, err = strconv.Atoi(strings.TrimSpace(v))
+			return n, err == nil
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // grew says whether the kernel has ended a process since the last call.
 func (o *oomCounter) grew() bool {
-	n := o.read()
+	n, _ := o.read()
 	grown := n > o.last
 	o.last = n
 	return grown

@@ -75,7 +75,7 @@ func (o *Outcome) Cause() string {
 	case Killed:
 		text = fmt.Sprintf("killed by signal %d (%s)", int(o.Signal), SignalName(o.Signal))
 	case OutOfMemory:
-		text = "killed by the kernel: out of memory"
+		text = "killed by the kernel: out of memory (take smaller batches, or fewer ranks on that host)"
 	case Drained:
 		text = "left before the work was done"
 	case Cancelled:

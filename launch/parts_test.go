@@ -170,29 +170,6 @@ func TestSharesFollowNodesAndThreads(t *testing.T) {
 	}
 }
 
-func TestTheKernelsRecordTellsOutOfMemory(t *testing.T) {
-	dir := t.TempDir()
-	events := filepath.Join(dir, "memory.events")
-	os.WriteFile(events, []byte("low 0\nhigh 0\nmax 3\noom 1\noom_kill 2\noom_group_kill 0\n"), 0o644)
-	o := openOOM(dir)
-	if o.grew() {
-		t.Error("an old record counts as new")
-	}
-	os.WriteFile(events, []byte("low 0\nhigh 0\nmax 3\noom 2\noom_kill 3\noom_group_kill 0\n"), 0o644)
-	if !o.grew() || o.grew() {
-		t.Error("a new record counts once")
-	}
-	list := filepath.Join(dir, "cgroup")
-	os.WriteFile(list, []byte("0::/user.slice/a\n"), 0o644)
-	if got := ownCgroup(list, "/r"); got != "/r/user.slice/a" {
-		t.Errorf("version 2: %s", got)
-	}
-	os.WriteFile(list, []byte("4:cpu,cpuacct:/c\n3:memory:/m\n"), 0o644)
-	if got := ownCgroup(list, "/r"); got != "/r/memory/m" {
-		t.Errorf("version 1: %s", got)
-	}
-}
-
 func TestDevicesAreDealtFromThoseAllotted(t *testing.T) {
 	allotted := visible([]string{"CUDA_VISIBLE_DEVICES=3, 5,GPU-7,1"})
 	for _, c := range []struct {

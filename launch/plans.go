@@ -12,13 +12,7 @@ func (j *job) sendPlans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	total := 0 // ranks on this machine, under whatever host names
-	for _, s := range j.seats {
-		if j.links[s.Host].local {
-			total++
-		}
-	}
-	j.rts, j.total = routes, total
+	j.rts = routes
 	for h, l := range j.links {
 		var workers []worker
 		for _, s := range j.seats {
@@ -43,11 +37,10 @@ func (j *job) sendPlan(l *link, workers []worker, slots int) {
 	}
 	if !l.local {
 		p.Addr, p.Silence = j.rts[l.index].addr, j.spec.Silence.Milliseconds()
-	} else if j.disc == nil && l.born.IsZero() {
-		p.First, p.Total = j.first, j.total
-		j.first += len(workers)
 	}
-	if j.disc != nil || !l.born.IsZero() {
+	if j.disc == nil && l.born.IsZero() {
+		p.First, p.Total = j.mates(l)
+	} else {
 		p.Total = max(p.Total, slots)
 	}
 	l.send(cmdSecret, []byte(j.spec.Secret.Hex()))
@@ -65,8 +58,11 @@ func (j *job) worker(s Seat, epoch uint64) worker {
 		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), progress: j.spec.Progress,
 		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
 	}
-	if j.links[s.Host].local {
-		at.visible = visible(j.spec.Environ)
+	if l := j.links[s.Host]; at.gpus > 0 {
+		at.device = j.firstSlot(l) + s.LocalRank
+		if l.local {
+			at.visible = visible(j.spec.Environ)
+		}
 	}
 	return worker{Rank: s.Rank, Slot: s.LocalRank, Env: merge(at.variables(), j.spec.Env)}
 }

@@ -62,8 +62,8 @@ type plan struct {
 	Hold    bool     `json:"hold"`     // stay when no worker is left: others may follow
 	LogDir  string   `json:"log_dir"`  // "" or where to leave a last word
 	DrainOn string   `json:"drain_on"` // see Spec
-	First   int      `json:"first"`    // workers of other host names on this machine that come before
-	Total   int      `json:"total"`    // workers of all host names on this machine
+	First   int      `json:"first"`    // workers of other host names on the same machine that come before
+	Total   int      `json:"total"`    // workers of all host names on the same machine
 }
 
 // worker is one process of a plan.

@@ -48,8 +48,8 @@ type job struct {
 	story    story
 	over     chan struct{}        // closed when Run returns
 	rts      []route              // by host
-	first    int                  // ranks on this machine that have been planned
-	total    int                  // of so many
+	here     map[string]bool      // by host name: it means this machine
+	addrs    []string             // of this machine's interfaces, once they are asked for
 	disc     *discovery           // nil without
 	off      map[string]string    // hosts that are gone or about to go, and why
 	until    map[string]time.Time // when such a host is tried again
@@ -82,7 +82,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
-		begun: map[int]time.Time{}, condemn: map[int]string{}, off: map[string]string{},
+		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{}, off: map[string]string{},
 		until: map[string]time.Time{}, homeless: map[int]homeless{}, black: blacklist{min: spec.CoolMin, max: spec.CoolMax},
 		leave: leaving{why: map[int]string{}, asked: map[int]bool{}, keeper: -1},
 		again: restarts{began: map[int]time.Time{}, epoch: map[int]uint64{}, quick: map[int]int{}, planned: map[int]bool{}},
@@ -96,6 +96,9 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		}
 	}
 	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
+		return Outcome{}, err
+	}
+	if err := j.locate(ctx); err != nil {
 		return Outcome{}, err
 	}
 	if err := j.enoughDevices(); err != nil {

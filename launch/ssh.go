@@ -2,7 +2,6 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -84,45 +82,6 @@ func shellWord(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", "$", `\$`, "'", "").Replace(s) + `"`
 }
 
-// sshFault turns what ssh said into a sentence and an exit code.
-func sshFault(host, said string) *Error {
-	said = sshWords(said)
-	has := func(parts ...string) bool {
-		return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(said, p) })
-	}
-	switch {
-	case has("Could not resolve", "Name or service not known", "nodename nor servname"):
-		return fault(ExitNoHost, "reach host %s: %s: correct the name, or add it to ~/.ssh/config or /etc/hosts", host, said)
-	case has("IDENTIFICATION HAS CHANGED", "Host key verification failed"):
-		return fault(ExitHost, "reach host %s: its ssh host key is not the one known here: if the host was reinstalled, run ssh-keygen -R %s", host, host)
-	case has("Permission denied", "Too many authentication failures"):
-		return fault(ExitHost, "reach host %s: it refuses ssh (%s): set up a key with ssh-keygen -t ed25519 and ssh-copy-id %s", host, said, host)
-	case has("Connection refused"):
-		return fault(ExitHost, "reach host %s: it refuses connections to its ssh port (%s): start sshd there, or give --ssh-port", host, said)
-	case has("timed out", "not responding", "No route to host", "unreachable"):
-		return fault(ExitHost, "reach host %s: %s: look whether it is up and the network to it works", host, said)
-	case said == "":
-		return fault(ExitHost, "reach host %s: ssh ended without a word: try ssh %s true", host, host)
-	}
-	return fault(ExitHost, "reach host %s: %s: try ssh %s true", host, said, host)
-}
-
-// sshWords picks the telling line of ssh's standard error.
-func sshWords(said string) string {
-	last := ""
-	for line := range strings.Lines(said) {
-		line = strings.TrimRight(strings.TrimSpace(line), ".")
-		switch {
-		case line == "", strings.HasPrefix(line, "Warning: Permanently added"), strings.HasPrefix(line, "@@@"):
-		case strings.Contains(line, "IDENTIFICATION HAS CHANGED"):
-			return line
-		default:
-			last = line
-		}
-	}
-	return strings.TrimPrefix(last, "ssh: ")
-}
-
 func onlyThese(names []string) string {
 	if len(names) == 0 {
 		return ": connect it to the other hosts' network"
@@ -152,7 +111,7 @@ func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]gre
 				if e.g.Version != protocolVersion {
 					return nil, fault(ExitHost, "reach host %s: its hora speaks version %q and this one %q: install the same hora there, or leave --remote-hora away", e.l.name, e.g.Version, protocolVersion)
 				}
-				got[e.l.index] = e.g
+				got[e.l.index], e.l.addrs = e.g, e.g.Addrs
 				e.l.heard = time.Now()
 				delete(waiting, e.l)
 			case linkEnd:
@@ -160,7 +119,7 @@ func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]gre
 				if e.l.local {
 					return nil, fault(ExitSystem, "start the agent on %s: %s", e.l.name, e.l.explain(e.err))
 				}
-				faults = append(faults, e.l.fault(e.err))
+				faults = append(faults, j.unreached(e.l, e.err))
 				delete(waiting, e.l)
 				if soon == nil {
 					soon = time.After(time.Second)
@@ -180,7 +139,9 @@ func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]gre
 			}
 			return nil, joinFaults(faults)
 		case s := <-j.spec.Signals:
-			return nil, fault(ExitSignal+signalNumber(s), "stopped by %v while hosts were being reached", s)
+			if err := j.early(s, "while hosts were being reached"); err != nil {
+				return nil, err
+			}
 		case <-ctx.Done():
 			return nil, fault(1, "stopped while hosts were being reached")
 		}
@@ -200,13 +161,6 @@ func joinFaults(faults []*Error) error {
 	return &Error{Code: faults[0].Code, Text: strings.Join(texts, "; ")}
 }
 
-func (l *link) fault(err error) *Error {
-	if said := l.errs.String(); sshWords(said) != "" || errors.Is(err, io.EOF) {
-		return sshFault(l.name, said)
-	}
-	return fault(ExitHost, "reach host %s: %v", l.name, err)
-}
-
 // awaitProbe waits for a host's word on which addresses it reaches.
 func (j *job) awaitProbe(ctx context.Context, l *link, limit <-chan time.Time) ([]bool, error) {
 	tick := time.NewTicker(time.Second)
@@ -224,14 +178,16 @@ func (j *job) awaitProbe(ctx context.Context, l *link, limit <-chan time.Time) (
 				e.l.answers = e.ok
 			case linkEnd:
 				e.l.ended = true
-				return nil, e.l.fault(e.err)
+				return nil, j.unreached(e.l, e.err)
 			}
 		case now := <-tick.C:
 			if patience.due(now) {
 				j.event(&Delay{fmt.Sprintf("waiting for host %s to say which addresses it reaches; %v of %v are over", l.name, now.Sub(patience.began).Round(time.Second), j.spec.Start)})
 			}
 		case s := <-j.spec.Signals:
-			return nil, fault(ExitSignal+signalNumber(s), "stopped by %v while hosts were being reached", s)
+			if err := j.early(s, "while hosts were being reached"); err != nil {
+				return nil, err
+			}
 		case <-limit:
 			return nil, fault(ExitTimeout, "host %s did not say in %v which addresses it reaches: look whether it is overloaded, or raise --start-timeout", l.name, j.spec.Start)
 		case <-ctx.Done():
@@ -310,11 +266,4 @@ func withPort(addrs []string, port int) []string {
 		out[i] = net.JoinHostPort(a, strconv.Itoa(port))
 	}
 	return out
-}
-
-func signalNumber(s os.Signal) int {
-	if n, ok := s.(syscall.Signal); ok {
-		return int(n)
-	}
-	return 0
 }

@@ -71,17 +71,21 @@ func (j *job) dig(l *link, limit <-chan time.Time) (string, error) {
 		}
 		_, _ = io.Copy(io.Discard, errR) // after a line beyond measure
 	}()
-	select {
-	case p := <-port:
-		return "127.0.0.1:" + p, nil
-	case <-failed:
-		return "", fmt.Errorf("ssh forwards no port either (%s)", sshWords(said.String()))
-	case <-t.errs:
-		return "", fmt.Errorf("ssh forwards no port either (%s)", sshWords(said.String()))
-	case s := <-j.spec.Signals:
-		return "", fault(ExitSignal+signalNumber(s), "stopped by %v while hosts were being reached", s)
-	case <-limit:
-		return "", fmt.Errorf("ssh forwards no port either in %v", j.spec.Start)
+	for {
+		select {
+		case p := <-port:
+			return "127.0.0.1:" + p, nil
+		case <-failed:
+			return "", fmt.Errorf("ssh forwards no port either (%s)", sshWords(said.String()))
+		case <-t.errs:
+			return "", fmt.Errorf("ssh forwards no port either (%s)", sshWords(said.String()))
+		case s := <-j.spec.Signals:
+			if err := j.early(s, "while hosts were being reached"); err != nil {
+				return "", err
+			}
+		case <-limit:
+			return "", fmt.Errorf("ssh forwards no port either in %v", j.spec.Start)
+		}
 	}
 }
 

@@ -1,0 +1,35 @@
+package launch
+
+import (
+	"strings"
+	"testing"
+)
+
+// What a user is told to type reaches the host by the same port and key.
+func TestAdviceHasThePortAndTheKey(t *testing.T) {
+	const changed = "@@@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nOffending ED25519 key in /root/.ssh/known_hosts:3\n"
+	for _, c := range []struct {
+		ssh        SSH
+		host, said string
+		want       string
+		code       int
+	}{
+		{SSH{}, "a", changed + "Host key for a has changed and you have requested strict checking.\nHost key verification failed.\n", "run ssh-keygen -R a", ExitHost},
+		{SSH{Port: 2222}, "me@a", changed + "Host key verification failed.\n", "run ssh-keygen -R '[a]:2222'", ExitHost},
+		{SSH{}, "a", changed + "Host key for [10.0.0.1]:2200 has changed and you have requested strict checking.\n", "run ssh-keygen -R '[10.0.0.1]:2200'", ExitHost},
+		{SSH{Port: 22}, "a", "Host key verification failed.\n", "run ssh-keygen -R a", ExitHost},
+		{SSH{}, "a", "root@a: Permission denied (publickey).\n", "set up a key with ssh-keygen -t ed25519 and ssh-copy-id a", ExitHost},
+		{SSH{Port: 2222}, "a", "root@a: Permission denied (publickey).\n", "ssh-keygen -t ed25519 and ssh-copy-id -p 2222 a", ExitHost},
+		{SSH{Port: 2222, Identity: "my key"}, "a", "root@a: Permission denied (publickey).\n", "set up a key with ssh-copy-id -p 2222 -i 'my key' a", ExitHost},
+		{SSH{Port: 2222}, "a", "ssh: connect to host a port 2222: Connection refused\n", "start sshd at port 2222 there, or correct --ssh-port", ExitHost},
+		{SSH{}, "a", "ssh: connect to host a port 22: Connection refused\n", "start sshd there, or give --ssh-port", ExitHost},
+		{SSH{Port: 2222, Identity: "k"}, "a", "something new\n", "something new: try ssh -p 2222 -i k a true", ExitHost},
+		{SSH{}, "a", "", "ended without a word: try ssh a true", ExitHost},
+		{SSH{RemoteHora: "/no/hora"}, "a", "sh: 1: exec: /no/hora: Permission denied\n", "--remote-hora /no/hora cannot be started there", ExitHost},
+		{SSH{Port: 2222}, "a", "ssh: Could not resolve hostname a: Name or service not known\n", "correct the name", ExitNoHost},
+	} {
+		if got := c.ssh.fault(c.host, c.said); got.Code != c.code || !strings.HasPrefix(got.Text, "reach host "+c.host+": ") || !strings.Contains(got.Text, c.want) {
+			t.Errorf("%+v of %q: %d %q, want %q", c.ssh, c.said, got.Code, got.Text, c.want)
+		}
+	}
+}
