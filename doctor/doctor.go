@@ -3,7 +3,7 @@
 //
 // It owns the list of checks and their words. It changes nothing on the machine, and
 // reads files under a root that tests replace. Examine runs the checks one after
-// another; checks that start a program wait for it, bounded by its context.
+// another; checks that start programs wait for them, bounded by its context. Only Pythons are asked all at once.
 package doctor
 
 import (
@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"hora/bench"
 )
@@ -39,9 +40,12 @@ type Finding struct {
 type Machine struct {
 	Root   string                   // "" is the real file system
 	Lookup func(name string) string // environment
-	// Command runs a program and returns what it printed; tests replace it.
+	// Command runs a program and returns what it printed; several goroutines call it at once. Tests replace it.
 	Command func(ctx context.Context, name string, args ...string) (string, error)
 	Version string // of hora
+
+	ask   sync.Once // fills found
+	found []python
 }
 
 type check struct {

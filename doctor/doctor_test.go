@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -45,7 +46,12 @@ func machine(t *testing.T, files, programs map[string]string) *Machine {
 	}
 }
 
-const wellLimited = "Max open files            65536                65536                files\nMax locked memory         unlimited            unlimited            bytes\n"
+const wellLimited = "Max open files            65536                65536                files\nMax locked memory         unlimited            unlimited            bytes\n" +
+	"Max address space         unlimited            unlimited            bytes\n"
+
+func limited(what, to string) string {
+	return regexp.MustCompile(what+` +unlimited`).ReplaceAllString(wellLimited, what+" "+to)
+}
 
 func TestFindings(t *testing.T) {
 	for _, c := range []struct {
@@ -65,15 +71,31 @@ func TestFindings(t *testing.T) {
 			"proc/cpuinfo": "model name\t: Fast CPU\nflags\t\t: sse2 avx2 avx512f\n", "sys/devices/system/node/node0/x": "", "sys/devices/system/node/node1/x": "",
 		}},
 		{name: "throttled", topic: "cores", state: Note, text: "may use 0.5 of", do: "at most 1 ranks", files: map[string]string{"sys/fs/cgroup/cpu.max": "50000 100000\n"}},
+		{name: "throttled in a group of its own", topic: "cores", state: Note, text: "(/sys/fs/cgroup/slurm/job7) may use 0.5 of", do: "at most 1 ranks", files: map[string]string{
+			"proc/self/cgroup": "0::/slurm/job7/step\n", "sys/fs/cgroup/slurm/job7/cpu.max": "50000 100000\n", "sys/fs/cgroup/slurm/job7/step/cpu.max": "max 100000\n", "sys/fs/cgroup/slurm/cpu.max": "90000 100000\n",
+		}},
+		{name: "throttled by the first version", topic: "cores", state: Note, text: "(/sys/fs/cgroup/cpu/docker/x) may use 0.2 of", files: map[string]string{
+			"proc/self/cgroup": "3:cpu,cpuacct:/docker/x\n0::/\n", "sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us": "20000\n", "sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us": "100000\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+		}},
 		{name: "memory unknown", topic: "memory", state: Note, text: "size unknown"},
 		{name: "memory", topic: "memory", state: Good, text: "8.0 GiB, 4.0 GiB available", files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"}},
 		{name: "container's memory", topic: "memory", state: Note, text: "may use 1.0 GiB", files: map[string]string{
 			"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "sys/fs/cgroup/memory.max": "1073741824\n",
 		}},
+		{name: "a group's memory", topic: "memory", state: Note, text: "(/sys/fs/cgroup/user.slice/job) may use 2.0 GiB", do: "fit in that", files: map[string]string{
+			"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "proc/self/cgroup": "0::/user.slice/job\n",
+			"sys/fs/cgroup/user.slice/job/memory.max": "2147483648\n", "sys/fs/cgroup/user.slice/memory.max": "4294967296\n", "sys/fs/cgroup/memory.max": "max\n",
+		}},
+		{name: "a group's memory by the first version", topic: "memory", state: Note, text: "(/sys/fs/cgroup/memory/m) may use 2.0 GiB", files: map[string]string{
+			"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "proc/self/cgroup": "3:memory:/m\n",
+			"sys/fs/cgroup/memory/m/memory.limit_in_bytes": "2147483648\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+		}},
 		{name: "no memory", topic: "memory", state: Problem, text: "1.0 % of the memory", do: "end what is not needed", files: map[string]string{"proc/meminfo": "MemTotal: 10000000 kB\nMemAvailable: 100000 kB\n"}},
 		{name: "limits", topic: "limits", state: Good, text: "ample", files: map[string]string{"proc/self/limits": wellLimited}},
 		{name: "files", topic: "limits", state: Note, text: "1024 open files", do: "ulimit -n", files: map[string]string{"proc/self/limits": strings.Replace(wellLimited, "65536", "1024", 1)}},
-		{name: "locked", topic: "limits", state: Note, text: "64 KiB may be locked", do: "ulimit -l", files: map[string]string{"proc/self/limits": strings.Replace(wellLimited, "unlimited", "65536", 1)}},
+		{name: "locked", topic: "limits", state: Note, text: "64 KiB may be locked", do: "ulimit -l", files: map[string]string{"proc/self/limits": limited("Max locked memory", "65536")}},
+		{name: "address space", topic: "limits", state: Note, text: "32.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "34359738368")}},
+		{name: "little address space", topic: "limits", state: Problem, text: "4.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "4294967296")}},
 		{name: "no shm", topic: "shared memory", state: Note, text: "/dev/shm is missing", do: "memfd"},
 		{name: "rights", topic: "rights", state: Good, text: "no filter"},
 		{name: "seccomp", topic: "rights", state: Note, text: "seccomp filter", do: "memfd_create", files: map[string]string{"proc/self/status": "Name:\thora\nSeccomp:\t2\n"}},
@@ -84,6 +106,11 @@ func TestFindings(t *testing.T) {
 		{name: "python", topic: "python", state: Good, text: "python 3.11.7 /usr/bin/python3, hora 0.1.0, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\ntorch 2.15.0\n"}},
 		{name: "no package", topic: "python", state: Note, text: "hora is not installed", do: "pip install hora", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n"}},
 		{name: "two horovods", topic: "python", state: Problem, text: "horovod 0.28.1 is installed over hora-compat", do: "pip uninstall -y horovod", programs: map[string]string{"python3": "python 3.11.7 x\nhora 0.1.0\nhora-compat 0.1.0\nhorovod 0.28.1\n"}},
+		{name: "another python", topic: "python", state: Good, text: "python 3.12.1 /opt/bin/python, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n", "python": "python 3.12.1 /opt/bin/python\ntorch 2.15.0\n"}},
+		{name: "another python's package", topic: "python", state: Note, text: "hora is not installed for this python", do: "python -m pip install", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\n", "python": "python 3.12.1 /opt/bin/python\n"}},
+		{name: "nccl of a package", topic: "gpu", state: Good, text: "/v/nvidia/nccl/lib/libnccl.so.2 (for python3.12)", programs: map[string]string{
+			"python3": "python 3.11.7 /usr/bin/python3\n", "python3.12": "python 3.12.1 /v/bin/python3.12\ntorch 2.15.0\nnccl /v/nvidia/nccl/lib/libnccl.so.2\n", "nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n",
+		}},
 		{name: "no gpu", topic: "gpu", state: Good, text: "no NVIDIA driver"},
 		{name: "driver broken", topic: "gpu", state: Problem, text: "nvidia-smi failed: driver mismatch", do: "nvidia-smi", programs: map[string]string{"nvidia-smi": "fails: driver mismatch"}},
 		{name: "held gpu", topic: "gpu", state: Note, text: "process 77, python3, 900 MiB", do: "end it", programs: map[string]string{
@@ -104,6 +131,57 @@ func TestFindings(t *testing.T) {
 			t.Errorf("no such finding among %+v", Examine(t.Context(), machine(t, c.files, c.programs)))
 		})
 	}
+}
+
+// A Python with several names is told of once.
+func TestAPythonWithTwoNames(t *testing.T) {
+	told := 0
+	m := machine(t, nil, map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 1\n", "python": "python 3.11.7 /usr/bin/python3\nhora 1\n", "python3.11": "python 3.11.7 /usr/bin/python3\nhora 1\n"})
+	for _, f := range Examine(t.Context(), m) {
+		if f.Topic == "python" {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("it is told of %d times", told)
+	}
+}
+
+// What a Python's packages hold is found by that Python, wherever it looks for them.
+func TestTheLibraryInAPythonsPackages(t *testing.T) {
+	packages := t.TempDir()
+	lib := filepath.Join(packages, "nvidia/nccl/lib")
+	if err := os.MkdirAll(lib, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(lib, "libnccl.so.2"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", packages)
+	m := &Machine{Root: t.TempDir(), Command: RunCommand, Lookup: func(string) string { return "" }}
+	if !m.HasNCCL(t.Context()) {
+		t.Error("it was not found")
+	}
+	for _, f := range m.listNCCL(t.Context()) {
+		if strings.Contains(f.Text, filepath.Join(lib, "libnccl.so.2")+" (for python3)") {
+			return
+		}
+	}
+	t.Errorf("%+v", m.listNCCL(t.Context()))
+}
+
+// The findings of a process with little address space, and of what it starts, say so.
+func TestLittleAddressSpace(t *testing.T) {
+	out, err := exec.Command("sh", "-c", "ulimit -v 8388608; cat /proc/self/limits").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range machine(t, map[string]string{"proc/self/limits": string(out)}, nil).checkLimits(t.Context()) {
+		if f.State == Problem && strings.Contains(f.Text, "8.0 GiB of address space") {
+			return
+		}
+	}
+	t.Errorf("nothing about the address space among %s", out)
 }
 
 func TestThisMachine(t *testing.T) {

@@ -97,8 +97,8 @@ func unreachable(name string, err error) Finding {
 	if at := strings.LastIndex(text, ": "); at >= 0 {
 		text, do = text[:at], text[at+2:]
 	}
-	if strings.Contains(known.Text, "refuses ssh") {
-		do = "ssh-keygen -t ed25519; ssh-copy-id " + name
+	if commands, ok := strings.CutPrefix(do, "set up a key with "); ok {
+		do = strings.Replace(commands, " and ", "; ", 1)
 	}
 	return Finding{Host: name, Topic: reachTopic, State: Problem, Text: text, Do: do}
 }

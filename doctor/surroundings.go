@@ -56,45 +56,11 @@ func (m *Machine) checkSSH(ctx context.Context) []Finding {
 	return good("%s", firstLine(text))
 }
 
-// pythonProbe prints what the interpreter would train with, without importing it.
-const pythonProbe = `
-import sys, importlib.metadata as m
-print("python", sys.version.split()[0], sys.executable)
-for n in ("hora", "hora-compat", "torch", "tensorflow", "keras", "jax", "numpy", "horovod"):
-    try:
-        print(n, m.version(n))
-    except m.PackageNotFoundError:
-        pass
-`
-
-func (m *Machine) checkPython(ctx context.Context) []Finding {
-	text, err := m.Command(ctx, "python3", "-c", pythonProbe)
-	if err != nil {
-		return []Finding{note("install Python 3.10 or newer; Go programs need none", "python3 was not found or does not start")}
-	}
-	versions := map[string]string{}
-	var found []string
-	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
-		name, version, _ := strings.Cut(line, " ")
-		versions[name] = version
-		found = append(found, line)
-	}
-	all := good("%s", strings.Join(found, ", "))
-	if versions["hora"] == "" {
-		all = append(all, note("pip install hora (the wheel of this version)", "package hora is not installed for this python3"))
-	}
-	if versions["horovod"] != "" && versions["hora-compat"] != "" {
-		all = append(all, problem("pip uninstall -y horovod; pip install --force-reinstall --no-deps hora-compat",
-			"horovod %s is installed over hora-compat: import horovod may load either", versions["horovod"]))
-	}
-	return all
-}
-
 func (m *Machine) checkGPU(ctx context.Context) []Finding {
 	text, err := m.Command(ctx, "nvidia-smi", "--query-gpu=index,name,memory.total,memory.used", "--format=csv,noheader")
 	if err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return good("no NVIDIA driver: training on the processor")
+			return append(good("no NVIDIA driver: training on the processor"), m.listNCCL(ctx)...)
 		}
 		return []Finding{problem("nvidia-smi shows the driver's own words", "nvidia-smi failed: %v", err)}
 	}
@@ -107,19 +73,34 @@ func (m *Machine) checkGPU(ctx context.Context) []Finding {
 			all = append(all, note("end it if it is not yours to keep", "memory of a GPU is held by process %s", line))
 		}
 	}
-	return append(all, m.checkNCCL()...)
-}
-
-func (m *Machine) checkNCCL() []Finding {
-	found := m.NCCL()
-	if len(found) == 0 {
-		return []Finding{note("PyTorch's CUDA wheels bring their own; else install libnccl2", "no libnccl in the system's folders")}
+	nccl := m.listNCCL(ctx)
+	if len(nccl) == 0 {
+		nccl = []Finding{note("python3 -m pip install torch (its CUDA wheels bring their own), or install libnccl2", "no libnccl in the system's folders nor in a Python's packages")}
 	}
-	return good("%s", strings.Join(found, " "))
+	return append(all, nccl...)
 }
 
-// NCCL lists the files of NVIDIA's collective library that programs here would find.
-func (m *Machine) NCCL() []string {
+// listNCCL tells where NVIDIA's collective library is, and for whom.
+func (m *Machine) listNCCL(ctx context.Context) []Finding {
+	var all []Finding
+	if found := m.systemNCCL(); len(found) > 0 {
+		all = good("%s", strings.Join(found, " "))
+	}
+	for _, p := range m.pythons(ctx) {
+		if len(p.nccl) > 0 {
+			all = append(all, good("%s (for %s)", strings.Join(p.nccl, " "), p.name)...)
+		}
+	}
+	return all
+}
+
+// HasNCCL says whether programs here, or scripts of a Python here, would find NVIDIA's collective library.
+func (m *Machine) HasNCCL(ctx context.Context) bool {
+	return len(m.systemNCCL()) > 0 || len(m.listNCCL(ctx)) > 0
+}
+
+// systemNCCL lists the library's files that any program would find.
+func (m *Machine) systemNCCL() []string {
 	patterns := []string{"/usr/lib/*/libnccl.so*", "/usr/lib64/libnccl.so*", "/usr/local/cuda/lib64/libnccl.so*", "/usr/local/lib/libnccl.so*"}
 	for _, dir := range filepath.SplitList(m.Lookup("LD_LIBRARY_PATH")) {
 		if dir != "" {

@@ -61,9 +61,9 @@ func (m *Machine) checkCores(context.Context) []Finding {
 	nodes, _ := filepath.Glob(filepath.Join(m.Root, "/sys/devices/system/node/node[0-9]*"))
 	text := fmt.Sprintf("%d usable, %d NUMA %s, %s (%s)", n, max(len(nodes), 1), plural(len(nodes), "node", "nodes"), model, strings.Join(found, " "))
 	all := good("%s", text)
-	if quota := m.cgroupCores(); quota > 0 && quota < float64(n) {
+	if quota, group := m.groupCores(); quota > 0 && quota < float64(n) {
 		all = append(all, note(fmt.Sprintf("start at most %d ranks here, or ask for a larger share", max(int(quota), 1)),
-			"the container may use %.1f of %d cores: ranks that spin will be throttled", quota, n))
+			"the container or control group (%s) may use %.1f of %d cores: ranks that spin will be throttled", group, quota, n))
 	}
 	return all
 }
@@ -75,20 +75,6 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-// cgroupCores is the quota of a cgroup v2, 0 where there is none.
-func (m *Machine) cgroupCores() float64 {
-	f := strings.Fields(m.read("/sys/fs/cgroup/cpu.max"))
-	if len(f) != 2 || f[0] == "max" {
-		return 0
-	}
-	quota, err1 := strconv.ParseFloat(f[0], 64)
-	period, err2 := strconv.ParseFloat(f[1], 64)
-	if err1 != nil || err2 != nil || period == 0 {
-		return 0
-	}
-	return quota / period
-}
-
 func (m *Machine) checkMemory(context.Context) []Finding {
 	info := m.read("/proc/meminfo")
 	total, free := kilobytes(field(info, "MemTotal")), kilobytes(field(info, "MemAvailable"))
@@ -96,8 +82,8 @@ func (m *Machine) checkMemory(context.Context) []Finding {
 		return []Finding{note("", "size unknown")}
 	}
 	all := good("%.1f GiB, %.1f GiB available", total/(1<<20), free/(1<<20))
-	if limit, err := strconv.ParseFloat(m.read("/sys/fs/cgroup/memory.max"), 64); err == nil && limit/1024 < total {
-		all = append(all, note("", "the container may use %.1f GiB", limit/(1<<30)))
+	if limit, group := m.groupMemory(); limit > 0 && limit/1024 < total {
+		all = append(all, note("start only as many ranks here as fit in that, or ask for a larger share", "the container or control group (%s) may use %.1f GiB", group, limit/(1<<30)))
 	}
 	if free < total/20 {
 		all = append(all, problem("end what is not needed: the kernel ends processes when nothing is left", "%.1f %% of the memory is available", free/total*100))
@@ -134,8 +120,15 @@ func (m *Machine) checkLimits(context.Context) []Finding {
 	if n, ok := soft("Max locked memory"); ok && n < 64<<20 {
 		all = append(all, note("ulimit -l unlimited, only where network cards with RDMA or pinned GPU buffers are used", "%d KiB may be locked", n>>10))
 	}
+	if n, ok := soft("Max address space"); ok {
+		f := note("ulimit -v unlimited, where the shell or the batch system set it", "%.1f GiB of address space: frameworks reserve far more than they use, CUDA above all", float64(n)/(1<<30))
+		if n < 16<<30 {
+			f.State = Problem
+		}
+		all = append(all, f)
+	}
 	if len(all) == 0 {
-		return good("open files and locked memory are ample")
+		return good("open files, locked memory and address space are ample")
 	}
 	return all
 }

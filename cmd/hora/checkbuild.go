@@ -9,7 +9,7 @@ import (
 // checkBuild answers in Horovod's form. Frameworks are bound at run time, so each is there; of controllers and
 // operations those are marked whose work this program does itself, and NCCL where its library is found.
 func (p *program) checkBuild() {
-	nccl := len((&doctor.Machine{Lookup: p.getenv}).NCCL()) > 0
+	nccl := (&doctor.Machine{Lookup: p.getenv, Command: doctor.RunCommand}).HasNCCL(p.ctx)
 	fmt.Fprintf(p.out, "Horovod v%s (hora):\n", version())
 	groups := []struct {
 		title string
