@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
+
+const configFlag = "config-file"
 
 // sections maps a key of horovodrun's configuration file to a flag; a leading "!" turns its sense around.
 var sections = map[string]map[string]string{
@@ -36,16 +40,36 @@ var sections = map[string]map[string]string{
 func (o *options) readConfig(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return fmt.Errorf("read --%s %q: %w: name a YAML file with lines such as \"verbose: true\"", configFlag, path, err)
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(b, &doc); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return yamlFault(path, err)
 	}
 	if len(doc.Content) == 0 {
 		return nil
 	}
-	return o.configMap(path, "", doc.Content[0])
+	err = o.configMap(path, "", doc.Content[0])
+	o.tags = nil // what follows on the command line contradicts nothing here: it wins
+	return err
+}
+
+var yamlWords = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// yamlFault is the reader's complaint about a file that is no YAML, as "file:line: why".
+func yamlFault(path string, err error) error {
+	text := err.Error()
+	if m := yamlWords.FindStringSubmatch(text); m != nil {
+		text = strings.TrimPrefix(text, m[0])
+		if m[1] != "" {
+			path += ":" + m[1]
+		}
+	}
+	return fmt.Errorf("%s: it is no YAML (%s): write lines such as \"verbose: true\"", path, text)
 }
 
 func (o *options) configMap(path, section string, node *yaml.Node) error {

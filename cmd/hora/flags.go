@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -127,6 +128,19 @@ func (v flagValue) Set(s string) error {
 	return v.row.set(v.o, s)
 }
 
+// flagFault says what is wrong with a flag's value in our words alone, the flag library's left out.
+func flagFault(table []flagRow, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	row := findFlag(table, "--"+bad.GetFlag().Name)
+	if row == nil || row.name() == configFlag {
+		return bad.Unwrap() // it names a file
+	}
+	return fmt.Errorf("%s: %w", row.names(), bad.Unwrap())
+}
+
 // define makes the table's flags known to the flag library.
 func define(fs *pflag.FlagSet, table []flagRow, o *options) {
 	fs.SetInterspersed(false)
@@ -161,6 +175,17 @@ func setInt(field func(*options) *int, lo, hi int) func(*options, string) error 
 			return fmt.Errorf("%q is not a whole number from %d to %d", v, lo, hi)
 		}
 		*field(o) = n
+		return nil
+	}
+}
+
+// setText keeps a text that cannot be empty: that is a shell variable without a value.
+func setText(field func(*options) *string) func(*options, string) error {
+	return func(o *options, v string) error {
+		if v == "" {
+			return errors.New("it is empty: look whether a variable in it is")
+		}
+		*field(o) = v
 		return nil
 	}
 }

@@ -54,8 +54,16 @@ func writeHelp(w io.Writer, table []flagRow, width int) {
 	}
 }
 
-// heading is how a flag is written: its shortest spelling, its own name, and what follows.
+// heading is how a flag is written: its names, and what follows.
 func (r *flagRow) heading() string {
+	if r.arg == "" {
+		return r.names()
+	}
+	return r.names() + " " + r.arg
+}
+
+// names are a flag's shortest spelling and its own.
+func (r *flagRow) names() string {
 	all := strings.Fields(r.spellings)
 	short := ""
 	for _, s := range all {
@@ -70,14 +78,10 @@ func (r *flagRow) heading() string {
 			}
 		}
 	}
-	text := all[0]
 	if short != "" {
-		text = short + ", " + text
+		return short + ", " + all[0]
 	}
-	if r.arg != "" {
-		text += " " + r.arg
-	}
-	return text
+	return all[0]
 }
 
 // wrap breaks text between words.

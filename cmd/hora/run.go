@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +38,7 @@ type options struct {
 	cooldown                                           [2]int
 	interfaces, controllers                            []string
 	env                                                []string // --env
+	tags                                               []string // --tag-output and --no-tag, as meant on the command line
 	extra                                              []string // what flags set for the workers
 	given                                              map[string]bool
 	voids                                              []*flagRow
@@ -69,6 +71,9 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 	c := &cobra.Command{DisableFlagParsing: true}
 	table := flagTable()
 	o.table = table
+	if o.horovod {
+		findFlag(table, "-np").help = "number of processes; required"
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		define(c.Flags(), table, o)
 		args, err := normalise(table, args, o.horovod)
@@ -79,7 +84,7 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 			if strings.Contains(err.Error(), "help requested") {
 				return c.Help()
 			}
-			return usageError{fmt.Errorf("%w: see hora %s --help", err, name)}
+			return usageError{fmt.Errorf("%w: see hora %s --help", flagFault(table, err), name)}
 		}
 		if c.Flags().Changed("help") {
 			return c.Help()
@@ -193,7 +198,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	s.Self, s.Binary, s.Temp = []string{self, agentCommand}, self, os.TempDir()
 	if o.secretFile != "" {
 		if s.Secret, err = secret.Read(o.secretFile); err != nil {
-			return nil, usageError{err}
+			return nil, usageError{fmt.Errorf("--secret-file: %w", err)}
 		}
 	}
 	if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 {
@@ -224,7 +229,10 @@ func peerTimeout(environ []string) (time.Duration, error) {
 // start runs the job and prints its last line.
 func (p *program) start(s *launch.Spec, o *options) error {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup did that
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	defer signal.Stop(signals)
 	s.Signals = signals
 	s.Events = &event.Sink{}
@@ -329,6 +337,8 @@ func (o *options) check(command []string) error {
 		return bad("--drain-on without another elastic flag would end the job: add --restarts N, --on-loss continue or --discover")
 	case o.onLoss == "replace" && o.restarts == 0:
 		return bad("--on-loss replace without --restarts has nothing to replace with: add --restarts N")
+	case slices.Contains(o.tags, "--tag-output") && slices.Contains(o.tags, "--no-tag"):
+		return bad("--tag-output and --no-tag contradict each other: give one of them")
 	case o.horovod && o.np == 0:
 		return bad("-np is missing: say how many processes to start, as in horovodrun -np 2 %s", strings.Join(command, " "))
 	case len(o.controllers) > 1:

@@ -114,6 +114,7 @@ func TestBadInputIsOneSentence(t *testing.T) {
 	open := put("secret", strings.Repeat("ab", 32), 0o644)
 	config := put("config.yaml", "params:\n  fusion-threshold-mb: large\n", 0o644)
 	unknown := put("unknown.yaml", "parms:\n  x: 1\n", 0o644)
+	broken := put("broken.yaml", "verbose: true\nparams:\n\t- x: [\n", 0o644)
 	file := put("file", "", 0o644)
 	for _, c := range []struct {
 		args string
@@ -122,7 +123,13 @@ func TestBadInputIsOneSentence(t *testing.T) {
 	}{
 		{"run", 2, "there is no command to start"},
 		{"run -np 2", 2, "there is no command to start"},
-		{"run -np two true", 2, `"two" is not a whole number`},
+		{"run -np two true", 2, `hora: -np, --num-proc: "two" is not a whole number from 1 to 1048576: see hora run --help`},
+		{"run --verbose=perhaps true", 2, `hora: --verbose: "perhaps" is neither true nor false: see`},
+		{"run --ssh-port ssh true", 2, `hora: -p, --ssh-port: "ssh" is not a whole number from 1 to 65535: see`},
+		{"run --log-dir= true", 2, `hora: --log-dir, --output-filename: it is empty: look whether a variable in it is: see`},
+		{"run -H= true", 2, `hora: -H, --hosts: it is empty`},
+		{"run --no-tag --tag-output true", 2, "hora: --tag-output and --no-tag contradict each other: give one of them"},
+		{"run --tag-output=false --no-tag=false true", 2, "hora: --tag-output and --no-tag contradict each other"},
 		{"run -np 0 true", 2, `"0" is not a whole number from 1`},
 		{"run -np", 2, "flag -np needs N"},
 		{"run --nonsense true", 2, "unknown flag: --nonsense: see hora run --help"},
@@ -141,6 +148,10 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"run -np 2 --min-np 3 --max-np 2 true", 2, "--min-np 3 is above --max-np 2"},
 		{"run --gloo --mpi true", 2, "--gloo and --mpi contradict each other"},
 		{"horovodrun true", 2, "-np is missing"},
+		{"run --config-file /no/file true", 2, `hora: read --config-file "/no/file": no such file or directory: name a YAML file with lines such as`},
+		{"run --config-file " + dir + " true", 2, `hora: read --config-file "` + dir + `": is a directory: name a YAML file`},
+		{"run --config-file " + broken + " true", 2, "hora: " + broken + ":3: it is no YAML (found character that cannot start any token): write lines such as"},
+		{"run --secret-file /no/file true", 2, "hora: --secret-file: read secret: open /no/file: no such file or directory"},
 		{"run --config-file " + config + " true", 2, config + `:2: fusion-threshold-mb: "large" is not a number`},
 		{"run --config-file " + unknown + " true", 2, unknown + `:1: there is no section "parms"`},
 		{"run --secret-file " + open + " true", 2, "chmod 600"},
@@ -159,8 +170,28 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"nonsense", 2, `there is no subcommand "nonsense"`},
 	} {
 		r := horaCommand(t, strings.Fields(c.args)...)
-		if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
+		if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "invalid argument") || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
 			t.Errorf("hora %s: exit code %d, want %d with %q; it said\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
+		}
+	}
+}
+
+// Flags that are each other's opposite may agree, and a file's are taken back on the command line.
+func TestTagsAndTheirOpposite(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("no-tag: true\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for flags, want := range map[string]string{
+		"":                                  "[0]<stdout>:x\n",
+		"--no-tag":                          "x\n",
+		"--tag-output":                      "[0]<stdout>:x\n",
+		"--tag-output=false --no-tag":       "x\n",
+		"--config-file c.yaml":              "x\n",
+		"--config-file c.yaml --tag-output": "[0]<stdout>:x\n",
+	} {
+		if r := command(t, dir, "hora", append(append([]string{"run"}, strings.Fields(flags)...), "echo", "x")...); r.code != 0 || r.out != want {
+			t.Errorf("%s: %+v, want %q", flags, r, want)
 		}
 	}
 }
@@ -335,6 +366,10 @@ func TestHelpAndCompletion(t *testing.T) {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("help lacks %q: %+v", want, r)
 		}
+	}
+	const fallback = "number of processes; without it"
+	if theirs := command(t, t.TempDir(), "horovodrun", "--help"); !strings.Contains(theirs.out, "number of processes; required") || strings.Contains(theirs.out, fallback) || !strings.Contains(r.out, fallback) {
+		t.Errorf("help says of -np: %s", theirs.out)
 	}
 	if r := horaCommand(t, "__complete", "run", "--log-d"); !strings.Contains(r.out, "--log-dir") {
 		t.Errorf("completion: %+v", r)

@@ -97,9 +97,11 @@ func TestStartingIsQuick(t *testing.T) {
 	bound("hora run -np 2 allreduce", median(took["hora run -np 2 allreduce"]), 3*60*time.Millisecond)
 	bound("last exit to return", median(took["hora: exit to return"]), 3*200*time.Millisecond)
 	bound("overhead over two plain processes", median(took["hora run -np 2 python pass"])-median(took["two python pass"]), 3*50*time.Millisecond)
-	if mpi := took["mpirun -np 2 true"]; mpi != nil {
-		bound("hora run -np 2 true against a third of mpirun's", median(took["hora run -np 2 true"]), median(mpi)) // three times a third
+	mpi := took["mpirun -np 2 true"]
+	if mpi == nil {
+		t.Skip("needs mpirun: all but the comparison with it is done")
 	}
+	bound("hora run -np 2 true against a third of mpirun's", median(took["hora run -np 2 true"]), median(mpi)) // three times a third
 }
 
 // afterExit is the time from a worker's last act to the launcher's return.

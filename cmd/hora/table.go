@@ -51,7 +51,7 @@ func basicFlags() []flagRow {
 		{spellings: "--check-build -cb", help: "print what this build can do", set: setBool(func(o *options) *bool { return &o.checkBuild })},
 		{spellings: "--verbose", help: "tell what the launcher does", set: setBool(func(o *options) *bool { return &o.verbose })},
 		{spellings: "--dry-run", help: "print the plan (host, rank, cores, command) and start nothing", set: setBool(func(o *options) *bool { return &o.dryRun })},
-		{spellings: "--config-file", arg: "FILE", help: "read flags from a YAML file; what follows on the command line wins", set: func(o *options, v string) error { return o.readConfig(v) }},
+		{spellings: "--" + configFlag, arg: "FILE", help: "read flags from a YAML file; what follows on the command line wins", set: func(o *options, v string) error { return o.readConfig(v) }},
 		{spellings: "--start-timeout", arg: "SECONDS", def: "30", help: "until every host has answered", set: setSeconds(func(o *options) *time.Duration { return &o.start }, "HOROVOD_START_TIMEOUT")},
 		{spellings: "--env", arg: "NAME=VALUE", help: "set a variable for the workers; repeatable", set: func(o *options, v string) error {
 			name, _, ok := strings.Cut(v, "=")
@@ -73,7 +73,7 @@ func basicFlags() []flagRow {
 			return nil
 		}},
 		{spellings: "--gpus-per-rank", arg: "N", help: "give each rank N devices through CUDA_VISIBLE_DEVICES", set: setInt(func(o *options) *int { return &o.gpus }, 1, 1024)},
-		{spellings: "--secret-file", arg: "FILE", help: "use this secret (mode 0600) instead of a new one", set: setString(func(o *options) *string { return &o.secretFile })},
+		{spellings: "--secret-file", arg: "FILE", help: "use this secret (mode 0600) instead of a new one", set: setText(func(o *options) *string { return &o.secretFile })},
 		{spellings: "--tls", help: "encrypt what workers on different hosts say to each other", set: switchEnv("HORA_TLS", "1")},
 		{spellings: "--job", arg: "NAME", help: "the job's name in messages", set: setString(func(o *options) *string { return &o.job })},
 		{spellings: "--disable-cache", help: "check hosts anew", def: "false", void: noSearch, set: setNone},
@@ -82,11 +82,11 @@ func basicFlags() []flagRow {
 
 func hostFlags() []flagRow {
 	return []flagRow{
-		{spellings: "--hosts -H", arg: "h1:4,h2:4", help: "hosts and their slots, filled in order", set: setString(func(o *options) *string { return &o.hosts })},
-		{spellings: "--hostfile -hostfile", arg: "FILE", help: "hosts from a file with lines \"name slots=N\"", set: setString(func(o *options) *string { return &o.hostfile })},
+		{spellings: "--hosts -H", arg: "h1:4,h2:4", help: "hosts and their slots, filled in order", set: setText(func(o *options) *string { return &o.hosts })},
+		{spellings: "--hostfile -hostfile", arg: "FILE", help: "hosts from a file with lines \"name slots=N\"", set: setText(func(o *options) *string { return &o.hostfile })},
 		{spellings: "--ssh-port -p", arg: "PORT", help: "ssh port of the other hosts", set: setInt(func(o *options) *int { return &o.sshPort }, 1, 65535)},
-		{spellings: "--ssh-identity-file -i", arg: "FILE", help: "ssh key for the other hosts", set: setString(func(o *options) *string { return &o.sshIdentity })},
-		{spellings: "--remote-hora", arg: "PATH", help: "hora's place on the other hosts; without it this one is copied there", set: setString(func(o *options) *string { return &o.remoteHora })},
+		{spellings: "--ssh-identity-file -i", arg: "FILE", help: "ssh key for the other hosts", set: setText(func(o *options) *string { return &o.sshIdentity })},
+		{spellings: "--remote-hora", arg: "PATH", help: "hora's place on the other hosts; without it this one is copied there", set: setText(func(o *options) *string { return &o.remoteHora })},
 		{spellings: "--port", arg: "PORT", def: "a free one", help: "where the workers meet: for networks that let few ports through", set: setInt(func(o *options) *int { return &o.port }, 1, 65535)},
 		{spellings: "--network-interfaces --network-interface", arg: "NAME[,NAME]", help: "use addresses of these interfaces only; repeatable", set: func(o *options, v string) error {
 			for n := range strings.SplitSeq(v, ",") {
@@ -101,13 +101,13 @@ func hostFlags() []flagRow {
 
 func outputFlags() []flagRow {
 	return []flagRow{
-		{spellings: "--output-filename --log-dir", arg: "DIR", help: "also write DIR/rank.N/stdout and stderr", set: setString(func(o *options) *string { return &o.logDir })},
+		{spellings: "--output-filename --log-dir", arg: "DIR", help: "also write DIR/rank.N/stdout and stderr", set: setText(func(o *options) *string { return &o.logDir })},
 		{spellings: "--tag-output", def: "true", help: "begin each line with [rank]<stream>:", set: func(o *options, v string) error {
-			b, err := strconv.ParseBool(v)
-			o.untagged = !b
-			return err
+			return o.tag(v, "--tag-output", "--no-tag")
 		}},
-		{spellings: "--no-tag", help: "pass output on as it is", set: setBool(func(o *options) *bool { return &o.untagged })},
+		{spellings: "--no-tag", help: "pass output on as it is", set: func(o *options, v string) error {
+			return o.tag(v, "--no-tag", "--tag-output")
+		}},
 		{spellings: "--prefix-output-with-timestamp -prefix-timestamp", help: "begin each tagged line with the time", set: setBool(func(o *options) *bool { return &o.timestamps })},
 		{spellings: "--timeline-filename --timeline", arg: "FILE", help: "write a timeline of all operations", set: toEnv("HOROVOD_TIMELINE")},
 		{spellings: "--timeline-mark-cycles", help: "mark agreements in the timeline", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "1")},
@@ -123,6 +123,19 @@ func outputFlags() []flagRow {
 		{spellings: "--log-without-timestamp --log-hide-timestamp", help: "leave the time out of the library's log", set: switchEnv("HOROVOD_LOG_HIDE_TIME", "1")},
 		{spellings: "--log-with-timestamp", help: "put the time into the library's log", set: switchEnv("HOROVOD_LOG_HIDE_TIME", "0")},
 	}
+}
+
+// tag keeps which of two flags that are each other's opposite is meant.
+func (o *options) tag(v, is, opposite string) error {
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", v)
+	}
+	if !b {
+		is = opposite
+	}
+	o.tags, o.untagged = append(o.tags, is), is == "--no-tag"
+	return nil
 }
 
 func elasticFlags() []flagRow {
