@@ -36,7 +36,7 @@ def find(name):
     raise AssertionError(f"{name}: no part of it can be imported")
 
 
-@pytest.mark.parametrize(("name", "state", "note"), [r for r in ROWS if not r[0].startswith("HOROVOD_")])
+@pytest.mark.parametrize(("name", "state", "note"), [r for r in ROWS if "HOROVOD_" not in r[0]])
 def test_listed(name, state, note):
     if state == "refused":
         with pytest.raises(ImportError, match="not part of hora: "):
