@@ -60,19 +60,20 @@ type Machine struct {
 	open    bool // the epoch's members are at work; false while gathering
 	over    string
 	members []Place               // of the present epoch, by rank; kept after it ends, until the next opens
+	ranks   []int                 // that they were started with, or were given
 	known   map[Worker]*candidate // workers that joined and neither left nor were lost
 	taken   map[int]Worker        // rank asked for -> who asked, among candidates
 	waiting int                   // candidates that wait for the next epoch to open
 	behind  int                   // members of the present epoch that are alive and have not joined again
-	gone    map[int]bool          // ranks of the open epoch whose worker left on purpose; it may come back for the next
+	gone    map[int]bool          // places of the open epoch whose worker left on purpose; it may come back for the next
 	ended   map[int]bool          // ranks whose process has finished: they do not come back
-	done    map[int]bool          // ranks of the open epoch that have done their work
+	done    map[int]bool          // places of the open epoch that have done their work
 }
 
 type candidate struct {
 	worker  Worker
 	host    string
-	rank    int  // asked for; -1 leaves the choice to the machine
+	rank    int  // asked for, later its own; -1 leaves the choice to the machine
 	place   int  // index into members, -1 for a newcomer
 	waiting bool // has joined and waits for an epoch
 }
@@ -110,7 +111,7 @@ func (m *Machine) Missing(limit int) (ranks []int, n int) {
 		return nil, max(n, 0)
 	}
 	for r := 0; r < m.cfg.Size && len(ranks) < min(limit, n); r++ {
-		if w, ok := m.taken[r]; !ok || !m.known[w].waiting {
+		if w, ok := m.taken[r]; !m.ended[r] && (!ok || !m.known[w].waiting) {
 			ranks = append(ranks, r)
 		}
 	}
@@ -125,7 +126,7 @@ func (m *Machine) need() int {
 	case m.epoch == 0 || m.cfg.OnLoss == Replace:
 		return m.cfg.Size - len(m.ended)
 	}
-	return m.cfg.Min
+	return max(m.cfg.Min-len(m.ended), 1) // who has finished is not waited for
 }
 
 // Step takes one event and returns what follows from it, in order.
@@ -173,7 +174,7 @@ func (m *Machine) join(e Join) []Action {
 	switch {
 	case m.open && c.place >= 0: // a member that joins again has left the epoch: it is over for all
 		acts = m.end(-1, "", fmt.Sprintf("rank %d asked for a new epoch", c.place))
-	case m.open && !m.gone[c.rank] && (m.cfg.OnLoss != Continue || len(m.members)-len(m.gone) < m.cfg.Max):
+	case m.open && !m.hasLeft(c.rank) && (m.cfg.OnLoss != Continue || len(m.members)-len(m.gone) < m.cfg.Max):
 		acts = []Action{Changed{Epoch: m.epoch, Host: e.Host}}
 	}
 	c.waiting = true
@@ -216,7 +217,7 @@ func (m *Machine) refusal(e Join) Action {
 			return no("rank %d is already taken by a worker on %s: give every worker a rank of its own", e.Rank, m.known[w].host)
 		}
 	}
-	if m.open && m.cfg.OnLoss != Continue && !m.gone[e.Rank] {
+	if m.open && m.cfg.OnLoss != Continue && !m.hasLeft(e.Rank) {
 		return no("the job already runs with its %d ranks: a further worker has no place in it", m.cfg.Size)
 	}
 	return nil
@@ -283,6 +284,9 @@ func (m *Machine) finish() []Action {
 func (m *Machine) finished(e Finished) []Action {
 	if e.Rank < 0 || m.over != "" {
 		return nil
+	}
+	if w, ok := m.taken[e.Rank]; ok && m.cfg.OnLoss == Replace && m.known[w] != nil {
+		return nil // another has its rank already
 	}
 	m.ended[e.Rank] = true
 	if m.cfg.OnLoss == Stop && m.waiting > 0 {
@@ -395,11 +399,39 @@ func (m *Machine) tryOpen() []Action {
 	clear(m.taken)
 	clear(m.gone)
 	clear(m.done)
-	for i, c := range cs {
-		c.waiting, c.place, c.rank = false, i, i
-		m.taken[i] = c.worker
-	}
+	m.settle(cs)
 	return []Action{Open{Epoch: m.epoch, Members: m.members}}
+}
+
+// settle gives the members of the epoch that opens their places. Ranks stay what they were, but under Continue: where
+// another has finished, places move up, and the next process of a rank comes with the rank it was started with.
+func (m *Machine) settle(cs []*candidate) {
+	m.ranks = make([]int, len(cs))
+	for i, c := range cs {
+		c.waiting, c.place = false, i
+		if m.cfg.OnLoss == Continue {
+			c.rank = i
+		}
+		m.ranks[i] = c.rank
+		m.taken[c.rank] = c.worker
+	}
+	for _, c := range m.known { // those left over
+		if _, ok := m.taken[c.rank]; c.waiting && ok {
+			c.rank = -1
+		} else if c.waiting && c.rank >= 0 {
+			m.taken[c.rank] = c.worker
+		}
+	}
+}
+
+// hasLeft says whether the member that has a rank has left the open epoch on purpose.
+func (m *Machine) hasLeft(rank int) bool {
+	for place := range m.gone {
+		if m.ranks[place] == rank {
+			return true
+		}
+	}
+	return false
 }
 
 // byAge orders survivors by their former rank, then newcomers by age, replacements before others.
@@ -419,8 +451,8 @@ func (m *Machine) byAge(cs []*candidate) {
 	})
 }
 
-// byRank puts every worker at the rank it asked for and fills the gaps with those that did not ask, host by host in
-// order of first appearance.
+// byRank orders workers by the rank they asked for and fills the gaps with those that did not ask, host by host in order
+// of first appearance.
 func (m *Machine) byRank(cs []*candidate) {
 	sort.Slice(cs, func(i, j int) bool { return cs[i].worker < cs[j].worker })
 	first := map[string]int{}
@@ -444,7 +476,8 @@ func (m *Machine) byRank(cs []*candidate) {
 		switch {
 		case at[r] != nil:
 			ranked = append(ranked, at[r])
-		case len(free) > 0:
+		case len(free) > 0 && !m.ended[r]:
+			free[0].rank = r
 			ranked = append(ranked, free[0])
 			free = free[1:]
 		}

@@ -168,7 +168,7 @@ func history(seed int64) error {
 	waiting, member := map[Worker]bool{}, map[Worker]bool{}
 	epoch := uint64(0)
 	for range 200 {
-		var e Event
+		var e, then Event
 		switch pick := rnd.Intn(10); {
 		case pick < 5:
 			next++
@@ -195,17 +195,20 @@ func history(seed int64) error {
 				continue
 			}
 			e = Leave{Worker: w}
-			switch rnd.Intn(4) {
+			switch rnd.Intn(5) {
 			case 0:
 				e = Drain{Worker: w, Reason: "asked to"}
 				delete(member, w)
 			case 1:
 				e = Done{Worker: w}
+			case 2:
+				then = Finished{Rank: rnd.Intn(size)}
+				fallthrough
 			default:
 				delete(member, w)
 			}
 		}
-		for _, a := range m.Step(e) {
+		for _, a := range append(m.Step(e), m.Step(then)...) {
 			switch a := a.(type) {
 			case Refuse:
 				if !waiting[a.Worker] {

@@ -99,7 +99,9 @@ func (d *desk) act(e any) {
 	case doomed:
 		d.doom(e.c, e.reason)
 	case unheld:
-		d.letIn(e.rank)
+		if d.held[e.c.hello.Rank].c == e.c {
+			d.letIn(e.c.hello.Rank)
+		}
 	case gone:
 		d.gone(e.c, e.reason)
 	case late:
@@ -465,11 +467,12 @@ func (d *desk) gone(c *conn, reason string) {
 	d.finish(c, reason)
 }
 
-// finish tells the machine how a worker ended; "" is success.
+// finish tells the machine how a worker ended; "" is success. Its successor may join then.
 func (d *desk) finish(c *conn, reason string) {
 	if d.workers[c.worker] == nil {
 		return
 	}
+	defer d.letIn(c.hello.Rank)
 	if reason == "" {
 		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
 	} else {

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -88,6 +89,63 @@ func TestACoordinatorTakesOver(t *testing.T) {
 	}
 	if _, err := OpenJournal(dir, "other", false); err == nil || !strings.Contains(err.Error(), `of job "job" and not of "other"`) {
 		t.Errorf("another job takes it over: %v", err)
+	}
+}
+
+// TestASuccessorIsQuickerThanTheNews: a replacement may ask to join when its predecessor's connection has broken and the
+// launcher's report is still on its way, or lost. It waits for that and is not refused.
+func TestASuccessorIsQuickerThanTheNews(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		cfg := Config{Secret: secret.New(), Job: "job", Size: 2, OnLoss: elastic.Replace, Silence: 20 * time.Second, Reported: true}
+		if kept {
+			j, err := OpenJournal(t.TempDir(), "job", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer j.Close()
+			cfg.Journal = j
+		}
+		s, addr := serveTCP(t, cfg)
+		news := make(chan Notice, 64)
+		ctx := within(t, 40*time.Second)
+		cs := pair(t, ctx, addr, cfg.Secret, news)
+		for round := range 6 {
+			epoch := uint64(round + 2)
+			cs[1].Close()
+			next, err := Dial(ctx, addr, cfg.Secret, Hello{Job: "job", Rank: 1, Size: 2, Host: "h"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { next.Close() })
+			cs[1] = next
+			if round%3 == 1 {
+				s.Exited(1, "h", "killed by signal 9")
+			}
+			joins := make(chan error, 2)
+			join := func(c *Client, rank int) {
+				e, err := c.Join(ctx, Member{Rank: rank})
+				if err == nil && e.Number != epoch {
+					err = fmt.Errorf("rank %d is in epoch %d, not %d", rank, e.Number, epoch)
+				}
+				joins <- err
+			}
+			go join(next, 1)
+			if round%3 == 2 {
+				<-time.After(reportGrace / 3)
+				s.Exited(1, "h", "killed by signal 9")
+			}
+			for n := range news {
+				if n.Kind == NoticeLost && n.Epoch == epoch-1 {
+					break
+				}
+			}
+			go join(cs[0], 0)
+			for range 2 {
+				if err := <-joins; err != nil {
+					t.Fatalf("round %d, journal %v: %v", round, kept, err)
+				}
+			}
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"hora/elastic"
 	"hora/internal/wire"
 )
 
@@ -245,21 +246,23 @@ func (c *conn) hangUp() {
 	}
 }
 
-// rival is another worker that was started as the same rank and has not ended, as far as is known.
+// rival is another worker that was started as the same rank and has not ended, as far as is known. Its connection may
+// have broken already: it is lost only when the launcher has said why, or has had the time to.
 func (d *desk) rival(c *conn) *conn {
-	if d.s.cfg.Journal == nil || !d.s.cfg.Reported || c.hello.Rank < 0 {
+	apart := d.s.cfg.Journal != nil && d.s.cfg.Reported
+	if c.hello.Rank < 0 || !apart && d.s.cfg.OnLoss != elastic.Replace {
 		return nil
 	}
 	for _, o := range d.workers {
-		if o != c && o.hello.Rank == c.hello.Rank && o.joined && !o.left && !o.gone {
+		if o != c && o.hello.Rank == c.hello.Rank && o.joined && !o.left {
 			return o
 		}
 	}
 	return nil
 }
 
-// early holds the Join of a worker whose predecessor's end has not been reported: a launcher starts one only after the
-// other's end, but what it says comes another way than the workers.
+// early holds the Join of a worker whose predecessor's end is not known yet: a launcher starts one only after the other's
+// end, but what it says comes another way than the workers, and so does the end of a connection.
 func (d *desk) early(c *conn, r *request) bool {
 	rank := c.hello.Rank
 	if _, again := d.held[rank]; again || c.joined || d.rival(c) == nil {
@@ -267,7 +270,7 @@ func (d *desk) early(c *conn, r *request) bool {
 	}
 	d.held[rank] = received{c: c, req: *r}
 	s := d.s
-	time.AfterFunc(2*time.Second, func() { s.post(unheld{rank}) })
+	time.AfterFunc(2*time.Second, func() { s.post(unheld{c}) })
 	return true
 }
 

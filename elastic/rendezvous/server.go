@@ -123,7 +123,7 @@ type (
 		c      *conn
 		reason string
 	}
-	unheld struct{ rank int }
+	unheld struct{ c *conn } // its Join has been held for long enough
 	gone   struct {
 		c      *conn
 		reason string
