@@ -1,6 +1,7 @@
 package hora_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/internal/hosttest"
 	"hora/launch"
 )
 
@@ -130,6 +132,66 @@ func TestNoticeWithoutASpareSlot(t *testing.T) {
 	j.tells("is about to go: notice in "+file, "its workers stay until it is gone")
 }
 
+// TestANoticeFileDrainsAHost: a file appears on one of three hosts. Its worker goes on to its next commit and leaves, and
+// the next epoch begins with that very step, with the rank on the host to spare (replace) or without it (continue). The
+// report says by whose leave, that no step was done again and that no restart was used.
+func TestANoticeFileDrainsAHost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	n := hosttest.Up(t, "a", "b", "c")
+	a, b := n.Hosts[0], n.Hosts[1]
+	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
+		t.Run(policy.String(), func(t *testing.T) {
+			notice, enough := filepath.Join(b.Temp, "notice"), filepath.Join(a.Home, "end")
+			p := hostsPlan{NP: 2, OnLoss: policy, Hosts: "a:1,b:1,c:1", DrainOn: "/tmp/notice", Report: "report.json", Restarts: 1}
+			if policy == elastic.Continue {
+				p.Hosts, p.Min, p.Restarts = "a:1,b:1", 1, 0
+			}
+			s := &soak{t: t, net: n, job: startOnHosts(t, a, p, "STEPS=100000000", "EVERY=7", "SLOW=1", "END=end")}
+			j := s.job
+			defer os.Remove(enough)
+			j.until("both at work", 40*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
+			if err := os.WriteFile(notice, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			left := p.NP
+			if policy == elastic.Continue {
+				left--
+			}
+			j.until("the next epoch", 40*time.Second, func() bool { return j.said("sum in epoch 2\n") == left })
+			if err := os.Remove(notice); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(enough, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			s.sameAsUndisturbed()
+			at := -1
+			for line := range strings.Lines(j.text()) {
+				if _, err := fmt.Sscanf(line, "0 0 drained at step %d", &at); err == nil {
+					break
+				}
+			}
+			if at < 0 || at%7 != 0 || j.said(fmt.Sprintf("epoch 2 begins at step %d with", at)) != left {
+				t.Errorf("the worker left at step %d; the others began elsewhere\n%s", at, j.text())
+			}
+			text, err := os.ReadFile(filepath.Join(a.Home, "report.json"))
+			var r launch.Report
+			if err == nil {
+				err = json.Unmarshal(text, &r)
+			}
+			if err != nil || len(r.Epochs) != 2 || r.Restarts != 0 || r.Epochs[0].Gone == nil || r.Epochs[1].Recovery == nil {
+				t.Fatalf("%v: the report is\n%s", err, text)
+			}
+			if g, c := r.Epochs[0].Gone, r.Epochs[1].Recovery; g.Rank != 1 || g.Host != "b" || g.Reason != "left the job: notice in /tmp/notice" || c.Steps != 0 {
+				t.Errorf("the report is\n%s", text)
+			}
+			j.tells("b is about to go: notice in /tmp/notice: its workers commit and leave")
+		})
+	}
+}
+
 // TestAKilledAgentIsALostHost: its workers end with it, and start on slots to spare.
 func TestAKilledAgentIsALostHost(t *testing.T) {
 	const steps = 100
@@ -144,4 +206,34 @@ func TestAKilledAgentIsALostHost(t *testing.T) {
 	open()
 	j.sameWeights(3, steps)
 	j.tells("rank 2 on 127.0.0.1: its agent ended early (signal: killed)", "starting it on here", " 0 restarts used, 1 left")
+}
+
+// TestAFailedWorkerTakesItsHostAway, where it is asked for and other hosts have the slots: the other worker there commits
+// and leaves, and both start elsewhere. Otherwise a failed worker is started again where it was.
+func TestAFailedWorkerTakesItsHostAway(t *testing.T) {
+	const steps = 100
+	for _, byHost := range []bool{true, false} {
+		t.Run(map[bool]string{true: "host", false: "slot"}[byHost], func(t *testing.T) {
+			gate, open := gateFile(t)
+			j := startElastic(t, 3, "train", func(s *launch.Spec) {
+				s.Hosts, s.Restarts, s.ByHost = append(twoNames(1, 2), launch.Host{Name: "here", Slots: 2}), 2, byHost
+			}, fmt.Sprint("STEPS=", steps), "EVERY=1", gate)
+			j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })
+			j.signal(1, syscall.SIGKILL)
+			if !byHost {
+				j.until("all again", 40*time.Second, func() bool { return j.said("sum in epoch 2\n") == 3 })
+				open()
+				j.sameWeights(3, steps)
+				j.tells("rank 1 on 127.0.0.1: killed by signal 9 (SIGKILL): starting it again, 1 restarts left")
+				return
+			}
+			j.until("both elsewhere", 40*time.Second, func() bool {
+				return strings.Count(strings.Join(j.events, "\n"), "starting it on here") == 2 && len(j.pids) == 3
+			})
+			open()
+			j.sameWeights(3, steps)
+			j.tells("127.0.0.1: rank 1: killed by signal 9 (SIGKILL): it is not used any more",
+				"rank 2 on 127.0.0.1: rank 1: killed by signal 9 (SIGKILL): starting it on here", " 1 restarts used, 1 left")
+		})
+	}
 }

@@ -33,6 +33,7 @@ type hostsPlan struct {
 	Cool, Wait             time.Duration
 	Silence                time.Duration
 	DrainOn, Report, State string
+	ByHost                 bool
 	Env                    []string
 }
 
@@ -64,7 +65,7 @@ func launchPlan(p *hostsPlan) error {
 		return err
 	}
 	spec := launch.Spec{
-		Itself: true, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence, Dir: dir,
+		Itself: true, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence, Dir: dir, ByHost: p.ByHost,
 		DrainOn: p.DrainOn, Report: p.Report, Coordinator: []string{self, coordinatorArgument}, StateDir: p.State, CoolMin: p.Cool, CoolMax: p.Cool, Wait: p.Wait, Self: []string{self, agentArgument}, Binary: self, Job: "test", LocalName: name,
 		Environ: os.Environ(), Env: p.Env, Untagged: true, Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{}, Bind: launch.BindNone,
 	}

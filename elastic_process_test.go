@@ -115,6 +115,10 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 					return err
 				}
 			}
+			if os.Getenv("QUIT") == fmt.Sprintf("%d:%d", cfg.Rank, step) {
+				say(w, "has enough at step %d", step)
+				os.Exit(0)
+			}
 			if both[len(params)] > 0 {
 				return nil
 			}
@@ -458,7 +462,11 @@ func drawSeed(t *testing.T) *rand.Rand {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	t.Logf("seed %d: go test -run '^%s$' -kill-seed %d .", seed, t.Name(), seed)
+	soak := ""
+	if os.Getenv("HORA_SOAK") == "1" {
+		soak = "HORA_SOAK=1 "
+	}
+	t.Logf("seed %d: %sgo test -run '^%s$' -kill-seed %d .", seed, soak, t.Name(), seed)
 	return rand.New(rand.NewPCG(seed, 1))
 }
 

@@ -1,11 +1,16 @@
 package hora_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hora/elastic"
 	"hora/internal/hosttest"
@@ -70,6 +75,90 @@ func TestAPausedCoordinatorDelaysChangesOnly(t *testing.T) {
 	}
 }
 
+// TestAWorkerThatSwaps stands still again and again, for longer than the peer timeout in all and never so long at once:
+// the others wait for it, and nothing else happens.
+func TestAWorkerThatSwaps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	j := startElastic(t, 2, "train", hasty(nil), "STEPS=100000000", "EVERY=1", "END="+filepath.Join(t.TempDir(), "end"))
+	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
+	draw := drawSeed(t)
+	for stood := time.Duration(0); stood < 2*shortTimeout; {
+		nap := shortTimeout/20 + time.Duration(draw.Int64N(int64(shortTimeout/4)))
+		j.signal(1, syscall.SIGSTOP)
+		pause(nap)
+		j.signal(1, syscall.SIGCONT)
+		pause(time.Duration(draw.IntN(20)) * time.Millisecond)
+		stood += nap
+	}
+	began := time.Now()
+	j.until("the training to go on", 30*time.Second, func() bool { return len(j.momentsHeld("progress ", began)) > 0 })
+	j.unmoved()
+}
+
+// unmoved fails where anything but steps has happened to the job.
+func (j *elasticJob) unmoved() {
+	j.t.Helper()
+	for _, no := range []string{"error", "news", "epoch 2 begins", "silent", "lost"} {
+		if strings.Contains(j.text(), no) {
+			j.t.Errorf("the training noticed: %q in\n%s", no, j.text())
+		}
+	}
+}
+
+// TestASetClockChangesNothing sets the machine's clock forward by more than every timeout, and back, while a job trains
+// and while it recovers.
+func TestASetClockChangesNothing(t *testing.T) {
+	if os.Getenv("HORA_SOAK") != "1" {
+		t.Skip("make soak: sets this machine's clock")
+	}
+	j := startElastic(t, 3, "train", hasty(nil), "STEPS=100000000", "EVERY=1", "END="+filepath.Join(t.TempDir(), "end"))
+	j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })
+	for _, leap := range []time.Duration{5 * time.Second, -5 * time.Second} {
+		back := setClock(t, leap)
+		pause(600 * time.Millisecond)
+		back()
+		pause(300 * time.Millisecond)
+	}
+	j.unmoved()
+	back := setClock(t, 5*time.Second)
+	pid := j.pids[1]
+	j.signal(1, syscall.SIGKILL)
+	j.until("the next epoch", 20*time.Second, func() bool { return j.said("sum in epoch 2\n") >= 3 })
+	back()
+	pause(500 * time.Millisecond)
+	if text := j.text(); strings.Count(text, "starting it again") != 1 || strings.Contains(text, "silent") || strings.Contains(text, "epoch 3 begins") {
+		t.Errorf("more than the end of process %d happened:\n%s", pid, text)
+	}
+}
+
+// setClock moves the wall clock by a difference until back is called.
+func setClock(t *testing.T, by time.Duration) (back func()) {
+	t.Helper()
+	move := func(by time.Duration) error {
+		// Microseconds are never negative, seconds may be.
+		_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: unix.ADJ_SETOFFSET, Time: unix.Timeval{Sec: int64(by / time.Second)}})
+		return err
+	}
+	if err := move(by); errors.Is(err, unix.EPERM) {
+		t.Skip("needs the right to set the clock")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	moved := true
+	back = func() {
+		if moved {
+			moved = false
+			if err := move(-by); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(back)
+	return back
+}
+
 // TestTwoJobsOfOneName share hosts and nothing else.
 func TestTwoJobsOfOneName(t *testing.T) {
 	first := startElastic(t, 2, "train", nil, "STEPS=100", "EVERY=1")
@@ -78,13 +167,14 @@ func TestTwoJobsOfOneName(t *testing.T) {
 	second.sameWeights(2, 60)
 }
 
-// TestTooFewAreWaitedForAndTheJobEnds: fewer than the least number for the elastic timeout.
+// TestTooFewAreWaitedForAndTheJobEnds: fewer than the least number for the elastic timeout. The wait says for whom, and
+// how long yet.
 func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
 	draw := drawSeed(t)
 	find := launch.ScriptHosts("echo localhost:2", 0, nil)
 	j := startElastic(t, 2, "train", func(s *launch.Spec) {
 		s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2
-		s.Discovery = &launch.Discovery{Find: find, Wait: 1200 * time.Millisecond}
+		s.Discovery = &launch.Discovery{Find: find, Wait: 3600 * time.Millisecond}
 	}, "STEPS=100000000", "EVERY=1", "SLOW=1")
 	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
 	j.kill(1, draw)
@@ -93,7 +183,8 @@ func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
 	case <-time.After(40 * time.Second):
 		t.Fatalf("the job goes on\n%s", j.text())
 	}
-	want := "1 workers are left for 1.2s, and --min-np is 2: add hosts, or lower --min-np"
+	j.tells("waiting for 1 more workers: 1 are left, and --min-np is 2 (not used: 1 slots of localhost); ", "s of 3.6s are over")
+	want := "1 workers are left for 3.6s, and --min-np is 2: add hosts, or lower --min-np"
 	if got := j.outcome.String(); got != want || j.outcome.ExitCode() != launch.ExitTimeout {
 		t.Errorf("%d %q\n%s", j.outcome.ExitCode(), got, j.text())
 	}

@@ -2,6 +2,7 @@ package hora_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -29,14 +30,18 @@ type soak struct {
 
 const soakTimeout = 2 * time.Second
 
+var soakEvents = flag.Int("soak-events", 0, "how many things happen to a job in the soak; 0 is 200 with HORA_SOAK=1, else 10")
+
 // TestSoakOverHosts kills, stops, cuts, drains and adds workers on namespaced hosts under
 // both policies. Whatever happens, every sum is right, the training goes on after each
 // event, the weights at the end are those of an undisturbed run, and nothing is left.
 func TestSoakOverHosts(t *testing.T) {
 	events := 10
 	switch {
+	case *soakEvents > 0:
+		events = *soakEvents
 	case os.Getenv("HORA_SOAK") == "1":
-		events = 100
+		events = 200
 	case testing.Short():
 		t.Skip("takes long")
 	}
@@ -54,7 +59,7 @@ func (s *soak) run(events int) {
 	if s.policy == elastic.Replace {
 		plan.Hosts, plan.Restarts = "a:2,b:2,c:2", 1<<20
 	} else {
-		plan.Discover, plan.Min, plan.Max = "hosts", 1, 5
+		plan.Discover, plan.Min, plan.Max, plan.ByHost = "hosts", 1, 5, true
 		s.hosts("a:2\nb:2\nc:1\n")
 	}
 	mark := fmt.Sprintf("HORA_TEST_MARK=%s-%d", s.policy, os.Getpid())

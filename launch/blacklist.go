@@ -1,8 +1,11 @@
 package launch
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"hora/elastic"
 )
 
 // blacklist remembers where workers failed. Without a range of cool-downs a place is given up for good; with one it is
@@ -58,4 +61,31 @@ func (b *blacklist) bans(host string, slot int, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// giveUp takes a host of a job without a discovery away, since a worker failed there: its other workers commit and leave
+// for slots of other hosts, and so does the failed one's rank when giveUp is true. A host without which the job would
+// have too few workers stays. As with a discovery, a limit of 0 restarts is none.
+func (j *job) giveUp(o Outcome) bool {
+	if !j.spec.ByHost || o.Kind == Drained || j.off[o.Host] != "" || len(j.spec.Hosts) < 2 {
+		return false
+	}
+	var others []int
+	for rank, s := range j.seats {
+		if rank != o.Rank && j.present(rank) && j.links[s.Host].name == o.Host {
+			others = append(others, rank)
+		}
+	}
+	replaced := j.spec.Restarts == 0 || j.again.used < j.spec.Restarts
+	spare, wanted := j.vacancies(o.Host), len(others)
+	if replaced {
+		wanted++
+	}
+	stays := j.left - len(others)
+	if enough := stays > 0 && stays+min(spare, wanted) >= max(j.spec.Min, 1); !enough || j.spec.OnLoss == elastic.Replace && (!replaced || spare < wanted) {
+		return false
+	}
+	j.shun(o.Host, fmt.Sprintf("rank %d: %s", o.Rank, o.Cause()))
+	j.ask(others, "a worker failed on "+o.Host)
+	return replaced
 }

@@ -29,7 +29,6 @@ type Discovery struct {
 	Wait time.Duration
 	// A place where a worker failed is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
 	CoolMin, CoolMax time.Duration
-	BySlot           bool // a failure speaks against its slot alone, not against the whole host
 }
 
 // Hosts is news of a discovery.
@@ -51,35 +50,50 @@ type Grown struct {
 
 func (e *Grown) String() string { return fmt.Sprintf("a new worker starts on %s", e.Host) }
 
-// ScriptHosts is a Find that runs a shell command, Horovod's contract: lines "host:slots" or "host" on standard output,
-// exit code 0. slots counts for lines that name none; 0 makes them an error.
+// Script is a shell command that lists hosts, Horovod's contract: lines "host:slots" or "host" on standard output, exit
+// code 0.
+type Script struct {
+	Command string
+	Slots   int // of hosts whose line names none; 0 makes such a line an error
+	Environ []string
+	Limit   time.Duration // for one answer; 0 means 10 s
+}
+
+// ScriptHosts is the Find of such a command.
 func ScriptHosts(command string, slots int, environ []string) func(context.Context) ([]Host, error) {
-	return func(ctx context.Context) ([]Host, error) {
-		ctx, cancel := context.WithTimeout(ctx, discoverLimit)
-		defer cancel()
-		var out bytes.Buffer
-		errs := &cappedText{}
-		cmd := exec.CommandContext(ctx, "sh", "-c", command)
-		cmd.Env, cmd.Stdout, cmd.Stderr = environ, &out, errs
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		cmd.WaitDelay = time.Second
-		err := cmd.Run()
-		if ctx.Err() != nil {
-			return nil, fault(ExitUsage, "ask %s for hosts: no answer in %v: make it print what it knows at once", command, discoverLimit)
-		}
-		if err != nil {
-			said := strings.TrimSpace(errs.String())
-			if at := strings.LastIndexByte(said, '\n'); at >= 0 {
-				said = said[at+1:]
-			}
-			if said != "" {
-				said = " (" + said + ")"
-			}
-			return nil, fault(ExitUsage, "ask %s for hosts: %v%s: run it by hand and correct it", command, err, said)
-		}
-		return parseDiscovered(command, out.String(), slots)
+	return (&Script{Command: command, Slots: slots, Environ: environ}).Find
+}
+
+// Find asks it. What it started is ended with it.
+func (s *Script) Find(ctx context.Context) ([]Host, error) {
+	limit := s.Limit
+	if limit <= 0 {
+		limit = discoverLimit
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var out bytes.Buffer
+	errs := &cappedText{}
+	cmd := exec.CommandContext(ctx, "sh", "-c", s.Command)
+	cmd.Env, cmd.Stdout, cmd.Stderr = s.Environ, &out, errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return nil, fault(ExitUsage, "ask %s for hosts: no answer in %v: make it print what it knows at once", s.Command, limit)
+	}
+	if err != nil {
+		said := strings.TrimSpace(errs.String())
+		if at := strings.LastIndexByte(said, '\n'); at >= 0 {
+			said = said[at+1:]
+		}
+		if said != "" {
+			said = " (" + said + ")"
+		}
+		return nil, fault(ExitUsage, "ask %s for hosts: %v%s: run it by hand and correct it", s.Command, err, said)
+	}
+	return parseDiscovered(s.Command, out.String(), s.Slots)
 }
 
 // parseDiscovered reads such lines. A host without slots is not at hand.
@@ -127,9 +141,8 @@ type discovery struct {
 	black    blacklist
 	at       map[int]map[int]int // by host index and slot: the rank of the worker there
 	failures int
-	closing  bool      // a worker has done its work: nobody is started any more
-	short    time.Time // since when there are fewer workers than the least number
-	failing  bool      // the last answer was an error
+	closing  bool // a worker has done its work: nobody is started any more
+	failing  bool // the last answer was an error
 }
 
 // discovered is one answer.
@@ -254,8 +267,11 @@ func (j *job) found(e discovered) {
 	j.tooFew()
 }
 
+// drainGone asks workers to leave whose slot, or whose whole host, is not to be used any more. Where a failure took the
+// host away, its other workers stay until the job has enough without them.
 func (j *job) drainGone() {
 	d := j.disc
+	now := time.Now()
 	for _, l := range j.links {
 		slots := 0
 		for _, h := range d.hosts {
@@ -263,29 +279,18 @@ func (j *job) drainGone() {
 				slots = h.Slots
 			}
 		}
+		banned := j.spec.ByHost && d.black.bans(l.name, -1, now) && j.left-len(d.at[l.index]) >= max(j.spec.Min, 1)
 		for slot, rank := range d.at[l.index] {
-			if slot >= slots && j.alive[rank] {
+			switch {
+			case !j.alive[rank]:
+			case banned:
+				j.leave.why[rank] = "a worker failed on " + l.name
+			case slot >= slots:
 				j.leave.why[rank] = fmt.Sprintf("%s has %d slots from now on", l.name, slots)
 			}
 		}
 	}
 	j.askOn()
-}
-
-// tooFew ends a job that has waited too long for the least number of workers.
-func (j *job) tooFew() {
-	d := j.disc
-	switch {
-	case j.stopped || d.closing || j.left >= max(j.spec.Min, 1):
-		d.short = time.Time{}
-	case d.short.IsZero():
-		d.short = time.Now()
-	case time.Since(d.short) > d.Wait:
-		j.fail(Outcome{
-			Kind: LostHost, Rank: -1, Code: ExitTimeout,
-			Last: fmt.Sprintf("%d workers are left for %v, and --min-np is %d: add hosts, or lower --min-np", j.left, d.Wait, j.spec.Min),
-		})
-	}
 }
 
 // fill starts workers on free slots.
@@ -421,7 +426,7 @@ func (j *job) ban(host string, slot int, why string) {
 	d := j.disc
 	where := spot{host, -1}
 	name := host
-	if slot >= 0 && d.BySlot {
+	if slot >= 0 && !j.spec.ByHost {
 		where.slot = slot
 		name = fmt.Sprintf("slot %d of %s", slot, host)
 	}
@@ -449,6 +454,7 @@ func (j *job) outlive(o Outcome) bool {
 	}
 	if left := j.left; o.Kind != Drained {
 		j.event(&Shrunk{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: left})
+		j.drainGone()
 	}
 	j.fill()
 	j.tooFew()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hora/event"
 )
 
 func TestDiscoveredHosts(t *testing.T) {
@@ -107,6 +109,49 @@ func TestTheFirstFailureOfADiscoveryIsFinal(t *testing.T) {
 	_, err = Run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitTimeout || !strings.Contains(e.Text, "1 slots were found in 1.2s, and -np is 2") {
 		t.Errorf("%v", err)
+	}
+}
+
+// notes is a listener that calls back on every event but those of operations.
+type notes func(string)
+
+func (notes) Operation(*event.Operation) {}
+func (f notes) Event(e event.Event)      { f(e.String()) }
+
+// TestADiscoveryThatHangs is ended with what it started: at first the job ends by it, later it goes on with what it has.
+func TestADiscoveryThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	here := func(name string) string { return filepath.Join(dir, name) }
+	hang := "sleep 1234 & echo $! >>" + here("pids") + "; wait"
+	spec := testSpec([]string{"true"})
+	spec.Discovery = &Discovery{Find: (&Script{Command: hang, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
+	_, err := Run(t.Context(), spec)
+	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || e.Text != "ask "+hang+" for hosts: no answer in 300ms: make it print what it knows at once" {
+		t.Errorf("%v", err)
+	}
+	later := "if mkdir " + here("asked") + " 2>/dev/null; then echo here:2; else " + hang + "; fi"
+	spec = testSpec(nil)
+	spec.Discovery = &Discovery{Find: (&Script{Command: later, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
+	spec.Events = &event.Sink{}
+	said := 0
+	defer spec.Events.Add(notes(func(text string) {
+		if strings.Contains(text, "for hosts: no answer in 300ms: make it print what it knows at once; going on with the hosts known so far") {
+			said++
+			os.WriteFile(here("told"), nil, 0o644)
+		}
+	}))()
+	o, out, errs := script(t, spec, "until [ -e "+here("told")+" ]; do sleep 0.05; done; sleep 1.5; echo rank $RANK goes on")
+	if o.Kind != Finished || !strings.Contains(out, "rank 0 goes on") || !strings.Contains(out, "rank 1 goes on") || said != 1 {
+		t.Errorf("%v, %d complaints\n%s%s", o, said, out, errs)
+	}
+	pids, err := os.ReadFile(here("pids"))
+	if err != nil || len(strings.Fields(string(pids))) < 3 {
+		t.Errorf("it was asked %q times: %v", pids, err)
+	}
+	for _, pid := range strings.Fields(string(pids)) {
+		if b, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.Contains(string(b), "1234") {
+			t.Errorf("process %s is left", pid)
+		}
 	}
 }
 

@@ -69,7 +69,8 @@ type Spec struct {
 	// A host of Hosts that was lost is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
 	// Ranks that found no other slot wait for it up to Wait; 0 means 10 minutes.
 	CoolMin, CoolMax, Wait time.Duration
-	Restarts               int // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
+	ByHost                 bool // a failed worker takes its whole host away, where the job has enough without it, and not its slot alone
+	Restarts               int  // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
 	// DrainOn names a file whose appearance on a host, or after "sh:" a command whose success there (HORA_HOST names it), is notice that the
 	// host is about to go: its workers commit and leave.
 	DrainOn string

@@ -30,7 +30,7 @@ func (j *job) noticed(l *link, why string) {
 	}
 	then := "its workers commit and leave"
 	j.off[l.name] = why
-	if j.disc == nil && j.spec.OnLoss == elastic.Replace && j.vacancies() < len(ranks) {
+	if j.disc == nil && j.spec.OnLoss == elastic.Replace && j.vacancies("") < len(ranks) {
 		then = "its workers stay until it is gone, since nobody else has a slot for them: name more hosts or slots in -H"
 		ranks = nil
 	}
@@ -38,10 +38,13 @@ func (j *job) noticed(l *link, why string) {
 	j.ask(ranks, why)
 }
 
-// vacancies counts slots that nobody has.
-func (j *job) vacancies() int {
+// vacancies counts slots that nobody has on hosts other than but.
+func (j *job) vacancies(but string) int {
 	n := 0
 	for _, h := range j.spec.Hosts {
+		if h.Name == but {
+			continue
+		}
 		taken := map[int]bool{}
 		for s := j.vacant(h, taken); s >= 0; s = j.vacant(h, taken) {
 			taken[s] = true

@@ -80,6 +80,10 @@ func (j *job) survive(o Outcome) bool {
 		j.restart(restart{o.Rank, j.seats[o.Rank]})
 		return true
 	}
+	if j.giveUp(o) {
+		a.used++
+		return j.move([]int{o.Rank}, o.Host, o.Cause())
+	}
 	if a.used >= j.spec.Restarts || o.Kind == Drained {
 		if j.spec.OnLoss == elastic.Continue && j.left >= max(j.spec.Min, 1) {
 			j.event(&Shrunk{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.left})

@@ -55,6 +55,7 @@ type job struct {
 	until    map[string]time.Time // when such a host is tried again
 	black    blacklist            // of hosts that were lost, without a discovery
 	homeless map[int]homeless     // by rank
+	short    shortage
 	leave    leaving
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
@@ -315,6 +316,7 @@ func (j *job) pings() {
 	j.late()
 	j.askOn()
 	j.house()
+	j.tooFew()
 	if j.stopped && j.ending.due(time.Now()) {
 		j.event(&Delay{j.awaitedEnds()})
 	}

@@ -12,7 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"hora"
+	"hora/elastic"
+	"hora/launch"
 )
 
 // trainElastic adds until a file says that it is enough, and tells of every world it was in.
@@ -80,28 +84,7 @@ func TestWorkersFollowDiscoveredHosts(t *testing.T) {
 		}
 	}
 	at("localhost:1\n")
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, self(t), "run", "-np", "1", "--discover", "cat "+hosts, "--blacklist-cooldown-range", "1", "2", "--verbose",
-		"--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=elastic", "--env", "ENOUGH="+enough, self(t))
-	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	lines := make(chan string, 1000)
-	go func() {
-		defer close(lines)
-		for s := bufio.NewScanner(r); s.Scan(); {
-			lines <- s.Text()
-		}
-	}()
+	lines, wait := followed(t, enough, "run", "-np", "1", "--discover", "cat "+hosts, "--blacklist-cooldown-range", "1", "2", "--verbose")
 	follow(t, lines, "world of 1 as rank 0 on localhost", 1)
 	at("localhost:1\n127.0.0.1:2\n")
 	follow(t, lines, "world of 3 as ", 3)
@@ -109,22 +92,132 @@ func TestWorkersFollowDiscoveredHosts(t *testing.T) {
 	follow(t, lines, "world of 2 as ", 2)
 	at("127.0.0.1:0\nlocalhost:2\n") // one moves
 	l := follow(t, lines, "world of 2 as rank 1 on localhost", 1)
-	var pid int
-	if _, err := fmt.Sscanf(l[strings.Index(l, "pid "):], "pid %d,", &pid); err != nil {
-		t.Fatal(l)
-	}
-	syscall.Kill(pid, syscall.SIGKILL)
+	syscall.Kill(pidOf(t, l), syscall.SIGKILL)
 	follow(t, lines, "localhost: rank", 1)                  // banned
 	follow(t, lines, "a new worker starts on localhost", 1) // and tried again
 	follow(t, lines, "world of 2 as ", 2)
 	if err := os.WriteFile(enough, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var rest []string
-	for l := range lines {
-		rest = append(rest, l)
+	wait()
+}
+
+// followed starts a job whose workers train until the file enough is there. wait returns the lines that nobody has read
+// when it has ended well.
+func followed(t *testing.T, enough string, args ...string) (lines chan string, wait func() []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	t.Cleanup(cancel)
+	args = append(args, "--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=elastic", "--env", "ENOUGH="+enough, self(t))
+	cmd := exec.CommandContext(ctx, self(t), args...)
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, strings.Join(rest, "\n"))
+	t.Cleanup(func() { r.Close() })
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	lines = make(chan string, 1000)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	return lines, func() (rest []string) {
+		for l := range lines {
+			rest = append(rest, l)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, strings.Join(rest, "\n"))
+		}
+		return rest
+	}
+}
+
+// pidOf is the process of a line that tells of a world.
+func pidOf(t *testing.T, line string) (pid int) {
+	t.Helper()
+	if _, err := fmt.Sscanf(line[strings.Index(line, "pid "):], "pid %d,", &pid); err != nil {
+		t.Fatal(line)
+	}
+	return pid
+}
+
+// TestWhatAFailedWorkerTakesAway: its slot, so that the other worker of its host goes on, or its host, whose other worker
+// then leaves, since enough are left elsewhere.
+func TestWhatAFailedWorkerTakesAway(t *testing.T) {
+	for _, c := range []struct {
+		argv []string
+		host bool
+	}{
+		{[]string{"run", "-np", "2", "--discover"}, false},
+		{[]string{"run", "-np", "2", "--host-discovery-script"}, true},
+	} {
+		t.Run(strings.Join(c.argv, " "), func(t *testing.T) {
+			enough := filepath.Join(t.TempDir(), "enough")
+			lines, wait := followed(t, enough, append(c.argv, "echo localhost:2; echo 127.0.0.1:2")...)
+			syscall.Kill(pidOf(t, follow(t, lines, "world of 4 as rank 1 on localhost", 1)), syscall.SIGKILL)
+			if c.host {
+				follow(t, lines, "warning: localhost: rank 1: killed by signal 9 (SIGKILL): it is not used any more", 1)
+				follow(t, lines, "world of 2 as rank 0 on 127.0.0.1", 1)
+			} else {
+				follow(t, lines, "warning: slot 1 of localhost: rank 1: killed by signal 9 (SIGKILL): it is not used any more", 1)
+				follow(t, lines, "world of 3 as rank 0 on localhost", 1)
+				<-time.After(1500 * time.Millisecond) // in which a host that is given up would be left
+			}
+			if err := os.WriteFile(enough, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if rest := strings.Join(wait(), "\n"); !c.host && strings.Contains(rest, "world of 2") {
+				t.Errorf("the host's other worker has left\n%s", rest)
+			}
+		})
+	}
+}
+
+// TestWhoseFlagsMakeAJobElastic: horovodrun's elastic flags, and its name, mean what they mean there.
+func TestWhoseFlagsMakeAJobElastic(t *testing.T) {
+	for _, c := range []struct {
+		args   string
+		policy elastic.Policy
+		byHost bool
+	}{
+		{"run -np 2", elastic.Stop, false},
+		{"run -np 2 --restarts 2", elastic.Replace, false},
+		{"run -np 2 --discover x", elastic.Stop, false}, // the launcher makes it continue
+		{"run -np 2 --on-loss continue", elastic.Continue, false},
+		{"run -np 2 --discover x --blacklist host", elastic.Stop, true},
+		{"run -np 2 --min-np 1", elastic.Continue, true},
+		{"run -np 2 --max-num-proc 4 --restarts 1", elastic.Continue, true},
+		{"run -np 2 --reset-limit 2", elastic.Continue, true},
+		{"run -np 2 --elastic-timeout 9", elastic.Continue, true},
+		{"run -np 2 --slots-per-host 2 --discover x", elastic.Continue, true},
+		{"run -np 2 --host-discovery-script x", elastic.Continue, true},
+		{"run -np 2 --restarts 2 --blacklist-cooldown-range 1 2", elastic.Continue, true},
+		{"run -np 2 --restarts 2 --blacklist-cooldown-range 1 2 --on-loss replace", elastic.Replace, true},
+		{"run -np 2 --min-np 1 --blacklist slot", elastic.Continue, false},
+		{"horovodrun -np 2", elastic.Stop, true},
+		{"horovodrun -np 2 --restarts 1", elastic.Replace, true},
+		{"horovodrun -np 2 --restarts 1 --blacklist slot", elastic.Replace, false},
+	} {
+		table := flagTable()
+		argv := strings.Fields(c.args)
+		o := &options{given: map[string]bool{}, table: table, horovod: argv[0] == horovodrunCommand}
+		args, err := normalise(table, append(argv[1:], "command"), false)
+		fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		define(fs, table, o)
+		if err == nil {
+			err = fs.Parse(args)
+		}
+		s := &launch.Spec{NP: o.np}
+		o.elastic(s)
+		if err != nil || s.OnLoss != c.policy || s.ByHost != c.byHost {
+			t.Errorf("%s: %v, by host %v, %v", c.args, s.OnLoss, s.ByHost, err)
+		}
 	}
 }

@@ -18,6 +18,7 @@ type flagRow struct {
 	help      string
 	group     string // under which heading the help has it
 	void      string // why it has no effect, where it has none
+	elastic   bool   // horovodrun's, and makes the job elastic as horovodrun means it
 	set       func(o *options, v string) error
 }
 

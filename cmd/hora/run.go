@@ -29,10 +29,10 @@ const horovodrunCommand = "horovodrun"
 type options struct {
 	np, min, max, slots, restarts, gpus, sshPort, port int
 	version, checkBuild, verbose, dryRun               bool
-	untagged, timestamps, bySlot                       bool
+	untagged, timestamps                               bool
 	hosts, hostfile, sshIdentity, remoteHora           string
 	logDir, secretFile, job, onLoss, discover, report  string
-	drainOn, stateDir                                  string
+	drainOn, stateDir, blacklist                       string
 	bind                                               launch.Bind
 	start, elasticTimeout                              time.Duration
 	cooldown                                           [2]int
@@ -175,7 +175,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	if o.discover != "" {
 		s.Hosts = nil
 		s.Discovery = &launch.Discovery{
-			Find: launch.ScriptHosts(o.discover, o.slots, os.Environ()), Wait: o.elasticTimeout, BySlot: o.bySlot,
+			Find: launch.ScriptHosts(o.discover, o.slots, os.Environ()), Wait: o.elasticTimeout,
 			CoolMin: s.CoolMin, CoolMax: s.CoolMax,
 		}
 	}
@@ -285,7 +285,7 @@ func (o *options) torchDefaults(getenv func(string) string, hosts bool) error {
 		wanted     bool
 	}{
 		{"num-proc", "PET_NPROC_PER_NODE", !hosts},
-		{"reset-limit", "PET_MAX_RESTARTS", true},
+		{"restarts", "PET_MAX_RESTARTS", !o.given["reset-limit"]},
 	} {
 		v := getenv(d.name)
 		if v == "" || !d.wanted || o.given[d.flag] {
@@ -298,12 +298,17 @@ func (o *options) torchDefaults(getenv func(string) string, hosts bool) error {
 	return nil
 }
 
+// theirs says whether one of horovodrun's elastic flags is used.
+func (o *options) theirs() bool {
+	return slices.ContainsFunc(o.table, func(r flagRow) bool { return r.elastic && o.given[r.name()] })
+}
+
 // elastic sets what becomes of the job when a worker is lost.
 func (o *options) elastic(s *launch.Spec) {
 	s.Restarts = o.restarts
-	resizes := o.given["min-num-proc"] || o.given["max-num-proc"]
+	s.ByHost = o.blacklist == "host" || o.blacklist == "" && (o.horovod || o.theirs())
 	switch {
-	case o.onLoss == "continue", o.onLoss == "" && resizes:
+	case o.onLoss == "continue", o.onLoss == "" && o.theirs():
 		s.OnLoss = elastic.Continue
 	case o.onLoss == "replace", o.restarts > 0:
 		s.OnLoss = elastic.Replace
@@ -333,7 +338,7 @@ func (o *options) check(command []string) error {
 		return bad("-H, --hostfile and --discover each say where to run: give one of them")
 	case o.discover != "" && o.onLoss == "replace":
 		return bad("--discover and --on-loss replace contradict each other: with a discovery the job goes on with the workers there are and grows again")
-	case o.drainOn != "" && o.onLoss == "" && o.restarts == 0 && o.discover == "" && o.min == 0 && o.max == 0:
+	case o.drainOn != "" && o.onLoss == "" && o.restarts == 0 && o.discover == "" && !o.theirs():
 		return bad("--drain-on without another elastic flag would end the job: add --restarts N, --on-loss continue or --discover")
 	case o.onLoss == "replace" && o.restarts == 0:
 		return bad("--on-loss replace without --restarts has nothing to replace with: add --restarts N")

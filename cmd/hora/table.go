@@ -140,23 +140,24 @@ func (o *options) tag(v, is, opposite string) error {
 
 func elasticFlags() []flagRow {
 	return []flagRow{
-		{spellings: "--min-num-proc --min-np -min-np", arg: "N", def: "-np", help: "go on with no fewer processes", set: setInt(func(o *options) *int { return &o.min }, 1, 1<<20)},
-		{spellings: "--max-num-proc --max-np -max-np", arg: "N", help: "never run more processes", set: setInt(func(o *options) *int { return &o.max }, 1, 1<<20)},
-		{spellings: "--slots-per-host --slots", arg: "N", help: "slots of discovered hosts that name none", set: setInt(func(o *options) *int { return &o.slots }, 1, 1<<16)},
-		{spellings: "--elastic-timeout", arg: "SECONDS", def: "600", help: "how long to wait for enough processes after a change", set: setSeconds(func(o *options) *time.Duration { return &o.elasticTimeout }, "HOROVOD_ELASTIC_TIMEOUT")},
-		{spellings: "--reset-limit --restarts", arg: "N", def: "0", help: "how many losses the job survives", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
-		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", help: "seconds after which a host that was lost, or failed, is tried again; without it never", set: func(o *options, v string) error {
+		{spellings: "--min-num-proc --min-np -min-np", arg: "N", def: "-np", elastic: true, help: "go on with no fewer processes", set: setInt(func(o *options) *int { return &o.min }, 1, 1<<20)},
+		{spellings: "--max-num-proc --max-np -max-np", arg: "N", elastic: true, help: "never run more processes", set: setInt(func(o *options) *int { return &o.max }, 1, 1<<20)},
+		{spellings: "--slots-per-host --slots", arg: "N", elastic: true, help: "slots of discovered hosts that name none", set: setInt(func(o *options) *int { return &o.slots }, 1, 1<<16)},
+		{spellings: "--elastic-timeout", arg: "SECONDS", def: "600", elastic: true, help: "how long to wait for enough processes after a change", set: setSeconds(func(o *options) *time.Duration { return &o.elasticTimeout }, "HOROVOD_ELASTIC_TIMEOUT")},
+		{spellings: "--restarts", arg: "N", def: "0", help: "how many losses the job survives", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
+		{spellings: "--reset-limit", arg: "N", elastic: true, help: "the same as horovodrun means it: the others do not wait for a lost worker", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
+		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", elastic: true, help: "seconds after which a host that was lost, or failed, is tried again; without it never", set: func(o *options, v string) error {
 			_, err := fmt.Sscanf(v, "%d %d", &o.cooldown[0], &o.cooldown[1])
 			if err != nil || o.cooldown[0] < 1 || o.cooldown[1] > 3600 || o.cooldown[0] > o.cooldown[1] {
 				return fmt.Errorf("%q is not two whole numbers with 1 <= MIN <= MAX <= 3600", v)
 			}
 			return nil
 		}},
-		{spellings: "--blacklist", arg: "host|slot", def: "host", help: "what a failed worker speaks against, among discovered hosts", set: func(o *options, v string) error {
+		{spellings: "--blacklist", arg: "host|slot", help: "what a failed worker takes away; host when the program is horovodrun or one of its elastic flags is used, else slot", set: func(o *options, v string) error {
 			if v != "host" && v != "slot" {
 				return fmt.Errorf("%q is neither host nor slot", v)
 			}
-			o.bySlot = v == "slot"
+			o.blacklist = v
 			return nil
 		}},
 		{spellings: "--on-loss", arg: "continue|replace", help: "survivors go on as fewer, or wait for a replacement", set: func(o *options, v string) error {
@@ -169,7 +170,8 @@ func elasticFlags() []flagRow {
 		{spellings: "--drain-on", arg: "FILE|sh:COMMAND", help: "a host on which this file appears, or this command succeeds, is about to go: its workers commit and leave", set: setNotice},
 		{spellings: "--coordinator-state", arg: "DIR", help: "run the coordinator as a process of its own that keeps its state here, and start it again when it is killed", set: setString(func(o *options) *string { return &o.stateDir })},
 		{spellings: "--report", arg: "FILE", help: "write the job's story as JSON: epochs, who left and why, what it cost", set: setString(func(o *options) *string { return &o.report })},
-		{spellings: "--host-discovery-script --discover", arg: "SCRIPT", help: "a program that prints the hosts at hand as host:slots lines", set: setString(func(o *options) *string { return &o.discover })},
+		{spellings: "--discover", arg: "SCRIPT", help: "a program that prints the hosts at hand as host:slots lines", set: setString(func(o *options) *string { return &o.discover })},
+		{spellings: "--host-discovery-script", arg: "SCRIPT", elastic: true, help: "the same as horovodrun means it: see --blacklist", set: setString(func(o *options) *string { return &o.discover })},
 	}
 }
 
