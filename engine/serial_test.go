@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"hora/event"
 )
@@ -118,4 +119,44 @@ func TestHelp(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// TestWhatIsPacked looks at what travels together: on one host only what is small.
+func TestWhatIsPacked(t *testing.T) {
+	hosts(t, func(t *testing.T, one bool) {
+		const size = 2
+		var h heard
+		var sink event.Sink
+		sink.Add(&h)
+		c := newCluster(t, size, one, Config{Named: true})
+		c.groups[0].cfg.Events = &sink
+		c.must(c.each(func(rank int, g *Group) error {
+			var all []Request
+			for i, count := range []int{16 << 10, 64, 8 << 10, 64, 16 << 10, 64} {
+				x := make([]float32, count)
+				x[count-1] = float32(i)
+				all = append(all, sum(x, fmt.Sprintf("t%d", i)))
+			}
+			var one [1]Ticket
+			if err := g.Submit(all, one[:]); err != nil {
+				return err
+			}
+			if done, err := g.Wait(one[0], 20*time.Second); err != nil || !done {
+				return fmt.Errorf("done %v: %w", done, err)
+			}
+			for i, r := range all {
+				if got := *(*float32)(unsafe.Add(r.Recv.Ptr, 4*(r.Recv.Count-1))); got != float32(size*i) {
+					return fmt.Errorf("%s ends in %g", r.Name, got)
+				}
+			}
+			return nil
+		}))
+		want := int64(6)
+		if one {
+			want = 4
+		}
+		if got := h.fused.Load(); got != want {
+			t.Errorf("%d operations were packed, not %d", got, want)
+		}
+	})
 }
