@@ -109,11 +109,11 @@ def nursery():
 
 @pytest.fixture
 def job(tmp_path, request):
-    """job(n, work, …) starts n ranks and gives the Job. Torch's tests get theirs from the nursery."""
+    """job(n, work, …) starts n ranks and gives the Job. Torch's tests get theirs from the nursery, others with warm=True."""
     jobs: list[Job] = []
-    warm = "torch" in str(request.node.path.relative_to(PYTHON))
+    torchs = "torch" in str(request.node.path.relative_to(PYTHON))
 
-    def start(n: int, work, *, env: dict[str, str] | None = None, **how) -> Job:
+    def start(n: int, work, *, env: dict[str, str] | None = None, warm: bool = torchs, **how) -> Job:
         fresh = any(k.startswith("TORCH") for k in env or {})
         starter = request.getfixturevalue("nursery").start if warm and not fresh else cold
         jobs.append(Job(n, work, tmp_path, env=env, start=starter, **how))

@@ -176,7 +176,7 @@ def work_kinds_of_arrays():
 
 
 def test_kinds_of_arrays(ranks):
-    ranks(2, work_kinds_of_arrays)
+    ranks(2, work_kinds_of_arrays, warm=True)
 
 
 def work_registered():
@@ -205,7 +205,7 @@ def work_registered():
 
 
 def test_registered(ranks):
-    ranks(2, work_registered)
+    ranks(2, work_registered, warm=True)
 
 
 def work_groups():

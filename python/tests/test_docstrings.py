@@ -77,4 +77,4 @@ def work_page():
 
 
 def test_the_programs_of_the_page_run(ranks):
-    ranks(2, work_page, timeout=120)
+    ranks(2, work_page, timeout=120, warm=True)

@@ -98,7 +98,7 @@ def work_dataloader():
 
 
 def test_dataloader_workers(ranks):
-    ranks(2, work_dataloader)
+    ranks(2, work_dataloader, warm=True)
 
 
 # -- signals

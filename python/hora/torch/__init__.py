@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+import sys
 from typing import Any
 
 __all__ = [
@@ -32,6 +34,8 @@ _HOME = {
     "broadcast_parameters": "broadcast",
 }
 
+_OLDEST = (2, 4)  # the torch that `make matrix` begins with
+
 
 def register() -> None:
     """Make `init_process_group("hora")` known to torch; torch's entry points call it, so does `import hora.torch`."""
@@ -51,11 +55,17 @@ def __getattr__(name: str) -> Any:
 
 
 def _announce() -> None:
-    """Tell torch about the backend if torch is there; a missing torch is reported when something is used."""
+    """Tell torch about the backend; a torch that is missing or too old is one sentence."""
     try:
         import torch.distributed as dist
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("torch", "torch.distributed"):
+            raise  # torch is there, and says itself what it lacks
         raise ImportError("import hora.torch: PyTorch is not installed; run `pip install torch` (2.4 or newer)") from missing
+    version = getattr(sys.modules["torch"], "__version__", "")
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and tuple(map(int, numbers.groups())) < _OLDEST:
+        raise ImportError(f"import hora.torch: PyTorch {version} is too old; run `pip install --upgrade torch` (2.4 or newer)")
     if dist.is_available():
         register()
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..group import Kind, Op
 from ._tensor import code
 from .compression import Compression, _Cast
-from .optimizer import _Mixin
 
 __all__ = ["DeltaMixin"]
 
+if TYPE_CHECKING:
+    from torch.optim import Optimizer as _Inner
+else:
+    _Inner = object
 
-class DeltaMixin(_Mixin):
+
+class DeltaMixin(_Inner):
     """The step of the wrapped optimizer is taken on this rank's own gradients; Adasum combines what it changed.
 
-    The combination depends on the angle between the ranks' changes, tensor by tensor.
+    The combination depends on the angle between the ranks' changes, tensor by tensor. Stands before the optimizer's other
+    mixin, whose `step` and `zero_grad` it passes by.
     """
+
+    _hora_inner: Any  # the wrapped optimizer's class
 
     def _watch(self) -> None:
         params = self._claim()
@@ -36,18 +43,17 @@ class DeltaMixin(_Mixin):
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
-        super(_Mixin, self).zero_grad(set_to_none)
+        self._hora_inner.zero_grad(self, set_to_none)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         params = self._trainable()
         before = [p.detach().clone() for p in params]
-        inner = super(_Mixin, self).step
         if closure is None:
-            loss = inner()
+            loss = self._hora_inner.step(self)
         else:
             with torch.enable_grad():
-                loss = inner(closure)
+                loss = self._hora_inner.step(self, closure)
         deltas = [(p.detach() - b).contiguous() for p, b in zip(params, before, strict=True)]
         small = self._compression
         cast = small is not Compression.none and isinstance(small, type) and issubclass(small, _Cast)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -22,8 +22,13 @@ _PACKED = 512
 
 _STRIDED = torch.strided
 
+if TYPE_CHECKING:
+    _Backend = c10d.Backend
+else:
+    _Backend = object
 
-class Reductions:
+
+class Reductions(_Backend):
     """Mixed into the backend, which has `group`, `_rank`, `_go`, `_many` and `_seconds`."""
 
     group: Group

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import warnings
+from datetime import timedelta
 from typing import Any
+
+import torch.distributed as dist
 
 from .. import comm
 from ..errors import ArgumentError
 from ..group import Group
 
 __all__ = ["Owned", "group_for"]
+
+# How long one look into torch's store waits, in seconds: Ctrl-C is served in between.
+_LOOK = 1.0
+# After how many seconds of waiting for the other ranks a warning says who is missing.
+_PATIENCE = 30.0
 
 
 class Owned:
@@ -41,14 +50,57 @@ def group_for(opts: Any) -> tuple[Group, Owned | None, str]:
     rank, size = opts.group_rank, opts.group_size
     name = str(getattr(opts, "group_id", "") or "default")
     ranks = list(getattr(opts, "global_ranks_in_group", None) or range(size))
+    store = _meet(opts.store, rank, size, name, opts.timeout) if size > 1 else opts.store
     if not comm.is_initialized():
-        owner = _join(opts, rank, size)
+        owner = _join(store, rank, size)
         if ranks == list(range(comm.size())):
             return comm.world(), owner, name
         return Group(ranks, tag=f"torch/{name}"), owner, name
     _check(rank, size, ranks)
     group = Group(ranks, tag=f"torch/{name}")
     return group, Owned(group), name
+
+
+def _meet(store: Any, rank: int, size: int, name: str, timeout: timedelta) -> Any:
+    """Wait in torch's store until every rank has asked for this group with this backend; the part of the store to go on in.
+
+    A rank may be as late as the group's timeout allows. One that uses another backend never comes.
+    """
+    here = dist.PrefixStore(f"hora/{store.add(f'hora/lives/{rank}', 1)}", store)  # what an earlier life has left says nothing
+    here.set(f"host/{rank}", socket.gethostname())
+    if here.add("count", 1) == size:
+        here.set("all", "here")
+    began = time.monotonic()
+    seconds, warned = timeout.total_seconds(), False
+    while not _seen(here, "all", min(_LOOK, max(0.001, began + seconds - time.monotonic()))):
+        waited = time.monotonic() - began
+        if waited >= seconds:
+            raise dist.DistBackendError(
+                f"make torch process group {name!r}: {_missing(here, size)} of {size} did not ask for it with backend "
+                f'"hora" within {seconds:g} s; give every rank the same backend and world size, and look at their output'
+            )
+        if waited >= _PATIENCE and not warned:
+            warned = True
+            warnings.warn(f"hora: torch process group {name!r} waits for {_missing(here, size)} of {size}", stacklevel=4)
+    return here
+
+
+def _seen(store: Any, key: str, seconds: float) -> bool:
+    """Whether the key is there within this time."""
+    try:
+        store.wait([key], timedelta(seconds=seconds))
+    except dist.DistNetworkError as lost:
+        raise dist.DistBackendError(
+            "make torch process group: the process that serves torch's store has ended; look at the output of rank 0"
+        ) from lost
+    except RuntimeError:  # torch's DistStoreError is one
+        return False
+    return True
+
+
+def _missing(store: Any, size: int) -> str:
+    ranks = [str(r) for r in range(size) if not store.check([f"host/{r}"])]
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
 
 
 def _check(rank: int, size: int, ranks: list[int]) -> None:
@@ -60,12 +112,12 @@ def _check(rank: int, size: int, ranks: list[int]) -> None:
         )
 
 
-def _join(opts: Any, rank: int, size: int) -> Owned:
+def _join(store: Any, rank: int, size: int) -> Owned:
     """Join by the environment where it names this very job, else through torch's store."""
     if _environment_fits(rank, size):
         comm.init()
     else:
-        comm.init(**_through_store(opts.store, rank, size))
+        comm.init(**_through_store(store, rank, size))
     return OwnedWorld()
 
 
@@ -88,8 +140,7 @@ def _through_store(store: Any, rank: int, size: int) -> dict[str, Any]:
     if size == 1:
         return {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1}
     host = socket.gethostname()
-    store.set(f"hora/host/{rank}", host)
-    hosts = [store.get(f"hora/host/{r}").decode() for r in range(size)]
+    hosts = [store.get(f"host/{r}").decode() for r in range(size)]
     secret_file = os.environ.get("HORA_SECRET_FILE")
     if rank == 0:
         secret = "" if secret_file else os.urandom(32).hex()
@@ -97,10 +148,10 @@ def _through_store(store: Any, rank: int, size: int) -> dict[str, Any]:
             warnings.warn(
                 "hora: the job's secret goes through torch's store, which does not authenticate; on a shared network put "
                 "the same 0600 file on every host and set HORA_SECRET_FILE",
-                stacklevel=4,
+                stacklevel=5,
             )
-        store.set("hora/job", f"{_address(hosts)} {secret or '-'}")
-    addr, secret = store.get("hora/job").decode().split(" ")
+        store.set("job", f"{_address(hosts)} {secret or '-'}")
+    addr, secret = store.get("job").decode().split(" ")
     first = list(dict.fromkeys(hosts))
     local = [r for r in range(size) if hosts[r] == host]
     local_rank = local.index(rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -18,6 +18,11 @@ from ._work import TicketWork, failure
 
 __all__ = ["Verbs"]
 
+if TYPE_CHECKING:
+    _Backend = c10d.Backend
+else:
+    _Backend = object
+
 # Tags from here up are the backend's own.
 _BARRIER_TAG = 0x7FFF0000
 
@@ -28,7 +33,7 @@ class _Received(list):
     source = -1
 
 
-class Verbs:
+class Verbs(_Backend):
     """Mixed into the backend, which has `group`, `_rank`, `_size`, `_go`, `_many`, `_seconds` and `_operator`."""
 
     group: Group

@@ -19,11 +19,11 @@ __all__ = ["accelerate"]
 class _Bucket:
     """One of DDP's buckets in memory that every rank of the host maps, and the plan that averages it there."""
 
-    def __init__(self, group: Group, t: torch.Tensor, index: int) -> None:
+    def __init__(self, group: Group, t: torch.Tensor, name: str, seconds: float | None) -> None:
         self.tensor = t  # what is registered must stay mapped
         self.registration = _register(group, t)
         self.at = t.data_ptr()
-        self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=f"ddp.bucket.{index}")
+        self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=name, timeout=seconds)
 
     def close(self) -> None:
         self.plan.close()
@@ -46,19 +46,22 @@ class _Hook:
     thread: then nothing overlaps anyway, and the ranks wait for each other once instead of once a bucket.
     """
 
-    def __init__(self, group: Group, overlap: bool) -> None:
+    def __init__(self, group: Group, seconds: float | None, overlap: bool) -> None:
         self.group = group
+        self.seconds = seconds  # the process group's timeout
         self.overlap = overlap
         self.buckets: dict[int, _Bucket] = {}
         self.waiting: list[tuple[_Bucket, int, torch.futures.Future]] = []  # with the ticket, 0: not started
         self.__name__ = self.__qualname__ = "hora_accelerate"  # DDP's log names its hook
 
-    def __call__(self, state, bucket):  # no annotations: torch compares them, and here they are text
+    def __call__(self, state, bucket):  # type: ignore[no-untyped-def]  # torch compares annotations, and here they are text
         index = bucket.index()
         if index == 0:
             self._drop()  # what a backward pass that failed has left
         try:
-            known = self._known(index, bucket.buffer())
+            known = self.buckets.get(index)
+            if known is None or known.at != bucket.buffer().data_ptr() or known.tensor.numel() != bucket.buffer().numel():
+                return self._first(index, bucket.buffer())
             if bucket.is_last():
                 self._finish()
                 known.plan.run()
@@ -69,13 +72,17 @@ class _Hook:
         except HoraError as error:
             raise failure(error) from error
 
-    def _known(self, index: int, t: torch.Tensor) -> _Bucket:
-        known = self.buckets.get(index)
-        if known is None or known.at != t.data_ptr() or known.tensor.numel() != t.numel():
-            if known is not None:
-                known.close()
-            known = self.buckets[index] = _Bucket(self.group, t, index)
-        return known
+    def _first(self, index: int, t: torch.Tensor) -> torch.futures.Future:
+        """A bucket that is seen first is averaged before it is registered: registering waits for the other ranks without
+        asking what they do, and an average says which ranks put their gradients together differently."""
+        self._finish()
+        at, name = t.data_ptr(), f"ddp.bucket.{index}"
+        self.group.run(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, at, at, t.numel(), name=name, timeout=self.seconds, keep=t)
+        before = self.buckets.pop(index, None)
+        if before is not None:
+            before.close()
+        self.buckets[index] = _Bucket(self.group, t, name, self.seconds)
+        return finished_future(t)
 
     def _finish(self) -> None:
         """End what the earlier buckets have begun, in their order."""
@@ -120,5 +127,5 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
             backend = None
     if not isinstance(backend, HoraBackend):
         raise TypeError('accelerate: the model\'s process group is not of backend "hora"; call init_process_group("hora") first')
-    model.register_comm_hook(None, _Hook(backend.group, free_core() if overlap is None else overlap))
+    model.register_comm_hook(None, _Hook(backend.group, backend._timeout, free_core() if overlap is None else overlap))
     return model

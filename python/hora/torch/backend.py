@@ -252,7 +252,10 @@ _ZERO = timedelta(0)
 
 def create(opts: Any, backend_options: Any = None) -> HoraBackend | None:
     """What torch calls, on every member, for init_process_group and new_group."""
-    group, owner, name = _start.group_for(opts)
+    try:
+        group, owner, name = _start.group_for(opts)
+    except HoraError as error:
+        raise failure(error) from error
     return HoraBackend(group, opts.group_rank, opts.group_size, opts.timeout, name, owner)
 
 

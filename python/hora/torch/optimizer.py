@@ -10,15 +10,17 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import _lib, _world, comm
-from ..errors import HoraError
-from ..group import Group, Op
+from ..errors import HoraError, MismatchError
+from ..group import Group, Kind, Op
 from ._channel import Channel
 from ._cores import free_core
+from ._delta import DeltaMixin
+from ._tensor import code
 from .buckets import Bucket, assign
 from .compression import Compression, Int8, PowerSGD, _Cast
 
@@ -26,6 +28,12 @@ __all__ = ["DistributedOptimizer"]
 
 _OVERLAP_BYTES = 8 << 20
 _WHOLE_BYTES = 256 << 20
+_MOST_BYTES = 1 << 60  # above any size of a bucket
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer as _Inner
+else:
+    _Inner = object
 
 # Which wrapper watches a parameter, by the parameter's id; a living wrapper keeps its parameters alive.
 _owners: dict[int, weakref.ref] = {}
@@ -64,12 +72,9 @@ def DistributedOptimizer(
     if num_groups < 0:
         raise ValueError("groups should be a non-negative integer or a list of lists of parameters")
     group = comm.world() if group is None else group
-    if op is Op.ADASUM and group.size > 1:
-        from ._delta import DeltaMixin as mixin
-    else:
-        mixin = _Mixin
+    mixins = (DeltaMixin, _Mixin) if op is Op.ADASUM and group.size > 1 else (_Mixin,)
     inner = type(optimizer)
-    cls = type(inner.__name__, (mixin, inner), {"__module__": inner.__module__, "__doc__": inner.__doc__})
+    cls = type(inner.__name__, (*mixins, inner), {"__module__": inner.__module__, "__doc__": inner.__doc__, "_hora_inner": inner})
     wrapped = cls.__new__(cls)
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     wrapped._hora_setup(
@@ -101,7 +106,7 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
     return names
 
 
-class _Mixin:
+class _Mixin(_Inner):
     """What is put before the wrapped optimizer's class."""
 
     def _hora_setup(
@@ -216,7 +221,7 @@ class _Mixin:
     def _open(self) -> None:
         """At the first reduction: agree on what is sparse, take memory, make the plans. Every rank does so."""
         params = self._trainable()
-        sparse = self._agree_on_sparse(params)
+        sparse, bucket_bytes = self._agree(params)
         self._sparse = [p for p in params if id(p) in sparse]
         rest = [p for p in params if id(p) not in sparse]
         compression = self._compression
@@ -227,8 +232,10 @@ class _Mixin:
         groups = self._groups
         if groups is None and self._num_groups > 0:
             groups = _split(rest, self._num_groups)
+        layout = assign(rest, groups, bucket_bytes)
+        self._check_layout(layout, params)
         self._buckets = []
-        for i, members in enumerate(assign(rest, groups, self._bucket_bytes)):
+        for i, members in enumerate(layout):
             more = f"+{len(members) - 1}" if len(members) > 1 else ""
             bucket = Bucket(i, members, f"gradient.{self._names.get(members[0], i)}{more}")
             bucket.open(self._channel, self._wire_op, *self._scales, dtype)
@@ -239,16 +246,32 @@ class _Mixin:
                 self._home.update((p, bucket) for p in members)
         self._watch()
 
-    def _agree_on_sparse(self, params: list[torch.nn.Parameter]) -> set[int]:
-        if self._sparse_as_dense or not params:
-            return set()
-        flags = torch.tensor([p.grad is not None and p.grad.is_sparse for p in params], dtype=torch.uint8)
-        from ..group import Kind
-        from ._tensor import code
+    def _agree(self, params: list[torch.nn.Parameter]) -> tuple[set[int], int]:
+        """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on any."""
+        sparse = [p.grad is not None and p.grad.is_sparse and not self._sparse_as_dense for p in params]
+        top = self._greatest([*map(int, sparse), _MOST_BYTES - self._bucket_bytes], "parameters")
+        return {id(p) for p, s in zip(params, top, strict=False) if s}, _MOST_BYTES - top[-1]
 
-        at = flags.data_ptr()
-        self._channel.run(Kind.ALLREDUCE, Op.MAX, code(flags), 0, at, at, len(params), name=f"DistributedOptimizer.{len(params)}.sparse")
-        return {id(p) for p, f in zip(params, flags.tolist(), strict=True) if f}
+    def _check_layout(self, layout: list[list[torch.nn.Parameter]], params: list[torch.nn.Parameter]) -> None:
+        """Ranks that put gradients together differently would wait for each other's memory: all of them raise this first."""
+        place = {p: i for i, members in enumerate(layout, 1) for p in members}
+        parts = [place.get(p, 0) + 1 for p in params]  # a joined rank's zeros are below everything
+        ranks, most = self._group.size, len(params) + 3
+        top = self._greatest([v * ranks + self._group.rank for at in parts for v in (at, most - at)], "buckets")
+        for i, p in enumerate(params):
+            (high, one), (low, other) = divmod(top[2 * i], ranks), divmod(top[2 * i + 1], ranks)
+            if high != most - low:
+                raise MismatchError(
+                    f"Mismatched buckets: the gradient of {self._names.get(p, i)} is in part {high - 1} on rank {one} and in part "
+                    f"{most - low - 1} on rank {other}; give groups, num_groups and compression alike on every rank."
+                )
+
+    def _greatest(self, numbers: list[int], of: str) -> list[int]:
+        """Each number's maximum over the ranks."""
+        t = torch.tensor(numbers, dtype=torch.int64)
+        at = t.data_ptr()
+        self._channel.run(Kind.ALLREDUCE, Op.MAX, code(t), 0, at, at, len(numbers), name=f"DistributedOptimizer.{of}")
+        return t.tolist()
 
     # -- what users call
 

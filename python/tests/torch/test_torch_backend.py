@@ -1,18 +1,15 @@
-"""torch.distributed with backend "hora": every verb against gloo, training against one process."""
+"""torch.distributed with backend "hora": every verb against gloo."""
 
 from __future__ import annotations
 
 import datetime
-import itertools
 import os
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
-
-import hora
+import training
 
 # Methods of torch's Backend class that hora leaves to torch, and why. A new release that adds a method fails the
 # walk below until somebody has decided about it.
@@ -60,22 +57,9 @@ def test_every_method_of_backend_is_decided_about():
     assert not gone, f"listed as left to torch, but defined: {gone}"
 
 
-_starts = itertools.count()
-
-
 def start():
     """The default group with backend hora, and a gloo group to compare with."""
-    import hora.torch  # noqa: F401
-
-    r, n = int(os.environ["HORA_RANK"]), int(os.environ["HORA_SIZE"])
-    store = dist.FileStore(f"{os.environ['HORA_SECRET_FILE']}.store{next(_starts)}", n)
-    dist.init_process_group("hora", store=store, rank=r, world_size=n)
-    return r, n, dist.new_group(backend="gloo")
-
-
-def moved():
-    """Bytes that hora has moved, over any link."""
-    return sum(v for k, v in hora.counters().items() if "bytes" in k)
+    return *training.start(), dist.new_group(backend="gloo")
 
 
 def work_verbs():
@@ -134,7 +118,7 @@ def work_verbs():
     future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
     future.wait()
     assert future.value()[0].tolist() == [n, n]
-    assert moved() > 0
+    assert training.moved() > 0
     dist.destroy_process_group()
 
 
@@ -248,103 +232,29 @@ def test_faults(job):
     assert ends[1].code == -9, ends[1].err
 
 
-def network(seed=3):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
-
-
-def batches(n, steps=10):
-    g = torch.Generator().manual_seed(1)
-    return torch.randn(steps, 4 * n, 8, generator=g), torch.randint(0, 4, (steps, 4 * n), generator=g)
-
-
-def alone(n, optimizer=torch.optim.SGD, **settings):
-    """The same training in one process on the joined batch."""
-    model = network()
-    opt = optimizer(model.parameters(), lr=0.1, **settings)
-    for x, y in zip(*batches(n), strict=True):
-        opt.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        opt.step()
-    return model
-
-
-def fit(model, opt, r, n, call=None):
-    for x, y in zip(*batches(n), strict=True):
-        opt.zero_grad()
-        nn.functional.cross_entropy((call or model)(x[r::n]), y[r::n]).backward()
-        opt.step()
-
-
-def same_everywhere(model):
-    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    every = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, flat)
-    assert all(torch.equal(e, every[0]) for e in every), "ranks' weights differ"
-
-
-def close(model, reference, tolerance=1e-5):
-    for a, b in zip(model.parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(a.detach(), b.detach(), rtol=0, atol=tolerance)
-
-
-def work_ddp():
-    r, n, gloo = start()
-    from torch.nn.parallel import DistributedDataParallel as Ddp
-
-    import hora.torch
-
-    reference = alone(n, momentum=0.9)
-    how = [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"find_unused_parameters": True}, {"bucket_cap_mb": 0.001}]
-    for settings in how:
-        model = Ddp(network(), **settings)
-        before = moved()
-        fit(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), r, n)
-        assert moved() > before, "gradients did not go through hora"
-        same_everywhere(model)
-        close(model.module, reference)
-    for view, overlap, limit in ((False, None, 25), (True, False, 0.001), (True, True, 0.001)):
-        model = hora.torch.accelerate(Ddp(network(), gradient_as_bucket_view=view, bucket_cap_mb=limit), overlap)
-        before = moved()
-        fit(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), r, n)
-        assert moved() > before
-        close(model.module, reference)
-    with pytest.raises(TypeError, match="not of backend"):
-        hora.torch.accelerate(Ddp(network(), process_group=gloo))
-    # no_sync, and a communication hook of torch's own
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-
-    model = Ddp(network())
-    model.register_comm_hook(None, bf16_compress_hook)
-    with model.no_sync():
-        model(torch.ones(2, 8)).sum().backward()
-    model(torch.ones(2, 8)).sum().backward()
-    # uneven inputs
-    model = Ddp(network())
-    opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    with model.join():
-        for _ in range(3 + 2 * r):
-            opt.zero_grad()
-            model(torch.ones(2, 8)).sum().backward()
-            opt.step()
-    same_everywhere(model)
+def work_device_map(other):
+    """A device's tensors go to its own backend, in sub-groups too; the map needs no entry of ours to be alone."""
+    _, n = training.start(f"cpu:hora,cuda:{other}")
+    before = training.moved()
+    for group in (None, dist.new_group()):
+        dist.all_reduce(x := torch.ones(1000), group=group)
+        assert x.tolist() == [n] * 1000
+    assert training.moved() > before
+    if torch.cuda.is_available():
+        dist.all_reduce(x := torch.ones(3, device=torch.device("cuda", dist.get_rank())))
+        assert x.tolist() == [n] * 3
     dist.destroy_process_group()
 
 
-def test_ddp_trains_as_one_process_does(ranks):
-    ranks(2, work_ddp, timeout=120)
+def test_device_map(ranks):
+    ranks(2, work_device_map, args=("gloo",), timeout=90)
 
 
-def test_ddp_under_detail_debugging(ranks):
-    ranks(2, work_detail, timeout=120, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
-
-
-def work_detail():
-    r, n, _ = start()
-    model = nn.parallel.DistributedDataParallel(network())
-    fit(model, torch.optim.SGD(model.parameters(), lr=0.1), r, n)
-    close(model.module, alone(n))
-    dist.destroy_process_group()
+def test_device_map_with_nccl(ranks):
+    """torch makes its NCCL group on a machine with a GPU only."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    ranks(2, work_device_map, args=("nccl",), timeout=90)
 
 
 def test_entry_point_and_refusals():
@@ -353,4 +263,4 @@ def test_entry_point_and_refusals():
     assert "hora" in dist.Backend.backend_list
     hora.torch.register()  # again: harmless
     with pytest.raises(TypeError, match="not a DistributedDataParallel"):
-        hora.torch.accelerate(network())
+        hora.torch.accelerate(torch.nn.Linear(2, 2))

@@ -66,8 +66,8 @@ def processes_of(groups):
 
 
 def test_no_hang_and_no_orphan(job):
-    """4 runs, 200 in a soak: Ctrl-C at a random moment, or an exception on one rank."""
-    runs, seed = (200 if SOAK else 4), int(os.environ.get("HORA_SEED", time.time_ns() % 100000))
+    """10 runs, 200 in a soak: Ctrl-C at a random moment, or an exception on one rank."""
+    runs, seed = (200 if SOAK else 10), int(os.environ.get("HORA_SEED", time.time_ns() % 100000))
     print(f"seed {seed}: HORA_SEED={seed} replays it")
     rng = random.Random(seed)
     for i in range(runs):
@@ -92,6 +92,8 @@ def test_no_hang_and_no_orphan(job):
         while left := processes_of(groups):
             assert time.monotonic() < until, f"run {i} ({way}) left {left}"
             time.sleep(0.05)
+        if SOAK and i % 10 == 9:
+            print(f"{i + 1} of {runs} runs", flush=True)
 
 
 def work_hook_raises():
@@ -129,25 +131,22 @@ def test_an_exception_inside_a_hook(job):
 
 def work_rank_skips():
     """A rank that leaves out an iteration: the other's wait ends by the group's timeout, with a sentence."""
-    r, _ = start(seconds=4)
+    r, n = start()
+    left = dist.FileStore(f"{os.environ['HORA_SECRET_FILE']}.left", n)
     model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
-    for step in range(4):
-        if r == 1 and step == 3:
-            break
-        try:
-            model(torch.ones(2, 4)).sum().backward()
-        except RuntimeError as error:  # torch's future hands DistBackendError on as its base
-            assert step == 3 and "DistBackendError" in str(error) and "rank 1" in str(error), error
-            os._exit(5)
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
         model.zero_grad()
     if r == 1:
-        import hora
-
-        assert hora.rank() == 1
-        import threading
-
-        threading.Event().wait(8)  # alive, but not in the step that the other waits in
-    os._exit(0)
+        left.wait(["over"])  # alive, but not in the step that the other waits in
+        os._exit(0)
+    dist.group.WORLD._get_backend(torch.device("cpu")).set_timeout(datetime.timedelta(seconds=2))
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"DistBackendError.*rank 1"):  # torch's future hands DistBackendError on as its base
+        model(torch.ones(2, 4)).sum().backward()
+    assert 1.5 < time.monotonic() - began < 6
+    left.set("over", "")
+    os._exit(5)
 
 
 def test_a_rank_that_skips_a_step(job):
@@ -172,16 +171,3 @@ def work_freed():
 
 def test_tensors_freed_in_flight(ranks):
     ranks(2, work_freed, timeout=60)
-
-
-def test_torch_that_is_missing(tmp_path):
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("")
-    import sys
-
-    import hora
-
-    where = os.path.dirname(os.path.dirname(hora.__file__))
-    env = dict(os.environ) | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{where}"}
-    done = subprocess.run([sys.executable, "-c", "import hora.torch"], env=env, capture_output=True, text=True)
-    assert done.returncode == 1 and "pip install torch" in done.stderr.splitlines()[-1], done.stderr

@@ -1,8 +1,8 @@
-"""What torch builds on a process group, on backend "hora": sharded optimizers and models, tensor parallel, checkpoints, compile."""
+"""What torch builds on a process group, on backend "hora" and on gloo: sharded optimizers and models, tensor parallel,
+checkpoints, functional collectives; and remote calls beside it."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 
@@ -10,140 +10,100 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
-
-_starts = itertools.count()
-
-
-def start():
-    import hora.torch  # noqa: F401
-
-    r, n = int(os.environ["HORA_RANK"]), int(os.environ["HORA_SIZE"])
-    store = dist.FileStore(f"{os.environ['HORA_SECRET_FILE']}.store{next(_starts)}", n)
-    dist.init_process_group("hora", store=store, rank=r, world_size=n)
-    return r, n
+from training import adam, alone, data, fit, flat, network, on_both, same, sgd, start
 
 
-def moved():
-    """Bytes that hora has moved in any group of torch's, over any link."""
-    from hora.torch.backend import _alive
+def zero_redundancy():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    return sum(v for b in _alive for k, v in b.group.counters().items() if "bytes" in k)
-
-
-def network():
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    model = nn.parallel.DistributedDataParallel(network())
+    fit(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01), dist.get_rank(), dist.get_world_size())
+    return flat(model)
 
 
-def batches(n, steps=5):
-    g = torch.Generator().manual_seed(1)
-    return torch.randn(steps, 4 * n, 8, generator=g), torch.randint(0, 4, (steps, 4 * n), generator=g)
+def mesh():
+    return dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
 
 
-def train(model, opt, r, n):
-    for x, y in zip(*batches(n), strict=True):
-        opt.zero_grad()
-        functional.cross_entropy(model(x[r::n]), y[r::n]).backward()
-        opt.step()
+def sharded(model):
+    """The model with its layers and itself fully sharded."""
+    from torch.distributed.fsdp import FSDPModule, fully_shard
 
-
-def joined(n):
-    model = network()
-    opt = torch.optim.Adam(model.parameters(), lr=0.01)
-    for x, y in zip(*batches(n), strict=True):
-        opt.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        opt.step()
+    where = mesh()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=where)
+    fully_shard(model, mesh=where)
+    for m in model.modules():
+        if isinstance(m, FSDPModule) and dist.get_backend() == "gloo":
+            m.set_force_sum_reduction_for_comms(True)  # gloo has no average
     return model
 
 
-def close(parameters, reference):
-    for a, b in zip(parameters, reference.parameters(), strict=True):
-        torch.testing.assert_close(a.detach(), b.detach(), rtol=0, atol=2e-4)
+def whole(model):
+    return torch.cat([p.full_tensor().detach().reshape(-1) for p in model.parameters()])
 
 
-def work_sharded():
-    r, n = start()
-    reference = joined(n)
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-    from torch.nn.parallel import DistributedDataParallel as Ddp
-
-    before = moved()
-    model = Ddp(network())
-    train(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01), r, n)
-    close(model.module.parameters(), reference)
-    assert moved() > before
-
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh("cpu", (n,))
-    before = moved()
-    model = network()
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    opt = torch.optim.Adam(model.parameters(), lr=0.01)
-    train(model, opt, r, n)
-    close([p.full_tensor() for p in model.parameters()], reference)
-    assert moved() > before
-
-    # a sharded checkpoint, saved and loaded
+def fully_sharded():
+    """FSDP2, and its checkpoint saved and loaded."""
     import torch.distributed.checkpoint as checkpoint
 
-    where = [tempfile.mkdtemp() if r == 0 else None]
+    model = sharded(network())
+    fit(model, adam(model), dist.get_rank(), dist.get_world_size())
+    where = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(where, 0)
     checkpoint.save({"model": model.state_dict()}, checkpoint_id=where[0])
     again = network()
     for p in again.parameters():
         p.data.zero_()
-    fully_shard(again, mesh=mesh)
-    state = {"model": again.state_dict()}
+    state = {"model": sharded(again).state_dict()}
     checkpoint.load(state, checkpoint_id=where[0])
     again.load_state_dict(state["model"])
-    close([p.full_tensor() for p in again.parameters()], reference)
+    assert torch.equal(whole(again), whole(model))
+    return whole(again)
 
-    # tensor parallel
+
+def tensor_parallel():
+    """Every rank has all rows of a batch and some columns of the layers."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    before = moved()
-    whole = network()
-    split = parallelize_module(network(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    x = torch.ones(3, 8)
-    torch.testing.assert_close(split(x), whole(x))
-    assert moved() > before
+    model = parallelize_module(network(), mesh(), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    opt = sgd(model)
+    for x, y in zip(*data(dist.get_world_size()), strict=True):
+        opt.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        opt.step()
+    ends = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return torch.cat([p.detach().reshape(-1) for p in ends])
 
-    # functional collectives, also compiled
+
+def functional_collectives():
+    """Steps of a linear regression that average their gradient themselves; on hora under torch.compile."""
     import torch.distributed._functional_collectives as funcol
 
-    def f(t):
-        return funcol.all_reduce(t, "sum", dist.group.WORLD) + funcol.all_gather_tensor(t, 0, dist.group.WORLD).sum()
+    def step(w, x, y):
+        gradient = x.t() @ (x @ w - y) / x.shape[0]
+        total = funcol.all_reduce(gradient, "sum", dist.group.WORLD)
+        rows = funcol.all_gather_tensor(gradient.reshape(1, -1), 0, dist.group.WORLD)
+        return w - 0.05 * (total / dist.get_world_size() + 0.1 * rows.mean(0).reshape(w.shape))
 
-    expected = torch.full((4,), float(n)) + 4 * n
-    torch.testing.assert_close(f(torch.ones(4)), expected)
-    torch.testing.assert_close(torch.compile(f, backend="aot_eager")(torch.ones(4)), expected)
-    dist.destroy_process_group()
+    r, n = dist.get_rank(), dist.get_world_size()
+    run = torch.compile(step, backend="aot_eager") if dist.get_backend() == "hora" else step
+    w = torch.zeros(8, 1)
+    for x, _ in zip(*data(n), strict=True):
+        w = run(w, x[r::n], x[r::n].sum(1, keepdim=True))
+    return w
+
+
+def work_sharded():
+    zero, shards, split, _ = on_both(zero_redundancy, fully_sharded, tensor_parallel, functional_collectives, tolerance=2e-4)
+    same(zero, alone(adam), 2e-4)
+    same(shards, alone(adam), 2e-4)
+    same(split, alone(sgd), 2e-4)
 
 
 def test_sharded_training(ranks):
     ranks(2, work_sharded, timeout=150)
-
-
-def work_compiled():
-    r, n = start()
-    model = torch.compile(nn.parallel.DistributedDataParallel(network()), backend=os.environ["HORA_TEST_COMPILER"])
-    opt = torch.optim.Adam(model.parameters(), lr=0.01)
-    before = moved()
-    train(model, opt, r, n)
-    close(model.parameters(), joined(n))
-    assert moved() > before
-    dist.destroy_process_group()
-
-
-def test_compiled_ddp(ranks):
-    compiler = "inductor" if os.environ.get("HORA_SOAK") else "aot_eager"
-    ranks(2, work_compiled, timeout=300 if os.environ.get("HORA_SOAK") else 150, env={"HORA_TEST_COMPILER": compiler})
 
 
 def work_rpc():

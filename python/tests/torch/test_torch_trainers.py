@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import warnings
@@ -13,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
+from training import data, flat, moved, network, no_gloo, on_both, same, start
 
 ROOT = Path(__file__).resolve().parents[3]
-_starts = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -26,63 +25,6 @@ def trainers():
     ).stdout.strip()
     assert os.path.exists(os.path.join(folder, ".complete")), f"{folder} is not there; run make deps"
     return f"sys.path.append({folder!r})"
-
-
-def store():
-    return dist.FileStore(f"{os.environ['HORA_SECRET_FILE']}.store{next(_starts)}", int(os.environ["HORA_SIZE"]))
-
-
-def start(backend="hora"):
-    import hora.torch  # noqa: F401
-
-    r, n = int(os.environ["HORA_RANK"]), int(os.environ["HORA_SIZE"])
-    dist.init_process_group(backend, store=store(), rank=r, world_size=n)
-    return r, n
-
-
-def moved():
-    """Bytes that hora has moved in any group of torch's, over any link."""
-    from hora.torch.backend import _alive
-
-    return sum(v for b in _alive for k, v in b.group.counters().items() if "bytes" in k)
-
-
-def no_gloo():
-    """No process group is gloo's, so no gradient can have gone that way."""
-    kinds = {kind for kind, _ in dist.distributed_c10d._world.pg_map.values()}
-    assert kinds and not any("gloo" in k for k in kinds), kinds
-
-
-def on_both(train):
-    """What train() answers on backend hora, checked to have gone there, and then on gloo."""
-    out = []
-    for backend in ("hora", "gloo"):
-        start(backend)
-        before = moved()
-        out.append(train())
-        if backend == "hora":
-            assert moved() > before, "nothing went through hora"
-            no_gloo()
-        dist.destroy_process_group()
-    return out
-
-
-def network(seed=3):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
-
-
-def data(n, steps=8):
-    g = torch.Generator().manual_seed(1)
-    return torch.randn(steps, 4 * n, 8, generator=g), torch.randint(0, 4, (steps, 4 * n), generator=g)
-
-
-def flat(model):
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-
-
-def same(ours, theirs, tolerance=1e-5):
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
 
 
 # -- Lightning
@@ -224,7 +166,7 @@ def work_fsdp1():
             return flat(model)
 
     warnings.simplefilter("ignore")
-    same(*on_both(train))
+    on_both(train)
 
 
 def test_fsdp1(ranks):
@@ -254,7 +196,7 @@ def work_pipeline():
                 opt.step()
         return torch.cat([flat(mine), *(v.reshape(1) for v in losses)])
 
-    same(*on_both(train))
+    on_both(train)
 
 
 def test_pipelining(ranks):
