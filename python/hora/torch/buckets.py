@@ -18,6 +18,9 @@ _ALIGN = 64
 # From this size on autograd's own new gradient, copied once, is cheaper than adding to one that was zeroed.
 _LARGE = 512 << 10
 
+# From this size on a gradient is copied as soon as it is there, out of the cache; below, a hook costs more than that saves.
+_TAKEN = 64 << 10
+
 
 class Bucket:
     """Some parameters of one element type on one device, their gradients' common memory, and how to reduce it.
@@ -35,9 +38,9 @@ class Bucket:
         self.views: list[torch.Tensor] = []
         self.pairs: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self.place: dict[torch.nn.Parameter, torch.Tensor] = {}
-        self.flat: torch.Tensor | None = None
-        self.wire: torch.Tensor | None = None  # what travels, when that is not flat itself
-        self.plan: Plan | None = None
+        self.flat: Any = None  # the gradients' memory; a tensor from open() to close()
+        self.wire: Any = None  # what travels, when that is not flat itself
+        self.plan: Any = None  # a Plan or a Standing, from open() to close()
         self.large = False  # zero_grad drops the gradients instead of zeroing them
         self.takes = False  # each gradient is taken as soon as it is there
 
@@ -65,6 +68,10 @@ class Bucket:
             self.wire = channel.memory(total * torch.empty(0, dtype=sent).element_size()).view(sent)
         shape = [d for p in self.params for d in (p.shape or (1,))]  # the padding would hide a small difference
         self.plan = channel.plan(self.flat if self.wire is None else self.wire, op, prescale, postscale, self.name, shape)
+
+    def wants(self, p: torch.nn.Parameter) -> bool:
+        """Whether p's gradient is worth a hook of its own; small ones are collected together."""
+        return self.takes and p.numel() * p.element_size() >= _TAKEN
 
     def take(self, p: torch.nn.Parameter) -> None:
         """Move p's gradient here as soon as autograd has made it.

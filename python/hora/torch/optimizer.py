@@ -75,7 +75,7 @@ def DistributedOptimizer(
     mixins = (DeltaMixin, _Mixin) if op is Op.ADASUM and group.size > 1 else (_Mixin,)
     inner = type(optimizer)
     cls = type(inner.__name__, (*mixins, inner), {"__module__": inner.__module__, "__doc__": inner.__doc__, "_hora_inner": inner})
-    wrapped = cls.__new__(cls)
+    wrapped: Any = cls.__new__(cls)  # type: ignore[call-overload]
     wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     wrapped._hora_setup(
         _names(optimizer, named_parameters), compression, backward_passes_per_step, op, gradient_predivide_factor,
@@ -93,7 +93,7 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
     if any(not isinstance(n, tuple) for n in named):
         raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually produced by model.named_parameters().")
     seen: set[str] = set()
-    double = {n for n, _ in named if n in seen or seen.add(n)}
+    double = {n for n, _ in named if n in seen or seen.add(n)}  # type: ignore[func-returns-value]
     if double:
         raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(sorted(double))}")
     names = {p: n for n, p in named}
@@ -131,7 +131,7 @@ class _Mixin(_Inner):
         self._passes = 0  # backward passes since the last reduction
         self._should_synchronize = True
         self._synchronized = False
-        self._buckets: list[Bucket] | None = None
+        self._buckets: Any = None  # a list of Bucket, from the first reduction on
         self._sparse: list[torch.nn.Parameter] = []
         self._custom: list[torch.nn.Parameter] = []
         self._home: dict[torch.nn.Parameter, Bucket] = {}
@@ -172,7 +172,7 @@ class _Mixin(_Inner):
         # The first parameter's gradient comes last: it counts the passes. Only overlap needs to know of each one.
         if params:
             self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)]
-        wanted = [p for p in params if self._overlap or (p in self._home and self._home[p].takes)]
+        wanted = [p for p in params if self._overlap or (p in self._home and self._home[p].wants(p))]
         self._hooks += [p.register_post_accumulate_grad_hook(self._arrived) for p in wanted]
         self._arrivals: dict[torch.nn.Parameter, int] = {}
 
