@@ -179,6 +179,9 @@ func openAt(t *testing.T, n *hosttest.Net) {
 // host that has a slot to spare, no restart is used, and the weights are those of an
 // undisturbed run. The second loss finds no slot.
 func TestALostHostMovesToSpareSlots(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long; TestAKilledAgentIsALostHost takes the same way")
+	}
 	n := hosttest.Up(t, "a", "b", "c")
 	const steps = 100
 	j := startOnHosts(t, n.Hosts[0], hostsPlan{

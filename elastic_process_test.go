@@ -82,14 +82,7 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 			if err := gate(ctx, w, state, step, steps); err != nil {
 				return err
 			}
-			// At least once: a rank that loses its processor here for a millisecond would
-			// bring the last step's sum as its part.
-			for began, done := time.Now(), false; !done; done = time.Since(began) >= time.Millisecond {
-				compute(grads, params, step, w.Rank(), w.Size())
-			}
-			if both[len(params)] = 0; present("END") {
-				both[len(params)] = 1
-			}
+			part(both, params, step, w)
 			if err := hora.Allreduce(ctx, w.Group(), both, hora.Sum); err != nil {
 				say(w, "error at step %d with %s: %v", step, digestOf(params), err)
 				return err
@@ -115,10 +108,7 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 					return err
 				}
 			}
-			if os.Getenv("QUIT") == fmt.Sprintf("%d:%d", cfg.Rank, step) {
-				say(w, "has enough at step %d", step)
-				os.Exit(0)
-			}
+			quit(w, cfg.Rank, step)
 			if both[len(params)] > 0 {
 				return nil
 			}
@@ -138,6 +128,26 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	}
 	fmt.Printf("0 %d digest %s steps %d\n", cfg.Rank, digestOf(params), step)
 	return nil
+}
+
+// part is what this rank brings to a step, and its word that it is enough.
+func part(both, params []float32, step int, w *hora.World) {
+	// At least once: a rank that loses its processor here for a millisecond would bring the
+	// last step's sum as its part.
+	for began, done := time.Now(), false; !done; done = time.Since(began) >= time.Millisecond {
+		compute(both[:len(params)], params, step, w.Rank(), w.Size())
+	}
+	if both[len(params)] = 0; present("END") {
+		both[len(params)] = 1
+	}
+}
+
+// quit ends a process whose rank and step QUIT names, as one that has finished.
+func quit(w *hora.World, rank, step int) {
+	if os.Getenv("QUIT") == fmt.Sprintf("%d:%d", rank, step) {
+		say(w, "has enough at step %d", step)
+		os.Exit(0)
+	}
 }
 
 // present says whether the file that a variable names is there.

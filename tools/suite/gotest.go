@@ -68,6 +68,8 @@ func (s *suite) goTest(what, name string, args ...string) error {
 // runGo counts one `go test -json` into t.
 func (s *suite) runGo(t *tally, name string, args ...string) error {
 	cmd := s.command(name, args...)
+	// Under the race detector a process sleeps for a second before it ends, and the tests start hundreds.
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=20 "+os.Getenv("GORACE"))
 	cmd.Stdout = nil
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
