@@ -66,6 +66,9 @@ func bound(t *testing.T, r result, np int) [][]string {
 const tellCores = "grep Cpus_allowed_list /proc/self/status"
 
 func TestWorkersAreBoundToCores(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
 	r, all := onCores(t, 2, "run", "-np", "2", "sh", "-c", tellCores)
 	if len(all) > 1 { // each has one of them
 		if got := bound(t, r, 2); len(got[0]) != 1 || len(got[1]) != 1 || got[0][0] == got[1][0] || r.err != "" {

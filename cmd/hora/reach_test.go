@@ -13,6 +13,9 @@ import (
 // A host whose ssh server is at another port and takes another key than ssh's own is reached with the flags for that;
 // without them the launcher says what would help, with the port and the key in it.
 func TestAnotherPortAndAnotherKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
 	n := hosttest.Up(t, "server1", "server2")
 	a, b := n.Hosts[0], n.Hosts[1]
 	program := a.Install(self(t), "hora")
@@ -79,6 +82,9 @@ until ! ss -Hltn | grep -q ':2222 '; do sleep 0.02; done; `+serve)
 
 // With --remote-hora nothing is copied: the host's own program is the agent.
 func TestAProgramThatIsThereAlready(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
 	n := hosttest.Up(t, "server1", "server2")
 	a, b := n.Hosts[0], n.Hosts[1]
 	program := a.Install(self(t), "hora")
@@ -107,6 +113,9 @@ func TestAProgramThatIsThereAlready(t *testing.T) {
 
 // The secret of a file is the job's, on every host.
 func TestASecretOfOnesOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
 	n := hosttest.Up(t, "server1", "server2")
 	a := n.Hosts[0]
 	program := a.Install(self(t), "hora")

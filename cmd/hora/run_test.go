@@ -178,6 +178,9 @@ func TestBadInputIsOneSentence(t *testing.T) {
 
 // Flags that are each other's opposite may agree, and a file's are taken back on the command line.
 func TestTagsAndTheirOpposite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("no-tag: true\n"), 0o644); err != nil {
 		t.Fatal(err)
