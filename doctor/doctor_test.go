@@ -95,7 +95,7 @@ func TestFindings(t *testing.T) {
 		{name: "files", topic: "limits", state: Note, text: "1024 open files", do: "ulimit -n", files: map[string]string{"proc/self/limits": strings.Replace(wellLimited, "65536", "1024", 1)}},
 		{name: "locked", topic: "limits", state: Note, text: "64 KiB may be locked", do: "ulimit -l", files: map[string]string{"proc/self/limits": limited("Max locked memory", "65536")}},
 		{name: "address space", topic: "limits", state: Note, text: "32.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "34359738368")}},
-		{name: "little address space", topic: "limits", state: Problem, text: "4.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "4294967296")}},
+		{name: "little address space", topic: "limits", state: Problem, text: "2.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "2147483648")}},
 		{name: "no shm", topic: "shared memory", state: Note, text: "/dev/shm is missing", do: "memfd"},
 		{name: "rights", topic: "rights", state: Good, text: "no filter"},
 		{name: "seccomp", topic: "rights", state: Note, text: "seccomp filter", do: "memfd_create", files: map[string]string{"proc/self/status": "Name:\thora\nSeccomp:\t2\n"}},
@@ -136,7 +136,8 @@ func TestFindings(t *testing.T) {
 // A Python with several names is told of once.
 func TestAPythonWithTwoNames(t *testing.T) {
 	told := 0
-	m := machine(t, nil, map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 1\n", "python": "python 3.11.7 /usr/bin/python3\nhora 1\n", "python3.11": "python 3.11.7 /usr/bin/python3\nhora 1\n"})
+	const place = "place /usr/bin/python3.11 /usr\nhora 1\n"
+	m := machine(t, nil, map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n" + place, "python": "python 3.11.7 /usr/bin/python\n" + place, "python3.11": "python 3.11.7 /usr/bin/python3.11\n" + place})
 	for _, f := range Examine(t.Context(), m) {
 		if f.Topic == "python" {
 			told++
@@ -172,12 +173,12 @@ func TestTheLibraryInAPythonsPackages(t *testing.T) {
 
 // The findings of a process with little address space, and of what it starts, say so.
 func TestLittleAddressSpace(t *testing.T) {
-	out, err := exec.Command("sh", "-c", "ulimit -v 8388608; cat /proc/self/limits").Output()
+	out, err := exec.Command("sh", "-c", "ulimit -v 2097152; cat /proc/self/limits").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range machine(t, map[string]string{"proc/self/limits": string(out)}, nil).checkLimits(t.Context()) {
-		if f.State == Problem && strings.Contains(f.Text, "8.0 GiB of address space") {
+		if f.State == Problem && strings.Contains(f.Text, "2.0 GiB of address space") {
 			return
 		}
 	}

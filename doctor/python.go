@@ -17,6 +17,7 @@ const packages = "hora hora-compat torch tensorflow keras jax numpy horovod"
 const pythonProbe = `
 import glob, os, sys, importlib.metadata as m
 print("python", sys.version.split()[0], sys.executable)
+print("place", os.path.realpath(sys.executable), sys.prefix)
 for n in "` + packages + `".split():
     try:
         print(n, m.version(n))
@@ -30,31 +31,37 @@ for d in sys.path:
 // python is one interpreter.
 type python struct {
 	name     string            // as it is called
+	place    string            // the same for other names of it
 	said     []string          // its version and place, then those of packages
 	versions map[string]string // of packages
 	nccl     []string          // its packages' files of NVIDIA's collective library
 }
 
-// pythons asks every interpreter, all at once; one that has several names counts once.
+// pythons are all interpreters.
 func (m *Machine) pythons(ctx context.Context) []python {
-	m.ask.Do(func() {
-		all := make([]python, len(pythonNames))
-		var asked sync.WaitGroup
-		for i, name := range pythonNames {
-			asked.Go(func() {
-				if text, err := m.Command(ctx, name, "-c", pythonProbe); err == nil {
-					all[i] = readPython(name, text)
-				}
-			})
-		}
-		asked.Wait()
-		for _, p := range all {
-			if len(p.said) > 0 && !slices.ContainsFunc(m.found, func(o python) bool { return o.said[0] == p.said[0] }) {
-				m.found = append(m.found, p)
-			}
-		}
-	})
+	m.ask.Do(func() { m.found = m.probe(ctx, pythonNames) })
 	return m.found
+}
+
+// probe asks interpreters, all at once; one that has several names counts once.
+func (m *Machine) probe(ctx context.Context, names []string) []python {
+	all := make([]python, len(names))
+	var asked sync.WaitGroup
+	for i, name := range names {
+		asked.Go(func() {
+			if text, err := m.Command(ctx, name, "-c", pythonProbe); err == nil {
+				all[i] = readPython(name, text)
+			}
+		})
+	}
+	asked.Wait()
+	var found []python
+	for _, p := range all {
+		if len(p.said) > 0 && !slices.ContainsFunc(found, func(o python) bool { return o.place == p.place }) {
+			found = append(found, p)
+		}
+	}
+	return found
 }
 
 func readPython(name, text string) python {
@@ -67,10 +74,15 @@ func readPython(name, text string) python {
 			if !slices.Contains(p.nccl, value) {
 				p.nccl = append(p.nccl, value)
 			}
+		case what == "place":
+			p.place = value
 		case what == "python" && len(p.said) == 0, len(p.said) > 0 && slices.Contains(strings.Fields(packages), what):
 			p.versions[what] = value
 			p.said = append(p.said, line)
 		}
+	}
+	if p.place == "" && len(p.said) > 0 {
+		p.place = p.said[0]
 	}
 	return p
 }

@@ -94,9 +94,9 @@ func (m *Machine) listNCCL(ctx context.Context) []Finding {
 	return all
 }
 
-// HasNCCL says whether programs here, or scripts of a Python here, would find NVIDIA's collective library.
+// HasNCCL says whether programs here, or scripts of the usual Python, would find NVIDIA's collective library.
 func (m *Machine) HasNCCL(ctx context.Context) bool {
-	return len(m.systemNCCL()) > 0 || len(m.listNCCL(ctx)) > 0
+	return len(m.systemNCCL()) > 0 || slices.ContainsFunc(m.probe(ctx, pythonNames[:2]), func(p python) bool { return len(p.nccl) > 0 })
 }
 
 // systemNCCL lists the library's files that any program would find.

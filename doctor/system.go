@@ -122,7 +122,7 @@ func (m *Machine) checkLimits(context.Context) []Finding {
 	}
 	if n, ok := soft("Max address space"); ok {
 		f := note("ulimit -v unlimited, where the shell or the batch system set it", "%.1f GiB of address space: frameworks reserve far more than they use, CUDA above all", float64(n)/(1<<30))
-		if n < 16<<30 {
+		if n < 4<<30 {
 			f.State = Problem
 		}
 		all = append(all, f)
