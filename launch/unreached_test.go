@@ -7,7 +7,7 @@ import (
 
 // What a user is told to type reaches the host by the same port and key.
 func TestAdviceHasThePortAndTheKey(t *testing.T) {
-	const changed = "@@@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nOffending ED25519 key in /root/.ssh/known_hosts:3\n"
+	const changed = "@@@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nOffending ED25519 key in /home/me/.ssh/known_hosts:3\n"
 	for _, c := range []struct {
 		ssh        SSH
 		host, said string
