@@ -108,6 +108,8 @@ func (c *Comm) allreduceHere(call *Call) error {
 		return nil
 	case inPlace:
 		return c.reduceInPlace(call)
+	case peeked:
+		return c.reduceByPeeking(call)
 	case staged:
 		if err := c.stage(call); err != nil {
 			return err

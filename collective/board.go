@@ -18,9 +18,10 @@ type header struct {
 	send, recv     uint32
 	sendAt, recvAt uint64
 	filled         bool
+	peek           peekHeader
 }
 
-const headerBytes = 25
+const headerBytes = 25 + peekBytes
 
 func (h *header) put(b []byte) {
 	binary.LittleEndian.PutUint32(b, h.send)
@@ -31,6 +32,7 @@ func (h *header) put(b []byte) {
 	if h.filled {
 		b[24] = 1
 	}
+	h.peek.put(b[25:])
 }
 
 func (h *header) get(b []byte) {
@@ -39,6 +41,7 @@ func (h *header) get(b []byte) {
 	h.sendAt = binary.LittleEndian.Uint64(b[8:])
 	h.recvAt = binary.LittleEndian.Uint64(b[16:])
 	h.filled = b[24] != 0
+	h.peek.get(b[25:])
 }
 
 // ready is where the ranks of this host find each other's contributions once all
@@ -50,6 +53,7 @@ const (
 	inHeader              // in the arrivals themselves
 	inSlots
 	inPlace // in their owners' memory; release tells them when it was read
+	peeked  // in their owners' private memory, which the system reads for us
 	staged  // of Allreduce, with Recv in registered memory: there, or in Send where that is registered too
 )
 
@@ -79,11 +83,11 @@ func (c *Comm) meet(call *Call, budget time.Duration) (bool, error) {
 		switch {
 		case o.plan.inline:
 			c.srcs[o.met] = pointer(in)
-		case o.plan.direct || o.plan.slot:
+		case o.plan.headed():
 			c.headers[o.met].get(in)
 		}
 	}
-	if o.ready == inParts && (o.plan.direct || o.plan.slot) {
+	if o.ready == inParts && o.plan.headed() {
 		return true, c.settle(call)
 	}
 	return true, nil
@@ -110,9 +114,12 @@ func (c *Comm) announce(call *Call) {
 		c.srcs[c.seat] = mine
 		o.ready = inHeader
 		c.board.Arrive(at(mine, 0, src.Len()))
-	case o.plan.direct || o.plan.slot:
+	case o.plan.headed():
 		h := &c.headers[c.seat]
 		*h = header{}
+		if o.plan.peek {
+			c.offer(&h.peek, call)
+		}
 		if o.plan.direct {
 			c.locate(h, call, src)
 		}
@@ -211,6 +218,8 @@ func (c *Comm) settle(call *Call) error {
 	case stages:
 		o.ready = staged
 		return c.borrow(call, rootSeat)
+	case o.plan.peek:
+		return c.settlePeek(call)
 	}
 	return nil
 }
@@ -227,7 +236,16 @@ func (c *Comm) borrow(call *Call, rootSeat int) error {
 // said and by what it knows of theirs; 0: they never do.
 func (c *Comm) lent() uint32 {
 	o := &c.op
-	if h := &c.headers[c.seat]; !o.plan.direct || h.send == 0 && h.recv == 0 {
+	h := &c.headers[c.seat]
+	if o.plan.peek && h.peek.able {
+		switch {
+		case o.met < c.seats:
+			return transport.AllPhases
+		case o.ready == peeked:
+			return o.lastPhase
+		}
+	}
+	if !o.plan.direct || h.send == 0 && h.recv == 0 {
 		return 0
 	}
 	switch {

@@ -71,6 +71,7 @@ type Comm struct {
 	other   []int            // begins of a second cut of the same tensor
 	length  []int            // and its lengths
 	headers []header
+	peeking peeking
 }
 
 // operation is what the header phase leaves for Run.
@@ -83,7 +84,9 @@ type operation struct {
 	ready  ready
 	parity int    // of my slot
 	phase  uint32 // steps that I have posted
-	inline [transport.InlineBytes]byte
+	// lastPhase is, of a peeked operation, the phase after which nobody reads others' memory.
+	lastPhase uint32
+	inline    [transport.InlineBytes]byte
 }
 
 // New makes a Comm over the group's links.

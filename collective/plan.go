@@ -14,12 +14,16 @@ type plan struct {
 	inline bool // the contribution travels in the arrival itself
 	slot   bool // or in my slot
 	direct bool // or is read where it lies, if all are registered
+	peek   bool // or through the system, if it lets both ranks
 }
+
+// headed reports that arrivals say where contributions are.
+func (p *plan) headed() bool { return p.direct || p.slot || p.peek }
 
 // planFor chooses for a call that check has passed.
 func (c *Comm) planFor(call *Call, p *plan) {
 	p.layout, p.link = none, none
-	p.inline, p.slot, p.direct = false, false, false
+	p.inline, p.slot, p.direct, p.peek = false, false, false, false
 	if call.Kind == Barrier || call.Kind == SendTo || call.Kind == RecvFrom {
 		p.inline, p.layout = true, Hier
 		return
@@ -48,7 +52,9 @@ func (c *Comm) planFor(call *Call, p *plan) {
 	}
 	p.slot = unit >= 0 && unit <= c.board.SlotBytes() &&
 		c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole) == OneShot
-	p.direct = whole >= 0 && c.menuBoard.pick(call.Kind, directColumn, call.Type, whole) == Direct && (call.Pre == 0 || call.Pre == 1)
+	plain := call.Pre == 0 || call.Pre == 1
+	p.direct = whole >= 0 && c.menuBoard.pick(call.Kind, directColumn, call.Type, whole) == Direct && plain
+	p.peek = call.Kind == Allreduce && c.seats == 2 && plain && c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole) == Peek
 }
 
 // layered reports whether an operation can use the memory inside hosts: some host

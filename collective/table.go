@@ -34,6 +34,7 @@ const (
 	// On shared memory with private buffers.
 	OneShot // everyone's data in its slot, each reads all
 	TwoShot // pipelined through parts, each reduces its share
+	Peek    // of two ranks each reads the other's memory by a system call; twoshot where it may not
 
 	// On shared memory when all buffers are registered.
 	Direct // from and to the owners' memory
@@ -63,7 +64,7 @@ var algorithms = [algorithmEnd]struct {
 	Ring: {"ring", linkColumn}, Tree: {"tree", linkColumn}, DoubleTree: {"doubletree", linkColumn},
 	Bruck: {"bruck", linkColumn}, Pairwise: {"pairwise", linkColumn},
 	Linear: {"linear", linkColumn}, ScatterRing: {"scatterring", linkColumn},
-	OneShot: {"oneshot", boardColumn}, TwoShot: {"twoshot", boardColumn},
+	OneShot: {"oneshot", boardColumn}, TwoShot: {"twoshot", boardColumn}, Peek: {"peek", boardColumn},
 	Direct: {"direct", directColumn}, Copy: {"copy", directColumn},
 }
 
@@ -103,7 +104,7 @@ const standard = `
 	allreduce@2:   32Ki-512Ki=recdbl
 	allreduce@32-: 32Ki-1Mi=rabenseifner, 1Mi-4Mi=doubletree
 	allreduce:     0-4Ki=oneshot
-	allreduce@2:   0-65Ki=oneshot
+	allreduce@2:   0-65Ki=oneshot, 2Mi-12Mi=peek
 	allreduce@3-4: 0-32Ki=oneshot
 	reduce:        0-=hier+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=ring, 0-4Ki=oneshot
 	reduce@2-4:    0-16Ki=oneshot
@@ -142,7 +143,7 @@ type Table struct{ rules []rule }
 // Later rules win over earlier ones. Algorithms decide about one of four things and
 // leave the others as they are: the layout (hier, flat), message links (recdbl,
 // rabenseifner, ring, tree, doubletree, bruck, pairwise, linear, scatterring), shared
-// memory (oneshot, twoshot), registered buffers (direct, copy). Ranks are those that
+// memory (oneshot, twoshot, peek), registered buffers (direct, copy). Ranks are those that
 // take part: for shared memory the ranks of one host, for links between hosts the
 // hosts when the layout is hier, else all.
 func ParseTable(override string) (Table, error) {

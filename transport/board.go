@@ -215,6 +215,14 @@ func (b *Board) Mapped(seat int, id uint32, offset uint64, n int) unsafe.Pointer
 	return b.cfg.Regions.Mapped(seat, id, offset, n)
 }
 
+// Peek reads n bytes at an address of a seat's process, where the system allows it.
+func (b *Board) Peek(seat int, dst unsafe.Pointer, at uintptr, n int) error {
+	if b.cfg.Peek == nil {
+		return errNoPeek
+	}
+	return b.cfg.Peek(seat, dst, at, n)
+}
+
 // Count adds what an operation moved over the board, in bytes of payload.
 func (b *Board) Count(sent, received int) {
 	count(&b.traffic, uint64(sent), uint64(received))

@@ -1,6 +1,9 @@
 package transport
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
 
 // BoardConfig is what the ranks of one host agree on about their board (the sizes)
 // and what each brings (the rest). The zero value of every field has a meaning.
@@ -15,6 +18,10 @@ type BoardConfig struct {
 
 	Waiter  Waiter // nil: poll and yield only, never sleep
 	Regions Region // nil: nothing is registered
+
+	// Peek reads n bytes at an address of a seat's process; nil: there is no such means.
+	// ErrGone says that the process has ended.
+	Peek func(seat int, dst unsafe.Pointer, at uintptr, n int) error
 
 	// PeerTimeout bounds how long Explain waits for a rank; 0: 10 s.
 	PeerTimeout time.Duration

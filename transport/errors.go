@@ -9,6 +9,11 @@ import (
 // ErrClosed is what verbs return after Close.
 var ErrClosed = errors.New("use mesh: this rank has left the group")
 
+// ErrGone says that memory was asked for of a process that has ended.
+var ErrGone = errors.New("the process has ended")
+
+var errNoPeek = errors.New("these links read no other process's memory")
+
 // PeerLostError says that a rank can no longer take part: its process ended, it
 // fell silent, its connection broke, or it left.
 type PeerLostError struct {

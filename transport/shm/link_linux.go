@@ -30,6 +30,7 @@ type Link struct {
 	regions *regions
 	post    post
 	desk    desk
+	peeker  peeker
 
 	memfd     int
 	bells     []int // before start; then post.bells owns them
@@ -85,10 +86,12 @@ func (l *Link) start() {
 	}
 	l.post.hang(l.bells)
 	l.processes = make([]*os.File, l.seats)
+	l.peeker.pids = make([]int, l.seats)
 	for seat, fd := range l.pidfds {
 		if fd < 0 {
 			continue
 		}
+		l.peeker.pids[seat] = pidOf(fd)
 		if seat == l.seat {
 			unix.Close(fd)
 			continue

@@ -1,0 +1,162 @@
+package collective
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"unsafe"
+
+	"hora/internal/kernel"
+	"hora/tensor"
+	"hora/transport"
+)
+
+// Two ranks of a host may read each other's private memory through the system, in one
+// copy where parts take two. Each reads what the other has of its own share, piece by
+// piece, adds, and the other reads the sums. Whether the system lets them is tried
+// once, in the first operation that would do so: each reads a word of the other's whose value is in
+// its header, which also shows that it is the right process.
+
+// peekStep is how many bytes are read at once: less has the system look up the same
+// process too often, more does not stay in the second-level cache.
+const peekStep = 512 << 10
+
+// peeking is what a rank knows about reading the other's memory.
+type peeking struct {
+	witness *uint64 // of mine, for the other to try
+	tried   bool
+	able    bool
+	byte    byte // what readable reads
+}
+
+// peekHeader is what a rank says of its memory that may be read through the system.
+type peekHeader struct {
+	able       bool // I can read yours
+	send, recv uint64
+	word       uint64 // where my witness is, and what it says
+	value      uint64
+}
+
+const peekBytes = 33
+
+func (h *peekHeader) put(b []byte) {
+	b[0] = 0
+	if h.able {
+		b[0] = 1
+	}
+	for i, v := range [4]uint64{h.send, h.recv, h.word, h.value} {
+		binary.LittleEndian.PutUint64(b[1+8*i:], v)
+	}
+}
+
+func (h *peekHeader) get(b []byte) {
+	h.able = b[0] != 0
+	for i, v := range [4]*uint64{&h.send, &h.recv, &h.word, &h.value} {
+		*v = binary.LittleEndian.Uint64(b[1+8*i:])
+	}
+}
+
+// offer says where the call's memory is.
+func (c *Comm) offer(h *peekHeader, call *Call) {
+	p := &c.peeking
+	if p.witness == nil {
+		p.witness = new(uint64)
+		*p.witness = rand.Uint64()
+	}
+	h.able = p.able && c.readable(call.Send) && c.readable(call.Recv)
+	h.send, h.recv = address(call.Send.Ptr), address(call.Recv.Ptr)
+	h.word, h.value = address(unsafe.Pointer(p.witness)), *p.witness
+}
+
+// readable reports that the system reads v at all: it does not where a device's driver has
+// mapped it. Tensors lie in one mapping, so its ends tell.
+func (c *Comm) readable(v tensor.View) bool {
+	for _, at := range [2]int{0, v.Len() - 1} {
+		if c.board.Peek(c.seat, unsafe.Pointer(&c.peeking.byte), uintptr(v.Ptr)+uintptr(at), 1) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
+
+// settlePeek decides from both headers, and so alike on both ranks, whether memory is read through the
+// system in this operation.
+func (c *Comm) settlePeek(call *Call) error {
+	o := &c.op
+	other := 1 - c.seat
+	if c.headers[0].peek.able && c.headers[1].peek.able {
+		o.ready = peeked
+		chunk := 2 * peekStep / call.Type.Size()
+		o.lastPhase = uint32((call.Send.Count+chunk-1)/chunk) + 1
+		return c.board.Sound()
+	}
+	if p := &c.peeking; !p.tried {
+		p.tried = true
+		theirs := &c.headers[other].peek
+		var word uint64
+		p.able = c.board.Peek(other, unsafe.Pointer(&word), uintptr(theirs.word), 8) == nil && word == theirs.value
+	}
+	return nil
+}
+
+// reduceByPeeking reduces this rank's half of each chunk and takes the other's sums.
+func (c *Comm) reduceByPeeking(call *Call) error {
+	t, n := call.Type, call.Send.Count
+	size := t.Size()
+	other := 1 - c.seat
+	theirs := c.headers[other].peek
+	half := peekStep / size
+	chunk := 2 * half
+	last := (n + chunk - 1) / chunk
+	room := pointer(c.work.take(min(half, n) * size))
+	for i := 0; i <= last; i++ {
+		if i < last {
+			lo, len := i*chunk, min(chunk, n-i*chunk)
+			from, to := lo+block(len, 2, c.seat), lo+block(len, 2, c.seat+1)
+			if err := c.peek(other, room, theirs.send, from*size, (to-from)*size); err != nil {
+				return err
+			}
+			if to > from {
+				dst := unsafe.Add(call.Recv.Ptr, from*size)
+				c.srcs[c.seat], c.srcs[other] = unsafe.Add(call.Send.Ptr, from*size), room
+				kernel.ReduceAll(dst, c.srcs[:2], to-from, t, call.Op)
+				finish(dst, to-from, call, 2, t)
+			}
+			c.step()
+		}
+		if i > 0 {
+			if err := c.board.Await(other, uint32(i)); err != nil {
+				return err
+			}
+			lo, len := (i-1)*chunk, min(chunk, n-(i-1)*chunk)
+			from, to := lo+block(len, 2, other), lo+block(len, 2, other+1)
+			if err := c.peek(other, shift(call.Recv.Ptr, from*size, to-from), theirs.recv, from*size, (to-from)*size); err != nil {
+				return err
+			}
+		}
+	}
+	return c.together()
+}
+
+// peek reads n bytes of another seat's memory. It says last whether that may have been
+// somebody else's by then: who fails says so before he lets his memory go.
+func (c *Comm) peek(seat int, dst unsafe.Pointer, base uint64, offset, n int) error {
+	if n == 0 {
+		return nil
+	}
+	err := c.board.Peek(seat, dst, uintptr(base)+uintptr(offset), n)
+	c.board.Count(n, n)
+	if sound := c.board.Sound(); sound != nil {
+		return sound
+	}
+	if errors.Is(err, transport.ErrGone) { // who notices the end of processes will say why
+		return c.board.Await(seat, transport.AllPhases>>9)
+	}
+	if err != nil {
+		return fmt.Errorf("read %d bytes of rank %d's memory: %w; HORA_ALGORITHMS=\"allreduce:0-=twoshot\" does without", n, c.board.Ranks()[seat], err)
+	}
+	return nil
+}

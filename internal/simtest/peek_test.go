@@ -1,0 +1,84 @@
+//go:build linux
+
+package simtest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"unsafe"
+
+	"hora/collective"
+	"hora/tensor"
+	"hora/transport/shm"
+)
+
+// peekAll sums tensors of many lengths and types, in place and not, and looks at every element.
+func peekAll(link *shm.Link, p *process) (string, error) {
+	for _, bytes := range []int{128, 200, 4096, 1<<20 - 8, 1 << 20, 1<<20 + 8, 3<<20 + 24} {
+		for _, op := range []tensor.Op{tensor.Sum, tensor.Average, tensor.Max} {
+			for _, inPlace := range []bool{true, false} {
+				for _, err := range []error{
+					peekOne[float32](link, p, tensor.Float32, bytes, op, inPlace), peekOne[int8](link, p, tensor.Int8, bytes, op, inPlace),
+					peekOne[float64](link, p, tensor.Float64, bytes, op, inPlace),
+				} {
+					if err != nil {
+						return "", fmt.Errorf("%d bytes, %v, in place %v: %w", bytes, op, inPlace, err)
+					}
+				}
+			}
+		}
+	}
+	return fmt.Sprint(link.Board().Traffic().BytesSent, " 0 0"), nil
+}
+
+func peekOne[T float32 | float64 | int8](link *shm.Link, p *process, t tensor.DType, bytes int, op tensor.Op, inPlace bool) error {
+	var zero T
+	n := bytes / int(unsafe.Sizeof(zero))
+	send := make([]T, n)
+	recv := send
+	if !inPlace {
+		recv = make([]T, n)
+	}
+	value := func(rank, i int) T { return T(2*(i*7&15) + 4*rank) }
+	for i := range send {
+		send[i] = value(link.Rank(), i)
+	}
+	call := &collective.Call{Kind: collective.Allreduce, Op: op, Type: t, Send: tensor.Of(send), Recv: tensor.Of(recv)}
+	if op == tensor.Sum && t != tensor.Int8 {
+		call.Post = 2
+	}
+	if err := p.run(call); err != nil {
+		return err
+	}
+	for i := range recv {
+		want := value(0, i) + value(1, i)
+		switch {
+		case op == tensor.Average:
+			want /= 2
+		case op == tensor.Max:
+			want = value(1, i)
+		case call.Post != 0:
+			want *= 2
+		}
+		if recv[i] != want || !inPlace && send[i] != value(link.Rank(), i) {
+			return fmt.Errorf("element %d of %d is %v, want %v", i, n, recv[i], want)
+		}
+	}
+	return nil
+}
+
+// TestPeek: of two ranks each reads the other's private memory, where the system lets them,
+// and all sums are right whether it does or not.
+func TestPeek(t *testing.T) {
+	for table, peeks := range map[string]bool{"allreduce:0-=peek": true, "allreduce:0-=peek+copy": true, "allreduce:0-=twoshot": false} {
+		sent, _, _ := numbers(t, start(t, 2, table, "peek"))
+		t.Logf("%s: %d bytes were read from the other's memory or shared memory", table, sent)
+		if yama, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); peeks && sent == 0 && len(yama) > 0 && yama[0] != '0' {
+			t.Skip("needs process_vm_readv: a policy of this system keeps processes from reading each other")
+		}
+		if peeks != (sent > 0) {
+			t.Errorf("%s: %d bytes counted as read from the other's memory", table, sent)
+		}
+	}
+}
