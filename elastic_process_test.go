@@ -400,6 +400,7 @@ func startElastic(t *testing.T, np int, role string, change func(*launch.Spec), 
 		Environ: append(os.Environ(), roleVariable+"="+role), Env: env, Untagged: true, Stdout: j, Stderr: j,
 		Coordinator: []string{self, coordinatorArgument},
 		OnLoss:      elastic.Replace, Restarts: 1000, Events: &event.Sink{}, Bind: launch.BindNone,
+		Grace: time.Second, // a test that ends before its training waits so long for ranks that wait for each other
 	}
 	if change != nil {
 		change(&spec)

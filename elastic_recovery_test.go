@@ -21,13 +21,16 @@ func middle(x []float64) float64 {
 	return x[len(x)/2]
 }
 
-// TestALossCostsLittle measures from kill -9 of one of three ranks to the others' error,
+// TestALossCostsLittle measures from kill -9 of one of four ranks to the others' error,
 // and to the first sum of the next epoch, its replacement's start included.
 func TestALossCostsLittle(t *testing.T) {
-	const np = 3
+	const np = 4
 	draw := rand.New(rand.NewPCG(7, 7))
 	kills := 9
-	if testing.Short() {
+	switch {
+	case os.Getenv("HORA_SOAK") == "1":
+		kills = 50
+	case testing.Short():
 		kills = 3
 	}
 	j := startElastic(t, np, "train", nil, "STEPS=100000", "EVERY=1")
