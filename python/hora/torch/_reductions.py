@@ -23,7 +23,7 @@ _PACKED = 512
 _STRIDED = torch.strided
 
 if TYPE_CHECKING:
-    _Backend = c10d.Backend
+    from torch._C._distributed_c10d import Backend as _Backend
 else:
     _Backend = object
 
@@ -35,6 +35,7 @@ class Reductions(_Backend):
     _rank: int
     _patience: float
     _packed: dict[tuple, bytes]
+    _error: BaseException | None
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceOptions()

@@ -19,7 +19,7 @@ from ._work import TicketWork, failure
 __all__ = ["Verbs"]
 
 if TYPE_CHECKING:
-    _Backend = c10d.Backend
+    from torch._C._distributed_c10d import Backend as _Backend
 else:
     _Backend = object
 
@@ -39,6 +39,8 @@ class Verbs(_Backend):
     group: Group
     _rank: int
     _size: int
+    _batch: list[tuple[dict, Callable | None, Any]] | None
+    _operator: Callable[[Any], tuple[Op, float]]
 
     # -- gather
 

@@ -49,7 +49,7 @@ _BASE = _base()
 IS_BACKEND = _BASE is not dist.ProcessGroup
 
 
-class HoraBackend(Reductions, Verbs, _BASE):
+class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
     """One torch process group on one hora group."""
 
     def __init__(self, group: Group, rank: int, size: int, timeout: timedelta | None, name: str, owner: Any = None) -> None:
@@ -128,8 +128,7 @@ class HoraBackend(Reductions, Verbs, _BASE):
         except HoraError as error:
             self._error = error
             raise failure(error) from error
-        after = None if finish is None else lambda _: finish()
-        return TicketWork([Handle(ticket, after, (keep, value))], value, self._live, self._patience)
+        return TicketWork([Handle(ticket, _after(finish), (keep, value))], value, self._live, self._patience)
 
     def _many(self, calls: list[tuple[dict, Callable | None, Any]], wait: bool, value: Any) -> Any:
         """Start several operations as one submission."""
@@ -145,7 +144,7 @@ class HoraBackend(Reductions, Verbs, _BASE):
             raise failure(error) from error
         handles = []
         for ticket, (_, finish, keep) in zip(tickets, calls, strict=True):
-            handles.append(Handle(ticket, None if finish is None else (lambda _, f=finish: f()), keep))
+            handles.append(Handle(ticket, _after(finish), keep))
         work = TicketWork(handles, value, self._live, self._patience)
         if wait:
             work.wait()
@@ -226,6 +225,12 @@ class HoraBackend(Reductions, Verbs, _BASE):
     def pg_name(self) -> str:
         return self._name
 
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
     def getSize(self) -> int:
         return self._size
 
@@ -250,6 +255,11 @@ class HoraBackend(Reductions, Verbs, _BASE):
 _ZERO = timedelta(0)
 
 
+def _after(finish: Callable[[], None] | None) -> Callable[[int], None] | None:
+    """What a handle calls with its ticket at the end."""
+    return None if finish is None else lambda _: finish()
+
+
 def create(opts: Any, backend_options: Any = None) -> HoraBackend | None:
     """What torch calls, on every member, for init_process_group and new_group."""
     try:
@@ -259,10 +269,19 @@ def create(opts: Any, backend_options: Any = None) -> HoraBackend | None:
     return HoraBackend(group, opts.group_rank, opts.group_size, opts.timeout, name, owner)
 
 
+def _teach_async() -> None:
+    """Where a torch does not say of an operation whether the caller waits at once, it is started: who waits does so then."""
+    for verb in ("Allreduce", "AllreduceCoalesced", "Reduce", "Broadcast", "Allgather", "Gather", "Scatter", "ReduceScatter", "AllToAll"):
+        options = getattr(c10d, f"{verb}Options")
+        if not hasattr(options, "asyncOp"):
+            options.asyncOp = True
+
+
 def register() -> None:
     """Tell torch about the backend; calling it again does nothing."""
     if "HORA" in dist.Backend._plugins:
         return
+    _teach_async()
     dist.Backend.register_backend("hora", create, extended_api=True, devices=["cpu", "cuda"])
     from ._dynamo import skip
 

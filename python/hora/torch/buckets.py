@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..group import Op, Plan
+from ..group import Op
 from ._channel import Channel
 
 __all__ = ["Bucket", "assign"]

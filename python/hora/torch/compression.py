@@ -130,7 +130,8 @@ class PowerSGD:
         if step <= self.start_iteration:
             _sum(group, flat, average, f"compression.powersgd.{key}.warmup")
             return
-        matrices, rest = [], []
+        matrices: list[tuple[int, torch.Tensor]] = []
+        rest: list[tuple[int, torch.Tensor]] = []
         for i, v in enumerate(views):
             (matrices if self._low_rank(v) else rest).append((i, v))
         plain = torch.cat([v.reshape(-1) for _, v in rest]) if rest else None
