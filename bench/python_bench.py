@@ -11,6 +11,7 @@ that other programs of the machine do not count; it leaves the class between the
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -130,6 +131,8 @@ def rank_main(rounds: int) -> None:
 def start_up(repeats: int) -> dict[str, list[float]]:
     """Seconds from the start of two processes, bound and in the real-time class, to their end: with hora's first sum, and with
     the framework's import alone."""
+    import hora
+
     programs = {
         "numpy alone": "import numpy",
         "numpy with hora": "import numpy, hora; hora.init(); assert hora.allreduce(numpy.ones(1))[0] == 2",
@@ -141,11 +144,15 @@ def start_up(repeats: int) -> dict[str, list[float]]:
         secret = Path(folder) / "secret"
         secret.touch(0o600)
         secret.write_text(os.urandom(32).hex())
+        # As pip installs it, compiled: a tree's files may be compiled at each start.
+        shutil.copytree(Path(hora.__file__).parent, Path(folder) / "hora", ignore=shutil.ignore_patterns("__pycache__"))
+        compileall.compile_dir(folder, quiet=1)
+        path = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
         for i in range(repeats):
             for name, program in programs.items():
                 common = {
                     "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_ADDR": f"127.0.0.1:{20000 + os.getpid() % 20000 + i}",
-                    "HORA_SERVE": "1", "HORA_SECRET_FILE": str(secret), "HORA_JOB": f"start-{i}",
+                    "HORA_SERVE": "1", "HORA_SECRET_FILE": str(secret), "HORA_JOB": f"start-{i}", "PYTHONPATH": path,
                 }  # fmt: skip
                 begun = time.perf_counter()
                 both = [

@@ -23,6 +23,7 @@ class _Bucket:
         self.tensor = t  # what is registered must stay mapped
         self.registration = _register(group, t)
         self.at = t.data_ptr()
+        self.done = finished_future(t)  # which DDP only reads
         self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=name, timeout=seconds)
 
     def close(self) -> None:
@@ -56,16 +57,17 @@ class _Hook:
 
     def __call__(self, state, bucket):  # type: ignore[no-untyped-def]  # torch compares annotations, and here they are text
         index = bucket.index()
-        if index == 0:
+        if index == 0 and self.waiting:
             self._drop()  # what a backward pass that failed has left
         try:
-            known = self.buckets.get(index)
-            if known is None or known.at != bucket.buffer().data_ptr() or known.tensor.numel() != bucket.buffer().numel():
-                return self._first(index, bucket.buffer())
+            known, buffer = self.buckets.get(index), bucket.buffer()
+            if known is None or known.at != buffer.data_ptr() or known.tensor.shape != buffer.shape:
+                return self._first(index, buffer)
             if bucket.is_last():
-                self._finish()
+                if self.waiting:
+                    self._finish()
                 known.plan.run()
-                return finished_future(known.tensor)
+                return known.done
             future: torch.futures.Future = torch.futures.Future()
             self.waiting.append((known, known.plan.submit() if self.overlap else 0, future))
             return future
