@@ -59,6 +59,19 @@ def features(rank: int, size: int):
             dist.recv(x, 0)
             assert x.tolist() == [0] * 3
 
+    def from_any():
+        x = torch.full((3,), float(rank))
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            assert dist.recv(x) == 0
+            assert x.tolist() == [0] * 3
+
+    def sparse():
+        x = torch.sparse_coo_tensor([[0, rank + 1]], [1.0, 2.0], (size + 1,), check_invariants=False)
+        dist.all_reduce(x)
+        assert x.to_dense().tolist() == [size, *[2.0] * size]
+
     def sub_groups():
         group = dist.new_group([0, 1])
         dist.all_reduce(x := torch.ones(1), group=group)
@@ -86,6 +99,12 @@ def features(rank: int, size: int):
 
     def ddp():
         agree(lambda m, o: (nn.parallel.DistributedDataParallel(m), o))
+
+    def uneven():
+        model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
+        with model.join():
+            for _ in range(2 + 2 * rank):
+                model(torch.ones(2, 4)).sum().backward()
 
     def accelerated():
         agree(lambda m, o: (hora.torch.accelerate(nn.parallel.DistributedDataParallel(m, gradient_as_bucket_view=True)), o))
@@ -118,7 +137,8 @@ def features(rank: int, size: int):
 
     return [
         ("all_reduce", all_reduce), ("broadcast", broadcast), ("gathers", gathers), ("reduce_scatter", reduce_scatter),
-        ("send and recv", send_recv), ("sub-groups", sub_groups), ("DDP", ddp), ("hora.torch", optimizer), ("accelerate", accelerated),
+        ("send and recv", send_recv), ("recv from any rank", from_any), ("sparse all_reduce", sparse), ("sub-groups", sub_groups),
+        ("DDP", ddp), ("DDP.join", uneven), ("hora.torch", optimizer), ("accelerate", accelerated),
         ("coalescing", coalescing), ("monitored_barrier", monitored), ("split_group", split), ("fully_shard", fully_sharded),
     ]  # fmt: skip
 
@@ -142,7 +162,7 @@ def rank_main() -> int:
             f()
             line = f"yes {name}"
         except Exception as e:
-            line = f"no {name}: {type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''}"
+            line = f"no {name}: {type(e).__name__}: {str(e).partition(chr(10))[0].partition(' (/')[0][:120]}"
             bad |= name in NEEDED
         if rank == 0:
             print(line, flush=True)

@@ -3,7 +3,8 @@
     python tools/matrix/run.py CACHE [NAME…]
 
 Every tools/matrix/NAME.txt is the lock file of one environment; it is made once, under CACHE, and found again by the file's
-hash (a torch of the package index brings some GB of CUDA libraries). This interpreter's own torch is the first row.
+hash. A torch of the package index brings some GB of CUDA libraries: what is downloaded stays under CACHE/wheels. This
+interpreter's own torch is the first row.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
+PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- make matrix writes from here -->", "<!-- to here -->"
 
@@ -26,20 +28,32 @@ def environment(cache: Path, lock: Path) -> str:
     folder = cache / f"matrix-{lock.stem}-{sys.version_info[0]}.{sys.version_info[1]}-{digest}"
     python = folder / "bin" / "python"
     if not (folder / ".complete").exists():
-        print(f"matrix: making {folder} (a download of some GB)", flush=True)
+        wheels = fetch(cache, lock)
+        print(f"matrix: making {folder}", flush=True)
         venv.create(folder, with_pip=True, clear=True)
-        pip(python, "--no-deps", "-r", str(lock))
+        pip(python, "install", "--no-compile", *wheels)
         (folder / ".complete").touch()
     return str(python)
 
 
+def fetch(cache: Path, lock: Path) -> list[str]:
+    """pip's arguments for the lock file's wheels, which are downloaded if they are not there."""
+    wheels = cache / "wheels"
+    offline = ["--no-index", "--no-deps", "--find-links", str(wheels), "-r", str(lock)]
+    have = subprocess.run([sys.executable, *PIP, "install", "--dry-run", "--ignore-installed", *offline], check=False, capture_output=True)
+    if have.returncode:
+        print(f"matrix: fetching the wheels of {lock.name} (some GB)", flush=True)
+        pip(sys.executable, "download", "--no-deps", "--dest", str(wheels), "-r", str(lock))
+    return offline
+
+
 def pip(python: Path | str, *what: str) -> None:
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what], check=True)
+    subprocess.run([str(python), *PIP, *what], check=True)
 
 
 def check(python: str, site: Path) -> tuple[str, dict[str, str], bool]:
     """torch's version, what each feature's line said, and whether all that must hold does."""
-    pip(python, "--no-index", "--no-deps", "--upgrade", "--target", str(site), "--find-links", str(ROOT / "dist"), "hora")
+    pip(python, "install", "--no-index", "--no-deps", "--upgrade", "--target", str(site), "--find-links", str(ROOT / "dist"), "hora")
     done = subprocess.run(
         [python, str(HERE / "check.py")], check=False, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site)}, capture_output=True, text=True
     )
