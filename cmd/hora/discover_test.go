@@ -139,6 +139,29 @@ func followed(t *testing.T, enough string, args ...string) (lines chan string, w
 	}
 }
 
+// followBoth passes lines on until two texts have come, whichever is first.
+func followBoth(t *testing.T, lines <-chan string, a, b string) {
+	t.Helper()
+	either := make(chan string, 1000)
+	go func() {
+		defer close(either)
+		for a, b := a, b; a != "" || b != ""; {
+			l, ok := <-lines
+			if !ok {
+				return
+			}
+			switch {
+			case a != "" && strings.Contains(l, a):
+				a, l = "", "one of both: "+l
+			case b != "" && strings.Contains(l, b):
+				b, l = "", "one of both: "+l
+			}
+			either <- l
+		}
+	}()
+	follow(t, either, "one of both: ", 2)
+}
+
 // pidOf is the process of a line that tells of a world.
 func pidOf(t *testing.T, line string) (pid int) {
 	t.Helper()
@@ -166,8 +189,7 @@ func TestWhatAFailedWorkerTakesAway(t *testing.T) {
 				follow(t, lines, "warning: localhost: rank 1: killed by signal 9 (SIGKILL): it is not used any more", 1)
 				follow(t, lines, "world of 2 as rank 0 on 127.0.0.1", 1)
 			} else {
-				follow(t, lines, "warning: slot 1 of localhost: rank 1: killed by signal 9 (SIGKILL): it is not used any more", 1)
-				follow(t, lines, "world of 3 as rank 0 on localhost", 1)
+				followBoth(t, lines, "warning: slot 1 of localhost: rank 1: killed by signal 9 (SIGKILL): it is not used any more", "world of 3 as rank 0 on localhost")
 				<-time.After(1500 * time.Millisecond) // in which a host that is given up would be left
 			}
 			if err := os.WriteFile(enough, nil, 0o644); err != nil {
