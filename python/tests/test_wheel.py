@@ -1,6 +1,7 @@
 """The wheels of dist/ (`make wheel`), installed into empty environments outside the tree."""
 
 import hashlib
+import importlib.util
 import os
 import platform
 import shutil
@@ -151,6 +152,63 @@ def test_every_python(python, tmp_path):
     (tmp_path / "first.py").write_text(FIRST)
     out = run(here / "hora", "run", "-np", "2", here / "python", tmp_path / "first.py", cwd=tmp_path)
     assert out.count("well fast") == 2, out
+
+
+def test_the_five_lines_of_the_readme(empty, tmp_path):
+    """They run from the wheel, which lets torch find the backend; torch itself is borrowed from the tests' environment."""
+    import torch
+
+    text = (ROOT / "README.md").read_text()
+    five = text.split("**PyTorch in five lines**")[1].split("```python\n")[1].split("```")[0].splitlines()
+    assert len(five) == 5 and "hora.torch" not in "".join(five)
+    borrow = f"import sys; sys.path.append({str(Path(torch.__file__).parents[1])!r})"
+    look = "print('gradient', dist.get_backend(), model.module.weight.grad.double().sum().item())"
+    (tmp_path / "five.py").write_text("\n".join([borrow, *five[:4], look, five[4]]))
+    out = run(empty / "hora", "run", "-np", "2", empty / "python", tmp_path / "five.py", cwd=tmp_path)
+    said = [line.split("gradient ")[1] for line in out.splitlines() if "gradient " in line]
+    assert len(said) == 2 and said[0] == said[1] and said[0].startswith("hora "), out
+
+
+STEPS = """
+import torch, torch.distributed as dist, hora.torch
+dist.init_process_group("hora")
+torch.manual_seed(1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    opt.zero_grad()
+    (model(torch.full((2, 4), 1.0 + dist.get_rank())) ** 2).mean().backward()
+    opt.step()
+print("torch", torch.__version__.split("+")[0], f"{sum(p.sum().item() for p in model.parameters()):.5f}", hora.__file__)
+dist.destroy_process_group()
+"""
+
+
+def test_torch_is_upgraded_in_place(tmp_path):
+    """hora, installed before any torch, works with one release, and with the next one put in its place.
+
+    The wheels are those of `make matrix`, fetched once.
+    """
+    if not SOAK:
+        pytest.skip("make soak")
+    spec = importlib.util.spec_from_file_location("matrix", ROOT / "tools/matrix/run.py")
+    matrix = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(matrix)
+    cache = Path(run("sh", "tools/deps.sh", "path", "venv", cwd=ROOT).strip()).parent
+    venv.create(tmp_path / "venv", with_pip=True)
+    here = tmp_path / "venv/bin"
+    matrix.pip(here / "python", "install", "--no-index", "--find-links", str(DIST), "hora")
+    (tmp_path / "train.py").write_text(STEPS)
+    said = []
+    for release in ("2.4", "2.8"):
+        wheels = matrix.fetch(cache, ROOT / f"tools/matrix/torch-{release}.txt")
+        matrix.pip(here / "python", "install", "--upgrade", "--no-compile", *wheels)
+        out = run(here / "hora", "run", "-np", "2", here / "python", tmp_path / "train.py", cwd=tmp_path)
+        lines = [line.split("torch ")[1].split() for line in out.splitlines() if "torch " in line]
+        assert len(lines) == 2 and lines[0] == lines[1] and lines[0][0].startswith(release), out
+        assert str(tmp_path) in lines[0][2], out
+        said.append(float(lines[0][1]))
+    assert abs(said[0] - said[1]) < 1e-4, said
 
 
 def test_compat_in_an_empty_environment(full, tmp_path):
