@@ -22,6 +22,10 @@ import (
 // process too often, more does not stay in the second-level cache.
 const peekStep = 512 << 10
 
+// smallPages is the size up to which memory on small pages is read so. Above it the look-up
+// of each page costs more than the copy that is saved.
+const smallPages = 12 << 20
+
 // peeking is what a rank knows about reading the other's memory.
 type peeking struct {
 	witness *uint64 // of mine, for the other to try
@@ -33,6 +37,7 @@ type peeking struct {
 // peekHeader is what a rank says of its memory that may be read through the system.
 type peekHeader struct {
 	able       bool // I can read yours
+	large      bool // mine is on huge pages; only said above smallPages
 	send, recv uint64
 	word       uint64 // where my witness is, and what it says
 	value      uint64
@@ -43,7 +48,10 @@ const peekBytes = 33
 func (h *peekHeader) put(b []byte) {
 	b[0] = 0
 	if h.able {
-		b[0] = 1
+		b[0] |= 1
+	}
+	if h.large {
+		b[0] |= 2
 	}
 	for i, v := range [4]uint64{h.send, h.recv, h.word, h.value} {
 		binary.LittleEndian.PutUint64(b[1+8*i:], v)
@@ -51,7 +59,7 @@ func (h *peekHeader) put(b []byte) {
 }
 
 func (h *peekHeader) get(b []byte) {
-	h.able = b[0] != 0
+	h.able, h.large = b[0]&1 != 0, b[0]&2 != 0
 	for i, v := range [4]*uint64{&h.send, &h.recv, &h.word, &h.value} {
 		*v = binary.LittleEndian.Uint64(b[1+8*i:])
 	}
@@ -65,6 +73,9 @@ func (c *Comm) offer(h *peekHeader, call *Call) {
 		*p.witness = rand.Uint64()
 	}
 	h.able = p.able && c.readable(call.Send) && c.readable(call.Recv)
+	if h.able && call.Send.Len() >= smallPages {
+		h.large = c.board.Large(call.Send.Ptr, call.Send.Len()) && c.board.Large(call.Recv.Ptr, call.Recv.Len())
+	}
 	h.send, h.recv = address(call.Send.Ptr), address(call.Recv.Ptr)
 	h.word, h.value = address(unsafe.Pointer(p.witness)), *p.witness
 }
@@ -87,7 +98,8 @@ func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
 func (c *Comm) settlePeek(call *Call) error {
 	o := &c.op
 	other := 1 - c.seat
-	if c.headers[0].peek.able && c.headers[1].peek.able {
+	a, b := &c.headers[0].peek, &c.headers[1].peek
+	if a.able && b.able && (a.large && b.large || call.Send.Len() < smallPages) {
 		o.ready = peeked
 		chunk := 2 * peekStep / call.Type.Size()
 		o.lastPhase = uint32((call.Send.Count+chunk-1)/chunk) + 1

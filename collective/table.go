@@ -104,7 +104,7 @@ const standard = `
 	allreduce@2:   32Ki-512Ki=recdbl
 	allreduce@32-: 32Ki-1Mi=rabenseifner, 1Mi-4Mi=doubletree
 	allreduce:     0-4Ki=oneshot
-	allreduce@2:   0-65Ki=oneshot, 2Mi-12Mi=peek
+	allreduce@2:   0-65Ki=oneshot, 2Mi-128Mi=peek
 	allreduce@3-4: 0-32Ki=oneshot
 	reduce:        0-=hier+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=ring, 0-4Ki=oneshot
 	reduce@2-4:    0-16Ki=oneshot

@@ -223,6 +223,9 @@ func (b *Board) Peek(seat int, dst unsafe.Pointer, at uintptr, n int) error {
 	return b.cfg.Peek(seat, dst, at, n)
 }
 
+// Large reports that memory of this process is known to lie on huge pages.
+func (b *Board) Large(p unsafe.Pointer, n int) bool { return b.cfg.Large != nil && b.cfg.Large(p, n) }
+
 // Count adds what an operation moved over the board, in bytes of payload.
 func (b *Board) Count(sent, received int) {
 	count(&b.traffic, uint64(sent), uint64(received))

@@ -22,6 +22,8 @@ type BoardConfig struct {
 	// Peek reads n bytes at an address of a seat's process; nil: there is no such means.
 	// ErrGone says that the process has ended.
 	Peek func(seat int, dst unsafe.Pointer, at uintptr, n int) error
+	// Large says that memory of this process lies on huge pages; nil: it is not known.
+	Large func(p unsafe.Pointer, n int) bool
 
 	// PeerTimeout bounds how long Explain waits for a rank; 0: 10 s.
 	PeerTimeout time.Duration

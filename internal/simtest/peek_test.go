@@ -3,10 +3,13 @@
 package simtest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"hora/collective"
 	"hora/tensor"
@@ -29,7 +32,40 @@ func peekAll(link *shm.Link, p *process) (string, error) {
 			}
 		}
 	}
+	for _, advice := range []int{unix.MADV_NOHUGEPAGE, unix.MADV_HUGEPAGE} {
+		if err := peekLarge(link, p, advice); err != nil {
+			return "", err
+		}
+	}
 	return fmt.Sprint(link.Board().Traffic().BytesSent, " 0 0"), nil
+}
+
+// peekLarge sums what is read through the system only if it lies on huge pages, and small
+// pages count as no others.
+func peekLarge(link *shm.Link, p *process, advice int) error {
+	mem, err := unix.Mmap(-1, 0, 20<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(mem)
+	_ = unix.Madvise(mem, advice) // a kernel without huge pages refuses
+	x := unsafe.Slice((*float32)(unsafe.Pointer(&mem[8])), 4<<20+5)
+	for i := range x {
+		x[i] = float32(i&255 + link.Rank())
+	}
+	v := tensor.Of(x)
+	if advice == unix.MADV_NOHUGEPAGE && link.Board().Large(v.Ptr, v.Len()) {
+		return errors.New("memory on small pages passes for large")
+	}
+	if err := p.run(&collective.Call{Kind: collective.Allreduce, Op: tensor.Sum, Type: v.Type, Send: v, Recv: v}); err != nil {
+		return err
+	}
+	for i := range x {
+		if want := float32(2*(i&255) + 1); x[i] != want {
+			return fmt.Errorf("element %d of 16 MiB is %v, want %v", i, x[i], want)
+		}
+	}
+	return nil
 }
 
 func peekOne[T float32 | float64 | int8](link *shm.Link, p *process, t tensor.DType, bytes int, op tensor.Op, inPlace bool) error {

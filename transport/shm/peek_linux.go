@@ -23,6 +23,43 @@ type peeker struct {
 	// Here so that a read allocates nothing.
 	local  [1]unix.Iovec
 	remote [1]unix.RemoteIovec
+	scan   pageScan
+	found  [3]uint64 // a region: start, end, categories
+}
+
+// pageScan is the kernel's struct pm_scan_arg.
+type pageScan struct {
+	size, flags, start, end, walkEnd, vec, vecLen, maxPages uint64
+	inverted, categoryMask, categoryAnyOf, returned         uint64
+}
+
+const (
+	pagemapScan = 0xc0606610 // ioctl of /proc/self/pagemap since Linux 6.7
+	pageIsHuge  = 1 << 6
+	hugePage    = 2 << 20
+)
+
+// large reports that n bytes of this process's memory lie on huge pages, as far as three
+// places tell; false where the system does not say.
+func (p *peeker) large(at unsafe.Pointer, n int) bool {
+	fd, err := unix.Open("/proc/self/pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	for quarter := 1; quarter <= 3; quarter++ {
+		page := (uint64(uintptr(at)) + uint64(n)/4*uint64(quarter)) &^ (hugePage - 1)
+		p.scan = pageScan{
+			start: page, end: page + hugePage, vec: uint64(uintptr(unsafe.Pointer(&p.found))), vecLen: 1,
+			categoryMask: pageIsHuge, returned: pageIsHuge,
+		}
+		p.scan.size = uint64(unsafe.Sizeof(p.scan))
+		regions, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pagemapScan, uintptr(unsafe.Pointer(&p.scan)))
+		if errno != 0 || regions != 1 || p.found[0] != page || p.found[1] != page+hugePage {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *peeker) read(seat int, dst unsafe.Pointer, at uintptr, n int) error {
