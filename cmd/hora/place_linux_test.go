@@ -10,8 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hora/internal/hosttest"
 )
 
 // onCores runs the program on so many of this machine's hardware threads, and says which.
@@ -151,5 +154,21 @@ func TestLogsOfManyRanksAreInOrder(t *testing.T) {
 		if line := fmt.Sprintf(`(?m)^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\[%[1]d\]<stdout>:I am %[1]d$`, rank); !regexp.MustCompile(line).MatchString(r.out) {
 			t.Errorf("no line like %s in\n%s", line, r.out)
 		}
+	}
+}
+
+// Another machine that is named twice deals its cores and devices once, too.
+func TestAnotherMachineWithTwoNames(t *testing.T) {
+	n := hosttest.Up(t, "server1", "server2")
+	program := n.Hosts[0].Install(self(t), "hora")
+	code, out, errs := n.Hosts[0].Output(40*time.Second, "env", "HORA_TEST_PROGRAM=1", program, "run", "-np", "3", "-H", "server2:1,10.77.0.2:1,server1:1",
+		"--gpus-per-rank", "2", "sh", "-c", `echo "$CUDA_VISIBLE_DEVICES of $(hostname)"; `+tellCores)
+	for _, want := range []string{"[0]<stdout>:0,1 of server2\n", "[1]<stdout>:2,3 of server2\n", "[2]<stdout>:0,1 of server1\n"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, no %q in\n%s%s", code, want, out, errs)
+		}
+	}
+	if got := bound(t, result{code, out, errs}, 3); len(got[2]) > 1 && slices.Equal(got[0], got[1]) {
+		t.Errorf("both names of server2 have the cores %v", got[0])
 	}
 }
