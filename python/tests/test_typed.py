@@ -1,5 +1,6 @@
 """The package is typed (py.typed), and what a type checker tells its users is true."""
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,16 @@ follow_imports = skip
 follow_imports_for_stubs = True
 """
 
+# hora-compat's modules that mypy cannot follow: functions kept as attributes of a class (basics, mpi_ops), a class that is
+# mixed into the user's own (data_loader_base), values that are None until init (process_sets, _more_ops), and loops over
+# options of several types (runner, util).
+FREE = """
+[mypy-horovod.common.basics,horovod.torch.mpi_ops,horovod.data.data_loader_base,horovod.common.process_sets]
+ignore_errors = True
+[mypy-horovod.torch._more_ops,horovod.runner,horovod.common.util]
+ignore_errors = True
+"""
+
 PROGRAM = """
 import hora
 reveal_type(hora.rank())
@@ -38,14 +49,19 @@ hora.allreduce(1, into=2)
 def mypy(folder: Path, *what: object) -> str:
     """What mypy says, with a copy of the package in folder: beside an installed one it would find its own parts."""
     shutil.copytree(PACKAGE, folder / "hora", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    (folder / "mypy.ini").write_text(CONFIG)
+    (folder / "mypy.ini").write_text(CONFIG + FREE)
     command = [sys.executable, "-m", "mypy", "--config-file", folder / "mypy.ini", "--cache-dir", folder / "cache", *what]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     return done.stdout + done.stderr
 
 
-def test_the_package(tmp_path):
-    assert "Success: no issues found" in (said := mypy(tmp_path, tmp_path / "hora")), said
+def test_the_packages(tmp_path):
+    """hora with its bridges, and the names of hora-compat."""
+    for name in ("horovod", "sparkdl"):
+        home = Path(importlib.util.find_spec(name).origin).parent
+        shutil.copytree(home, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    said = mypy(tmp_path, *(tmp_path / name for name in ("hora", "horovod", "sparkdl")))
+    assert "Success: no issues found" in said, said
 
 
 def test_a_program(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
+SOAK = os.environ.get("HORA_SOAK") == "1"
 
 
 def program() -> str:
@@ -37,14 +38,12 @@ def ranks(*script: str, n: int = 2, how: str = "run") -> str:
 
 
 def test_ddp_under_both_launchers_and_both_backends():
-    out = [
-        ranks("20-ddp/train.py"),
-        ranks("20-ddp/train.py", "gloo"),
-        run(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "20-ddp/train.py"),
-    ]
-    assert "hora: 2 ranks" in out[0] and "gloo: 2 ranks" in out[1] and "hora: 2 ranks" in out[2]
+    out = [ranks("20-ddp/train.py"), run(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "20-ddp/train.py")]
+    if SOAK:  # test_torch_ddp.py compares trainings on both
+        out.append(ranks("20-ddp/train.py", "gloo"))
+    assert [re.search(r"(\w+): 2 ranks", o)[1] for o in out] == ["hora", "hora", "gloo"][: len(out)]
     sums = [float(re.search(r"checksum (-?[\d.]+)", o)[1]) for o in out]
-    assert abs(sums[0] - sums[1]) < 1e-3 and sums[0] == sums[2], sums
+    assert sums[0] == sums[1] and abs(sums[0] - sums[-1]) < 1e-3, sums
 
 
 def test_optimizer_alone_and_together():
@@ -72,6 +71,8 @@ def test_join():
 
 @pytest.mark.parametrize("flags", [[], ["--use-adasum"], ["--fp16-allreduce", "--gradient-predivide-factor", "2.0"]])
 def test_classic_horovod_script(flags):
+    if flags and not SOAK:
+        pytest.skip("make soak: the optimizer's own tests have these settings")
     out = ranks("30-horovod-pytorch/train.py", *flags, how="horovodrun")
     assert float(re.findall(r"Accuracy: ([\d.]+)%", out)[-1]) > 90
 
