@@ -61,11 +61,8 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 		return err
 	}
 	every, _ := strconv.Atoi(os.Getenv("EVERY"))
-	params := make([]float32, 3000)
+	params := firstParams(os.Getenv("PARAMS"))
 	step, note := 0, "start"
-	for i := range params {
-		params[i] = float32(i%17) * 0.25
-	}
 	state := hora.NewState()
 	hora.Track(state, "params", params)
 	state.Int("step", &step)
@@ -128,6 +125,19 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	}
 	fmt.Printf("0 %d digest %s steps %d\n", cfg.Rank, digestOf(params), step)
 	return nil
+}
+
+// firstParams are what a training begins with: 3000 parameters, or as many as PARAMS says.
+func firstParams(count string) []float32 {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		n = 3000
+	}
+	params := make([]float32, n)
+	for i := range params {
+		params[i] = float32(i%17) * 0.25
+	}
+	return params
 }
 
 // part is what this rank brings to a step, and its word that it is enough.
@@ -214,11 +224,12 @@ func digestOf(params []float32) string {
 
 // course is the digest before every step of a training that one process does alone:
 // each element's gradient comes from one rank, so every sum is exact.
-func course(steps int) []string {
-	params, grads := make([]float32, 3000), make([]float32, 3000)
-	for i := range params {
-		params[i] = float32(i%17) * 0.25
-	}
+func course(steps int) []string { return courseOf("", steps) }
+
+// courseOf is course with as many parameters as PARAMS says.
+func courseOf(count string, steps int) []string {
+	params := firstParams(count)
+	grads := make([]float32, len(params))
 	all := []string{digestOf(params)}
 	for step := range steps {
 		compute(grads, params, step, 0, 1)
@@ -524,6 +535,33 @@ func TestReplacedWorkersChangeNothing(t *testing.T) {
 		t.Errorf("after %d kills the ranks' digests are %v, want %s; first wrong: %s\n%s", j.kills, got, want, straying(j.text(), course(40*kills)), j.text())
 	}
 	t.Logf("%d kills, %d restarts", j.kills, strings.Count(j.text(), "starting it again"))
+}
+
+// TestKillsInTheMiddleOfLargeSums: the same with tensors of several pieces, two ranks of
+// which may be reading each other's memory when one of them ends.
+func TestKillsInTheMiddleOfLargeSums(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
+	const steps, size = 20, "550000"
+	kills := 2
+	if os.Getenv("HORA_SOAK") == "1" {
+		kills = 30
+	}
+	draw := drawSeed(t)
+	j := startElastic(t, 2, "train", nil, fmt.Sprint("STEPS=", steps*kills), "EVERY=1", "PARAMS="+size)
+	for i := range kills {
+		j.until("both at work", 30*time.Second, func() bool {
+			return len(j.pids) == 2 && j.said(fmt.Sprintf("sum in epoch %d\n", i+1)) >= 2
+		})
+		pause(time.Duration(draw.IntN(100)) * time.Millisecond)
+		j.kill(-1, draw)
+	}
+	want := courseOf(size, steps*kills)[steps*kills]
+	got := j.wait(2 * time.Minute)
+	if len(got) != 2 || got[0] != want || got[1] != want {
+		t.Errorf("after %d kills the digests are %v, want %s\n%s", j.kills, got, want, j.text())
+	}
 }
 
 func pause(d time.Duration) { <-time.After(d) }
