@@ -15,5 +15,6 @@
 // Goroutines: one worker per group, started by the first submission and bound to an OS
 // thread while it lives; one watch per group that sleeps unless an operation is in
 // flight. Close joins both. An operation whose caller waits anyway runs on the
-// caller's goroutine when nothing is queued before it.
+// caller's goroutine when nothing is queued before it, and who waits for a named one may
+// do his group's work ([Group.Help]).
 package engine

@@ -1,5 +1,5 @@
 // The C side: what every function does before Go is entered (is this a forked child?), what a thread's last failure
-// was, and waiting, which needs neither Go's scheduler nor a lock.
+// was, and waiting, which needs neither Go's scheduler nor a lock once there is nothing to do for operations matched by name.
 #define _GNU_SOURCE
 #include "lib.h"
 

@@ -3,7 +3,8 @@
 // number; what is sent and in what order is the business of package hora.
 //
 // A call goes through lib.c, which refuses forked children, keeps each thread's last
-// failure, and waits for tickets without entering Go. The rest is exported from here.
+// failure, and waits for tickets: without entering Go, but that who waits for an
+// operation matched by name does pending work first. The rest is exported from here.
 // The library never calls back into its caller and never blocks it longer than 50 ms.
 //
 // Goroutines: one for each ticket that stands for more than one operation (init,
