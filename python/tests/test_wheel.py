@@ -209,6 +209,7 @@ def test_torch_is_upgraded_in_place(tmp_path):
         assert str(tmp_path) in lines[0][2], out
         said.append(float(lines[0][1]))
     assert abs(said[0] - said[1]) < 1e-4, said
+    shutil.rmtree(tmp_path / "venv")  # some GB, which pytest would keep
 
 
 def test_compat_in_an_empty_environment(full, tmp_path):
