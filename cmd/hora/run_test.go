@@ -6,10 +6,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +26,19 @@ func TestMain(m *testing.M) {
 	if os.Getenv("HORA_TEST_WORKER") != "" {
 		os.Exit(worker())
 	}
+	heedSignals()
 	os.Exit(m.Run())
+}
+
+// heedSignals has what the tests start heed signals that whoever started the tests had
+// them ignore: nohup does so with SIGHUP, a shell with SIGINT and SIGQUIT of what it runs
+// in the background. A signal that a program handles is an ordinary one for its children.
+func heedSignals() {
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 }
 
 type result struct {

@@ -21,6 +21,10 @@ PYTHON = Path(__file__).resolve().parents[1]
 TREE = [str(PYTHON), str(PYTHON / "compat")] if (PYTHON / "hora" / "libhora.so").exists() else []
 TIMEOUT = 30.0
 
+# Who runs the tests in the background of a shell has them ignore this, and so all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @dataclass
 class Ended:
