@@ -29,7 +29,7 @@ _HOME = {
     "ElasticSampler": "sampler",
     "SyncBatchNorm": "sync_batch_norm",
     "TorchState": "state",
-    "accelerate": "accelerate",
+    "accelerate": "ddp",
     "broadcast_optimizer_state": "broadcast",
     "broadcast_parameters": "broadcast",
 }
