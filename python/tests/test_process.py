@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -254,6 +255,75 @@ def work_gil_is_free():
 
 def test_gil_is_free_while_waiting(ranks):
     ranks(2, work_gil_is_free)
+
+
+def work_one_core(traces: str):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    said, stderr = os.open(f"{traces}/{os.environ['HORA_RANK']}", os.O_CREAT | os.O_RDWR | os.O_APPEND), os.dup(2)
+    os.dup2(said, 2)  # Go's scheduler writes there
+    hora.init()
+    early, later = hora.Group(range(2), tag="early"), hora.Group(range(2), tag="later")
+    waiting = threading.Thread(target=lambda: hora.allreduce(np.ones(1000), group=later), daemon=True)
+    if hora.rank() == 1:
+        waiting.start()
+    for _ in range(100):
+        assert hora.allreduce(1, group=early) == 2
+    assert hora.rank() == 0 or waiting.is_alive()
+    hora.barrier()  # rank 1 has looked
+    if hora.rank() == 0:
+        waiting.start()
+    waiting.join()
+    end = time.monotonic() + 20
+    while not any(int(n) >= 4 for n in re.findall(rb"gomaxprocs=(\d+)", os.pread(said, 1 << 20, 0))):
+        assert time.monotonic() < end, os.pread(said, 2000, 0)
+        time.sleep(0.01)
+    os.dup2(stderr, 2)
+
+
+def test_bound_to_one_core(ranks, tmp_path):
+    """A thread that waits there does not stop the calls of another one."""
+    ranks(2, work_one_core, args=(str(tmp_path),), env={"GODEBUG": "schedtrace=20"})
+
+
+def work_one_group(how: str):
+    """Four threads call the world at the same time."""
+    hora.init()
+    n, r = hora.size(), hora.rank()
+    total, wrong, refused = n * (n + 1) / 2, [], []
+
+    def loop(i):
+        x = np.full(64 + i if how == "different" else 64, r + 1.0)
+        for _ in range(50):
+            try:
+                if how == "named":
+                    same = (hora.allreduce(x * i, name=f"thread {i}", named=True) == total * i).all()
+                elif how == "async":
+                    same = (hora.allreduce(x, async_=True).wait() == total).all()
+                else:
+                    same = (hora.allreduce(x) == total).all()
+                if not same:
+                    wrong.append(f"thread {i}: a wrong sum")
+            except hora.MismatchError as e:
+                refused.append(str(e))
+            except Exception as e:
+                wrong.append(repr(e))
+
+    threads = [threading.Thread(target=loop, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong[:3]
+    assert how == "different" or not refused, refused[:3]
+    assert hora.allgather_object(len(refused)) == [len(refused)] * n  # what fails, fails on every rank
+    assert hora.allreduce(np.ones(3)).tolist() == [float(n)] * 3
+
+
+@pytest.mark.parametrize("links", ["", "tcp"])
+@pytest.mark.parametrize("how", ["named", "ordered", "async", "different"])
+def test_threads_of_one_group(ranks, how, links):
+    """By name they get their own sums; in the order of calls threads that ask for different things are told so."""
+    ranks(2, work_one_group, args=(how,), links=links)
 
 
 # -- ends
