@@ -1,6 +1,8 @@
 """hora.run: a function on many processes, from a program."""
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -25,6 +27,25 @@ def test_results_by_rank():
     assert hora.run(train, args=(0.5,), kwargs={"add": 1.0}, np=2) == [(0, 2.0), (1, 2.0)]
 
 
+def test_a_host_with_its_slots():
+    assert hora.run(train, args=(0.5,), np=2, hosts="localhost:2") == [(0, 1.0), (1, 1.0)]
+
+
+def test_a_module_beside_the_notebook_travels_by_value(tmp_path):
+    """Its file is gone when the workers start: they cannot import it."""
+    (tmp_path / "helper.py").write_text("FACTOR = 2\n\ndef inner(x):\n    return FACTOR * x\n\ndef double(x):\n    return inner(x)\n")
+    (tmp_path / "notebook.py").write_text(
+        "import os, helper\nfrom helper import double\nimport hora\n"
+        "os.remove(helper.__file__)\n"
+        "if __name__ == '__main__':\n"
+        "    print('result', hora.run(lambda x: (double(x), helper.inner(x)), args=(21,), np=2))\n"
+    )
+    command = [sys.executable, "-B", tmp_path / "notebook.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "result [(42, 42), (42, 42)]" in done.stdout, done.stderr
+    assert not (tmp_path / "helper.py").exists() and not (tmp_path / "__pycache__").exists()
+
+
 def test_a_closure_travels():
     factor = 7
     assert hora.run(lambda: factor * 6, np=2) == [42, 42]
@@ -33,8 +54,9 @@ def test_a_closure_travels():
 def test_environment_reaches_the_workers(monkeypatch):
     monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "12345")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
-    want = ("12345", "INFO", "mine")
-    read = ("HOROVOD_FUSION_THRESHOLD", "NCCL_DEBUG", "EXTRA")
+    monkeypatch.setenv("HORA_PEER_TIMEOUT", "7")
+    want = ("12345", "INFO", "7", "mine")
+    read = ("HOROVOD_FUSION_THRESHOLD", "NCCL_DEBUG", "HORA_PEER_TIMEOUT", "EXTRA")
 
     def look():
 
@@ -89,6 +111,20 @@ def test_what_cannot_travel_is_named():
         hora.run(uses_lock, np=1)
     with pytest.raises(hora.ArgumentError, match=r"argument 1 of train \(a _thread.lock\)"):
         hora.run(train, args=(threading.Lock(),), np=1)
+
+
+def test_a_variable_of_a_closure_is_named():
+    key = threading.Lock()
+
+    def closes():
+        with key:
+            return 1
+
+    line = closes.__code__.co_firstlineno + 1
+    with pytest.raises(
+        hora.ArgumentError, match=rf"closes uses the variable 'key' \(a _thread.lock\) in line {line} of test_run.py.*inside the function"
+    ):
+        hora.run(closes, np=1)
 
 
 def test_hosts_and_hostfile_exclude_each_other():
