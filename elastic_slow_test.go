@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hora/elastic"
+	"hora/event"
 	"hora/internal/hosttest"
 	"hora/launch"
 )
@@ -49,6 +50,9 @@ func TestAOneWayCutIsALoss(t *testing.T) {
 	openAt(t, n)
 	j.sameWeights(2, 100)
 	j.tells("starting it on c")
+	if text := j.text(); !strings.Contains(text, "lost rank 1 on host b: silent for 2s") && !strings.Contains(text, "b: silent for 2s") {
+		t.Errorf("nobody says that b was silent\n%s", text)
+	}
 }
 
 // TestAPausedCoordinatorDelaysChangesOnly stops the coordinator for longer than the peer
@@ -194,7 +198,11 @@ func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
 // last word once.
 func TestAWorkerThatAlwaysFails(t *testing.T) {
 	began := time.Now()
-	j := startElastic(t, 2, "userfail", func(s *launch.Spec) { s.Restarts = 4 })
+	var again restartsOf
+	j := startElastic(t, 2, "userfail", func(s *launch.Spec) {
+		s.Restarts = 4
+		s.Events.Add(&again)
+	})
 	select {
 	case <-j.ended:
 	case <-time.After(60 * time.Second):
@@ -207,8 +215,24 @@ func TestAWorkerThatAlwaysFails(t *testing.T) {
 	if n := strings.Count(j.text(), "starting it again"); n != 4 {
 		t.Errorf("%d restarts of 4\n%s", n, j.text())
 	}
-	if took := time.Since(began); took < 200*time.Millisecond {
+	if took := time.Since(began); took < 700*time.Millisecond { // 0 + 0.1 + 0.2 + 0.4 s
 		t.Errorf("no pauses: %v", took)
 	}
+	for i, e := range again.all {
+		if i > 0 && (e.In <= again.all[i-1].In || e.In < again.all[i-1].In*2) {
+			t.Errorf("pauses do not grow: %v after %v", e.In, again.all[i-1].In)
+		}
+	}
 	t.Log(last, fmt.Sprint(time.Since(began).Round(time.Millisecond)))
+}
+
+// restartsOf keeps what a job says of its restarts. It is read when the job has ended.
+type restartsOf struct{ all []*launch.Restarted }
+
+func (*restartsOf) Operation(*event.Operation) {}
+
+func (r *restartsOf) Event(e event.Event) {
+	if e, ok := e.(*launch.Restarted); ok {
+		r.all = append(r.all, e)
+	}
 }

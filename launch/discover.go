@@ -137,12 +137,11 @@ func parseDiscovered(command, text string, slots int) ([]Host, error) {
 // discovery is what a job with one remembers. It belongs to the goroutine of Run, but for find.
 type discovery struct {
 	*Discovery
-	hosts    []Host
-	black    blacklist
-	at       map[int]map[int]int // by host index and slot: the rank of the worker there
-	failures int
-	closing  bool // a worker has done its work: nobody is started any more
-	failing  bool // the last answer was an error
+	hosts   []Host
+	black   blacklist
+	at      map[int]map[int]int // by host index and slot: the rank of the worker there
+	closing bool                // a worker has done its work: nobody is started any more
+	failing bool                // the last answer was an error
 }
 
 // discovered is one answer.
@@ -443,10 +442,10 @@ func (j *job) outlive(o Outcome) bool {
 	s := j.seats[o.Rank]
 	d.free(s)
 	if o.Kind != Drained {
-		d.failures++
-		if j.spec.Restarts > 0 && d.failures > j.spec.Restarts {
+		if j.spec.Restarts > 0 && j.again.used >= j.spec.Restarts {
 			return false
 		}
+		j.again.used++
 		j.ban(o.Host, s.LocalRank, fmt.Sprintf("rank %d: %s", o.Rank, o.Cause()))
 	}
 	if j.left == 0 {

@@ -111,6 +111,30 @@ func (j *job) report(o *Outcome) *Report {
 	}
 }
 
+// reportable says what keeps a report from being written, before the job has done its work for it.
+func (s *Spec) reportable() error {
+	if s.Report == "" {
+		return nil
+	}
+	if st, err := os.Stat(s.Report); err == nil && !st.Mode().IsRegular() && !st.IsDir() {
+		return nil // a pipe may have no reader yet
+	}
+	_, before := os.Lstat(s.Report)
+	f, err := os.OpenFile(s.Report, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fault(ExitLogs, "%v", unwritten(err))
+	}
+	f.Close()
+	if before != nil {
+		os.Remove(s.Report) // it is there once it tells something
+	}
+	return nil
+}
+
+func unwritten(err error) error {
+	return fmt.Errorf("write the job's report: %w: name a file in a folder that you may write to", err)
+}
+
 // tell writes the report and announces it when there was more than one epoch to tell of.
 func (j *job) tell(o *Outcome) error {
 	r := j.report(o)
@@ -125,7 +149,7 @@ func (j *job) tell(o *Outcome) error {
 		err = os.WriteFile(j.spec.Report, append(b, '\n'), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("write the job's report: %w: name a file in a folder that you may write to", err)
+		return unwritten(err)
 	}
 	return nil
 }

@@ -16,11 +16,12 @@ const (
 
 // restarts is what an elastic job remembers of its failures.
 type restarts struct {
-	used    int
+	used    int               // of the budget; with a discovery, failures that others went on after
 	began   map[int]time.Time // by rank: when its present process was started
 	epoch   map[int]uint64    // by rank: the last epoch before that
 	quick   map[int]int       // by rank: failures soon after a start, in a row
 	planned map[int]bool      // by rank: a restart is on its way
+	causes  map[int]string    // by rank: of its last failure, if that was soon after a start
 }
 
 // restart is a pause that is over.
@@ -36,9 +37,13 @@ type Restarted struct {
 	Cause string
 	Left  int
 	In    time.Duration
+	Same  bool // it failed like the process before it, whose words have been told
 }
 
 func (e *Restarted) String() string {
+	if e.Same {
+		return fmt.Sprintf("rank %d on %s: it failed in the same way: starting it again, %d restarts left", e.Rank, e.Host, e.Left)
+	}
 	return fmt.Sprintf("rank %d on %s: %s: starting it again, %d restarts left", e.Rank, e.Host, e.Cause, e.Left)
 }
 
@@ -96,7 +101,7 @@ func (j *job) survive(o Outcome) bool {
 	if !ok {
 		began = j.began
 	}
-	pause := time.Duration(0)
+	pause, same := time.Duration(0), false
 	// A worker that was killed after it had taken part is no worker that cannot start.
 	worked := o.Kind == Killed && j.epoch.Load() > a.epoch[o.Rank]
 	if time.Since(began) < soon && !worked {
@@ -104,12 +109,14 @@ func (j *job) survive(o Outcome) bool {
 			pause = min(firstPause<<min(n-1, 10), lastPause)
 		}
 		a.quick[o.Rank]++
+		same = o.Kind == Failed && o.Last != "" && a.causes[o.Rank] == o.Cause()
+		a.causes[o.Rank] = o.Cause()
 	} else {
-		a.quick[o.Rank] = 0
+		a.quick[o.Rank], a.causes[o.Rank] = 0, ""
 	}
 	j.left++ // its successor counts from now on
 	a.planned[o.Rank] = true
-	j.event(&Restarted{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.spec.Restarts - a.used, In: pause})
+	j.event(&Restarted{Rank: o.Rank, Host: o.Host, Cause: o.Cause(), Left: j.spec.Restarts - a.used, In: pause, Same: same})
 	e := restart{o.Rank, j.seats[o.Rank]}
 	if pause == 0 {
 		j.restart(e)

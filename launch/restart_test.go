@@ -60,3 +60,30 @@ echo x >>tries; [ $(wc -l <tries) -gt $FAILURES ] || exit 3`)
 		})
 	}
 }
+
+// TestTheSameReasonIsToldOnce: a worker that fails again and again with the same words has them told with its first
+// failure and with the job's end.
+func TestTheSameReasonIsToldOnce(t *testing.T) {
+	var h heard
+	spec := testSpec(nil)
+	spec.Dir = t.TempDir()
+	spec.Events = &event.Sink{}
+	defer spec.Events.Add(&h)()
+	spec.Restarts, spec.OnLoss = 3, elastic.Replace
+	o, _, _ := script(t, spec, `[ $RANK = 0 ] && exec sleep 100
+echo "ValueError: bad shape" >&2; exit 3`)
+	const reason = "exit code 3: ValueError: bad shape"
+	if want := "rank 1 on here: " + reason; o.String() != want || o.ExitCode() != 3 {
+		t.Errorf("outcome %q, want %q", o.String(), want)
+	}
+	for want, n := range map[string]int{
+		reason + ": starting it again, 2 restarts left":                 1,
+		"it failed in the same way: starting it again, 1 restarts left": 1,
+		"it failed in the same way: starting it again, 0 restarts left": 1,
+		"starting it again": 3,
+	} {
+		if strings.Count(h.text(), want) != n {
+			t.Errorf("not %d times %q in\n%s", n, want, h.text())
+		}
+	}
+}

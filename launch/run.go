@@ -86,10 +86,13 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{}, off: map[string]string{},
 		until: map[string]time.Time{}, homeless: map[int]homeless{}, black: blacklist{min: spec.CoolMin, max: spec.CoolMax},
 		leave: leaving{why: map[int]string{}, asked: map[int]bool{}, keeper: -1},
-		again: restarts{began: map[int]time.Time{}, epoch: map[int]uint64{}, quick: map[int]int{}, planned: map[int]bool{}},
+		again: restarts{began: map[int]time.Time{}, epoch: map[int]uint64{}, quick: map[int]int{}, planned: map[int]bool{}, causes: map[int]string{}},
 	}
 	j.story.began = j.began
 	defer close(j.over)
+	if err := spec.reportable(); err != nil {
+		return Outcome{}, err
+	}
 	var err error
 	if spec.Discovery != nil {
 		if err := j.discover(ctx); err != nil {

@@ -183,7 +183,7 @@ func TestWhatAFailedWorkerTakesAway(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.argv, " "), func(t *testing.T) {
 			enough := filepath.Join(t.TempDir(), "enough")
-			lines, wait := followed(t, enough, append(c.argv, "echo localhost:2; echo 127.0.0.1:2")...)
+			lines, wait := followed(t, enough, append(c.argv, "echo localhost:2; echo 127.0.0.1:2", "--restarts", "4")...)
 			syscall.Kill(pidOf(t, follow(t, lines, "world of 4 as rank 1 on localhost", 1)), syscall.SIGKILL)
 			if c.host {
 				follow(t, lines, "warning: localhost: rank 1: killed by signal 9 (SIGKILL): it is not used any more", 1)
@@ -195,8 +195,12 @@ func TestWhatAFailedWorkerTakesAway(t *testing.T) {
 			if err := os.WriteFile(enough, nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if rest := strings.Join(wait(), "\n"); !c.host && strings.Contains(rest, "world of 2") {
+			rest := strings.Join(wait(), "\n")
+			if !c.host && strings.Contains(rest, "world of 2") {
 				t.Errorf("the host's other worker has left\n%s", rest)
+			}
+			if !strings.Contains(rest, ", 1 restarts used, 3 left") {
+				t.Errorf("the story does not count the failure\n%s", rest)
 			}
 		})
 	}
