@@ -478,8 +478,8 @@ func undisturbed(t *testing.T, np int, env ...string) string {
 	return all[0]
 }
 
-// drawSeed prints the command that does the same kills again.
-func drawSeed(t *testing.T) *rand.Rand {
+// drawSeed prints the command that does the same kills again, with these flags.
+func drawSeed(t *testing.T, flags ...string) *rand.Rand {
 	seed := *killSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -488,7 +488,7 @@ func drawSeed(t *testing.T) *rand.Rand {
 	if os.Getenv("HORA_SOAK") == "1" {
 		soak = "HORA_SOAK=1 "
 	}
-	t.Logf("seed %d: %sgo test -run '^%s$' -kill-seed %d .", seed, soak, t.Name(), seed)
+	t.Logf("seed %d: %sgo test -run '^%s$' -kill-seed %d%s .", seed, soak, t.Name(), seed, strings.Join(flags, ""))
 	return rand.New(rand.NewPCG(seed, 1))
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +31,9 @@ type soak struct {
 
 const soakTimeout = 2 * time.Second
 
+// beginning is what a member says at the start of an epoch.
+var beginning = regexp.MustCompile(`epoch (\d+) begins at step`)
+
 var soakEvents = flag.Int("soak-events", 0, "how many things happen to a job in the soak; 0 is 200 with HORA_SOAK=1, else 10")
 
 // TestSoakOverHosts kills, stops, cuts, drains and adds workers on namespaced hosts under
@@ -47,7 +51,7 @@ func TestSoakOverHosts(t *testing.T) {
 	}
 	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
 		t.Run(policy.String(), func(t *testing.T) {
-			s := &soak{t: t, draw: drawSeed(t), policy: policy, net: hosttest.Up(t, "a", "b", "c")}
+			s := &soak{t: t, draw: drawSeed(t, fmt.Sprintf(" -soak-events %d", events)), policy: policy, net: hosttest.Up(t, "a", "b", "c")}
 			s.run(events)
 		})
 	}
@@ -75,8 +79,12 @@ func (s *soak) run(events int) {
 	s.sameAsUndisturbed()
 	s.nothingLeft(mark)
 	text := s.job.text()
-	t.Logf("%d events, %d epochs, %d workers started, %d restarts\n%s", events, strings.Count(text, "exited rank"), strings.Count(text, "started rank"),
-		strings.Count(text, "starting it again"), strings.Join(s.story, "\n"))
+	epochs := map[string]bool{}
+	for _, m := range beginning.FindAllStringSubmatch(text, -1) {
+		epochs[m[1]] = true
+	}
+	t.Logf("%d events, %d epochs, %d workers started, %d ended, %d restarts\n%s", events, len(epochs), strings.Count(text, "started rank"),
+		strings.Count(text, "exited rank"), strings.Count(text, "starting it again"), strings.Join(s.story, "\n"))
 }
 
 // hosts changes what the discovery finds.

@@ -132,6 +132,21 @@ func TestALostWorkerIsNamedToAllAndLast(t *testing.T) {
 	if r.code != 137 || r.last() != "hora: rank 1 on "+host+": killed by signal 9 (SIGKILL)" {
 		t.Errorf("%+v", r)
 	}
+	for _, rank := range []int{0, 2} {
+		if want := fmt.Sprintf("[%d]<stderr>:WorkerError: ", rank); !strings.Contains(lineOf(r.err, want), "lost rank 1 on host "+host) {
+			t.Errorf("rank %d does not name the lost one: %+v", rank, r)
+		}
+	}
+}
+
+// lineOf is the first line of text that begins so.
+func lineOf(text, begin string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, begin) {
+			return line
+		}
+	}
+	return ""
 }
 
 // startedBy runs the worker under another launcher.
