@@ -94,7 +94,7 @@ class _Torch:
             raise _contiguous("tensor", x.shape, "x.contiguous()")
         if x.is_conj() or x.is_neg():
             raise ArgumentError("use tensor: it is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
-        return Array(x, self, x.data_ptr(), code, tuple(x.shape))
+        return Array(x, self, x.data_ptr(), code, tuple(x.shape), x.untyped_storage())  # x.data = … takes x's storage from it
 
     write = read
 

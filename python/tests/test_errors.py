@@ -136,6 +136,63 @@ def test_in_flight(ranks):
     ranks(2, work_in_flight)
 
 
+def work_torch_in_flight():
+    """What programs do to tensors; only resizing one is theirs to leave alone (docs/python.md)."""
+    import torch
+
+    hora.init()
+    n, size = hora.size(), 1_000_000  # as large as what the allocator gives back to the system at once
+
+    def fresh():
+        return torch.full((size,), hora.rank() + 1.0)
+
+    def begin(t, **how):
+        hora.barrier()
+        if hora.rank() == 0:
+            time.sleep(0.2)
+        return hora.allreduce(t, async_=True, **how)
+
+    def check(t):
+        assert (t == n * (n + 1) / 2).all()
+
+    t = fresh()
+    h = begin(t)
+    del t
+    check(h.wait())
+    t = fresh()
+    h = begin(t, out=t)
+    t = torch.zeros(size)  # another tensor of that name
+    check(h.wait())
+    assert not t.any()
+
+    def scoped():
+        begin(fresh())
+        begin(whole := fresh(), out=whole)
+        part = fresh()[: size // 2]
+        return begin(part, out=part)
+
+    check(scoped().wait())
+    t = fresh()
+    storage = t.untyped_storage().data_ptr()
+    h = begin(t)
+    t.data = torch.zeros(size)  # its memory is nobody's else
+    others = [torch.zeros(size) for _ in range(4)]
+    assert h.done() or all(o.untyped_storage().data_ptr() != storage for o in others)
+    check(h.wait())
+    t = fresh()
+    h = begin(t, out=t)
+    view = t[:10]
+    t.data = torch.zeros(size)
+    h.wait()
+    check(view)
+    t.resize_(2 * size)  # and afterwards they are the user's again
+    works()
+
+
+def test_torch_in_flight(ranks):
+    ranks(2, work_torch_in_flight, warm=True)
+
+
 def work_deadline():
     hora.init()
     hora.barrier()
