@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -37,13 +38,15 @@ def empty(tmp_path_factory):
     """An empty environment with hora installed from dist/, without an index."""
     home = tmp_path_factory.mktemp("empty")
     venv.create(home / "venv", with_pip=True)
-    begun = time.monotonic()
+    begun, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [home / "venv/bin/pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--find-links", DIST, "hora"],
         check=True, env=clean(), cwd=home,
     )  # fmt: skip
-    took = time.monotonic() - begun
-    assert took < 15, f"installing took {took:.1f} s"
+    took, now = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    worked = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime  # whatever else the machine does meanwhile
+    print(f"installing hora into an empty environment: {took:.2f} s, of the processor {worked:.2f} s (goal 3 s)")
+    assert worked < 9, f"installing took {worked:.1f} s of the processor, {took:.1f} s in all"
     installed = run(home / "venv/bin/pip", "list", "--format=freeze", cwd=home)
     assert {line.split("==")[0] for line in installed.split()} <= {"hora", "pip", "setuptools"}, installed  # nothing else is needed
     return home / "venv/bin"
@@ -97,10 +100,11 @@ def test_contents(machine):
             assert head[:4] == b"\x7fELF" and int.from_bytes(head[18:20], "little") == machine_code
 
 
-def test_auditwheel_agrees():
-    path = wheel(f"hora-*manylinux_2_17_{MACHINE}*.whl")
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_auditwheel_agrees(machine):
+    path = wheel(f"hora-*manylinux_2_17_{machine}*.whl")
     said = run(sys.executable, "-m", "auditwheel", "show", path, cwd=ROOT)
-    assert f"manylinux_2_17_{MACHINE}" in said.replace("\n", " "), said
+    assert f'the following platform tag: "manylinux_2_17_{machine}"' in " ".join(said.split()), said
 
 
 def test_in_an_empty_environment(empty, tmp_path):
