@@ -1,9 +1,12 @@
 package hora_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,48 +17,60 @@ import (
 	"hora/event"
 )
 
-// TestJoinAndFirstAllreduceAreQuick measures, in each process, from before Join to after
-// the first allreduce, with processes that wait for each other at a gate.
-func TestJoinAndFirstAllreduceAreQuick(t *testing.T) {
-	const goal, slack = 20 * time.Millisecond, 3
-	best := time.Hour
-	for range 10 {
-		if d := joinInOneProcess(t, 2); d < best {
-			best = d
-		}
+func init() { elasticRoles["quick"] = quickRole }
+
+// quickRole waits at a gate, joins, and says how long that and the first allreduce took.
+func quickRole(ctx context.Context, cfg hora.Config) error {
+	fmt.Println("at the gate")
+	bufio.NewScanner(os.Stdin).Scan()
+	began := time.Now()
+	w, err := hora.Join(ctx, cfg)
+	if err != nil {
+		return err
 	}
-	t.Logf("join and first allreduce of two ranks: %v", best)
-	if best > slack*goal {
-		t.Errorf("join and first allreduce took %v, the goal is %v", best, goal)
+	x := []float32{1}
+	err = hora.Allreduce(ctx, w.Group(), x, hora.Sum)
+	took := time.Since(began)
+	if err == nil && x[0] != float32(w.Size()) {
+		err = fmt.Errorf("sum %v", x)
 	}
+	fmt.Printf("took %d µs\n", took.Microseconds())
+	return errors.Join(err, w.Leave(ctx))
 }
 
-// joinInOneProcess makes n ranks of this process a world, as tests of users do, and
-// returns how long that and the first allreduce took.
-func joinInOneProcess(t *testing.T, n int) time.Duration {
-	t.Helper()
-	s := hora.NewSecret()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
-	began := time.Now()
-	var took time.Duration
-	var mu sync.Mutex
-	runRanks(t, n, func(rank int) error {
-		ctx := context.Background()
-		w, err := hora.Join(ctx, hora.Config{Rank: rank, Size: n, Addr: addr, Serve: true, Secret: s})
-		if err != nil {
-			return err
+// TestJoinAndFirstAllreduceAreQuick has two processes wait at a gate and measures in each
+// from before Join to after the first allreduce; the slower one counts. The goal is 20 ms.
+// On a busy machine it cannot be held, but no join waits for a clock: a third of the
+// starts takes at most three times that.
+func TestJoinAndFirstAllreduceAreQuick(t *testing.T) {
+	starts, bound := 15, 60*time.Millisecond
+	if testing.Short() {
+		starts = 6
+	}
+	took := make([]time.Duration, starts)
+	for i := range took {
+		all := start(t, 2, "quick")
+		for _, p := range all {
+			p.until("at the gate", 20*time.Second)
 		}
-		x := []float32{1}
-		err = hora.Allreduce(ctx, w.Group(), x, hora.Sum)
-		mu.Lock()
-		took = max(took, time.Since(began))
-		mu.Unlock()
-		if err == nil && x[0] != float32(n) {
-			err = fmt.Errorf("sum %v", x)
+		for _, p := range all {
+			p.tell("go")
 		}
-		return errors.Join(err, w.Leave(ctx))
-	})
-	return took
+		succeed(t, all, 20*time.Second)
+		for _, p := range all {
+			text := p.until("took ", time.Second)
+			var µs int64
+			if _, err := fmt.Sscanf(text[strings.Index(text, "took "):], "took %d", &µs); err != nil {
+				t.Fatal(err)
+			}
+			took[i] = max(took[i], time.Duration(µs)*time.Microsecond)
+		}
+	}
+	slices.Sort(took)
+	t.Logf("join and first allreduce of two processes: median of %d starts %v, from %v to %v", starts, took[starts/2], took[0], took[starts-1])
+	if d := took[starts/3]; d > bound {
+		t.Errorf("two thirds of the starts took %v or more to join and to add for the first time, the goal is 20 ms", d)
+	}
 }
 
 // runRanks runs f for every rank at once.
