@@ -25,7 +25,7 @@ func (s *suite) goTests() error {
 // raceTests covers every package whose sources start a goroutine, and leaves out
 // cmd/libhora: the race detector cannot run inside somebody else's process.
 func (s *suite) raceTests() error {
-	found, err := exec.CommandContext(s.ctx, "git", "-C", s.root, "grep", "-lE", `(^|[^a-z])go (func|[a-z]+(\.|\())`, "--", "*.go").Output()
+	found, err := exec.CommandContext(s.ctx, "git", "-C", s.root, "grep", "-lE", `(^|[^a-z])go (func|[a-z]+(\.|\())|[a-z]\.Go\(`, "--", "*.go").Output()
 	if err != nil {
 		return fmt.Errorf("look for packages with goroutines: %w", err)
 	}
