@@ -1,10 +1,13 @@
 package hora_test
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -92,5 +95,48 @@ func TestTourArchitectureAndMakefile(t *testing.T) {
 	}
 	if run := page(t, ".ci/run"); !strings.Contains(page(t, "README.md"), "\nmake test\n") || !strings.Contains(run, "make --no-print-directory test") {
 		t.Errorf(".ci/run does not run README's test command:\n%s", run)
+	}
+}
+
+// TestSkipsAreListed finds what tests print when they are left out in docs/skips.md. A text
+// with a verb counts up to it. (Benchmarks may skip for any reason: no suite runs them.)
+func TestSkipsAreListed(t *testing.T) {
+	var rows []string
+	for _, line := range strings.Split(page(t, "docs/skips.md"), "\n") {
+		if m := quoted.FindStringSubmatch(line); m != nil && strings.HasPrefix(line, "| `") {
+			rows = append(rows, m[1])
+		}
+	}
+	found := 0
+	for _, f := range goFiles(t) {
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || method.Sel.Name != "Skip" && method.Sel.Name != "Skipf" {
+				return true
+			}
+			text, ok := call.Args[0].(*ast.BasicLit)
+			if who, is := method.X.(*ast.Ident); !ok || !is || who.Name == "b" {
+				return true
+			}
+			words, err := strconv.Unquote(text.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found++
+			words, _, open := strings.Cut(words, "%")
+			if !slices.ContainsFunc(rows, func(row string) bool {
+				return strings.Contains(words, row) || open && strings.HasPrefix(row, words)
+			}) {
+				t.Errorf("%s: a test is skipped with %q, which docs/skips.md does not list", f.fset.Position(text.Pos()), words)
+			}
+			return true
+		})
+	}
+	if found < 20 {
+		t.Errorf("found %d skips: the search is broken", found)
 	}
 }
