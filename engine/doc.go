@@ -7,7 +7,7 @@
 // count, operator, root, factors, device and name, so that a difference between ranks
 // is one error on every rank and never a hang or a wrong sum. In a named group calls
 // may come in any order; ranks agree on what all of them have, optimistically first,
-// and after a few equal rounds not at all (see named.go).
+// and after a few equal rounds not at all (see names.go).
 //
 // The package moves no bytes itself (package collective does), opens no connections,
 // reads no environment, and never calls back into its callers except through events.
