@@ -80,6 +80,47 @@ until ! ss -Hltn | grep -q ':2222 '; do sleep 0.02; done; `+serve)
 	}
 }
 
+// TestANameOfTheUsersSSHConfiguration, which nobody else knows, is a host like others; and each host costs one ssh
+// session, whether the program is there already or not.
+func TestANameOfTheUsersSSHConfiguration(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
+	n := hosttest.Up(t, "server1", "server2", "server3")
+	a, b := n.Hosts[0], n.Hosts[1]
+	program := a.Install(self(t), "hora")
+	if code, _, errs := b.Output(10*time.Second, "sh", "-ec", `/usr/sbin/sshd -f /dev/null -p 2222 -h $HOME/.ssh/host_key -o AuthorizedKeysFile=$HOME/.ssh/authorized_keys -o UsePAM=no -o PidFile=none -o StrictModes=no -o UseDNS=no
+until ss -Hltn | grep -q ':2222 '; do sleep 0.02; done`); code != 0 {
+		t.Fatal(errs)
+	}
+	for name, text := range map[string]string{
+		".ssh/config": "Host trainer\n  HostName " + b.Addr + "\n  Port 2222\n",
+		"bin/ssh":     "#!/bin/sh\necho \"$*\" >>$HOME/sessions\nexec /usr/bin/ssh \"$@\"\n",
+	} {
+		path := filepath.Join(a.Home, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, round := range []string{"copied", "cached"} {
+		os.Remove(filepath.Join(a.Home, "sessions"))
+		code, out, errs := a.Output(40*time.Second, "env", "HORA_TEST_PROGRAM=1", "PATH="+filepath.Dir(program)+"/bin:/usr/sbin:/usr/bin:/sbin:/bin", program,
+			"run", "-H", "server1:1,trainer:1,server3:1", "sh", "-c", `echo "$HORA_HOST is $(hostname), sessions at 2222: $(ss -Htn state established sport = :2222 | wc -l)"`)
+		for _, want := range []string{"[1]<stdout>:trainer is server2, sessions at 2222: 1\n", "[2]<stdout>:server3 is server3, sessions at 2222: 0\n"} {
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("%s: exit code %d, no %q in\n%s%s", round, code, want, out, errs)
+			}
+		}
+		b, err := os.ReadFile(filepath.Join(a.Home, "sessions"))
+		if err != nil || strings.Count(string(b), "\n") != 2 || strings.Count(string(b), " trainer ") != 1 || strings.Count(string(b), " server3 ") != 1 {
+			t.Errorf("%s: ssh was started with\n%s%v", round, b, err)
+		}
+	}
+}
+
 // With --remote-hora nothing is copied: the host's own program is the agent.
 func TestAProgramThatIsThereAlready(t *testing.T) {
 	if testing.Short() {
