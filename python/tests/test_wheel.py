@@ -235,6 +235,23 @@ def test_compat_in_an_empty_environment(full, tmp_path):
     assert out.count("sum 3.0") == 2
 
 
+def test_an_example_runs_from_the_wheels(full, tmp_path):
+    """As it stands, from a folder of its own; torch is borrowed, behind what the environment has itself."""
+    import torch
+
+    example = Path(shutil.copytree(ROOT / "examples/32-horovod-runner", tmp_path / "example"))
+    site = run(full / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip()
+    borrowed = Path(site, "borrowed.pth")
+    borrowed.write_text(f"{Path(torch.__file__).parents[1]}\n")
+    try:
+        where = run(full / "python", "-c", "import hora, horovod; print(hora.__file__, horovod.__file__)", cwd=tmp_path).split()
+        assert all(w.startswith(str(full.parent)) for w in where), where
+        out = run(full / "python", "notebook.py", cwd=example)
+    finally:
+        borrowed.unlink()
+    assert "two processes agree" in out, out
+
+
 def foreign(folder: Path) -> Path:
     """A wheel of somebody else's horovod."""
     path = folder / "horovod-0.28.1-py3-none-any.whl"
