@@ -250,37 +250,67 @@ def test_who_comes_when_all_is_done_ends_well(start, tmp_path):
     assert run.ends() == ["final 5"] and run.process.returncode == 0, "\n".join(run.lines)
 
 
+def left_of(mark: str) -> list[str]:
+    """The processes that have it in their environment."""
+    found = []
+    for p in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (p / "environ").read_bytes():
+                found.append((p / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # it has ended
+            pass
+    return found
+
+
 @pytest.mark.parametrize("policy", ["replace", "continue"])
-def test_random_faults(start, policy):
-    """Workers are killed at random moments, those of the beginning of an epoch too."""
+def test_random_faults(start, policy, tmp_path):
+    """Workers are killed, asked to leave and stopped for a while at random moments, those of the beginning of an epoch too."""
     faults = 50 if os.environ.get("HORA_SOAK") else 5
     seed = int(os.environ.get("HORA_SEED", random.randrange(10**6)))
     print(f"HORA_SEED={seed} pytest {__file__} -k 'random_faults and {policy}'")
     draw = random.Random(seed)
+    kinds = [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]
+    kinds += draw.choices(kinds if policy == "replace" else [signal.SIGKILL, signal.SIGSTOP], k=faults - 3)
+    draw.shuffle(kinds)
+    shared = set(os.listdir("/dev/shm"))
     options = ["-np", "3", "--restarts", str(3 * faults), "--on-loss", policy, *(["--min-np", "1"] if policy == "continue" else [])]
     steps = 60 * faults
-    run = start(options, f"work({steps}, 0.01)", **({"SAME": "1"} if policy == "continue" else {}))
-    killed: set[int] = set()
-    for _ in range(faults):
-        run.one_more("pid")
+    same = {"SAME": "1"} if policy == "continue" else {}
+    run = start(options, f"work({steps}, 0.01)", TMPDIR=str(tmp_path), **same)
+    gone: set[int] = set()
+    done, changes = 0, True
+    for kind in kinds:
+        if changes:
+            run.one_more("pid")
         time.sleep(draw.random() * 0.3)
-        victims = [p for p in run.at_work().values() if p not in killed]
+        victims = [p for p in run.at_work().values() if p not in gone]
         if not victims or run.count("final"):
             break
         victim = draw.choice(victims)
-        killed.add(victim)
+        changes = kind != signal.SIGSTOP
         try:
-            os.kill(victim, signal.SIGKILL)
+            os.kill(victim, kind)
+            if not changes:
+                time.sleep(draw.random() * 0.5)  # far less than the silence after which a rank counts as lost
+                os.kill(victim, signal.SIGCONT)
         except ProcessLookupError:
             pass
+        if changes:
+            gone.add(victim)
+        done += 1
     ends = run.ends(120)
-    assert len(ends) == 3 and len(set(ends)) == 1, "\n".join(run.lines)
+    left = sum("left before the work was done: the rank was asked to leave" in line for line in run.lines)
+    there = 3 if policy == "replace" else 3 - left  # nobody takes the place of who left, where the others go on
+    assert len(ends) == there >= 2 and len(set(ends)) == 1, "\n".join(run.lines)
     if policy == "continue":
         want = 100.0 * sum(step % 1000 for step in range(steps))
         assert float(ends[0].split()[1]) == want
     else:
         assert ends == start(["-np", "3"], f"work({steps})").ends()
-    assert len(killed) >= min(faults, 3)
+    assert done >= min(faults, 3)
+    assert not left_of(f"TMPDIR={tmp_path}\0")
+    assert not list(tmp_path.iterdir())  # the secret's folder least of all
+    assert not [n for n in set(os.listdir("/dev/shm")) - shared if "hora" in n]
 
 
 # -- the parts
