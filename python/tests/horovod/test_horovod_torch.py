@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 import torch
@@ -128,6 +129,24 @@ def work_errors():
     fails("Mismatched BROADCAST root ranks:", lambda: hvd.broadcast(ones(3), 1 if odd else 0, name="root"))
     fails("Mismatched BROADCAST tensor shapes:", lambda: hvd.broadcast(ones(4 if odd else 3), 0, name="bshape"))
     fails("Mismatched ALLGATHER tensor shapes:", lambda: hvd.allgather(ones(2, 4 if odd else 3), name="gshape"))
+    fails("Mismatched ALLREDUCE tensor shapes:", lambda: hvd.allreduce_(ones(4 if odd else 3), name="long" * 40))
+    # Two differences in one call: the first is named, in the order types, operations, shapes, factors, operators, roots.
+    fails("Mismatched data types:", lambda: hvd.allreduce(ones(4).double() if odd else ones(3), name="two.1"))
+    fails("Mismatched ALLREDUCE tensor shapes:", lambda: hvd.allreduce(ones(4 if odd else 3), name="two.4", prescale_factor=2.0 + odd))
+    fails(
+        "Mismatched prescale and/or postscale factors:",
+        lambda: hvd.allreduce(ones(3), name="two.5", prescale_factor=2.0 + odd, op=hvd.Max if odd else hvd.Sum),
+    )
+    fails("Mismatched BROADCAST tensor shapes:", lambda: hvd.broadcast(ones(4 if odd else 3), r, name="two.6"))
+    # A tensor without rows.
+    one = torch.tensor(1.0, requires_grad=True)
+    fails("Rank zero tried to gather a rank-zero tensor", lambda: hvd.allgather(one.detach()))
+    fails("Rank zero tried to gather a rank-zero tensor", lambda: hvd.allgather(one))
+    fails("Rank zero tried to gather a rank-zero tensor", lambda: hvd.grouped_allgather([ones(2), one]))
+    fails("Rank zero tried to reducescatter a rank-zero tensor", lambda: hvd.reducescatter(one.detach()))
+    fails("Rank zero tried to reducescatter a rank-zero tensor", lambda: hvd.reducescatter(one))
+    fails("Mismatched ALLGATHER tensor shapes:", lambda: hvd.allgather(one.detach() if odd else ones(3), name="rowless"))
+    fails("Mismatched REDUCESCATTER tensor shapes:", lambda: hvd.reducescatter(one.detach() if odd else ones(3), name="rowless"))
     # This rank's own mistakes: ValueError, and nothing is sent.
     for words, call in (
         ("The op parameter supersedes average", lambda: hvd.allreduce(ones(2), average=True, op=hvd.Sum)),
@@ -139,8 +158,7 @@ def work_errors():
         ("Number of entries in splits", lambda: hvd.alltoall(ones(n), torch.ones(n + 1, dtype=torch.int32))),
         ("not divisible", lambda: hvd.alltoall(ones(n + 1))),
         ("Sum and Average", lambda: hvd.reducescatter(ones(n), op=hvd.Max)),
-        ("rank-zero", lambda: hvd.allgather(torch.tensor(1.0))),
-        ("rank-zero", lambda: hvd.reducescatter(torch.tensor(1.0))),
+        ("rank-zero", lambda: hvd.alltoall(torch.tensor(1.0))),
         ("dynamic process sets are off", lambda: hvd.add_process_set([0])),
         ("does not exist", lambda: hvd.allreduce(ones(2), process_set=hvd.ProcessSet([0]))),
         ("HOROVOD_TIMELINE=DYNAMIC", lambda: hvd.start_timeline("x.json")),
@@ -166,6 +184,55 @@ def work_errors():
 
 def test_errors_of_the_surface(ranks):
     ranks(2, work_errors, timeout=90)
+
+
+SHUT_DOWN = "Horovod has been shut down. This was caused by an exception on one of the ranks"
+
+
+def work_join_errors():
+    hvd, r, n = init()
+    x = torch.ones(n)
+    wrong = {
+        "Broadcast": lambda name: hvd.broadcast(x, 0, name=name),
+        "Allgather": lambda name: hvd.allgather(x, name=name),
+        "Alltoall": lambda name: hvd.alltoall(x, name=name),
+        "Reducescatter": lambda name: hvd.reducescatter(x, name=name),
+    }
+    if r == 1:
+        assert hvd.join() in range(n)
+        return
+    while hvd.allreduce(x, op=hvd.Sum, name="until").tolist() == [n] * n:
+        pass
+    for what, call in wrong.items():
+        with pytest.raises(hvd.HorovodInternalError) as error:
+            call(f"joined.{what}")
+        assert str(error.value).startswith(f"{what} is not supported with Join at this time."), str(error.value)
+        assert hvd.allreduce(x, op=hvd.Sum, name="on").tolist() == [n - 1] * n
+    assert hvd.join() in range(n)
+
+
+def test_what_a_joined_rank_forbids(ranks):
+    ranks(3, work_join_errors, timeout=90)
+
+
+def work_shut_down():
+    """A handle that is pending at shutdown, and one that was known before it."""
+    hvd, r, _n = init()
+    done = hvd.allreduce_async(torch.ones(3), name="all")
+    hvd.synchronize(done)
+    alone = hvd.allreduce_async(torch.ones(3), name="alone") if r == 0 else 0
+    hvd.shutdown()
+    if r == 0:
+        with pytest.raises(hvd.HorovodInternalError) as error:
+            hvd.synchronize(alone)
+        assert str(error.value).startswith(SHUT_DOWN) and f"handle {alone}" in str(error.value)
+    assert hvd.synchronize(done) is None
+    hvd.init()
+    assert hvd.synchronize(alone) is None  # init() forgets, as Horovod's does
+
+
+def test_synchronize_after_shutdown(ranks):
+    ranks(2, work_shut_down, timeout=60)
 
 
 def work_process_sets():
@@ -266,7 +333,7 @@ def work_lost():
     hvd.barrier()
     if r == 1:
         os.kill(os.getpid(), 9)
-    with pytest.raises(hvd.HorovodInternalError, match="rank 1"):
+    with pytest.raises(hvd.HorovodInternalError, match=f"^{re.escape(SHUT_DOWN)}.*rank 1"):
         while True:
             hvd.allreduce(torch.ones(3), name="x")
     os._exit(7)

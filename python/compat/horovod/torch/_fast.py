@@ -16,7 +16,7 @@ from hora.group import FLAG_NAMED, Kind, _pack
 
 from ..common.process_sets import ProcessSet
 from ._check import dtype_code
-from ._handles import Pending, _handle_map, group_of, internal, next_handle
+from ._handles import Pending, _handle_map, group_of, internal, next_handle, run
 
 __all__ = ["begin_here", "reduce_here"]
 
@@ -61,9 +61,9 @@ def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: fl
     key = _key(t, op, pre, post, group)
     number, packed, written, keep = _known.get(key) or _remember(key, t, op, pre, post, group)
     if len(full) >= _NAME:
-        group.run(
-            Kind.ALLREDUCE, op, dtype_code(t), 0, t.data_ptr(), t.data_ptr(), t.numel(), prescale=pre, postscale=post,
-            name=full.decode(), shape=t.shape, flags=FLAG_NAMED,
+        run(
+            group, Kind.ALLREDUCE, op, dtype_code(t), 0, t.data_ptr(), t.data_ptr(), t.numel(), prescale=pre, postscale=post,
+            name=full.decode(), shape=t.shape,
         )  # fmt: skip
         return
     written.value = full

@@ -17,6 +17,7 @@ from ..common.process_sets import ProcessSet, table
 __all__ = ["Pending", "group_of", "internal", "next_handle", "poll", "run", "start", "synchronize"]
 
 _handle_map: dict[int, Pending] = {}
+_cut: dict[int, Pending] = {}  # in flight at the last shutdown, with the memory they use
 _numbers = itertools.count(1)
 
 
@@ -33,7 +34,8 @@ class Pending:
 
 
 def _forget() -> None:
-    global _numbers
+    global _numbers, _cut
+    _cut = dict(_handle_map)
     _handle_map.clear()
     _numbers = itertools.count(1)
 
@@ -45,16 +47,20 @@ def next_handle() -> int:
     return next(_numbers)
 
 
+def _shut_down(why: object) -> HorovodInternalError:
+    return HorovodInternalError(
+        f"Horovod has been shut down. This was caused by an exception on one of the ranks or by a call of shutdown(): {why}"
+    )
+
+
 def internal(error: hora.HoraError) -> Exception:
     """hora's error as the class a Horovod script expects."""
     if isinstance(error, hora.NotInitializedError) and not isinstance(error, hora.ForkedError):
         return basics.NotInitialized()
     if isinstance(error, ValueError):
         return ValueError(str(error))
-    if isinstance(error, hora.ClosedError):
-        return HorovodInternalError(
-            f"Horovod has been shut down. This was caused by an exception on one of the ranks or by a call of shutdown(): {error}"
-        )
+    if isinstance(error, (hora.ClosedError, hora.PeerLostError)):
+        return _shut_down(error)
     return HorovodInternalError(str(error))
 
 
@@ -103,6 +109,8 @@ def synchronize(handle: int) -> Any:
     """Wait for the operation and return its result; None for a handle that is not known."""
     pending = _handle_map.pop(handle, None)
     if pending is None:
+        if handle in _cut and not hora.is_initialized():
+            raise _shut_down(f"handle {handle} was not synchronized before that; call synchronize() before shutdown()")
         return None
     if pending.finish is None:
         try:

@@ -11,6 +11,7 @@ import hora
 from hora.group import FLAG_SIZES, Kind
 
 from ..common.basics import Average, NotInitialized, Sum
+from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set
 from ._allreduce_ops import allreduce
 from ._check import device_of, dtype_code, host, scatter_operator
@@ -32,6 +33,12 @@ def _row(t: torch.Tensor) -> int:
     for d in t.shape[1:]:
         n *= d
     return n
+
+
+def _rows_of(tensors: Sequence[torch.Tensor], did: str, why: str) -> None:
+    """Raise for a tensor without rows. It was sent all the same, so that ranks which brought another shape hear of it."""
+    if any(t.dim() == 0 for t in tensors):
+        raise HorovodInternalError(f"Rank zero tried to {did} a rank-zero tensor: {why}; call .reshape(1) first")
 
 
 def _fetch(group: hora.Group, ticket: int, like: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
@@ -57,8 +64,6 @@ def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: 
     calls, keep = [], []
     for i, t in enumerate(tensors):
         number = dtype_code(t)
-        if t.dim() == 0:
-            raise ValueError("Rank zero tried to gather a rank-zero tensor: rows are what is joined; call .reshape(1) first")
         a = host(t)
         keep.append(a)
         calls.append({
@@ -68,6 +73,7 @@ def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: 
         })  # fmt: skip
 
     def finish(tickets: list[int]) -> Any:
+        _rows_of(tensors, "gather", "rows are what is joined")
         outs = [_fetch(group, ticket, t)[0] for ticket, t in zip(tickets, tensors, strict=True)]
         return outs[0] if single else outs
 
@@ -79,8 +85,9 @@ class _Allgather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: Any, ps: ProcessSet) -> torch.Tensor:
+        out = synchronize(allgather_async(tensor, name, ps))
         ctx.rows, ctx.ps = tensor.shape[0], ps
-        return synchronize(allgather_async(tensor, name, ps))
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
@@ -109,8 +116,9 @@ def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: 
 class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Any, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
+        outs = synchronize(grouped_allgather_async(list(tensors), name, ps))
         ctx.rows, ctx.ps = [t.shape[0] for t in tensors], ps
-        return tuple(synchronize(grouped_allgather_async(list(tensors), name, ps)))
+        return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
@@ -223,12 +231,11 @@ def _scatter(
     calls, keep, back = [], [], []
     for i, t in enumerate(tensors):
         number = dtype_code(t)
-        if t.dim() == 0:
-            raise ValueError("reducescatter of a rank-zero tensor: it scatters rows of the first dimension; call .reshape(1) first")
         row = _row(t)
-        counts = [_share(t.shape[0], size, r) * row for r in range(size)]
+        length = t.shape[0] if t.dim() else 1
+        counts = [_share(length, size, r) * row for r in range(size)]
         a = host(t)
-        b = torch.empty((_share(t.shape[0], size, rank), *t.shape[1:]), dtype=t.dtype)
+        b = torch.empty((_share(length, size, rank), *t.shape[1:]), dtype=t.dtype)
         keep += [a, b]
         back.append((b, t.device))
         calls.append({
@@ -238,6 +245,7 @@ def _scatter(
         })  # fmt: skip
 
     def finish(_: list[int]) -> Any:
+        _rows_of(tensors, "reducescatter", "rows are what is scattered")
         done = [b if d.type == "cpu" else b.to(d) for b, d in back]
         return done[0] if single else done
 
