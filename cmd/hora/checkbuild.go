@@ -1,15 +1,11 @@
 package main
 
-import (
-	"fmt"
+import "fmt"
 
-	"hora/doctor"
-)
-
-// checkBuild answers in Horovod's form. Frameworks are bound at run time, so each is there; of controllers and
-// operations those are marked whose work this program does itself, and NCCL where its library is found.
+// checkBuild answers in Horovod's form, as the package horovod does: of frameworks those are marked whose module it has,
+// of controllers and operations those whose work this program does itself. NCCL is not, wherever its library may be:
+// scripts take that mark, and hvd.nccl_built(), for Horovod's own ways, such as an Adasum that adds inside a host.
 func (p *program) checkBuild() {
-	nccl := (&doctor.Machine{Lookup: p.getenv, Command: doctor.RunCommand}).HasNCCL(p.ctx)
 	fmt.Fprintf(p.out, "Horovod v%s (hora):\n", version())
 	groups := []struct {
 		title string
@@ -21,7 +17,7 @@ func (p *program) checkBuild() {
 		{"Available Frameworks", []struct {
 			on   bool
 			name string
-		}{{true, "TensorFlow"}, {true, "PyTorch"}, {false, "MXNet"}}},
+		}{{false, "TensorFlow"}, {true, "PyTorch"}, {false, "MXNet"}}},
 		{"Available Controllers", []struct {
 			on   bool
 			name string
@@ -29,7 +25,7 @@ func (p *program) checkBuild() {
 		{"Available Tensor Operations", []struct {
 			on   bool
 			name string
-		}{{nccl, "NCCL"}, {false, "DDL"}, {false, "CCL"}, {false, "MPI"}, {true, "Gloo"}}},
+		}{{false, "NCCL"}, {false, "DDL"}, {false, "CCL"}, {false, "MPI"}, {true, "Gloo"}}},
 	}
 	for _, g := range groups {
 		fmt.Fprintf(p.out, "\n%s:\n", g.title)

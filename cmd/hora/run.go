@@ -238,6 +238,9 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	s.Events = &event.Sink{}
 	clear := p.showStatus(s)
 	defer s.Events.Add(&reporter{w: s.Stderr, verbose: o.verbose})()
+	if slices.Contains(o.controllers, "mpi") {
+		s.Events.Emit(&launch.Warning{Text: mpiUnused})
+	}
 	if o.verbose {
 		for _, r := range o.voids {
 			s.Events.Emit(&launch.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.name(), r.void)})

@@ -21,6 +21,8 @@ const (
 	noSearch   = "interfaces are tested pairwise at each start, which takes milliseconds"
 	oneNCCL    = "NCCL chooses its own channels"
 	alwaysHora = "there is one controller: hora's own"
+	onlyWarns  = "the library writes warnings and nothing below"
+	mpiUnused  = "--mpi: MPI is not used; the workers start and meet over hora's own transport, so leave the flag out"
 )
 
 // flagTable holds all flags of `hora run` and horovodrun.
@@ -112,7 +114,7 @@ func outputFlags() []flagRow {
 		{spellings: "--timeline-filename --timeline", arg: "FILE", help: "write a timeline of all operations", set: toEnv("HOROVOD_TIMELINE")},
 		{spellings: "--timeline-mark-cycles", help: "mark agreements in the timeline", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "1")},
 		{spellings: "--no-timeline-mark-cycles", help: "do not", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "0")},
-		{spellings: "--log-level", arg: "LEVEL", def: "WARNING", help: "what the workers' library logs: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL", set: func(o *options, v string) error {
+		{spellings: "--log-level", arg: "LEVEL", def: "WARNING", help: "what the workers' library logs: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL", void: onlyWarns, set: func(o *options, v string) error {
 			switch strings.ToUpper(v) {
 			case "TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL":
 				o.workerEnv("HOROVOD_LOG_LEVEL", v)
@@ -120,8 +122,8 @@ func outputFlags() []flagRow {
 			}
 			return fmt.Errorf("%q is none of TRACE, DEBUG, INFO, WARNING, ERROR, FATAL", v)
 		}},
-		{spellings: "--log-without-timestamp --log-hide-timestamp", help: "leave the time out of the library's log", set: switchEnv("HOROVOD_LOG_HIDE_TIME", "1")},
-		{spellings: "--log-with-timestamp", help: "put the time into the library's log", set: switchEnv("HOROVOD_LOG_HIDE_TIME", "0")},
+		{spellings: "--log-without-timestamp --log-hide-timestamp", help: "leave the time out of the library's log", void: onlyWarns, set: switchEnv("HOROVOD_LOG_HIDE_TIME", "1")},
+		{spellings: "--log-with-timestamp", help: "put the time into the library's log", void: onlyWarns, set: switchEnv("HOROVOD_LOG_HIDE_TIME", "0")},
 	}
 }
 

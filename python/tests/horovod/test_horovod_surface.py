@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,15 +32,44 @@ def find(name):
             thing = importlib.import_module(".".join(parts[:i]))
         except ModuleNotFoundError:
             continue
-        for part in parts[i:]:
+        for n, part in enumerate(parts[i:], i):
+            thing = INSTANCES.get(".".join(parts[:n]), lambda made: made)(thing)
             thing = getattr(thing, part)
         return thing
     raise AssertionError(f"{name}: no part of it can be imported")
 
 
-@pytest.mark.parametrize(("name", "state", "note"), [r for r in ROWS if "HOROVOD_" not in r[0]])
+# Where members are looked up: in a class that says nothing of them, or behind a function.
+INSTANCES = {
+    "horovod.torch.ProcessSet": lambda made: made([0]),
+    "horovod.common.exceptions.HostsUpdatedInterrupt": lambda made: made(),
+    "horovod.torch.DistributedOptimizer": lambda made: importlib.import_module("hora.torch.optimizer")._Mixin,
+    "horovod.torch.elastic.ElasticSampler": lambda made: made(range(4)),
+}
+
+# Members that have to be in the list.
+MEMBERS = {
+    "horovod.torch.ProcessSet": "process_set_id ranks size rank included",
+    "horovod.torch.Compression": "none fp16",
+    "horovod.torch.DistributedOptimizer": "step zero_grad synchronize skip_synchronize set_backward_passes_per_step",
+    "horovod.torch.elastic.TorchState": "save restore sync commit check_host_updates register_reset_callbacks on_reset",
+    "horovod.torch.elastic.ElasticSampler": "set_epoch record_batch state_dict load_state_dict",
+    "horovod.common.exceptions.HostsUpdatedInterrupt": "skip_sync",
+    "sparkdl.HorovodRunner": "run",
+}
+
+WALKED = [r for r in ROWS if not r[0].startswith("-") and not r[0].isupper()]  # flags and variables have tests of their own
+
+
+@pytest.mark.parametrize(("name", "state", "note"), WALKED)
 def test_listed(name, state, note):
-    if state == "refused":
+    if name == "horovod.runner.run_task":
+        done = subprocess.run([sys.executable, "-m", name, "127.0.0.1", "1"], capture_output=True, text=True)
+        assert state == "refused" and done.returncode == 1 and "call horovod.run(func, num_proc=2)" in done.stderr
+    elif name == "spark_tensorflow_distributor":  # not shipped, so that the package of that name can be
+        with pytest.raises(ImportError):
+            importlib.import_module(name)
+    elif state == "refused":
         with pytest.raises(ImportError, match="not part of hora: "):
             importlib.import_module(name)
     else:
@@ -48,6 +79,8 @@ def test_listed(name, state, note):
 def test_the_list_is_whole():
     listed = {r[0] for r in ROWS}
     assert not [n for n in TORCH if f"horovod.torch.{n}" not in listed]
+    assert not [f"{of}.{n}" for of, names in MEMBERS.items() for n in names.split() if f"{of}.{n}" not in listed]
+    assert {"NCCL_SOCKET_IFNAME", "horovod.runner.run_task", "spark_tensorflow_distributor"} <= listed
     import horovod.torch as hvd
 
     public = set(hvd.mpi_ops.__all__) | set(hvd.__all__)
@@ -213,3 +246,51 @@ def test_horovod_runner_on_two_processes():
         return hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum).item() * scale
 
     assert HorovodRunner(np=-2).run(train, scale=10) == 30
+
+
+@pytest.mark.parametrize("verbosity", ["log_callback_only", "all"])
+def test_horovod_runner_says_what_it_starts(launcher, monkeypatch, caplog, capsys, verbosity):
+    """Without pyspark, on fewer GPUs than processes; with either verbosity all that workers write comes to the driver."""
+    from sparkdl import HorovodRunner
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    def work():
+        import os
+
+        from sparkdl.horovod import log_to_driver
+
+        rank = os.environ["HOROVOD_RANK"]
+        print("printed by", rank)
+        log_to_driver("told")
+        log_to_driver("x" * 4001)
+        return rank
+
+    assert HorovodRunner(np=2, driver_log_verbosity=verbosity).run(work) == "0"
+    assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records if r.name == "HorovodRunner"] == [
+        ("HorovodRunner", "WARNING", text)
+        for text in (
+            "HorovodRunner(np=2): no Spark launcher here, so 2 processes start on this machine, as with np=-2",
+            "HorovodRunner: 2 processes share 1 GPUs; use np=-1 for one each",
+        )
+    ]
+    lines = capsys.readouterr().out.splitlines()
+    for rank in "01":
+        for text in (f"printed by {rank}", f"[{rank}] told", f"[{rank}] " + "x" * 4000 + "…"):
+            assert f"[{rank}]<stdout>:{text}" in lines
+
+
+def test_horovod_runner_with_a_gpu_each(monkeypatch, caplog, capsys):
+    from sparkdl.horovod import log_to_driver, runner_base
+
+    import hora
+
+    monkeypatch.setattr(hora, "run", lambda main, kwargs, np: [main(**kwargs)] * np)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert runner_base.HorovodRunner(np=-2).run(lambda: 5) == 5
+    assert not caplog.records
+    assert runner_base.HorovodRunner(np=-3).run(lambda: 5) == 5
+    assert [r.getMessage() for r in caplog.records] == ["HorovodRunner: 3 processes share 2 GPUs; use np=-2 for one each"]
+    monkeypatch.delenv("HOROVOD_RANK", raising=False)
+    log_to_driver("in this process")
+    assert capsys.readouterr().out == "in this process\n"

@@ -100,15 +100,18 @@ def test_job(ranks, tmp_path, cached):
 @pytest.mark.parametrize("flags", [["-np", "2"], ["-np", "2", "--min-np", "2"]])
 def test_what_a_worker_gets(launcher, tmp_path, flags):
     show = tmp_path / "show.py"
-    show.write_text("import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'HOROVOD_' in k}), flush=True)")
+    show.write_text(
+        "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'HOROVOD_' in k or 'NCCL' in k}), flush=True)"
+    )
     done = subprocess.run(
-        [launcher, "horovodrun", *flags, sys.executable, show], env=os.environ | {"_HOROVOD_SECRET_KEY": "x"}, capture_output=True,
+        [launcher, "horovodrun", *flags, sys.executable, show], env=os.environ | {"_HOROVOD_SECRET_KEY": "x", "NCCL_SOCKET_IFNAME": "lo"}, capture_output=True,
         text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     got = [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if "{" in line]
     assert sorted(g["HOROVOD_RANK"] for g in got) == ["0", "1"]
     for g in got:
+        assert {k: g.pop(k) for k in list(g) if "NCCL" in k} == {"NCCL_SOCKET_IFNAME": "lo"}
         assert set(g) == {f"HOROVOD_{n}" for n in [*FROM_THE_LAUNCHER, "CONTROLLER", "CPU_OPERATIONS"] if n != "ELASTIC" or len(flags) > 2}
         assert g["HOROVOD_LOCAL_RANK"] == g["HOROVOD_RANK"] and g["HOROVOD_SIZE"] == g["HOROVOD_LOCAL_SIZE"] == "2"
         assert (g["HOROVOD_CROSS_RANK"], g["HOROVOD_CROSS_SIZE"]) == ("0", "1")
