@@ -93,7 +93,11 @@ class HorovodBasics:
                 f"init: comm={list(comm)} is not the whole job of {world} ranks; start a job of that size, or use process_sets"
             )
         Switches.dynamic = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("", "0", "false", "False")
-        registry.start(sets)
+        Switches.sets = Switches.dynamic or bool(sets)
+        if Switches.sets and _world.is_elastic():
+            self._settle(None, sets)
+        else:
+            registry.start(sets)
         if not Switches.exit_hook:
             Switches.exit_hook = True
             atexit.register(self._at_exit)
@@ -132,18 +136,37 @@ class HorovodBasics:
 
     def rejoin(self) -> None:
         """Go on in the job's next epoch: with the ranks that are left, and those that replace the others."""
+        kept = registry.stop(keep=True)
         if not _world.is_elastic():
+            given = Switches.sets
             self.shutdown()
             self.init()
+            Switches.sets = given or Switches.sets
+            if Switches.sets:
+                registry.resume(kept)
             return
         for f in Switches.at_shutdown:
             f()
-        registry.stop()
+        self._next_epoch()
+        self._settle(kept, [])
+
+    def _next_epoch(self) -> None:
         try:
             _world.next_epoch()
         except hora.HoraError as error:
             raise RuntimeError(f"go on in the next epoch: {error}") from error
-        registry.start([])
+
+    def _settle(self, kept: list[tuple[int, ProcessSet]] | None, given: Sequence[ProcessSet]) -> None:
+        """Have the same process sets as the others, in the first epoch in which none of them is lost meanwhile."""
+        while True:
+            registry.start([])
+            try:
+                if Switches.sets:
+                    registry.resume(kept, given)
+                return
+            except (hora.PeerLostError, hora.ClosedError):
+                registry.stop(keep=True)
+                self._next_epoch()
 
     def is_initialized(self) -> bool:
         return hora.is_initialized()

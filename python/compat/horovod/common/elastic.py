@@ -13,6 +13,7 @@ import hora
 from hora import _world
 from hora.elastic import FRUITLESS, Drained, terminated
 
+from . import process_sets as registry
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["ObjectState", "State", "run_fn"]
@@ -192,7 +193,7 @@ class _Run:
 
     def agree(self) -> None:
         """Find whose state is the newest: a worker that replaces rank 0 is rank 0 too. All ranks skip sync, or none."""
-        ranks = hora.allgather_object((self.state._commits, self.skip_sync))
+        ranks = registry.meet("train", (self.state._commits, self.skip_sync))
         commits = [c for c, _ in ranks]
         self.newest = max(commits)
         self.state._root = commits.index(self.newest)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import hora
-from hora.group import DTYPES, FLAG_NAMED, Kind, Op
+from hora import _world
 
 from .switches import dynamic_process_sets
 
@@ -18,6 +18,8 @@ class ProcessSet:
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
+    _old: hora.Group | None = None  # what optimizers hold: it is opened again in the next epoch
+    _twins: tuple[ProcessSet, ...] = ()  # objects that were added later, with the same ranks
 
     def __init__(self, ranks_or_comm: Any) -> None:
         if hasattr(ranks_or_comm, "Get_group") or not isinstance(ranks_or_comm, (list, tuple, range, set)):
@@ -31,12 +33,31 @@ class ProcessSet:
         self.group: hora.Group | None = None
 
     def _attach(self, number: int, group: hora.Group | None) -> None:
-        self.process_set_id, self.group = number, group
+        for one in (self, *self._twins):
+            one.process_set_id, one.group = number, group
 
-    def _detach(self) -> None:
-        group, self.group, self.process_set_id = self.group, None, None
+    def _detach(self, keep: bool = False) -> None:
+        """No longer registered; with `keep` it may be again in the next epoch."""
+        group = self.group
+        for one in (self, *self._twins):
+            one.process_set_id = one.group = None
+        self._old = (group or self._old) if keep else None
+        self._twins = self._twins if keep else ()
         if group is not None and hora.is_initialized():
             group.close()
+
+    def _open(self, number: int) -> None:
+        """Make the group together with its other members; a set with a rank that is missing has none."""
+        tag, mine = f"horovod/process_set/{number}", hora.rank() in self.ranks
+        group = self._old
+        if self.ranks[-1] >= hora.size():
+            mine = False
+        elif group is not None:
+            group.tag, group._rank = tag, self.ranks.index(hora.rank()) if mine else -1
+            group._handle = _world.group_open(self.ranks, tag, None) if mine else 0
+        elif mine:
+            group = hora.Group(self.ranks, tag=tag)
+        self._attach(number, group if mine else None)
 
     def size(self) -> int | None:
         """How many ranks it has; None before it is registered."""
@@ -76,6 +97,7 @@ class _GlobalSet(ProcessSet):
 global_process_set = _GlobalSet()
 
 _table: dict[int, ProcessSet] = {0: global_process_set}
+_carried: set[int] = set()  # those that come from an earlier epoch
 
 
 def table() -> dict[int, ProcessSet]:
@@ -91,17 +113,46 @@ def start(sets: Sequence[ProcessSet]) -> None:
         register(one)
 
 
-def stop() -> None:
-    """At shutdown: no set is registered any more."""
-    for number in sorted(_table, reverse=True):
-        if number:
-            _table.pop(number)._detach()
+def stop(keep: bool = False) -> list[tuple[int, ProcessSet]]:
+    """At shutdown: no set is registered any more. Those that were, for resume()."""
+    kept = [(number, _table.pop(number)) for number in sorted(_table) if number]
+    for _, one in reversed(kept):
+        one._detach(keep)
+    _carried.clear()
     global_process_set.group = None
     global_process_set.ranks = None
+    return kept
+
+
+def resume(kept: list[tuple[int, ProcessSet]] | None, given: Sequence[ProcessSet] = ()) -> None:
+    """At an epoch's start, on every rank: go on with the sets of the lowest rank that has come from an earlier epoch.
+
+    `kept` is what stop() said, None on a newcomer, which has those `given` to init().
+    """
+    every = meet("begin", None if kept is None else [(number, one.ranks) for number, one in kept])
+    lead = next((theirs for theirs in every if theirs is not None), None)
+    if lead is None:
+        for one in given:
+            register(one)
+        return
+    held: dict[tuple[int, ...], ProcessSet] = {}
+    for one in [*(one for _, one in kept or ()), *given]:
+        held.setdefault(tuple(one.ranks), one)
+    for number, ranks in lead:
+        _table[number] = held.get(tuple(ranks)) or ProcessSet(ranks)
+        _carried.add(number)
+    for number, _ in lead:
+        _table[number]._open(number)
 
 
 def register(one: ProcessSet) -> ProcessSet:
     """Give a set its number and its group; every rank of the job calls it, with the same ranks."""
+    known = _known(one.ranks)
+    if known is not None:
+        if one.process_set_id is None:
+            known._twins += (one,)
+            one.process_set_id, one.group = known.process_set_id, known.group
+        return one
     if one.process_set_id is not None:
         raise ValueError(f"Process set {one} is already registered; register each set once")
     world = hora.size()
@@ -113,41 +164,55 @@ def register(one: ProcessSet) -> ProcessSet:
     _agree(one.ranks, "add")
     number = next(i for i in range(len(_table) + 1) if i not in _table)
     _table[number] = one
-    group = hora.Group(one.ranks, tag=f"horovod/process_set/{number}") if hora.rank() in one.ranks else None
-    one._attach(number, group)
+    one._open(number)
     return one
 
 
+def _known(ranks: list[int]) -> ProcessSet | None:
+    """The set of these ranks that has come from an earlier epoch: a newcomer adds it, and no other rank does."""
+    return next((one for number, one in _table.items() if number in _carried and one.ranks == ranks), None)
+
+
 def unregister(one: ProcessSet) -> bool:
-    if one.process_set_id in (None, 0) or _table.get(one.process_set_id) is not one:
+    number = one.process_set_id
+    if not number or number not in _table or _table[number].ranks != one.ranks:
         return False
     _agree(one.ranks, "remove")
-    del _table[one.process_set_id]
-    one._detach()
+    _carried.discard(number)
+    _table.pop(number)._detach()
     return True
 
 
 def _agree(ranks: list[int], what: str) -> None:
     """Every rank must name the same ranks; a difference is an error on all of them."""
-    import array
-
-    world = hora.world()
-    size = world.size
-    if size == 1:
-        return
-    mine = array.array("q", [len(ranks), *ranks, *([-1] * (size - len(ranks)))])
-    every = array.array("q", bytes(8 * (size + 1) * size))
-    world.run(
-        Kind.ALLGATHER, Op.SUM, DTYPES["int64"], 0, mine.buffer_info()[0], every.buffer_info()[0], size + 1,
-        recv_count=(size + 1) * size, flags=FLAG_NAMED, name=f"process_set.{what}",
-    )  # fmt: skip
-    for r in range(size):
-        theirs = every[r * (size + 1) : (r + 1) * (size + 1)]
-        if theirs != mine:
+    for r, theirs in enumerate(meet(what, ranks)):
+        if theirs != ranks:
             raise ValueError(
                 f"Process sets differ between ranks: rank {hora.rank()} wants to {what} {ranks}, rank {r} "
-                f"{list(theirs[1 : 1 + theirs[0]])}; every rank must name the same sets in the same order"
+                f"{theirs}; every rank must name the same sets in the same order"
             )
+
+
+_MEANS = {
+    "begin": "starts with its process sets",
+    "add": "adds a process set",
+    "remove": "removes a process set",
+    "train": "goes on to train",
+}
+
+
+def meet(what: str, value: Any) -> list[Any]:
+    """Every rank's value; an error on all ranks when they do not all come for the same reason."""
+    if hora.size() == 1:
+        return [value]
+    every = hora.allgather_object((what, value), name="process_sets", named=True)
+    for r, (theirs, _) in enumerate(every):
+        if theirs != what:
+            raise ValueError(
+                f"Process sets differ between ranks: rank {hora.rank()} {_MEANS[what]} while rank {r} {_MEANS[theirs]}; "
+                "add and remove them in the training function, or alike before it and in a reset callback"
+            )
+    return [value for _, value in every]
 
 
 def is_process_set_included(process_set_id: int) -> bool:
@@ -158,7 +223,10 @@ def is_process_set_included(process_set_id: int) -> bool:
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Register a set after init; every rank of the job calls it. Needs dynamic process sets to be on."""
     dynamic_process_sets("add_process_set")
-    return register(process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set))
+    if isinstance(process_set, ProcessSet):
+        return register(process_set)
+    one = ProcessSet(process_set)
+    return _known(one.ranks) or register(one)
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:

@@ -21,6 +21,7 @@ class Switches:
     """What init() decided; one per process, as Horovod has one engine per process."""
 
     dynamic = False
+    sets = False  # whether there may be process sets: all ranks of a job say the same
     exit_hook = False
     at_shutdown: ClassVar[list[Callable[[], None]]] = []
 

@@ -71,9 +71,14 @@ def group_of(process_set: ProcessSet) -> hora.Group:
         return group
     if not hora.is_initialized():
         raise basics.NotInitialized()
-    if process_set.process_set_id is None or table().get(process_set.process_set_id) is not process_set:
+    if process_set.process_set_id is None or process_set.process_set_id not in table():
         raise ValueError(
             f"Process set provided does not exist, or has not been registered: {process_set}; give it to init() or add_process_set()"
+        )
+    if max(process_set.ranks or [0]) >= hora.size():
+        raise ValueError(
+            f"Process set of ranks {process_set.ranks} cannot be used: the job goes on with ranks 0 to {hora.size() - 1}; "
+            "add one of those ranks, or have lost workers replaced (hora run --restarts N)"
         )
     raise ValueError(
         f"Tried to use a process set that this rank does not belong to: rank {hora.rank()} is not in {process_set.ranks}; "
