@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -366,9 +367,9 @@ func TestOpenNamesWhoIsMissing(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err == nil || !strings.Contains(err.Error(), "rank 2 on host host2") || !strings.Contains(err.Error(), "127.0.0.1:1") {
-			t.Error(err)
+	for r, err := range errs {
+		if want := fmt.Sprintf("rank 2 on host host2 could not be reached from host%d at 127.0.0.1:1", r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rank %d: %v, want %q", r, err, want)
 		}
 	}
 }
