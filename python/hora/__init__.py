@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import _world
 from ._version import __version__
 from .buffer import Buffer, buffer
 from .comm import (
@@ -154,3 +155,6 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'hora' has no attribute {name!r}")
+
+
+_world.look_beside()

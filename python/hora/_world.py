@@ -9,9 +9,12 @@ import sys
 from typing import Any
 
 from . import _lib
+from ._version import __version__
 from .errors import FinishedError, HoraError, InternalError, SettingsError
 
 EXIT_WAIT = 2.0  # seconds that the end of the program waits for the others to be told
+
+_named = False  # whether a foreign horovod has been named; once is enough
 
 
 def init(settings: dict[str, Any]) -> None:
@@ -50,14 +53,39 @@ def _look_for_foreign() -> None:
     """Warn when the horovod that this program has imported is not the one of hora-compat."""
     version = getattr(sys.modules.get("horovod"), "__version__", "+hora")
     if not version.endswith("+hora"):
-        import warnings
+        _name_foreign(f"init: horovod {version}", 5)
 
-        warnings.warn(
-            f"init: horovod {version} is installed over hora-compat and does not use hora; run "
-            "`pip uninstall -y horovod`, then `pip install --force-reinstall --no-deps hora-compat`",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+
+def look_beside() -> None:
+    """Warn when hora-compat is installed beside this package and another horovod's files lie over its own.
+
+    Every import pays for this: one look at a folder, and where hora-compat is, one small file.
+    """
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if not os.path.isdir(os.path.join(here, f"hora_compat-{__version__}.dist-info")):
+        return
+    try:
+        with open(os.path.join(here, "horovod", "__init__.py"), "rb") as f:
+            ours = b'+hora"' in f.read(65536)
+    except OSError:  # none at all: its import says so
+        return
+    if not ours:
+        _name_foreign("import hora: another horovod", 4)
+
+
+def _name_foreign(what: str, level: int) -> None:
+    global _named
+    if _named:
+        return
+    _named = True
+    import warnings
+
+    warnings.warn(
+        f"{what} is installed over hora-compat and does not use hora; run "
+        "`pip uninstall -y horovod`, then `pip install --force-reinstall --no-deps hora-compat`",
+        RuntimeWarning,
+        stacklevel=level,
+    )
 
 
 def shutdown(timeout: float | None = None) -> None:

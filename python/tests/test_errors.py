@@ -1,6 +1,10 @@
 """What bad input gets: one sentence of the right class, on every rank, and work goes on."""
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,6 +90,23 @@ def work_arguments():
 
 def test_arguments(ranks):
     ranks(2, work_arguments)
+
+
+@pytest.mark.parametrize("text", ["__version__ = '0.28.1'\n", '__version__ = "0.28.1+hora"\n', ""])
+def test_importing_hora_names_a_foreign_horovod(text, tmp_path):
+    """One that lies where hora-compat is installed, over its files; its import need not come first, or at all."""
+    tree = Path(__file__).resolve().parents[1] / "hora"
+    (tmp_path / "hora").symlink_to(tree if (tree / "libhora.so").exists() else Path(hora.__file__).parent)
+    (tmp_path / f"hora_compat-{hora.__version__}.dist-info").mkdir()
+    if text:
+        (tmp_path / "horovod").mkdir()
+        (tmp_path / "horovod" / "__init__.py").write_text(text)
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    code = "import hora\nhora.init(rank=0, size=1)\nimport sys\nassert 'horovod' not in sys.modules\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("pip uninstall -y horovod") == ("'0.28.1'" in text), done.stderr
+    assert ("<string>:1: RuntimeWarning" in done.stderr) == ("'0.28.1'" in text), done.stderr
 
 
 def work_before_init():
@@ -231,8 +252,6 @@ def test_settings(ranks):
 
 def work_environment():
     """What Python puts into os.environ counts, though C cannot see it."""
-    import os
-
     os.environ.update(HORA_RANK=os.environ.pop("MY_RANK"), HORA_LOCAL_RANK="0" if False else os.environ["HORA_LOCAL_RANK"])
     hora.init()
     assert hora.rank() == int(os.environ["HORA_RANK"])
