@@ -234,7 +234,8 @@ func TestNothingSurvivesOnAnotherHostEither(t *testing.T) {
 			for _, h := range n.Hosts {
 				os.Remove(h.Home + "/up")
 			}
-			cmd := a.Command(context.Background(), p, "__launch", "-np=2", "-H=server1:1,server2:1", "sh", "-c", detaching+"touch $HOME/up; sleep 1000")
+			logs := "/tmp/logs-" + strings.ReplaceAll(victim, " ", "-")
+			cmd := a.Command(context.Background(), p, "__launch", "-np=2", "-H=server1:1,server2:1", "-logs="+logs, "sh", "-c", detaching+"touch $HOME/up; sleep 1000")
 			cmd.Env = append(cmd.Env, mark)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -269,6 +270,13 @@ func TestNothingSurvivesOnAnotherHostEither(t *testing.T) {
 			for _, h := range n.Hosts {
 				if left, _ := filepath.Glob(h.Temp + "/hora-*"); len(left) > 0 {
 					t.Errorf("%s is left with %v", h.Name, left)
+				}
+				if victim == "launcher" { // each agent says in its own host's directory why it ended its worker
+					file := filepath.Join(h.Temp, filepath.Base(logs), "hora."+h.Name)
+					want := "job test on " + h.Name + ": the launcher has ended without a word: its 1 workers here are ended\n"
+					if b, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(b), want) || strings.Count(string(b), "\n") != 1 {
+						t.Errorf("the last word on %s: %q, %v", h.Name, b, err)
+					}
 				}
 			}
 		})
