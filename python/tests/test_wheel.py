@@ -282,6 +282,8 @@ def test_a_foreign_horovod_over_ours_is_named(full, tmp_path):
             timeout=60,
         )
         assert done.returncode == 0 and all(c in done.stderr for c in cure), done.stderr
+        done = subprocess.run([full / "python", "-c", "import hora"], cwd=tmp_path, env=clean(), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and all(c in done.stderr for c in cure), done.stderr
         env = clean() | {"PATH": f"{full}:{os.environ['PATH']}"}
         done = subprocess.run([full / "hora", "doctor"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
         assert all(c in done.stdout + done.stderr for c in cure), done.stdout + done.stderr
