@@ -232,9 +232,11 @@ func (j *job) hear(e said) {
 	case sayExited:
 		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
 		if d.Done() == nil {
-			if _, left := j.drained.Load(rank); code == 0 && sig == 0 && !left && !e.again && j.spec.StateDir != "" && !j.complete.Load() {
+			_, left := j.drained.Load(rank)
+			perhaps := sig == 0 && (code == 0 || j.leave.why[rank] != "") && !j.complete.Load()
+			if perhaps && !left && !e.again && j.spec.StateDir != "" {
 				e.again = true // that it left on purpose may be on its way from the coordinator's process
-				time.AfterFunc(settle/2, func() { j.post(e) })
+				time.AfterFunc(settle, func() { j.post(e) })
 				return
 			}
 			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
