@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"hora/transport"
 )
 
@@ -54,5 +56,23 @@ func FuzzMailbox(f *testing.F) {
 			}
 		}
 		t.Fatal("no end")
+	})
+}
+
+// FuzzRights reads control data that no kernel of ours has written, on the way that
+// descriptors come. They are numbers alone here: nothing is opened, so nothing is closed.
+func FuzzRights(f *testing.F) {
+	f.Add(unix.UnixRights(5, 6))
+	f.Add(append(unix.UnixRights(3), unix.UnixRights(4)...))
+	f.Add(unix.UnixCredentials(&unix.Ucred{Pid: 1}))
+	f.Add(unix.UnixRights(5, 6)[:17])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fds, err := parseRights(b)
+		if err != nil && fds != nil {
+			t.Errorf("%x: descriptors %v beside %v", b, fds, err)
+		}
+		if 4*len(fds) > len(b) {
+			t.Errorf("%x: %d descriptors", b, len(fds))
+		}
 	})
 }
