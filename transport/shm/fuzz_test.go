@@ -71,7 +71,7 @@ func FuzzRights(f *testing.F) {
 		list, _ := unix.ParseSocketControlMessage(b)
 		for _, m := range list {
 			if len(m.Data)%4 != 0 {
-				t.Skip("half a descriptor")
+				return // half a descriptor
 			}
 		}
 		fds, err := parseRights(b)
