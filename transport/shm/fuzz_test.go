@@ -59,21 +59,15 @@ func FuzzMailbox(f *testing.F) {
 	})
 }
 
-// FuzzRights reads control data of all kinds, on the way that descriptors come, but only
-// whole descriptors, as the kernel hands them over whatever the sender wrote. They are
+// FuzzRights reads control data of all kinds, on the way that descriptors come. They are
 // numbers alone here: nothing is opened, so nothing is closed.
 func FuzzRights(f *testing.F) {
 	f.Add(unix.UnixRights(5, 6))
 	f.Add(append(unix.UnixRights(3), unix.UnixRights(4)...))
 	f.Add(unix.UnixCredentials(&unix.Ucred{Pid: 1}))
 	f.Add(unix.UnixRights(5, 6)[:17])
+	f.Add([]byte("\x15\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x0000000")) // half a descriptor
 	f.Fuzz(func(t *testing.T, b []byte) {
-		list, _ := unix.ParseSocketControlMessage(b)
-		for _, m := range list {
-			if len(m.Data)%4 != 0 {
-				return // half a descriptor
-			}
-		}
 		fds, err := parseRights(b)
 		if err != nil && fds != nil {
 			t.Errorf("%x: descriptors %v beside %v", b, fds, err)
