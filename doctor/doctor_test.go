@@ -160,9 +160,6 @@ func TestTheLibraryInAPythonsPackages(t *testing.T) {
 	}
 	t.Setenv("PYTHONPATH", packages)
 	m := &Machine{Root: t.TempDir(), Command: RunCommand, Lookup: func(string) string { return "" }}
-	if !m.HasNCCL(t.Context()) {
-		t.Error("it was not found")
-	}
 	for _, f := range m.listNCCL(t.Context()) {
 		if strings.Contains(f.Text, filepath.Join(lib, "libnccl.so.2")+" (for python3)") {
 			return

@@ -94,11 +94,6 @@ func (m *Machine) listNCCL(ctx context.Context) []Finding {
 	return all
 }
 
-// HasNCCL says whether programs here, or scripts of the usual Python, would find NVIDIA's collective library.
-func (m *Machine) HasNCCL(ctx context.Context) bool {
-	return len(m.systemNCCL()) > 0 || slices.ContainsFunc(m.probe(ctx, pythonNames[:2]), func(p python) bool { return len(p.nccl) > 0 })
-}
-
 // systemNCCL lists the library's files that any program would find.
 func (m *Machine) systemNCCL() []string {
 	patterns := []string{"/usr/lib/*/libnccl.so*", "/usr/lib64/libnccl.so*", "/usr/local/cuda/lib64/libnccl.so*", "/usr/local/lib/libnccl.so*"}

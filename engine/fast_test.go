@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"hora/event"
 )
 
 // TestCallersUnderAPlan has callers repeat a few names, so that they take the short way
@@ -16,11 +14,7 @@ func TestCallersUnderAPlan(t *testing.T) {
 	s := seed(t)
 	hosts(t, func(t *testing.T, one bool) {
 		const size = 3
-		var h heard
-		var sink event.Sink
-		sink.Add(&h)
-		c := newCluster(t, size, one, Config{Named: true})
-		c.groups[0].cfg.Events = &sink
+		c, h := overheard(t, size, one, Config{Named: true})
 		c.must(c.each(func(rank int, g *Group) error {
 			shared := rand.New(rand.NewPCG(s, 1))
 			own := rand.New(rand.NewPCG(s, uint64(10+rank)))

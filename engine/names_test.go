@@ -38,6 +38,17 @@ type heard struct {
 	stalls                 chan *event.Stall
 }
 
+// overheard makes a cluster whose rank 0 tells what it does.
+func overheard(t testing.TB, n int, oneHost bool, cfg Config) (*cluster, *heard) {
+	t.Helper()
+	var h heard
+	var sink event.Sink
+	sink.Add(&h)
+	c := newCluster(t, n, oneHost, cfg)
+	c.groups[0].cfg.Events = &sink
+	return c, &h
+}
+
 func (h *heard) Operation(o *event.Operation) {
 	if o.Fused > 1 {
 		h.fused.Add(1)
@@ -109,11 +120,7 @@ func TestNamesInRandomOrders(t *testing.T) {
 
 func TestNamesInOneOrderBecomeAPlan(t *testing.T) {
 	hosts(t, func(t *testing.T, one bool) {
-		var h heard
-		var sink event.Sink
-		sink.Add(&h)
-		c := newCluster(t, 2, one, Config{Named: true})
-		c.groups[0].cfg.Events = &sink
+		c, h := overheard(t, 2, one, Config{Named: true})
 		c.must(c.each(func(rank int, g *Group) error {
 			for round := range 50 {
 				for i := range 4 {
@@ -141,11 +148,7 @@ func TestPlansBreak(t *testing.T) {
 	s := seed(t)
 	hosts(t, func(t *testing.T, one bool) {
 		const size, rounds = 3, 120
-		var h heard
-		var sink event.Sink
-		sink.Add(&h)
-		c := newCluster(t, size, one, Config{Named: true})
-		c.groups[0].cfg.Events = &sink
+		c, h := overheard(t, size, one, Config{Named: true})
 		c.must(c.each(func(rank int, g *Group) error {
 			shared := rand.New(rand.NewPCG(s, 1)) // the same on all ranks
 			own := rand.New(rand.NewPCG(s, uint64(10+rank)))
@@ -177,11 +180,7 @@ func TestPlansBreak(t *testing.T) {
 
 func TestFusion(t *testing.T) {
 	hosts(t, func(t *testing.T, one bool) {
-		var h heard
-		var sink event.Sink
-		sink.Add(&h)
-		c := newCluster(t, 2, one, Config{Named: true})
-		c.groups[0].cfg.Events = &sink
+		c, h := overheard(t, 2, one, Config{Named: true})
 		c.must(c.each(func(rank int, g *Group) error {
 			whole := make([]float32, 12)
 			for round := range 20 {

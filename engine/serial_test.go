@@ -125,11 +125,7 @@ func TestHelp(t *testing.T) {
 func TestWhatIsPacked(t *testing.T) {
 	hosts(t, func(t *testing.T, one bool) {
 		const size = 2
-		var h heard
-		var sink event.Sink
-		sink.Add(&h)
-		c := newCluster(t, size, one, Config{Named: true})
-		c.groups[0].cfg.Events = &sink
+		c, h := overheard(t, size, one, Config{Named: true})
 		c.must(c.each(func(rank int, g *Group) error {
 			var all []Request
 			for i, count := range []int{16 << 10, 64, 8 << 10, 64, 16 << 10, 64} {

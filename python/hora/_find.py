@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-def library_path() -> str:
+def find() -> str:
     """Where the shared library lies: beside this file, or where HORA_LIBRARY says."""
     return os.environ.get("HORA_LIBRARY") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "libhora.so")
 

@@ -13,7 +13,7 @@ from typing import Any
 from . import _abi
 from ._abi import copy as copy
 from ._abi import readable as readable
-from ._find import library_path
+from ._find import find
 from .errors import BY_KIND, ForkedError, HoraError, InternalError, NotInitializedError
 
 SLICE_MS = 50  # the longest that a call stays away from Python's signal handlers
@@ -72,7 +72,7 @@ def load() -> Any:
         return _lib
     with _load_lock:
         if _lib is None:
-            lib = _abi.open_library(library_path())
+            lib = _abi.open_library(find())
             _calls = _abi.calls(lib)
             _lib = lib
     return _lib

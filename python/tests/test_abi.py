@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hora import _abi, _lib, errors, group
+from hora._find import find
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cmd" / "libhora" / "hora.h"
@@ -50,7 +51,7 @@ def test_at_most_thirty_functions():
 
 
 def test_exports_are_the_header():
-    out = subprocess.run(["nm", "-D", "--defined-only", _lib.library_path()], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(["nm", "-D", "--defined-only", find()], check=True, capture_output=True, text=True).stdout
     exported = {line.split()[-1] for line in out.splitlines()}
     assert exported == set(declared())
 
@@ -145,7 +146,7 @@ def test_the_page_has_a_program_that_runs(tmp_path):
     """The C program of docs/abi.md compiles against hora.h and runs."""
     source = tmp_path / "page.c"
     source.write_text(re.search(r"```c\n(#include <hora.h>.*?)```", (ROOT / "docs/abi.md").read_text(), flags=re.S).group(1))
-    library = Path(_lib.library_path())
+    library = Path(find())
     subprocess.run(["gcc", "-Wall", "-Werror", "-I", HEADER.parent, "-o", tmp_path / "page", source, library], check=True)
     out = subprocess.run([tmp_path / "page"], env={"LD_LIBRARY_PATH": str(library.parent)}, check=True, capture_output=True, text=True)
     assert out.stdout == "4\n"

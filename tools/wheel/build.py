@@ -263,10 +263,10 @@ def main() -> None:
         default=None,
         help="default: all with zig, else this one",
     )
-    a.add_argument("--library-only", action="store_true")
+    a.add_argument("--library-only", dest="for_tree", action="store_true")
     a.add_argument("--dist", type=Path, default=ROOT / "dist")
     args = a.parse_args()
-    if args.library_only:
+    if args.for_tree:
         for name, build in (("libhora.so", library), ("_fast.abi3.so", module)):
             so = ROOT / "python/hora" / name
             fresh = so.with_name(f"{os.getpid()}-{name}")
