@@ -96,7 +96,8 @@ type act struct {
 
 const nothing = Action(255)
 
-// next finds the fault for a rank's sent-th message, its sentTo-th to that peer.
+// next finds the fault for a rank's sent-th message, its sentTo-th to that peer. A cut
+// link carries nothing that another fault could happen to.
 func (s Script) next(from, to, sent, sentTo int) act {
 	found := act{do: nothing}
 	for _, f := range s {
@@ -108,13 +109,17 @@ func (s Script) next(from, to, sent, sentTo int) act {
 			if sent >= f.At {
 				return act{do: f.Do}
 			}
+		case Cut:
+			if to == f.To && sentTo >= f.At {
+				found = act{do: Cut}
+			}
 		case Drop, Garble:
-			if to == f.To && sentTo == f.At {
+			if to == f.To && sentTo == f.At && found.do != Cut {
 				found = act{do: f.Do}
 			}
-		case Cut, Delay:
-			if to == f.To && sentTo >= f.At {
-				found = act{f.Do, f.For}
+		case Delay:
+			if to == f.To && sentTo >= f.At && (found.do == nothing || found.do == Delay) {
+				found = act{Delay, f.For}
 			}
 		}
 	}

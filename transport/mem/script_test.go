@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,46 @@ func TestScriptText(t *testing.T) {
 		if _, err := ParseScript(bad); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: got %v, want an error with %q", bad, err, says)
 		}
+	}
+}
+
+// TestCutIsFinal: what the script has besides for a link that it has cut brings nothing
+// across, in whatever order the faults stand.
+func TestCutIsFinal(t *testing.T) {
+	for _, text := range []string{
+		"cut 0>1 at 3; delay 0>1 by 1.5s at 5", "delay 0>1 by 1.5s at 5; cut 0>1 at 3",
+		"cut 0>1 at 3; garble 0>1 at 5; drop 0>1 at 6", "garble 0>1 at 5; drop 0>1 at 6; cut 0>1 at 3",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			script, err := ParseScript(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := New(2, Config{Script: script})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			a, b := c.Mesh(0), c.Mesh(1)
+			a.Begin(transport.Stamp{Seq: 1}, time.Time{})
+			b.Begin(transport.Stamp{Seq: 1}, time.Time{})
+			for i := range byte(8) {
+				if err := a.Send(1, []byte{i}); err != nil {
+					t.Fatalf("%s: message %d: %v", text, i+1, err)
+				}
+			}
+			begin := time.Now()
+			var p [1]byte
+			for i := range byte(2) {
+				if err := b.Recv(0, p[:]); err != nil || p[0] != i {
+					t.Fatalf("%s: message %d brought %d, %v", text, i+1, p[0], err)
+				}
+			}
+			var lost *transport.PeerLostError
+			if err := b.Recv(0, p[:]); !errors.As(err, &lost) || lost.Rank != 0 || time.Since(begin) != 10*time.Second {
+				t.Errorf("%s: after %v: %d, %v", text, time.Since(begin), p[0], err)
+			}
+		})
 	}
 }
 
