@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,7 +125,7 @@ func Agent(cfg AgentConfig) error {
 // greet tells the launcher this host's addresses. The port stays open until the plan comes, so that other hosts can
 // try to reach it.
 func (a *agent) greet() error {
-	door, err := net.Listen("tcp", ":0")
+	door, err := listen(context.Background(), ":0")
 	if err != nil {
 		return fmt.Errorf("find a free port: %w", err)
 	}

@@ -20,7 +20,7 @@ func (j *job) serve(ctx context.Context) error {
 	if j.remote() || j.disc != nil || j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }) {
 		at = ":"
 	}
-	ln, err := net.Listen("tcp", at+strconv.Itoa(j.spec.Port))
+	ln, err := listen(ctx, at+strconv.Itoa(j.spec.Port))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fault(ExitSystem, "listen for workers on port %d: it is in use: choose another --port, or none", j.spec.Port)
 	}
@@ -51,6 +51,14 @@ func (j *job) serve(ctx context.Context) error {
 		return nil
 	}
 	return j.serveApart(ln.(*net.TCPListener), cfg)
+}
+
+// listen is net.Listen without MPTCP, which Go listens with otherwise: a connection of few bytes gains nothing by it,
+// and a middle box that does not know it can only do harm.
+func listen(ctx context.Context, at string) (net.Listener, error) {
+	lc := net.ListenConfig{}
+	lc.SetMultipathTCP(false)
+	return lc.Listen(ctx, "tcp", at)
 }
 
 // serveApart starts the coordinator as a process of its own.

@@ -63,9 +63,10 @@ func (j *job) ssh(host string) (path string, argv []string, err error) {
 	if err != nil {
 		return "", nil, fault(ExitSystem, "reach host %s: there is no %s program here: install openssh-client", host, name)
 	}
+	// ssh has a little more patience than the launcher, whose sentence names the flag.
 	argv = []string{
 		name, "-T", "-x", "-o", "BatchMode=yes", "-o", "PasswordAuthentication=no", "-o", "StrictHostKeyChecking=accept-new",
-		"-o", "ConnectTimeout=" + strconv.Itoa(max(int(j.spec.Start/time.Second), 1)), "-o", "EscapeChar=none",
+		"-o", "ConnectTimeout=" + strconv.Itoa(int(j.spec.Start/time.Second)+5), "-o", "EscapeChar=none",
 		"-o", "ServerAliveInterval=" + strconv.Itoa(max(int(j.spec.Silence/time.Second), 1)), "-o", "ServerAliveCountMax=2",
 	}
 	if j.spec.SSH.Port > 0 {
