@@ -33,6 +33,7 @@ var killSeed = flag.Uint64("kill-seed", 0, "seed of the kills' ranks and moments
 var elasticRoles = map[string]func(ctx context.Context, cfg hora.Config) error{
 	"train":    trainElastic,
 	"userfail": failOnce,
+	"alone":    commitAlone,
 }
 
 const agentArgument = "__agent"

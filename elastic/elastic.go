@@ -144,6 +144,8 @@ func (m *Machine) Step(e Event) []Action {
 		return m.complete(e)
 	case Finished:
 		return m.finished(e)
+	case End:
+		return m.wind(e)
 	}
 	return nil
 }
@@ -317,9 +319,18 @@ func (m *Machine) lost(e Lost) []Action {
 	return m.tryOpen()
 }
 
+// wind has no epoch follow the present one. Who waits for one is told so, whatever it has been told beside.
+func (m *Machine) wind(e End) []Action {
+	if m.over != "" {
+		return nil
+	}
+	m.over = "the job is being ended: " + e.Reason
+	return m.refuseWaiting()
+}
+
 // stop ends a job under Stop.
 func (m *Machine) stop(rank int, host, reason string) []Action {
-	if m.over != "" {
+	if m.over != "" && !m.open {
 		return nil
 	}
 	who := "a worker"

@@ -91,6 +91,9 @@ func job(t *testing.T, f []string) Config {
 // event reads "join w3 rank=1 on b", "leave w3", "lost w3 killed by signal 9", "lost rank=2 on b exit code 1", "finished 2".
 func event(t *testing.T, f []string) Event {
 	t.Helper()
+	if f[0] == "end" {
+		return End{Reason: strings.Join(f[1:], " ")}
+	}
 	var w, rank int
 	if strings.HasPrefix(f[1], "rank=") {
 		fmt.Sscanf(f[1], "rank=%d", &rank)
@@ -170,6 +173,8 @@ func history(seed int64) error {
 	for range 200 {
 		var e, then Event
 		switch pick := rnd.Intn(10); {
+		case rnd.Intn(400) == 0:
+			e = End{Reason: "asked to"}
 		case pick < 5:
 			next++
 			e = Join{Worker: next, Rank: rnd.Intn(size+1) - 1, Host: fmt.Sprintf("h%d", rnd.Intn(3))}

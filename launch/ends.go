@@ -32,7 +32,16 @@ func (j *job) stop(grace time.Duration) {
 	for _, l := range j.links {
 		l.send(cmdStop, wire.AppendI64(nil, grace.Milliseconds()))
 	}
+	j.noMoreEpochs("the launcher ends it")
 	j.hard = time.After(grace + 2*time.Second)
+}
+
+// noMoreEpochs has the coordinator let nobody wait for an epoch that cannot come: those that were asked to end leave one
+// after the other, each at its commit, and the last ones have lost the others by then.
+func (j *job) noMoreEpochs(why string) {
+	if j.spec.elastic() && !j.complete.Load() {
+		j.server.Drain(-1, why)
+	}
 }
 
 func (j *job) stopFor(o Outcome) {
@@ -76,6 +85,7 @@ func (j *job) signal(sig syscall.Signal) {
 	for _, l := range j.links {
 		l.send(cmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
 	}
+	j.noMoreEpochs(SignalName(sig))
 	j.hard = time.After(j.spec.Grace + 2*time.Second)
 }
 

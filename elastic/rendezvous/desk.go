@@ -113,9 +113,14 @@ func (d *desk) act(e any) {
 			c.halted = e.is
 		}
 	case drained:
-		if c := d.started[e.rank]; c != nil && !c.gone && !c.left {
-			c.asked = e.reason
-			d.askToLeave(c)
+		for rank, c := range d.started {
+			if (rank == e.rank || e.rank < 0) && !c.gone && !c.left {
+				c.asked = e.reason
+				d.askToLeave(c)
+			}
+		}
+		if e.rank < 0 { // they hear it after that
+			d.do(d.machine.Step(elastic.End{Reason: e.reason}))
 		}
 	}
 }

@@ -177,7 +177,8 @@ func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, hos
 // names that.
 func (s *Server) Halted(rank int, is bool) { s.post(halted{rank, is}) }
 
-// Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain.
+// Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since the
+// job is being ended: no epoch follows, and who waits for one is told so.
 func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason, 0}) }
 
 // post hands an event to the owner; it is false once the server is closed.
