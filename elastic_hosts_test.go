@@ -26,6 +26,7 @@ const launcherArgument = "__launcher"
 
 // hostsPlan is what such a launcher is told.
 type hostsPlan struct {
+	Command                []string // none: this program
 	NP, Min, Max, Restarts int
 	OnLoss                 elastic.Policy
 	Hosts                  string
@@ -65,7 +66,7 @@ func launchPlan(p *hostsPlan) error {
 		return err
 	}
 	spec := launch.Spec{
-		Itself: true, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence, Dir: dir, ByHost: p.ByHost,
+		Itself: len(p.Command) == 0, Command: p.Command, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence, Dir: dir, ByHost: p.ByHost,
 		DrainOn: p.DrainOn, Report: p.Report, Coordinator: []string{self, coordinatorArgument}, StateDir: p.State, CoolMin: p.Cool, CoolMax: p.Cool, Wait: p.Wait, Self: []string{self, agentArgument}, Binary: self, Job: "test", LocalName: name,
 		Environ: os.Environ(), Env: p.Env, Untagged: true, Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{}, Bind: launch.BindNone,
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,14 @@ type soak struct {
 	policy elastic.Policy
 	story  []string
 	at     time.Time // of the present event
+	workers
+}
+
+// workers are what a job in the soak consists of.
+type workers struct {
+	command []string // none: this test program
+	env     []string
+	course  func(steps int) []string // what an undisturbed one goes through
 }
 
 const soakTimeout = 2 * time.Second
@@ -51,23 +60,25 @@ func TestSoakOverHosts(t *testing.T) {
 	}
 	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
 		t.Run(policy.String(), func(t *testing.T) {
-			s := &soak{t: t, draw: drawSeed(t, fmt.Sprintf(" -soak-events %d", events)), policy: policy, net: hosttest.Up(t, "a", "b", "c")}
-			s.run(events)
+			soakOn(t, hosttest.Up(t, "a", "b", "c"), policy, events, workers{
+				env: []string{"STEPS=1000000000", "EVERY=3", "SLOW=1", "END=open"}, course: course,
+			})
 		})
 	}
 }
 
-func (s *soak) run(events int) {
-	t := s.t
-	plan := hostsPlan{NP: 4, OnLoss: s.policy, Silence: soakTimeout, Cool: time.Second, Wait: time.Minute}
-	if s.policy == elastic.Replace {
+// soakOn runs a job on three hosts until so much has happened to it.
+func soakOn(t *testing.T, n *hosttest.Net, policy elastic.Policy, events int, w workers) {
+	s := &soak{t: t, draw: drawSeed(t, fmt.Sprintf(" -soak-events %d", events)), policy: policy, net: n, workers: w}
+	plan := hostsPlan{Command: w.command, NP: 4, OnLoss: s.policy, Silence: soakTimeout, Cool: time.Second, Wait: time.Minute}
+	if policy == elastic.Replace {
 		plan.Hosts, plan.Restarts = "a:2,b:2,c:2", 1<<20
 	} else {
 		plan.Discover, plan.Min, plan.Max, plan.ByHost = "hosts", 1, 5, true
 		s.hosts("a:2\nb:2\nc:1\n")
 	}
-	mark := fmt.Sprintf("HORA_TEST_MARK=%s-%d", s.policy, os.Getpid())
-	s.job = startOnHosts(t, s.net.Hosts[0], plan, "STEPS=1000000000", "EVERY=3", "SLOW=1", "END=open", mark)
+	mark := fmt.Sprintf("HORA_TEST_MARK=%s-%d", policy, os.Getpid())
+	s.job = startOnHosts(t, n.Hosts[0], plan, append(slices.Clone(w.env), mark)...)
 	s.at = time.Now()
 	s.goesOn()
 	for i := range events {
@@ -75,7 +86,7 @@ func (s *soak) run(events int) {
 		s.story = append(s.story, fmt.Sprintf("%d: %s", i, what))
 		s.goesOn()
 	}
-	openAt(t, s.net)
+	openAt(t, n)
 	s.sameAsUndisturbed()
 	s.nothingLeft(mark)
 	text := s.job.text()
@@ -231,7 +242,7 @@ func (s *soak) sameAsUndisturbed() {
 			steps, _ = strconv.Atoi(f[5])
 		}
 	}
-	want := course(steps)
+	want := s.course(steps)
 	if len(digests) == 0 {
 		s.t.Errorf("nobody told a digest\n%s", s.job.text())
 	}
@@ -243,7 +254,7 @@ func (s *soak) sameAsUndisturbed() {
 	s.t.Logf("%d steps, %d ranks at the end, all as undisturbed", steps, len(digests))
 }
 
-// nothingLeft looks for processes and secrets of the job.
+// nothingLeft looks for processes, secrets and shared memory of the job.
 func (s *soak) nothingLeft(mark string) {
 	left := func() (all []string) {
 		files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -255,6 +266,9 @@ func (s *soak) nothingLeft(mark string) {
 		for _, h := range s.net.Hosts {
 			dirs, _ := filepath.Glob(h.Temp + "/hora-*")
 			all = append(all, dirs...)
+			if _, names, _ := h.Output(20*time.Second, "ls", "-A", "/dev/shm"); names != "" {
+				all = append(all, h.Name+":/dev/shm: "+names)
+			}
 		}
 		return all
 	}
