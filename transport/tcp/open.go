@@ -228,7 +228,8 @@ func ctxError(err error) error {
 }
 
 // dial connects the lane with that index in a goroutine of the mesh, unless that is
-// going on.
+// going on. It is until the connection has its place: a second one would be kept by one
+// end and refused by the other.
 func (m *Mesh) dial(index int) {
 	m.mu.Lock()
 	if m.closing || m.dialing[index] || m.ready[index] != nil {
@@ -249,9 +250,11 @@ func (m *Mesh) dial(index int) {
 		}
 		p := m.cfg.Peers[index/m.stride]
 		conn, err := m.n.dial(ctx, p, purposeData, m.cfg.Group, uint32(index%m.stride), max(0, m.cfg.SocketBytes))
-		m.mu.Lock()
-		delete(m.dialing, index)
-		m.mu.Unlock()
+		defer func() {
+			m.mu.Lock()
+			delete(m.dialing, index)
+			m.mu.Unlock()
+		}()
 		if err == nil {
 			m.connected(p.Rank, uint32(index%m.stride), conn)
 			return
