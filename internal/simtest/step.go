@@ -29,13 +29,16 @@ type Step struct {
 // RandomStep draws an operation of at most most elements a block for that many ranks.
 func RandomStep(rng *rand.Rand, ranks, most int) *Step {
 	kinds := collective.Kinds()
-	s := &Step{
-		Kind: kinds[rng.IntN(len(kinds))], Root: rng.IntN(ranks), InPlace: rng.IntN(3) == 0,
-		Registered: rng.IntN(3) == 0, Agree: rng.IntN(4) == 0,
+	k := kinds[rng.IntN(len(kinds))]
+	if k == collective.SendTo || k == collective.RecvFrom {
+		k = collective.Allreduce
 	}
-	if s.Kind == collective.SendTo || s.Kind == collective.RecvFrom {
-		s.Kind = collective.Allreduce
-	}
+	return StepOf(k, rng, ranks, most)
+}
+
+// StepOf draws all but the kind.
+func StepOf(k collective.Kind, rng *rand.Rand, ranks, most int) *Step {
+	s := &Step{Kind: k, Root: rng.IntN(ranks), InPlace: rng.IntN(3) == 0, Registered: rng.IntN(3) == 0, Agree: rng.IntN(4) == 0}
 	types := tensor.DTypes()
 	s.Type = types[rng.IntN(len(types))]
 	ops := []tensor.Op{tensor.Sum, tensor.Average, tensor.Product, tensor.Min, tensor.Max, tensor.And, tensor.Or, tensor.Xor}
