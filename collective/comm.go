@@ -72,6 +72,7 @@ type Comm struct {
 	length  []int            // and its lengths
 	headers []header
 	peeking peeking
+	planned [plannedCalls]plannedCall
 }
 
 // operation is what the header phase leaves for Run.
@@ -178,7 +179,7 @@ func (c *Comm) open(s transport.Stamp, call *Call, deadline time.Time) error {
 		}
 		return nil
 	}
-	if err := c.check(call); err != nil {
+	if err := c.prepare(call); err != nil {
 		return err
 	}
 	// Field by field: a whole operation is put together in bytes and copied in words, for
@@ -186,7 +187,6 @@ func (c *Comm) open(s transport.Stamp, call *Call, deadline time.Time) error {
 	o := &c.op
 	o.stamp, o.open, o.posted, o.met = s, true, false, 0
 	o.ready, o.parity, o.phase = inParts, int(s.Seq&1), 0
-	c.planFor(call, &o.plan)
 	c.mesh.Begin(s, deadline)
 	return nil
 }

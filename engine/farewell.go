@@ -23,7 +23,7 @@ type farewell struct {
 const farewellGrace = 300 * time.Millisecond
 
 // leave tells the others that this rank takes part in nothing more.
-func (g *Group) leave() { g.spread(farewell{g.Rank(), g.view.finished.Load()}) }
+func (g *Group) leave() { g.spread(farewell{g.Rank(), g.view.ended()}) }
 
 // spread tells everybody of a farewell: directly in a small group, in a large one along
 // the tree whose root is the rank that left.

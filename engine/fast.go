@@ -22,7 +22,11 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 		return 0, false, false, nil
 	}
 	step := &p.cycle[p.at.Load()]
-	if !n.fits(step, r.Name) || g.check(r) != nil {
+	if !n.fits(step, r.Name) {
+		return 0, false, false, nil
+	}
+	print, err := g.admit(r)
+	if err != nil {
 		return 0, false, false, nil
 	}
 	call := &r.Call
@@ -41,7 +45,7 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 	if step.stem != "" {
 		n.meetCounted(r.Name)
 	}
-	s := g.open(r)
+	s := g.begin(r, print)
 	if budget >= 0 || listen {
 		var here bool
 		if here, err = g.comm.Arrive(s, call, budget); err == nil && !here {
@@ -60,7 +64,7 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 		withdrawn, err = n.disagreed(r, err)
 	}
 	if !withdrawn {
-		g.view.finished.Store(s.Seq)
+		g.view.end(s.Seq)
 		n.stepped(step)
 		if listen {
 			o := op{Request: *r, submitted: started, started: started, arrived: arrived}
@@ -106,7 +110,7 @@ func (n *names) disagreed(r *Request, err error) (withdrawn bool, result error) 
 		g.mesh.Fail(err)
 		return false, g.failure(r)
 	}
-	g.view.finished.Store(g.seq)
+	g.view.end(g.seq)
 	withdrawn = differently(all)
 	for i := range all {
 		withdrawn = withdrawn || all[i].stage == stageRound
@@ -137,7 +141,7 @@ func (n *names) resume(o *op) {
 		withdrawn, err = n.disagreed(&o.Request, err)
 	}
 	if !withdrawn {
-		g.view.finished.Store(o.stamp.Seq)
+		g.view.end(o.stamp.Seq)
 		n.stepped(&n.plan.cycle[n.plan.at.Load()])
 		g.report(o, o.stamp.Seq, 1, err)
 	}

@@ -42,6 +42,7 @@ type Group struct {
 	record event.Operation
 	sizes  []int64         // counts of all ranks, for Request.Alloc
 	counts collective.Call // that exchanges them
+	known  known
 
 	mu         sync.Mutex
 	work       sync.Cond // the worker's: something to do
@@ -95,7 +96,7 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{})}
 	g.seq = comm.First() - 1 // tuning has used some numbers
 	g.at.Store(g.seq)
-	g.view.finished.Store(g.seq)
+	g.view.end(g.seq)
 	g.work.L, g.done.L = &g.mu, &g.mu
 	b := m.Board()
 	g.near = m.Size() == 1 || b != nil && b.Seats() == m.Size()

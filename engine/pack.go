@@ -248,7 +248,7 @@ func (n *names) runBatch(members []*op, budget time.Duration) verdict {
 		}
 		n.unpack(members, call)
 	}
-	g.view.finished.Store(s.Seq)
+	g.view.end(s.Seq)
 	for _, o := range members {
 		g.report(o, s.Seq, len(members), nil)
 	}
@@ -324,7 +324,7 @@ func (n *names) differ(members []*op, err error) (v verdict, done bool) {
 		g.mesh.Fail(err)
 		return stepFailed, false
 	}
-	g.view.finished.Store(g.seq)
+	g.view.end(g.seq)
 	packed := false
 	if n.plan.active && n.counted() != "" && differently(all) {
 		return stepWithdrawn, false

@@ -216,7 +216,7 @@ func (n *names) end(err error) {
 	}
 	n.open = false
 	if err == nil {
-		g.view.finished.Store(g.seq)
+		g.view.end(g.seq)
 	}
 	if n.bell != nil {
 		n.ringing.Store(0)
@@ -233,7 +233,7 @@ func (n *names) end(err error) {
 			n.broken(err)
 			return
 		}
-		g.view.finished.Store(g.seq)
+		g.view.end(g.seq)
 		n.againSoon()
 		return
 	}
@@ -373,7 +373,7 @@ func (n *names) small(call *collective.Call, stamp uint64) error {
 	call.Agree = true
 	err := g.comm.Run(transport.Stamp{Seq: g.seq, Print: stamp}, call, time.Time{})
 	if err == nil {
-		g.view.finished.Store(g.seq)
+		g.view.end(g.seq)
 	}
 	return err
 }

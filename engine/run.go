@@ -55,7 +55,8 @@ func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err 
 
 // inline runs r on the caller's thread, which has the turn, and gives the turn up.
 func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
-	if err := g.check(r); err != nil {
+	print, err := g.admit(r)
+	if err != nil {
 		g.passTurn()
 		return 0, true, err
 	}
@@ -68,8 +69,7 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 	if listen {
 		started = g.clock.Now()
 	}
-	s := g.open(r)
-	var err error
+	s := g.begin(r, print)
 	if budget >= 0 || listen {
 		var here bool
 		if here, err = g.comm.Arrive(s, &r.Call, budget); err == nil && !here {
@@ -85,7 +85,7 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 	if err != nil || listen {
 		err = g.settle(r, s, err)
 	}
-	g.view.finished.Store(s.Seq)
+	g.view.end(s.Seq)
 	if listen {
 		o := op{Request: *r, submitted: started, started: started, arrived: arrived}
 		g.reportInline(&o, s.Seq, err)
@@ -98,10 +98,26 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 func (g *Group) reportInline(o *op, seq uint64, err error) { g.report(o, seq, 1, err) }
 
 // open numbers r and notes it as the present operation. The turn is held.
-func (g *Group) open(r *Request) transport.Stamp {
+func (g *Group) open(r *Request) transport.Stamp { return g.begin(r, fingerprint(r)) }
+
+// begin is open of a request whose fingerprint is known.
+func (g *Group) begin(r *Request, p print) transport.Stamp {
 	g.number()
 	g.view.begin(g.seq, r.Kind, r.Name)
-	return transport.Stamp{Seq: g.seq, Print: uint64(fingerprint(r))}
+	return transport.Stamp{Seq: g.seq, Print: uint64(p)}
+}
+
+// admit checks r, unless it was lately, and is its fingerprint. The turn is held.
+func (g *Group) admit(r *Request) (print, error) {
+	if k := g.known.of(r); k != nil {
+		return k.print, nil
+	}
+	if err := g.check(r); err != nil {
+		return 0, err
+	}
+	p := fingerprint(r)
+	g.known.note(r, p)
+	return p, nil
 }
 
 // handOver leaves a begun operation, and the turn, to the worker.
@@ -159,7 +175,7 @@ func (g *Group) perform(o *op) error {
 		}
 	}
 	err := g.drive(o)
-	g.view.finished.Store(o.stamp.Seq)
+	g.view.end(o.stamp.Seq)
 	g.report(o, o.stamp.Seq, 1, err)
 	return err
 }
@@ -182,7 +198,7 @@ func (g *Group) drive(o *op) error {
 func (g *Group) performSized(o *op) error {
 	s, err := g.agreeSizes(o)
 	if err = g.settle(&o.Request, s, err); err != nil {
-		g.view.finished.Store(s.Seq)
+		g.view.end(s.Seq)
 		g.report(o, s.Seq, 1, err)
 		return err
 	}
@@ -226,7 +242,7 @@ func (g *Group) performAgreed(o *op) error {
 	if o.submitted != 0 {
 		o.arrived = g.clock.Now()
 	}
-	g.view.finished.Store(g.seq)
+	g.view.end(g.seq)
 	n := g.Size()
 	if err := g.allocate(o, g.sizes[n:2*n]); err != nil {
 		g.Fail(err)
@@ -235,7 +251,7 @@ func (g *Group) performAgreed(o *op) error {
 	o.stamp = g.open(&o.Request)
 	err := g.comm.Run(o.stamp, &o.Call, g.deadline(&o.Request))
 	err = g.settle(&o.Request, o.stamp, err)
-	g.view.finished.Store(o.stamp.Seq)
+	g.view.end(o.stamp.Seq)
 	g.report(o, o.stamp.Seq, 1, err)
 	return err
 }

@@ -227,7 +227,7 @@ func (g *Group) answer(q question) answer {
 		g.names.answer(&a, q.name)
 		return a
 	}
-	a.here = g.view.finished.Load() >= q.seq || busy && present.seq >= q.seq
+	a.here = g.view.ended() >= q.seq || busy && present.seq >= q.seq
 	a.waits = busy && present.seq == q.seq
 	if busy && !a.here {
 		a.pending = present.String()

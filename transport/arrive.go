@@ -18,13 +18,13 @@ func (b *Board) Begin(s Stamp, deadline time.Time) {
 // Arrive posts this rank's header for the present operation: its fingerprint and
 // at most InlineBytes of payload.
 //
-// Asking for the other parity's line ahead of time (PREFETCHW) gained nothing: whoever
-// is early polls that line and takes it back.
+// The line of the next operation's header is asked for ahead of time, while this rank
+// waits: nobody looks at it before he has seen this one.
 func (b *Board) Arrive(inline []byte) {
-	a := &b.me.arrive[b.parity]
+	a := b.arrivals[b.parity&1][b.seat]
 	a.print = b.stamp.Print
 	copy(a.inline[:], inline)
-	b.publish(&a.word, b.want)
+	b.publish(&a.word, b.want, &b.arrivals[b.parity&1^1][b.seat].word)
 }
 
 // AwaitArrival waits for a seat's header, at most for budget (negative: no bound),
@@ -33,7 +33,7 @@ func (b *Board) Arrive(inline []byte) {
 // another fingerprint is a *MismatchError; the caller should still await all the
 // others, so that every rank knows the same.
 func (b *Board) AwaitArrival(seat int, budget time.Duration) (inline []byte, ok bool, err error) {
-	a := &b.control[seat].arrive[b.parity]
+	a := b.arrivals[b.parity&1][seat]
 	if v := atomic.LoadUint64(&a.word); int64(v-b.want) < 0 {
 		if ok, err := b.await(&a.word, b.want, seat, budget); !ok {
 			return nil, false, err
@@ -49,14 +49,14 @@ func (b *Board) AwaitArrival(seat int, budget time.Duration) (inline []byte, ok 
 // Post says that this rank has reached phase (1, 2, 3 …, at most 2²³−1) of the
 // present operation: what it wrote before is there for whoever awaits it.
 func (b *Board) Post(phase uint32) {
-	b.publish(&b.me.progress, b.base|uint64(phase)<<1)
+	b.publish(b.progress[b.seat], b.base|uint64(phase)<<1, b.progress[b.seat])
 }
 
 // publish makes a word of this seat v, after everything that it wrote before, and
-// wakes who sleeps for it.
-func (b *Board) publish(p *uint64, v uint64) {
+// wakes who sleeps for it. next lies in the line that this seat will publish in next.
+func (b *Board) publish(p *uint64, v uint64, next *uint64) {
 	if b.plain {
-		if storeLoad(p, v, &b.me.sleepers) != 0 {
+		if storeLoad(p, v, b.sleepers, next) != 0 {
 			b.waiter.Wake(low(p))
 		}
 	} else if atomic.SwapUint64(p, v)&1 != 0 {
@@ -67,7 +67,7 @@ func (b *Board) publish(p *uint64, v uint64) {
 // Await waits until a seat has posted at least phase of this operation, or is past
 // it.
 func (b *Board) Await(seat int, phase uint32) error {
-	p := &b.control[seat].progress
+	p := b.progress[seat]
 	want := b.base | uint64(phase)<<1
 	if int64(atomic.LoadUint64(p)-want) >= 0 {
 		return nil

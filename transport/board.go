@@ -75,8 +75,13 @@ type Board struct {
 	cfg         BoardConfig
 	waiter      Waiter
 
-	head     *head
-	control  []*control
+	head    *head
+	control []*control
+	// Pointers into control: the compiler looks for nil where it takes the address of a
+	// field, by a read of the structure's first line, which is a header that others write.
+	arrivals [2][]*arrival // by parity: every seat's header
+	progress []*uint64
+	sleepers *uint32 // of this seat
 	describe []*[2]description
 	data     []unsafe.Pointer // slots and parts of each seat
 	rings    [2][]ringPair    // by class: group, pair; per other seat
@@ -162,6 +167,15 @@ func (b *Board) lay(base unsafe.Pointer, e extent) {
 		b.data[i] = unsafe.Add(base, e.slots+i*e.perSeat)
 	}
 	b.me = b.control[b.seat]
+	b.progress = make([]*uint64, b.seats)
+	for parity := range b.arrivals {
+		b.arrivals[parity] = make([]*arrival, b.seats)
+		for i, c := range b.control {
+			b.arrivals[parity][i] = &c.arrive[parity]
+			b.progress[i] = &c.progress
+		}
+	}
+	b.sleepers = &b.me.sleepers
 	at := func(from, to, class int) *ringHead {
 		return (*ringHead)(unsafe.Add(base, e.rings+((from*b.seats+to)*2+class)*e.perRing))
 	}

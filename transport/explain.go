@@ -110,7 +110,7 @@ func (b *Board) Explain(mine []byte) ([][]byte, error) {
 	}
 	d := &b.describe[b.seat][b.parity]
 	d.n = uint32(copy(d.text[:], mine))
-	b.publish(&d.word, b.want)
+	b.publish(&d.word, b.want, &d.word)
 	b.announce()
 	until := time.Now().Add(b.cfg.peerTimeout())
 	for seat := range b.seats {

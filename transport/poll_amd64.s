@@ -4,10 +4,10 @@
 
 // func poll(p *uint64, want uint64, n int) bool
 //
-// Assembly for the PAUSE, which frees the core's other hardware thread and keeps
-// the load queue from filling with guesses that the peer's store undoes. Four
-// loads to a PAUSE: it lasts up to 140 cycles on some processors. The loop cannot
-// be preempted, so callers keep n small.
+// Assembly for the PAUSE, which frees the core's other hardware thread, keeps the load
+// queue from filling with guesses that the peer's store undoes, and leaves the peer time
+// to store before its line is taken away: see storeLoad. The loop cannot be preempted, so
+// callers keep n small.
 TEXT ·poll(SB), NOSPLIT, $0-25
 	MOVQ p+0(FP), DI
 	MOVQ want+8(FP), SI
@@ -15,19 +15,10 @@ TEXT ·poll(SB), NOSPLIT, $0-25
 	TESTQ CX, CX
 	JLE  last
 loop:
-	MOVQ (DI), AX
-	SUBQ SI, AX
-	JNS  yes
-	MOVQ (DI), AX
-	SUBQ SI, AX
-	JNS  yes
-	MOVQ (DI), AX
-	SUBQ SI, AX
-	JNS  yes
-	MOVQ (DI), AX
-	SUBQ SI, AX
-	JNS  yes
 	PAUSE
+	MOVQ (DI), AX
+	SUBQ SI, AX
+	JNS  yes
 	DECQ CX
 	JNZ  loop
 last:
@@ -63,12 +54,22 @@ TEXT ·count(SB), NOSPLIT, $0-24
 	INCQ 24(DI)
 	RET
 
-// func storeLoad(p *uint64, v uint64, flag *uint32) uint32
-TEXT ·storeLoad(SB), NOSPLIT, $0-28
+// func storeLoad(p *uint64, v uint64, flag *uint32, next *uint64) uint32
+TEXT ·storeLoad(SB), NOSPLIT, $0-36
 	MOVQ p+0(FP), DI
 	MOVQ v+8(FP), AX
 	MOVQ flag+16(FP), SI
+	MOVQ next+24(FP), DX
 	MOVQ AX, (DI)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x0a // PREFETCHW (DX)
+	PAUSE
 	MOVL (SI), AX
-	MOVL AX, ret+24(FP)
+	MOVL AX, ret+32(FP)
+	RET
+
+// func Note(p *uint64, v uint64)
+TEXT ·Note(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), DI
+	MOVQ v+8(FP), AX
+	MOVQ AX, (DI)
 	RET

@@ -186,7 +186,7 @@ func (b *Board) Exchange(to int, out []byte, from int, in []byte) error {
 
 func (b *Board) ringPolls() int {
 	if b.spin.yield {
-		return pollLoads * fewPolls
+		return ringLooks
 	}
 	return b.spin.polls
 }

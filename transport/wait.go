@@ -14,7 +14,8 @@ const (
 	unfenced    = time.Millisecond // longest sleep for a seat that this one cannot fence: its wake-up may be lost
 	minSpin     = 3 * time.Microsecond
 	piece       = 128 // longest run of poll, 2–20 µs
-	fewPolls    = 5   // times pollLoads: the 20 polls of who shares a processor
+	fewPolls    = 5   // rounds of poll of who shares a processor
+	ringLooks   = 20  // and its looks at rings
 	someYields  = 20
 )
 
