@@ -14,3 +14,7 @@ func (c *Comm) Memory() string {
 	}
 	return c.op.ready.String()
 }
+
+// InPlace reports that the last operation read and wrote registered memory where it lies.
+// All ranks of a host agree on it.
+func (c *Comm) InPlace() bool { return c.board != nil && c.op.ready == inPlace }

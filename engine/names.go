@@ -101,6 +101,8 @@ type named struct {
 	print   print
 	phantom bool // zeros of a joined rank
 	place   int  // in its step, before packing
+	entry   int  // its unit's place in the table, -1 for none
+	alone   bool // it is not packed though it could be; see alone.go
 }
 
 const (

@@ -54,10 +54,14 @@ func (n *names) arrange() {
 	}
 	var all []*op = n.loose[:0]
 	for _, u := range n.chosen {
+		entry, alone := n.lies(u)
 		for o := u.first; o != nil; o = o.next {
-			o.place = len(all)
+			o.place, o.entry, o.alone = len(all), entry, alone && o.sizedAlone()
 			all = append(all, o)
 		}
+	}
+	if len(all) == 1 {
+		all[0].alone = false
 	}
 	n.loose = all
 	n.members, n.batches = n.members[:0], n.batches[:0]
@@ -67,9 +71,9 @@ func (n *names) arrange() {
 		}
 		from, bytes := len(n.members), o.Send.Len()
 		n.members = append(n.members, o)
-		for j := i + 1; j < len(all) && packs(o) && o.Send.Len() <= most && limit > 0; j++ {
+		for j := i + 1; j < len(all) && packs(o) && !o.alone && o.Send.Len() <= most && limit > 0; j++ {
 			p := all[j]
-			if p == nil || !sharesPack(o, p) || p.Send.Len() > most || bytes+p.Send.Len() > limit {
+			if p == nil || p.alone || !sharesPack(o, p) || p.Send.Len() > most || bytes+p.Send.Len() > limit {
 				continue
 			}
 			n.members = append(n.members, p)
@@ -248,6 +252,7 @@ func (n *names) runBatch(members []*op, budget time.Duration) verdict {
 		}
 		n.unpack(members, call)
 	}
+	n.laid(members)
 	g.view.end(s.Seq)
 	for _, o := range members {
 		g.report(o, s.Seq, len(members), nil)

@@ -15,6 +15,7 @@ type entry struct {
 	used uint64
 	runs uint32
 	step uint64 // hash of the step it last ran in
+	lies lying
 }
 
 func (t *table) init(limit int) {
