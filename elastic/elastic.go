@@ -1,8 +1,10 @@
-// Package elastic is the membership machine of a job: who takes part, under which epoch, at which rank, and what a
-// join, a leave or a loss means under the job's policy.
+// Package elastic decides what a join, a leave, a failure or a loss means for a job, in two machines. Machine is the
+// membership: who takes part, under which epoch, at which rank. Roster is the supply of workers: which of them is started
+// on which slot of which host, after which pause, and when the job has to be given up.
 //
-// It is pure: events go in, actions come out. It never opens a connection, reads a clock, starts a process or runs a
-// goroutine; package rendezvous serves it to workers and package launch carries out what it decides about processes.
+// Both are pure: what happened goes in, what follows comes out. They never open a connection, read a clock, draw a random
+// number, start a process or run a goroutine; package rendezvous serves Machine to workers, and package launch carries
+// out what Roster orders.
 package elastic
 
 import (

@@ -1,0 +1,110 @@
+package elastic
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// leaving is what a Roster knows of ranks that are to commit and leave. Who asks all of them at once loses the state:
+// where nobody else is in the present epoch, one rank, the keeper, is asked only when others have come.
+type leaving struct {
+	why    map[int]string // by rank, until its process has ended
+	asked  map[int]bool
+	keeper int    // -1 without one
+	since  uint64 // the epoch in which there was nobody but those that leave
+}
+
+func newLeaving() leaving { return leaving{why: map[int]string{}, asked: map[int]bool{}, keeper: -1} }
+
+// forget drops a rank whose process has ended, or that may stay after all.
+func (v *leaving) forget(rank int) {
+	delete(v.why, rank)
+	delete(v.asked, rank)
+	if v.keeper == rank {
+		v.keeper = -1
+	}
+}
+
+// notice asks all workers of a host that is about to go.
+func (r *Roster) notice(e Notice) {
+	if r.over || !r.cfg.Elastic || r.noticed[e.Host] != "" {
+		return
+	}
+	if e.Cause == "" {
+		e.Cause = "notice"
+	}
+	ranks := r.ranksOn(e.Host)
+	then := "its workers commit and leave"
+	r.noticed[e.Host] = e.Cause
+	if !r.cfg.Discovered && r.cfg.OnLoss == Replace && r.vacancies("") < len(ranks) {
+		then = "its workers stay until it is gone, since nobody else has a slot for them: name more hosts or slots in -H"
+		ranks = nil
+	}
+	r.say(Warn{Host: e.Host, Text: fmt.Sprintf("%s is about to go: %s: %s", e.Host, e.Cause, then)})
+	r.ask(ranks, e.Cause)
+}
+
+// drainGone asks workers to leave whose slot, or whose whole host, is not to be used any more. Where a failure took the
+// host away, its other workers stay until the job has enough without them. Who has not been asked yet stays when its slot
+// has come back.
+func (r *Roster) drainGone() {
+	have := map[string]int{}
+	for _, h := range r.hosts {
+		have[h.Name] = h.Slots
+	}
+	on := map[string]int{}
+	for i := range r.seats {
+		if r.seats[i].present() {
+			on[r.seats[i].at.Host]++
+		}
+	}
+	for rank := range r.seats {
+		s := &r.seats[rank]
+		host := s.at.Host
+		switch {
+		case !s.present():
+		case r.cfg.ByHost && r.black.Why(host, -1, r.now) != "" && r.left-on[host] >= r.least():
+			r.leaving.why[rank] = "a worker failed on " + host
+		case s.at.Slot >= have[host]:
+			r.leaving.why[rank] = fmt.Sprintf("%s has %d slots from now on", host, have[host])
+		case r.barred(host, -1) == "" && !r.leaving.asked[rank]:
+			r.leaving.forget(rank)
+		}
+	}
+	r.askOn()
+}
+
+// ask asks ranks to commit and leave.
+func (r *Roster) ask(ranks []int, why string) {
+	for _, rank := range ranks {
+		if r.leaving.why[rank] == "" {
+			r.leaving.why[rank] = why
+		}
+	}
+	r.askOn()
+}
+
+// askOn asks those that have not been asked, once their processes run; it is called again as the job changes.
+func (r *Roster) askOn() {
+	v := &r.leaving
+	if len(v.why) == 0 || r.over {
+		return
+	}
+	ranks := slices.DeleteFunc(slices.Sorted(maps.Keys(v.why)), func(rank int) bool { return !r.seats[rank].up })
+	if len(ranks) == 0 {
+		return
+	}
+	if v.keeper < 0 && r.size <= len(ranks) && !v.asked[ranks[0]] {
+		v.keeper, v.since = ranks[0], r.epoch
+	}
+	if v.keeper >= 0 && r.epoch > v.since && r.size > len(ranks) {
+		v.keeper = -1
+	}
+	for _, rank := range ranks {
+		if rank != v.keeper && !v.asked[rank] {
+			v.asked[rank] = true
+			r.say(Ask{Rank: rank, Cause: v.why[rank]})
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package elastic
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Host is a machine with room for workers.
+type Host struct {
+	Name  string
+	Slots int
+}
+
+// News is what a Roster hears: Listing, Unlisted, Up, Exit, HostLost, Notice, Opened, Over or Tick.
+type News interface{ news() }
+
+// Listing is an answer of the job's discovery: the hosts at hand, first the ones to fill first.
+type Listing struct{ Hosts []Host }
+
+// Unlisted is a failure of the discovery.
+type Unlisted struct{ Cause string }
+
+// Up says that a rank's process runs.
+type Up struct{ Rank int }
+
+// Exit is the end of a rank's process.
+type Exit struct {
+	Rank   int
+	How    How
+	Cause  string
+	Words  bool // Cause holds the process's own last words
+	Killed bool // by a signal
+}
+
+// How a process ended.
+type How uint8
+
+// The ways a process can end.
+const (
+	Failure  How = iota // any that is none of the others
+	Success             // it has done its work; nobody is started in its place
+	Farewell            // it left on purpose before the work was done
+	Excused             // it does not matter: the others have done the work
+)
+
+// HostLost says that a host, its agent or the way to it is gone, and with it all workers there.
+type HostLost struct{ Host, Cause string }
+
+// Notice says that a host is about to go.
+type Notice struct{ Host, Cause string }
+
+// Opened says that an epoch has begun.
+type Opened struct {
+	Epoch uint64
+	Size  int
+}
+
+// Over says that the work is done, or that the job is being ended: nobody is started or asked to leave any more.
+type Over struct{}
+
+// Tick says that time has passed.
+type Tick struct{}
+
+func (Listing) news()  {}
+func (Unlisted) news() {}
+func (Up) news()       {}
+func (Exit) news()     {}
+func (HostLost) news() {}
+func (Notice) news()   {}
+func (Opened) news()   {}
+func (Over) news()     {}
+func (Tick) news()     {}
+
+// Order is what the launcher has to do or to tell: Begin, Start, Ask, GiveUp; Found, Ban, Warn, Wait, *Restarted,
+// *Shrunk, *Moved or *Parked.
+type Order interface{ order() }
+
+// Begin says that a discovery has found enough: ranks 0 to Size-1 fill these hosts in order, and are started so.
+type Begin struct {
+	Size  int
+	Hosts []Host
+}
+
+// Start has a rank's process started on a slot.
+type Start struct {
+	Rank int
+	At   Spot
+	Beds int  // slots of that host that are taken then
+	New  bool // the worker is one more, and no other's successor
+}
+
+// Ask has a worker asked to commit and leave.
+type Ask struct {
+	Rank  int
+	Cause string
+}
+
+// GiveUp ends the job: by the exit or the loss that was the news, or by what Text says. Text may also be what a lost host
+// means for the job.
+type GiveUp struct {
+	Text string
+	Late bool // time is up
+}
+
+// Found tells of other hosts than before.
+type Found struct{ Hosts []Host }
+
+// Ban tells that a place is not used for a while; 0 is for good.
+type Ban struct {
+	At    Spot
+	Cause string
+	For   time.Duration
+}
+
+func (o Ban) String() string {
+	name := o.At.Host
+	if o.At.Slot >= 0 {
+		name = fmt.Sprintf("slot %d of %s", o.At.Slot, o.At.Host)
+	}
+	then := "it is not used any more"
+	if o.For > 0 {
+		then = fmt.Sprintf("it is tried again in %v", o.For.Round(time.Second/10))
+	}
+	return fmt.Sprintf("%s: %s: %s", name, o.Cause, then)
+}
+
+// Warn tells what somebody should know although the job goes on.
+type Warn struct{ Host, Text string }
+
+// Wait tells what the job waits for, when that takes long.
+type Wait struct{ Text string }
+
+// Restarted says that a failed worker is started again.
+type Restarted struct {
+	Rank  int
+	Host  string
+	Cause string
+	Left  int
+	In    time.Duration
+	Same  bool // it failed like the process before it, whose words have been told
+}
+
+func (e *Restarted) String() string {
+	if e.Same {
+		return fmt.Sprintf("rank %d on %s: it failed in the same way: starting it again, %d restarts left", e.Rank, e.Host, e.Left)
+	}
+	return fmt.Sprintf("rank %d on %s: %s: starting it again, %d restarts left", e.Rank, e.Host, e.Cause, e.Left)
+}
+
+// Shrunk says that a failed worker is not replaced and the others go on.
+type Shrunk struct {
+	Rank  int
+	Host  string
+	Cause string
+	Left  int
+}
+
+func (e *Shrunk) String() string {
+	return fmt.Sprintf("rank %d on %s: %s: the other %d go on", e.Rank, e.Host, e.Cause, e.Left)
+}
+
+// Moved says that a rank whose host is gone, or about to go, starts on another.
+type Moved struct {
+	Rank     int
+	From, To string
+	Cause    string
+}
+
+func (e *Moved) String() string {
+	return fmt.Sprintf("rank %d on %s: %s: starting it on %s", e.Rank, e.From, e.Cause, e.To)
+}
+
+// Parked says that a rank waits for a slot, since a host is tried again later.
+type Parked struct {
+	Rank        int
+	Host, Cause string
+	Limit       time.Duration
+}
+
+func (e *Parked) String() string {
+	return fmt.Sprintf("rank %d on %s: %s: no other slot is free: waiting up to %v for a host to come back", e.Rank, e.Host, e.Cause, e.Limit)
+}
+
+func (Begin) order()      {}
+func (Start) order()      {}
+func (Ask) order()        {}
+func (GiveUp) order()     {}
+func (Found) order()      {}
+func (Ban) order()        {}
+func (Warn) order()       {}
+func (Wait) order()       {}
+func (*Restarted) order() {}
+func (*Shrunk) order()    {}
+func (*Moved) order()     {}
+func (*Parked) order()    {}
+
+// list names a few of many.
+func list(names []string) string {
+	const few = 4
+	if len(names) > few {
+		return strings.Join(names[:few], ", ") + fmt.Sprintf(" and %d more", len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,84 @@
+package elastic
+
+import (
+	"fmt"
+	"time"
+)
+
+// shortage is a wait for workers without whom the job does not go on.
+type shortage struct {
+	waits bool
+	since time.Duration
+	word  pace
+}
+
+// tooFew says from time to time for whom the job waits, and ends one that has waited too long for the least number of
+// workers.
+func (r *Roster) tooFew() {
+	s := &r.short
+	homeless := r.awaiting()
+	fewer := r.left < r.least()
+	switch {
+	case r.over, r.cfg.Discovered && (!fewer || r.closing), !r.cfg.Discovered && (len(homeless) == 0 || !fewer && r.cfg.OnLoss != Replace):
+		*s = shortage{}
+		return
+	case !s.waits:
+		s.waits, s.since = true, r.now
+	}
+	over, limit := r.now-s.since, r.cfg.Wait
+	switch {
+	case r.cfg.OnLoss == Replace: // house ends it, by the rank that has waited longest
+		if s.word.due(r.now) {
+			r.say(Wait{fmt.Sprintf("waiting for a slot for rank %s%s; %v of %v are over", numbers(homeless, 4), r.unused(), over.Round(time.Second), limit)})
+		}
+	case over > limit:
+		r.giveUp(fmt.Sprintf("%d workers are left for %v, and --min-np is %d: add hosts, or lower --min-np", r.left, limit, r.cfg.Min), true)
+	case s.word.due(r.now):
+		r.say(Wait{fmt.Sprintf("waiting for %d more workers: %d are left, and --min-np is %d%s; %v of %v are over",
+			r.least()-r.left, r.left, r.cfg.Min, r.unused(), over.Round(time.Second), limit)})
+	}
+}
+
+// house looks again for slots for ranks that wait for one.
+func (r *Roster) house() {
+	ranks := r.awaiting()
+	if len(ranks) == 0 || r.over {
+		return
+	}
+	to := r.find(ranks)
+	for _, rank := range ranks {
+		s := r.seats[rank]
+		at, ok := to[rank]
+		switch {
+		case ok:
+			r.settle(rank, at, s.at.Host, s.cause)
+		case r.now-s.due > r.cfg.Wait && r.cfg.OnLoss == Replace:
+			r.giveUp(fmt.Sprintf("rank %d has waited %v for a slot since host %s was lost (%s): look whether its host is up, name more hosts in -H, or raise --elastic-timeout",
+				rank, r.cfg.Wait, s.at.Host, s.cause), true)
+			return
+		}
+	}
+}
+
+// unused lists the hosts, or the slots of them, on which nothing starts, in brackets.
+func (r *Roster) unused() string {
+	var names []string
+	for _, h := range r.hosts {
+		n := 0
+		for slot := range h.Slots {
+			if r.barred(h.Name, slot) != "" {
+				n++
+			}
+		}
+		switch {
+		case n == h.Slots:
+			names = append(names, h.Name)
+		case n > 0:
+			names = append(names, fmt.Sprintf("%d slots of %s", n, h.Name))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (not used: " + list(names) + ")"
+}
