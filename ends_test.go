@@ -158,7 +158,7 @@ func TestEndOfAPeerEndsEveryWait(t *testing.T) {
 						if !strings.Contains(line, "lost rank 2 on host ") {
 							t.Errorf("rank %d: %s ended with %q", p.rank, wait.name, line)
 						}
-						if left := way == "leave" || way == "close"; left != strings.HasSuffix(line, ": left") {
+						if left := way == "leave" || way == "close"; left != strings.Contains(line, ": it has left ") {
 							t.Errorf("rank %d: %s after %s: %q", p.rank, wait.name, way, line)
 						}
 					}

@@ -242,7 +242,7 @@ func TestLeavingRankIsNamed(t *testing.T) {
 	}
 	all[0].tell("leave")
 	all[1].until("error: allreduce grad.0: lost rank 0 on host ", 5*time.Second)
-	all[1].until(": left", time.Second)
+	all[1].until(": it has left ", time.Second)
 }
 
 // TestNothingIsAllocatedPerOperation takes one difference of MemStats.Mallocs over 10,000

@@ -1,6 +1,10 @@
 package engine
 
-import "errors"
+import (
+	"errors"
+
+	"hora/transport"
+)
 
 // MismatchError says that ranks asked for different things in one operation. All ranks
 // get the same text; later operations are not affected.
@@ -34,8 +38,14 @@ func (e *OperationError) Error() string {
 // Unwrap gives the cause.
 func (e *OperationError) Unwrap() error { return e.Err }
 
-// ErrClosed is what operations of a closed group end with.
-var ErrClosed = errors.New("the group was closed on this rank")
+// ErrClosed is what operations of a closed group end with. To the other ranks it is what
+// the links' own is: this rank has left.
+var ErrClosed error = closed{}
+
+type closed struct{}
+
+func (closed) Error() string        { return "the group was closed on this rank" }
+func (closed) Is(target error) bool { return target == transport.ErrClosed }
 
 // errReleased answers for a ticket that Wait has returned or Release has taken.
 var errReleased = errors.New("wait: the ticket was released before; keep the first answer")

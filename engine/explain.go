@@ -40,9 +40,10 @@ func (g *Group) descriptions(mine *description) ([]description, error) {
 	return all, nil
 }
 
-// mismatch names the first thing that differs, in Horovod's order: type, operation,
-// shape, factors, operator, root, device. Names come first, since ranks that are in
-// different tensors differ in the rest for that reason.
+// mismatch names the first thing that differs: operation, type, shape, factors,
+// operator, root, device; Horovod's order, but for the operation, which may be the
+// reason why types differ (a barrier has none). Names come first, since ranks that are
+// in different tensors differ in the rest for that reason.
 func (g *Group) mismatch(all []description) *MismatchError {
 	name := ""
 	var first *description
@@ -67,8 +68,8 @@ func (g *Group) mismatch(all []description) *MismatchError {
 		words, hint string
 		of          func(*description) string
 	}{
-		{"Mismatched data types:", "cast to one type on every rank", func(d *description) string { return d.dtype.String() }},
 		{"Mismatched operations:", "call the same operation on every rank", func(d *description) string { return d.kind.String() }},
+		{"Mismatched data types:", "cast to one type on every rank", func(d *description) string { return d.dtype.String() }},
 		{"Mismatched " + upper + " tensor shapes:", "give tensors of one shape on every rank", (*description).form},
 		{"Mismatched prescale and/or postscale factors:", "give the same factors on every rank", (*description).factors},
 		{"Mismatched reduction operation:", "give the same operator on every rank", (*description).operator},

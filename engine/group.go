@@ -60,6 +60,9 @@ type Group struct {
 	pairs pairs
 	view  view
 
+	shortest atomic.Int64  // of the limits that requests brought, in nanoseconds
+	hurried  chan struct{} // tells the watch of a shorter one
+
 	asking  sync.Mutex // guards inquiry
 	inquiry *inquiry
 
@@ -93,7 +96,7 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 		m.Close()
 		return nil, fmt.Errorf("make group %s: map tickets: %w", cfg.Name, err)
 	}
-	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{})}
+	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{}), hurried: make(chan struct{}, 1)}
 	g.seq = comm.First() - 1 // tuning has used some numbers
 	g.at.Store(g.seq)
 	g.view.end(g.seq)

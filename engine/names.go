@@ -92,6 +92,7 @@ type unit struct {
 	print      uint64 // of its fingerprints
 	stem       string // of a single operation with a counted name; see serial.go
 	since      time.Time
+	limit      time.Duration // the shortest of its requests' own; 0 is none
 	running    bool
 	phantom    bool // made up for a joined rank
 }
@@ -156,7 +157,10 @@ func (n *names) bundle(rs []Request) *unit {
 	} else {
 		n.freeU = u.next
 	}
-	*u = unit{key: unitKey(rs), since: time.Now(), kind: rs[0].Kind, name: rs[0].Name}
+	*u = unit{key: unitKey(rs), since: time.Now(), limit: soonest(rs), kind: rs[0].Kind, name: rs[0].Name}
+	if u.limit > 0 {
+		n.g.hurry(u.limit)
+	}
 	if len(rs) == 1 {
 		u.stem = stemOf(u.name)
 	}

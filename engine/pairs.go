@@ -41,9 +41,10 @@ type message struct {
 	tag   int
 	dtype tensor.DType
 	bytes int
-	small []byte // of an offer that brought its data
-	done  int    // bytes sent or received
-	limit int    // bytes granted
+	small []byte    // of an offer that brought its data
+	done  int       // bytes sent or received
+	limit int       // bytes granted
+	since time.Time // when it was posted
 	timer *time.Timer
 }
 
@@ -73,7 +74,7 @@ func (p *pairs) init(g *Group) {
 // post begins o. Group.mu is held; the caller flushes after giving it up.
 func (p *pairs) post(o *op) {
 	g := p.g
-	m := &message{op: o, tag: o.Tag, dtype: o.Type}
+	m := &message{op: o, tag: o.Tag, dtype: o.Type, since: time.Now()}
 	if d := o.timeout(&g.cfg); d > 0 {
 		m.timer = time.AfterFunc(d, func() { p.expire(m, d) })
 	}

@@ -34,6 +34,8 @@ type watching struct {
 	since    time.Time
 	reported time.Time // when the last report went out
 	nonce    uint64
+
+	pairReported time.Time // and the last one about a send or receive
 }
 
 // watch looks a few times per stall limit whether something waits for too long. It
@@ -47,26 +49,43 @@ func (g *Group) watch() {
 	if t := g.cfg.OpTimeout; g.names != nil && t > 0 && (limit <= 0 || t < limit) {
 		limit = t
 	}
-	if limit <= 0 {
-		<-g.stop
-		return
-	}
-	tick := time.NewTicker(min(max(limit/4, shortestTick), longestTick))
+	tick := time.NewTicker(longestTick)
 	defer tick.Stop()
+	if limit > 0 {
+		tick.Reset(ticks(limit))
+	} else {
+		tick.Stop()
+	}
 	var w watching
 	for {
 		select {
 		case <-g.stop:
 			return
+		case <-g.hurried:
+			if own := time.Duration(g.shortest.Load()); limit <= 0 || own < limit {
+				limit = own
+				tick.Reset(ticks(limit))
+			}
 		case <-tick.C:
 			g.look(&w)
 		}
 	}
 }
 
+// ticks is how often to look for a limit.
+func ticks(limit time.Duration) time.Duration { return min(max(limit/4, shortestTick), longestTick) }
+
 // look is one tick.
 func (g *Group) look(w *watching) {
 	now := time.Now()
+	if g.names != nil && g.cause.Load() == nil {
+		if at, limit := g.names.overdue(now); limit > 0 {
+			w.nonce++
+			g.expire(at, w.nonce, limit)
+			return
+		}
+	}
+	g.lookPairs(w, now)
 	stuck := g.stuck()
 	if stuck.seq == 0 && stuck.name == "" || g.cause.Load() != nil {
 		w.since = time.Time{}
@@ -219,10 +238,15 @@ func (g *Group) answered(from int, a answer) {
 }
 
 // answer says where this rank is with regard to q.
-func (g *Group) answer(q question) answer {
-	a := answer{nonce: q.nonce}
+func (g *Group) answer(q question) (a answer) {
+	a.nonce = q.nonce
 	busy, present, last := g.view.read()
 	a.last = last.String()
+	defer func() {
+		if s, ok := g.pairs.oldest(); ok && !a.here && a.pending == "" {
+			a.pending = s.words(g)
+		}
+	}()
 	if g.names != nil {
 		g.names.answer(&a, q.name)
 		return a

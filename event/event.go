@@ -100,7 +100,11 @@ func (a Absent) String() string {
 
 func (s *Stall) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s %q has waited %s. Missing ranks: ", s.Group, s.Kind, s.Name, s.Waited.Round(time.Second))
+	fmt.Fprintf(&b, "%s: %s", s.Group, s.Kind)
+	if s.Name != "" {
+		fmt.Fprintf(&b, " %q", s.Name)
+	}
+	fmt.Fprintf(&b, " has waited %s. Missing ranks: ", s.Waited.Round(time.Second))
 	for i, a := range s.Missing {
 		if i > 0 {
 			b.WriteString("; ")

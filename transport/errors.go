@@ -30,10 +30,14 @@ const ReasonLeft = "left"
 func (e *PeerLostError) Left() bool { return e.Reason == ReasonLeft }
 
 func (e *PeerLostError) Error() string {
-	if e.Host == "" {
-		return fmt.Sprintf("lost rank %d: %s", e.Rank, e.Reason)
+	why := e.Reason
+	if e.Left() {
+		why = "it has left (its program ended or shut hora down); all ranks must make the same calls"
 	}
-	return fmt.Sprintf("lost rank %d on host %s: %s", e.Rank, e.Host, e.Reason)
+	if e.Host == "" {
+		return fmt.Sprintf("lost rank %d: %s", e.Rank, why)
+	}
+	return fmt.Sprintf("lost rank %d on host %s: %s", e.Rank, e.Host, why)
 }
 
 // MismatchError says that a rank came to the same operation with something else in
@@ -59,6 +63,9 @@ type DeadlineError struct {
 }
 
 func (e *DeadlineError) Error() string {
-	return fmt.Sprintf("wait for rank %d in operation %d: nothing within %v",
-		e.Rank, e.Seq&^PairSeq, e.After.Round(time.Millisecond))
+	after := e.After.Round(time.Millisecond)
+	if e.Rank < 0 { // whoever it might have been
+		return fmt.Sprintf("no rank has come within %v; see what the others do instead, or allow more time", after)
+	}
+	return fmt.Sprintf("rank %d has not come within %v; see what it does instead, or allow more time", e.Rank, after)
 }
