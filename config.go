@@ -59,6 +59,11 @@ type Config struct {
 	// the launcher's status line.
 	Progress bool
 
+	// Timeline is the file that rank 0 writes a timeline to, see docs/timeline.md; empty
+	// for none. TimelineMarks has agreements of named operations marked in it.
+	Timeline      string
+	TimelineMarks bool
+
 	Source string // which convention FromEnv found: "hora", "horovod", "torchrun", "openmpi", "pmi", "slurm", "index", "alone"
 
 	Events *event.Sink

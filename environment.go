@@ -104,14 +104,19 @@ func (e *environment) span(absent time.Duration, names ...string) time.Duration 
 	return d
 }
 
+// byHand begins the RunKey of ranks that nobody but HORA_RANK tells apart: those of one
+// host need not say more.
+const byHand = "hand"
+
 func fromHora(e *environment, c *Config) bool {
 	if e.text("HORA_RANK") == "" {
 		return false
 	}
-	c.Source = "hora"
+	c.Source, c.Serve = "hora", true // without `hora run`, which says HORA_SERVE=0
 	c.Rank, c.Size = e.number(0, "HORA_RANK"), e.number(0, "HORA_SIZE")
 	c.LocalRank, c.LocalSize = e.number(0, "HORA_LOCAL_RANK"), e.number(0, "HORA_LOCAL_SIZE")
 	c.CrossRank, c.CrossSize = e.number(0, "HORA_CROSS_RANK"), e.number(0, "HORA_CROSS_SIZE")
+	c.RunKey = runKey(byHand, e.text("HORA_JOB"), strconv.Itoa(c.Size))
 	if c.Size == 0 {
 		e.fault("HORA_RANK is set and HORA_SIZE is not")
 	}
@@ -268,6 +273,10 @@ func (e *environment) common(c *Config) {
 	c.Lanes = e.number(0, "HORA_LANES")
 	c.TLS = e.flag("HORA_TLS")
 	c.Progress = e.flag("HORA_PROGRESS")
+	if c.Timeline = e.text("HORA_TIMELINE", "HOROVOD_TIMELINE"); c.Timeline == "DYNAMIC" {
+		c.Timeline = "" // the program begins it
+	}
+	c.TimelineMarks, _ = strconv.ParseBool(e.text("HORA_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES"))
 }
 
 // address finds where the coordinator is.

@@ -23,7 +23,7 @@ var launched = []struct {
 }{
 	{"nothing", "", "alone", func(c hora.Config) bool { return c.Size == 1 && !c.Serve }},
 	{
-		"hora wins", "HORA_RANK=1 HORA_SIZE=4 HORA_LOCAL_RANK=1 HORA_LOCAL_SIZE=2 HORA_CROSS_RANK=0 HORA_CROSS_SIZE=2 HORA_ADDR=h:1 HORA_EPOCH=3 HOROVOD_RANK=3 HOROVOD_SIZE=9 RANK=2 WORLD_SIZE=3 LOCAL_RANK=0",
+		"hora wins", "HORA_RANK=1 HORA_SIZE=4 HORA_LOCAL_RANK=1 HORA_LOCAL_SIZE=2 HORA_CROSS_RANK=0 HORA_CROSS_SIZE=2 HORA_ADDR=h:1 HORA_SERVE=0 HORA_EPOCH=3 HOROVOD_RANK=3 HOROVOD_SIZE=9 RANK=2 WORLD_SIZE=3 LOCAL_RANK=0",
 		"hora", func(c hora.Config) bool {
 			return c.Rank == 1 && c.Size == 4 && c.LocalSize == 2 && c.CrossSize == 2 && c.Addr == "h:1" && c.Epoch == 3 && !c.Serve
 		},
@@ -62,6 +62,9 @@ var launched = []struct {
 	},
 	{"slurm batch script", "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=1234", "alone", func(c hora.Config) bool { return c.Size == 1 }},
 	{"kubernetes", "JOB_COMPLETION_INDEX=2 HORA_SIZE=3 HORA_ADDR=first:7", "index", func(c hora.Config) bool { return c.Rank == 2 && c.Serve && c.Addr == "first:7" }},
+	{"by hand", "HORA_RANK=1 HORA_SIZE=2 HORA_JOB=a/b", "hora", func(c hora.Config) bool { return c.Serve && c.RunKey == "hand-a_b-2" }},
+	{"a timeline", "HORA_TIMELINE=/t/a HOROVOD_TIMELINE=b HOROVOD_TIMELINE_MARK_CYCLES=1", "alone", func(c hora.Config) bool { return c.Timeline == "/t/a" && c.TimelineMarks }},
+	{"a timeline of the program's", "HOROVOD_TIMELINE=DYNAMIC", "alone", func(c hora.Config) bool { return c.Timeline == "" && !c.TimelineMarks }},
 	{"peers", "HORA_RANK=1 HORA_SIZE=2 HORA_PEERS=a:1,b:2", "hora", func(c hora.Config) bool { return len(c.Peers) == 2 }},
 	{"times", "HORA_PEER_TIMEOUT=0.5 HORA_OP_TIMEOUT=2m HORA_STALL_WARN=0 HORA_STALL_END=5", "alone", func(c hora.Config) bool {
 		return c.PeerTimeout == time.Second/2 && c.OpTimeout == 2*time.Minute && c.StallWarn < 0 && c.StallEnd == 5*time.Second

@@ -320,7 +320,7 @@ func TestLauncherKnowsTheReason(t *testing.T) {
 	var all []*process
 	for r := range 3 {
 		all = append(all, startOne(t, r, "loop", []string{
-			"HORA_RANK=" + strconv.Itoa(r), "HORA_SIZE=3", "HORA_ADDR=" + ln.Addr().String(), "HORA_SECRET_FILE=" + file, "HORA_HOST=box",
+			"HORA_RANK=" + strconv.Itoa(r), "HORA_SIZE=3", "HORA_ADDR=" + ln.Addr().String(), "HORA_SERVE=0", "HORA_SECRET_FILE=" + file, "HORA_HOST=box",
 		}))
 	}
 	for _, p := range all {

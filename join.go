@@ -50,6 +50,9 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 	if err == nil {
 		w.group, err = w.open(ctx, w.everyone(), 0, groupOptions{name: "world"})
 	}
+	if err == nil {
+		err = w.recording.enter(w)
+	}
 	if err != nil {
 		w.Close()
 		err = fmt.Errorf("join world as rank %d of %d: %w", cfg.Rank, cfg.Size, err)
@@ -93,6 +96,9 @@ func (c *Config) fill() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.Timeline != "" && c.Events == nil {
+		c.Events = &event.Sink{}
 	}
 	if c.Progress && c.meter == nil {
 		c.meter = newMeter(c)

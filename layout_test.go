@@ -39,7 +39,7 @@ var packages = map[string]struct {
 	"engine":             {"tensor internal/kernel collective transport internal/wire event", "std"},
 	"elastic":            {"", "std"},
 	"elastic/rendezvous": {"elastic internal/wire internal/secret event", "std"},
-	".":                  {"tensor engine collective transport transport/mem transport/shm transport/tcp elastic elastic/rendezvous internal/wire internal/secret event", "std"},
+	".":                  {"tensor engine collective transport transport/mem transport/shm transport/tcp elastic elastic/rendezvous internal/wire internal/secret event timeline", "std"},
 	"device":             {"tensor", "std"},
 	"timeline":           {"event", "std"},
 	"launch":             {"elastic elastic/rendezvous internal/wire internal/secret event", ""},

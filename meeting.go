@@ -18,13 +18,14 @@ import (
 	"hora/internal/secret"
 )
 
-// meetByFiles meets the ranks of one host, which a foreign launcher has started, by
+// meetByFiles meets the ranks of one host, which a foreign launcher or a hand has started, by
 // files in a directory that only this user can enter: local rank 0 writes the secret
 // and the address. What an older run left there fails to prove the secret and is read
 // again.
 func (w *World) meetByFiles(ctx context.Context) error {
 	c := &w.cfg
-	if c.RunKey == "" || c.LocalSize != c.Size {
+	hand := strings.HasPrefix(c.RunKey, byHand+"-")
+	if c.RunKey == "" || c.LocalSize != c.Size && !(hand && c.LocalSize == 0 && isHere(c.Addr)) {
 		return errors.New("this job has no secret: set HORA_SECRET_FILE on every host to a file of mode 0600 that holds the same 64 hexadecimal digits (openssl rand -hex 32), or start it with hora run")
 	}
 	dir := c.RunDir
@@ -43,7 +44,18 @@ func (w *World) meetByFiles(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("meet rank 0 by the files %s.*: %w", key, err)
 	}
+	if err != nil && hand {
+		err = fmt.Errorf("%w; ranks on other hosts need HORA_SECRET_FILE and HORA_ADDR", err)
+	}
 	return err
+}
+
+// isHere says of a coordinator's address that only this host can mean it, or that there
+// is none.
+func isHere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return addr == "" || err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // launcher is the process that started the ranks of this host: the nearest one above this

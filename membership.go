@@ -20,6 +20,8 @@ type Membership struct {
 	client *rendezvous.Client
 	server *rendezvous.Server
 
+	recording recording // through all epochs in which this process is rank 0
+
 	mu     sync.Mutex // guards what follows; never held over I/O
 	world  *World     // the present one, or the one being joined
 	number uint64     // its epoch; 0 while it is being joined
@@ -80,7 +82,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 			return nil, fmt.Errorf("%w: %s", ErrDrained, drain)
 		case errors.As(err, &no) && no.Finished():
 			return nil, fmt.Errorf("join epoch of job %s: %w", m.cfg.Job, ErrFinished)
-		case no != nil, m.client == nil:
+		case no != nil, m.client == nil, errors.As(err, new(*timelineError)):
 		case over != nil:
 			err = over
 		case ctx.Err() == nil:
@@ -114,7 +116,11 @@ func (m *Membership) attempt(ctx context.Context) (*World, error) {
 		w.group, err = w.open(ctx, w.everyone(), 0, groupOptions{name: "world"})
 	}
 	if err == nil {
-		return w, nil
+		if err = m.recording.enter(w); err == nil {
+			return w, nil
+		}
+		w.Close()
+		return nil, &timelineError{err}
 	}
 	w.Close()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
@@ -293,6 +299,7 @@ func (m *Membership) Close() error {
 	if w != nil {
 		faults = append(faults, w.Close())
 	}
+	m.recording.leave()
 	if m.client != nil {
 		faults = append(faults, m.client.Close())
 	}

@@ -27,6 +27,8 @@ type World struct {
 	member  *Membership             // owns client and server, and outlives this world; nil for a world of its own
 	abort   context.CancelCauseFunc // ends joining when a rank is lost meanwhile; nil without member
 
+	recording recording // of a world without member, which has its own
+
 	server   *rendezvous.Server // in the process that serves
 	client   *rendezvous.Client
 	memory   *shm.Listener
@@ -321,6 +323,7 @@ func (w *World) Close() error {
 	}
 	w.mu.Unlock()
 	faults := closeGroups(groups)
+	w.recording.leave()
 	w.mu.Lock()
 	node := w.node
 	w.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -124,6 +125,43 @@ func TestForeignLauncherOnOneHost(t *testing.T) {
 	left, err := os.ReadDir(stale)
 	if err != nil || len(left) > 0 {
 		t.Errorf("files are left behind: %v %v", left, err)
+	}
+}
+
+// TestByHand starts ranks with the lines of docs/launching.md, and then with a secret and an address.
+func TestByHand(t *testing.T) {
+	page, err := os.ReadFile("docs/launching.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile("(?s)```\n(HORA_RANK=0 [^`]*)```").FindSubmatch(page)
+	if lines == nil {
+		t.Fatal("docs/launching.md shows no start by hand")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("timeout", "30", "sh", "-c", strings.ReplaceAll(string(lines[1]), "python train.py", `"$WORKER"`))
+	cmd.Env = append(os.Environ(), roleVariable+"=sum", "WORKER="+exe, "HORA_RUN_DIR="+t.TempDir())
+	said, err := cmd.CombinedOutput()
+	for _, place := range []string{"place 0/2 local 0/2 cross 0/1", "place 1/2 local 1/2 cross 0/1"} {
+		if err != nil || !strings.Contains(string(said), place) {
+			t.Errorf("%s: %v, no %q in\n%s", lines[1], err, place, said)
+		}
+	}
+	var all []*process
+	secret, port := secretFile(t), freePort(t)
+	for _, r := range []int{1, 0} {
+		all = append(all, startOne(t, r, "sum", []string{
+			"HORA_RANK=" + strconv.Itoa(r), "HORA_SIZE=2", "HORA_ADDR=127.0.0.1:" + strconv.Itoa(port), "HORA_SECRET_FILE=" + secret,
+		}))
+	}
+	succeed(t, all, 30*time.Second)
+	// Elsewhere there is no file to meet by.
+	p := startOne(t, 0, "sum", []string{"HORA_RANK=0", "HORA_SIZE=2", "HORA_ADDR=server1:29600", "HORA_RUN_DIR=" + t.TempDir()})
+	if code := p.wait(20 * time.Second); code == 0 || !strings.Contains(p.out.String(), "set HORA_SECRET_FILE on every host") {
+		t.Errorf("code %d:\n%s", code, p.out.String())
 	}
 }
 

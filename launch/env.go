@@ -96,6 +96,7 @@ func (p *place) variables() []string {
 	set("HORA_JOB", p.job)
 	set("HORA_EPOCH", strconv.FormatUint(p.epoch, 10))
 	set("HORA_ADDR", p.addr)
+	set("HORA_SERVE", "0") // the launcher does; of ranks that are started by hand rank 0
 	if len(p.listen) > 0 {
 		set("HORA_LISTEN", strings.Join(withPort(p.listen, 0), ","))
 	}
