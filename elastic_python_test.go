@@ -6,10 +6,7 @@ import (
 	"encoding/hex"
 	"math"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"hora/elastic"
 	"hora/internal/hosttest"
@@ -32,49 +29,14 @@ func TestSoakOfPythonWorkersOverHosts(t *testing.T) {
 		t.Run(policy.String(), func(t *testing.T) {
 			n := hosttest.Up(t, "a", "b", "c")
 			home := pythonOn(t, n, library)
+			for _, h := range n.Hosts {
+				h.Install("python/tests/soak_worker.py", "worker.py")
+			}
 			soakOn(t, n, policy, events, workers{
 				command: []string{"python3", "worker.py"}, course: pythonCourse, env: []string{"PYTHONPATH=" + home + "/python"},
 			})
 		})
 	}
-}
-
-// buildLibrary makes the Python package's two libraries of this tree, and returns where they lie.
-func buildLibrary(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, argv := range [][]string{
-		{"go", "build", "-buildmode=c-shared", "-o", filepath.Join(dir, "libhora.so"), "./cmd/libhora"},
-		{"gcc", "-O2", "-fPIC", "-shared", "-I", "cmd/libhora", "-o", filepath.Join(dir, "_fast.abi3.so"), "python/hora/_fast.c"},
-	} {
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", argv, err, out)
-		}
-	}
-	return dir
-}
-
-// pythonOn puts the package and the worker into every host's home, and returns where that is on them.
-func pythonOn(t *testing.T, n *hosttest.Net, library string) (home string) {
-	t.Helper()
-	for _, h := range n.Hosts {
-		if code, _, _ := h.Output(20*time.Second, "python3", "-c", "import sys; sys.exit(sys.version_info < (3, 10))"); code != 0 {
-			t.Skip("needs the system's python3, 3.10 or newer: hosts have homes of their own")
-		}
-		to := filepath.Join(h.Home, "python", "hora")
-		sources, err := filepath.Glob("python/hora/*.py")
-		if err == nil {
-			err = os.MkdirAll(to, 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, from := range append(sources, filepath.Join(library, "libhora.so"), filepath.Join(library, "_fast.abi3.so")) {
-			h.Install(from, filepath.Join("python", "hora", filepath.Base(from)))
-		}
-		home = filepath.Dir(h.Install("python/tests/soak_worker.py", "worker.py"))
-	}
-	return home
 }
 
 // pythonCourse is the digest before every step of python/tests/soak_worker.py that one process does alone.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import pickle
+import secrets
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import sysconfig
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,7 @@ def run(
     if hosts is not None and hostfile is not None:
         raise ArgumentError("run: hosts and hostfile are both given; give one of them")
     payload = _travel.pack(func, tuple(args), dict(kwargs or {}))
+    word = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:  # mode 0700
         task = os.path.join(folder, "task")
         with open(task, "wb") as f:
@@ -102,16 +105,22 @@ def run(
             command += ["--min-np", str(least), *([] if max_np is None else ["--max-np", str(max_np)])]
         command += [*flags, "--", python or sys.executable, "-m", "hora._task", folder, spread]
         around = {k: v for k, v in os.environ.items() if k != "HORA_SERVE"}  # of a job that this process is in itself
-        job = _Job(command, around | dict(env or {}))
+        carried = _travel.carry(word, payload) if spread == "1" else {}
+        job = _Job(command, around | dict(env or {}) | carried, word)
         code = job.wait(timeout)
         return _results(folder, np, code, job) if least is None else _survivors(folder, least, code, job)
 
 
 class _Job:
-    """The running `hora run`, with its output forwarded to this program's, which a notebook shows."""
+    """The running `hora run`, with its output forwarded to this program's, which a notebook shows.
 
-    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
+    Lines with the word in them are no output: ranks that do not see this host's files tell their outcomes so.
+    """
+
+    def __init__(self, command: list[str], env: Mapping[str, str], word: str) -> None:
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
+        self.word = word
+        self.told: dict[str, list[str]] = {}  # by rank
         self.process = subprocess.Popen(
             command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             errors="replace",
@@ -125,9 +134,24 @@ class _Job:
 
     def _forward(self, source: Any, to: Any) -> None:
         for line in source:
+            before, found, told = line.partition(self.word)
+            if found:
+                rank, _, text = told.strip().partition(" ")
+                self.told.setdefault(rank, []).append(text)
+                if not before or before.endswith(">:"):  # the launcher's tag
+                    continue
+                line = before + "\n"
             self.last.append(line)
             to.write(line)
             to.flush()
+
+    def outcomes(self) -> Iterator[dict[str, Any]]:
+        """What was told; not what a rank that was killed had begun to tell."""
+        for texts in self.told.values():
+            try:
+                yield pickle.loads(base64.b64decode("".join(texts)))
+            except (ValueError, EOFError, pickle.UnpicklingError):
+                continue
 
     def wait(self, timeout: float | None) -> int:
         try:
@@ -168,15 +192,11 @@ def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
 
 
 def _results(folder: str, n: int, code: int, job: _Job) -> list[Any]:
-    """What the workers left in the folder: results by rank, or the exception that came first."""
-    ended: dict[int, Any] = {}
-    failed = []
+    """What the workers left in the folder, or told: results by rank, or the exception that came first."""
+    ended: dict[int, Any] = {o["rank"]: o for o in job.outcomes()}
     for path in sorted(Path(folder).glob("result.*[0-9]")):
-        with open(path, "rb") as f:
-            for rank, outcome in pickle.load(f).items():
-                ended[rank] = outcome
-                if not outcome["ok"]:
-                    failed.append(outcome)
+        ended |= pickle.loads(path.read_bytes())
+    failed = [o for o in ended.values() if not o["ok"]]
     if failed:
         # The others mostly fail because the first one did.
         first = min(failed, key=lambda o: (isinstance(o["error"], PeerLostError), o["time"]))

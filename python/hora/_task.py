@@ -3,12 +3,14 @@
     python -m hora._task FOLDER SPREAD
 
 FOLDER is the caller's. With SPREAD 1 some ranks run on hosts that do not see it; the lowest rank that does hands the
-call out and takes the outcomes in, over connections that have proved the job's secret. With SPREAD "elastic" ranks come
-and go, and every one of them must see it.
+call out and takes the results in, over connections that have proved the job's secret. What such a rank ends with, and
+every result where no rank sees the folder, goes through the launcher: lines of output that the caller knows by a random
+word; the call then comes in the environment. With SPREAD "elastic" ranks come and go, and every one of them must see it.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import pickle
 import sys
@@ -19,6 +21,10 @@ from typing import Any
 import hora
 import hora.elastic
 
+from . import _travel
+
+_LINE = 3000  # of a line: a pipe takes 4096 bytes in one piece, whoever else writes to it
+
 
 def main() -> None:
     folder, spread = sys.argv[1], sys.argv[2] == "1"
@@ -26,27 +32,34 @@ def main() -> None:
     if sys.argv[2] == "elastic" and not near:
         sys.exit(f"hora.run: {folder} is not on this host: set TMPDIR to a directory that all hosts of an elastic job share")
     keeper = 0
-    if spread:
-        hora.init()
-        keeper = [bool(n) for n in hora.allgather(int(near))].index(True)
-    payload = b""
+    word, payload = _travel.carried()
     if near:
         with open(os.path.join(folder, "task"), "rb") as f:
             payload = f.read()
     if spread:
-        payload = hora.broadcast_object(payload, keeper)
+        hora.init()
+        keeper = [*map(bool, hora.allgather(int(near))), True].index(True)
+        if keeper < hora.size():
+            payload = hora.broadcast_object(payload, keeper)
+        elif not payload:
+            sys.exit(
+                "hora.run: the call is too large for the environment and none of its ranks is on the caller's host: let one of them be there"
+            )
+    alone = spread and keeper == hora.size()
     rank = int(os.environ["HORA_RANK"])
     outcome = _call(payload, rank)
     if sys.argv[2] == "elastic" and outcome["ok"] and hora.is_initialized():
         outcome["rank"] = hora.rank()  # in the epoch that the work ended in
     if near:
         _leave(folder, rank, {rank: outcome})
+    elif alone or not outcome["ok"]:
+        _tell(word, rank, outcome)
     if not outcome["ok"]:
         sys.stderr.write(outcome["traceback"])
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)  # at once: the others wait for this rank in vain
-    if spread:
+    if spread and not alone:
         hora.init()  # the function may have left
         far = hora.gather_object(None if near else outcome, keeper)
         if far is not None:
@@ -82,6 +95,15 @@ def _dumps(value: Any) -> bytes:
         import cloudpickle
 
         return cloudpickle.dumps(value, protocol=5)
+
+
+def _tell(word: str, rank: int, outcome: dict[str, Any]) -> None:
+    text = base64.b64encode(_dumps(outcome))
+    sys.stdout.flush()
+    for at in range(0, len(text), _LINE):
+        line = b"%s %d %s\n" % (word.encode(), rank, text[at : at + _LINE])
+        while line:
+            line = line[os.write(1, line) :]
 
 
 def _leave(folder: str, number: int, outcomes: dict[int, Any]) -> None:
