@@ -3,6 +3,7 @@ package transport
 import (
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // Begin starts an operation on the board: until the next Begin everything belongs
@@ -18,13 +19,13 @@ func (b *Board) Begin(s Stamp, deadline time.Time) {
 // Arrive posts this rank's header for the present operation: its fingerprint and
 // at most InlineBytes of payload.
 //
-// The line of the next operation's header is asked for ahead of time, while this rank
-// waits: nobody looks at it before he has seen this one.
+// The lines of the next operation's header are asked for ahead of time, while this rank
+// waits: nobody looks at them before he has seen this one.
 func (b *Board) Arrive(inline []byte) {
 	a := b.arrivals[b.parity&1][b.seat]
 	a.print = b.stamp.Print
 	copy(a.inline[:], inline)
-	b.publish(&a.word, b.want, &b.arrivals[b.parity&1^1][b.seat].word)
+	b.publish(&a.word, b.want, unsafe.Pointer(b.arrivals[b.parity&1^1][b.seat]))
 }
 
 // AwaitArrival waits for a seat's header, at most for budget (negative: no bound),
@@ -49,12 +50,14 @@ func (b *Board) AwaitArrival(seat int, budget time.Duration) (inline []byte, ok 
 // Post says that this rank has reached phase (1, 2, 3 …, at most 2²³−1) of the
 // present operation: what it wrote before is there for whoever awaits it.
 func (b *Board) Post(phase uint32) {
-	b.publish(b.progress[b.seat], b.base|uint64(phase)<<1, b.progress[b.seat])
+	b.publish(b.progress[b.seat], b.base|uint64(phase)<<1, unsafe.Pointer(b.progress[b.seat]))
 }
 
 // publish makes a word of this seat v, after everything that it wrote before, and
-// wakes who sleeps for it. next lies in the line that this seat will publish in next.
-func (b *Board) publish(p *uint64, v uint64, next *uint64) {
+// wakes who sleeps for it. next is where this seat will write next: no pointer to a field,
+// whose address the compiler would take with a read of that line, which stops the rank here
+// until the line has come back from whoever read it last.
+func (b *Board) publish(p *uint64, v uint64, next unsafe.Pointer) {
 	if b.plain {
 		if storeLoad(p, v, b.sleepers, next) != 0 {
 			b.waiter.Wake(low(p))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // The low bits of head.mismatch are the seat.
@@ -110,7 +111,7 @@ func (b *Board) Explain(mine []byte) ([][]byte, error) {
 	}
 	d := &b.describe[b.seat][b.parity]
 	d.n = uint32(copy(d.text[:], mine))
-	b.publish(&d.word, b.want, &d.word)
+	b.publish(&d.word, b.want, unsafe.Pointer(d))
 	b.announce()
 	until := time.Now().Add(b.cfg.peerTimeout())
 	for seat := range b.seats {

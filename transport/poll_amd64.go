@@ -2,6 +2,8 @@
 
 package transport
 
+import "unsafe"
+
 // poll loads *p up to n+1 times and reports whether it has reached want, as
 // numbers that wrap. It orders what follows after the load.
 //
@@ -16,9 +18,9 @@ func pause(n int)
 //go:noescape
 func count(t *[4]uint64, sent, received uint64)
 
-// storeLoad stores v at p with no fence, asks for the line of next, which this processor
-// will write in its next operation, and then reads flag. The store may become visible
-// after the read: see publish.
+// storeLoad stores v at p with no fence, asks for the two lines at next, which this
+// processor will write in its next operation, and then reads flag. The store may become
+// visible after the read: see publish.
 //
 // Between store and read there is a PAUSE. Who looks for the peer's word before that is
 // written takes the line away, and then the peer's store waits for it, and then the next
@@ -26,7 +28,7 @@ func count(t *[4]uint64, sent, received uint64)
 // together do so within some 50 ns.
 //
 //go:noescape
-func storeLoad(p *uint64, v uint64, flag *uint32, next *uint64) uint32
+func storeLoad(p *uint64, v uint64, flag *uint32, next unsafe.Pointer) uint32
 
 // Note stores v where others look now and then. Unlike an atomic store it does not wait
 // until the others can see it: the writer's own later reads may come before.

@@ -54,7 +54,7 @@ TEXT ·count(SB), NOSPLIT, $0-24
 	INCQ 24(DI)
 	RET
 
-// func storeLoad(p *uint64, v uint64, flag *uint32, next *uint64) uint32
+// func storeLoad(p *uint64, v uint64, flag *uint32, next unsafe.Pointer) uint32
 TEXT ·storeLoad(SB), NOSPLIT, $0-36
 	MOVQ p+0(FP), DI
 	MOVQ v+8(FP), AX
@@ -62,6 +62,7 @@ TEXT ·storeLoad(SB), NOSPLIT, $0-36
 	MOVQ next+24(FP), DX
 	MOVQ AX, (DI)
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x0a // PREFETCHW (DX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x4a; BYTE $0x40 // PREFETCHW 64(DX)
 	PAUSE
 	MOVL (SI), AX
 	MOVL AX, ret+32(FP)

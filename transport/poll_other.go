@@ -2,11 +2,14 @@
 
 package transport
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 const plainStores = false
 
-func storeLoad(p *uint64, v uint64, flag *uint32, _ *uint64) uint32 {
+func storeLoad(p *uint64, v uint64, flag *uint32, _ unsafe.Pointer) uint32 {
 	atomic.SwapUint64(p, v)
 	return atomic.LoadUint32(flag)
 }
