@@ -9,10 +9,9 @@ from . import _lib, _world, arrays
 from ._grouped import many
 from .arrays import Array
 from .errors import ArgumentError
-from .group import ANY_SOURCE, FLAG_NAMED, FLAG_SIZES, Group, Kind, Op
+from .group import ANY_SOURCE, FLAG_NAMED, FLAG_SIZES, Group, Kind, Op, group_of
 from .handle import Handle
 
-_WORLD = Group()
 _ALLREDUCE = int(Kind.ALLREDUCE)
 OPS: dict[Any, int] = {o: int(o) for o in Op} | {o.name.lower(): int(o) for o in Op} | {o.name: int(o) for o in Op}
 OPS["avg"], OPS["prod"] = int(Op.AVERAGE), int(Op.PRODUCT)
@@ -21,17 +20,23 @@ _Call = dict[str, Any]
 _Finish = Callable[[int], Any]
 
 
-def _op(op: Any) -> int:
+def _op(op: Any, kind: Kind) -> int:
     try:
         return OPS[op]
     except (KeyError, TypeError):
-        raise ArgumentError(f"reduce: {op!r} is no operator; use one of {', '.join(o.name.lower() for o in Op)}") from None
+        names = ", ".join(o.name.lower() for o in Op)
+        raise ArgumentError(f"{kind.name.lower()}: op={op!r} is no operator; use one of {names}") from None
 
 
 def _root(root: int, g: Group, what: str) -> int:
     if not 0 <= root < g.size:
-        raise ArgumentError(f"{what}: rank {root} is not in a group of {g.size}")
+        raise ArgumentError(f"{what}: root={root} is not in a group of {g.size}; ranks count within the group, from 0 to {g.size - 1}")
     return root
+
+
+def _averaged(x: Any) -> Any:
+    """The average of whole numbers of Python's is none; an array keeps its element type."""
+    return float(x) if type(x) in (int, bool) else x
 
 
 def _go(g: Group, call: _Call, finish: _Finish, async_: bool, named: bool, name: Any) -> Any:
@@ -89,9 +94,9 @@ def allreduce(x: Any, op: Any, out: Any, group: Group | None, prescale: float, p
     """The blocking, ordered, ungrouped case, kept short. What is reduced in place goes a shorter way next time."""
     if isinstance(x, (list, tuple)):
         return reduction(Kind.ALLREDUCE, x, op, 0, out, group, False, None, False, prescale, postscale, None)
-    a = arrays.read(x)
-    code = _op(op)
-    g = _WORLD if group is None else group
+    code = _op(op, Kind.ALLREDUCE)
+    a = arrays.read(_averaged(x) if code == Op.AVERAGE else x)
+    g = group_of(group)
     if out is x:
         b = a if a.family.write == a.family.read else arrays.write(x)
     else:
@@ -105,7 +110,7 @@ def allreduce(x: Any, op: Any, out: Any, group: Group | None, prescale: float, p
 def _reduction(
     kind: Kind, g: Group, x: Any, op: int, root: int, out: Any, prescale: float, postscale: float, timeout: float | None
 ) -> tuple[_Call, _Finish]:
-    a = arrays.read(x)
+    a = arrays.read(_averaged(x) if op == Op.AVERAGE else x)
     receives = kind != Kind.REDUCE or g.rank == root
     b = _into(out, x, a, a.shape, kind.name.lower()) if receives else a
     call = {
@@ -119,8 +124,8 @@ def reduction(
     kind: Kind, x: Any, op: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool,
     prescale: float, postscale: float, timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = _WORLD if group is None else group
-    op = _op(op)
+    g = group_of(group)
+    op = _op(op, kind)
     _world.world_info()
     _root(root, g, kind.name.lower())
     if isinstance(x, (list, tuple)):
@@ -170,8 +175,8 @@ def reduce_scatter(
     x: Any, op: Any, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     prescale: float, postscale: float, timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = _WORLD if group is None else group
-    op = _op(op)
+    g = group_of(group)
+    op = _op(op, Kind.REDUCE_SCATTER)
     _world.world_info()
     if isinstance(x, (list, tuple)):
         made = [_reduce_scatter(g, y, op, o, sizes, prescale, postscale, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
@@ -194,7 +199,7 @@ def _broadcast(g: Group, x: Any, root: int, out: Any, timeout: float | None) -> 
 
 
 def broadcast(x: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None) -> Any:
-    g = _WORLD if group is None else group
+    g = group_of(group)
     _world.world_info()
     _root(root, g, "broadcast")
     if isinstance(x, (list, tuple)):
@@ -235,7 +240,7 @@ def allgather(
     x: Any, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = _WORLD if group is None else group
+    g = group_of(group)
     _world.world_info()
     if isinstance(x, (list, tuple)):
         made = [_allgather(g, y, o, sizes, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
@@ -248,7 +253,7 @@ def gather(
     x: Any, root: int, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = _WORLD if group is None else group
+    g = group_of(group)
     _world.world_info()
     _root(root, g, "gather")
     a = arrays.read(x)
@@ -269,7 +274,7 @@ def scatter(
     x: Any, root: int, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = _WORLD if group is None else group
+    g = group_of(group)
     _world.world_info()
     _root(root, g, "scatter")
     a = None
@@ -299,7 +304,7 @@ def alltoall(
     x: Any, splits: Sequence[int] | None, out: Any, recv_splits: Sequence[int] | None, group: Group | None, async_: bool,
     name: Any, named: bool, timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = _WORLD if group is None else group
+    g = group_of(group)
     _world.world_info()
     a = arrays.read(x)
     n = g.size
@@ -331,13 +336,13 @@ def alltoall(
 
 
 def barrier(group: Group | None, async_: bool, timeout: float | None) -> Any:
-    g = _WORLD if group is None else group
+    g = group_of(group)
     call = {"kind": Kind.BARRIER, "op": 0, "dtype": 0, "root": 0, "send": 0, "recv": 0, "count": 0, "timeout": timeout}
     return _go(g, call, lambda _: None, async_, False, None)
 
 
 def send(x: Any, to: int, tag: int, group: Group | None, async_: bool, timeout: float | None) -> Any:
-    g = _WORLD if group is None else group
+    g = group_of(group)
     _world.world_info()
     a = arrays.read(x)
     call = {
@@ -348,7 +353,7 @@ def send(x: Any, to: int, tag: int, group: Group | None, async_: bool, timeout: 
 
 
 def recv(out: Any, source: int | None, tag: int, group: Group | None, async_: bool, timeout: float | None) -> Any:
-    g = _WORLD if group is None else group
+    g = group_of(group)
     _world.world_info()
     b = arrays.write(out)
     call = {

@@ -72,8 +72,12 @@ class Array:
         return self.family.value(self)
 
 
+class _Scattered(ArgumentError):
+    """Not in one piece. What is read may be copied; what is written may not, the result would be lost."""
+
+
 def _contiguous(what: str, shape: Sequence[int], how: str) -> ArgumentError:
-    return ArgumentError(f"use {what} of shape {tuple(shape)}: it is not contiguous in memory; pass {how}")
+    return _Scattered(f"the {what} of shape {tuple(shape)} is not contiguous in memory; pass {how}")
 
 
 class _Torch:
@@ -85,15 +89,15 @@ class _Torch:
     def read(self, x: Any) -> Array:
         code = self.codes.get(x.dtype)
         if code is None:
-            raise ArgumentError(f"use tensor: element type {x.dtype} is not supported; supported are {_supported()}")
+            raise ArgumentError(f"tensors of element type {x.dtype} are not supported; supported are {_supported()}")
         if x.device.type != "cpu":
-            raise ArgumentError(f"use tensor: it lies on {x.device}; hora.torch moves tensors of accelerators, or pass x.cpu()")
+            raise ArgumentError(f"the tensor lies on {x.device}; hora.torch moves tensors of accelerators, or pass x.cpu()")
         if x.layout is not self.torch.strided:
-            raise ArgumentError(f"use tensor: its layout is {x.layout}; pass x.to_dense()")
+            raise ArgumentError(f"the tensor's layout is {x.layout}; pass x.to_dense()")
         if not x.is_contiguous():
             raise _contiguous("tensor", x.shape, "x.contiguous()")
         if x.is_conj() or x.is_neg():
-            raise ArgumentError("use tensor: it is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
+            raise ArgumentError("the tensor is a lazy conjugate or negative; pass x.resolve_conj().resolve_neg()")
         return Array(x, self, x.data_ptr(), code, tuple(x.shape), x.untyped_storage())  # x.data = … takes x's storage from it
 
     write = read
@@ -123,7 +127,7 @@ class _NumPy:
         if code is None:
             code = DTYPES.get(dtype.name, 0) if dtype.isnative else 0
             if not code or DTYPE_SIZES[code] != dtype.itemsize:
-                raise ArgumentError(f"use array: element type {dtype} is not supported; supported are {_supported()}")
+                raise ArgumentError(f"arrays of element type {dtype} are not supported; supported are {_supported()}")
             self.codes[dtype] = code
         return code
 
@@ -138,7 +142,7 @@ class _NumPy:
 
     def write(self, x: Any) -> Array:
         if isinstance(x, self.generic) or not x.flags.writeable:
-            raise ArgumentError("write result: the array is read-only; pass a writable copy as out")
+            raise ArgumentError("out: the array is read-only; pass a writable one")
         return self.read(x)
 
     def new(self, a: Array, shape: tuple[int, ...]) -> Array:
@@ -162,12 +166,12 @@ class _Jax:
 
     def read(self, x: Any) -> Array:
         if isinstance(x, self.jax.core.Tracer):
-            raise ArgumentError("use array: it is being traced by jax.jit; call hora.jax inside jit, or move the call out of it")
+            raise ArgumentError("the array is being traced by jax.jit; call hora.jax inside jit, or move the call out of it")
         a = self.numpy.read(self.numpy.numpy.asarray(x))
         return Array(x, self, a.ptr, a.dtype, a.shape, a.obj)
 
     def write(self, x: Any) -> Array:
-        raise ArgumentError("write result: JAX arrays cannot be changed; leave out=None and use what is returned")
+        raise ArgumentError("out: JAX arrays cannot be changed; leave out=None and use what is returned")
 
     def new(self, a: Array, shape: tuple[int, ...]) -> Array:
         b = self.numpy.new(Array(a.keep, self.numpy, 0, a.dtype, ()), shape)
@@ -188,11 +192,11 @@ class _Number:
         try:
             held = array.array(letter, (x.real, x.imag) if name == "complex128" else (x,))
         except OverflowError:
-            raise ArgumentError(f"use number {x}: it does not fit into 64 bits; pass a float or an array") from None
+            raise ArgumentError(f"the number {x} does not fit into 64 bits; pass a float or an array") from None
         return Array(x, self, held.buffer_info()[0], DTYPES[name], (), held)
 
     def write(self, x: Any) -> Array:
-        raise ArgumentError("write result: a number cannot be changed; leave out=None and use what is returned")
+        raise ArgumentError("out: a number cannot be changed; leave out=None and use what is returned")
 
     def new(self, a: Array, shape: tuple[int, ...]) -> Array:
         n = 1
@@ -221,7 +225,7 @@ class _Buffer:
         if name is None and letter in "iIlLqQnN":
             name = ("int" if letter in "ilqn" else "uint") + str(8 * view.itemsize)
         if name is None or DTYPE_SIZES[DTYPES[name]] != view.itemsize:
-            raise ArgumentError(f"use buffer: element format {view.format!r} is not supported; supported are {_supported()}")
+            raise ArgumentError(f"buffers of element format {view.format!r} are not supported; supported are {_supported()}")
         if not view.c_contiguous:
             raise _contiguous("buffer", view.shape or (), "a contiguous copy")
         return view, DTYPES[name]
@@ -233,7 +237,7 @@ class _Buffer:
     def write(self, x: Any) -> Array:
         view, code = self._view(x)
         if view.readonly:
-            raise ArgumentError("write result: the buffer is read-only; pass a writable one as out")
+            raise ArgumentError("out: the buffer is read-only; pass a writable one")
         return Array(x, self, _abi.readable(view), code, tuple(view.shape or ()), view)
 
     def new(self, a: Array, shape: tuple[int, ...]) -> Array:
@@ -278,9 +282,9 @@ class _DLPack:
         d = DLPack(x)
         name = _DL.get((d.code, d.bits)) if d.lanes == 1 else None
         if name is None:
-            raise ArgumentError(f"use array: DLPack element type ({d.code}, {d.bits} bits) is not supported; supported are {_supported()}")
+            raise ArgumentError(f"arrays of DLPack element type ({d.code}, {d.bits} bits) are not supported; supported are {_supported()}")
         if not d.on_host:
-            raise ArgumentError("use array: it lies on an accelerator; copy it to the host first")
+            raise ArgumentError("the array lies on an accelerator; copy it to the host first")
         if not d.contiguous:
             raise _contiguous("array", d.shape, "a contiguous copy")
         return Array(x, self, d.ptr, DTYPES[name], d.shape, d)
@@ -288,7 +292,7 @@ class _DLPack:
     def write(self, x: Any) -> Array:
         a = self.read(x)
         if a.keep.read_only:
-            raise ArgumentError("write result: the array is read-only; pass a writable one as out")
+            raise ArgumentError("out: the array is read-only; pass a writable one")
         return a
 
     def new(self, a: Array, shape: tuple[int, ...]) -> Array:
@@ -352,7 +356,7 @@ def _find(x: Any) -> Any:
     if hasattr(x, "__dlpack__"):
         return _DLPACK
     raise ArgumentError(
-        f"use {type(x).__name__}: it is no array; pass a NumPy, torch or JAX array, a number, a list of arrays, "
+        f"{type(x).__name__} is no array; pass a NumPy, torch or JAX array, a number, a list of arrays, "
         "or anything with a buffer or DLPack (objects: hora.broadcast_object)"
     )
 
@@ -364,7 +368,10 @@ def read(x: Any) -> Array:
 
 def write(x: Any) -> Array:
     """Look at an array that will be written."""
-    return family(x).write(x)
+    try:
+        return family(x).write(x)
+    except _Scattered as e:
+        raise ArgumentError(f"out: {str(e).partition(';')[0]}; pass one that is, and copy the result from it") from None
 
 
 _hastened: set[type] = set()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from . import _world
 from .errors import ArgumentError
-from .group import DTYPE_NAMES, DTYPE_SIZES, DTYPES, Group
+from .group import DTYPE_NAMES, DTYPE_SIZES, DTYPES, Group, group_of
 
 __all__ = ["Buffer", "buffer"]
 
 # The struct module's letters of the element types that it knows.
 _FORMATS = {"bool": "?", "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i",
             "uint64": "Q", "int64": "q", "float32": "f", "float64": "d"}  # fmt: skip
+
+# Short names, as NumPy has them.
+_ALIASES = {"float": "float64", "int": "int64", "complex": "complex128", "half": "float16", "single": "float32", "double": "float64",
+            "?": "bool", "b1": "bool", "f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
+            "e": "float16", "f": "float32", "d": "float64",
+            **{f"{sign}{n}": f"{'u' if sign == 'u' else ''}int{8 * n}" for sign in "iu" for n in (1, 2, 4, 8)}}  # fmt: skip
 
 
 class Buffer:
@@ -94,5 +101,15 @@ def buffer(shape: int | Sequence[int], dtype: Any = "float32", *, group: Group |
     array([[1., 1., 1.],
            [1., 1., 1.]], dtype=float32)
     """
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).rsplit(".", 1)[-1].rstrip("'>")
-    return Buffer((shape,) if isinstance(shape, int) else shape, {"float": "float32"}.get(name, name), group or Group())
+    return Buffer((shape,) if isinstance(shape, int) else shape, _name(dtype), group_of(group))
+
+
+def _name(dtype: Any) -> str:
+    """Our name of an element type as NumPy, torch or Python know it; float and int are 64 bits, as in NumPy."""
+    if isinstance(dtype, type):
+        dtype = dtype.__name__.rstrip("_")
+    if not isinstance(dtype, str):
+        return getattr(dtype, "name", None) or str(dtype).rsplit(".", 1)[-1]
+    if dtype in DTYPES:
+        return dtype
+    return _ALIASES.get(dtype.lstrip("=|<" if sys.byteorder == "little" else "=|>"), dtype)

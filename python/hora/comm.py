@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, _calls, _lib, _world
-from .group import Group, Kind, Op
+from .group import Group, Kind, Op, group_of
 
 __all__ = [
     "Group", "Kind", "Op", "allgather", "allreduce", "alltoall", "barrier", "broadcast", "counters", "cross_rank",
@@ -315,7 +315,7 @@ def join(*, group: Group | None = None, timeout: float | None = None) -> int:
     >>> hora.join()
     1
     """
-    return (group or _WORLD).join(timeout)
+    return group_of(group).join(timeout)
 
 
 def counters(*, group: Group | None = None) -> dict[str, int]:
@@ -326,7 +326,7 @@ def counters(*, group: Group | None = None) -> dict[str, int]:
     >>> hora.counters()["shm_bytes_sent"] - before
     8000
     """
-    return (group or _WORLD).counters()
+    return group_of(group).counters()
 
 
 def start_timeline(path: str, *, mark_cycles: bool = False) -> None:

@@ -333,3 +333,15 @@ class Group:
 
     def __repr__(self) -> str:
         return f"hora.Group(rank={self.rank}, ranks={list(self.ranks)})" if self._ranks else "hora.world()"
+
+
+_WORLD = Group()
+
+
+def group_of(group: Any) -> Group:
+    """The group that a call named; None is the world."""
+    if group is None:
+        return _WORLD
+    if not isinstance(group, Group):
+        raise ArgumentError(f"group={group!r} is no group; make one with hora.Group([0, 1]), on every rank in the same order")
+    return group

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import comm
 from .errors import ArgumentError
-from .group import Group
+from .group import Group, group_of
 
 __all__ = ["allgather_object", "broadcast_object", "gather_object"]
 
@@ -32,7 +32,7 @@ def broadcast_object(obj: Any = None, root: int = 0, *, group: Group | None = No
     >>> hora.broadcast_object({"lr": 0.1} if hora.rank() == 0 else None)
     {'lr': 0.1}
     """
-    g = group or comm.world()
+    g = group_of(group)
     mine = _dump(obj) if g.rank == root else b""
     names = (name + ".sz", name + ".t") if name else (None, None)
     size = comm.broadcast(len(mine), root, group=g, name=names[0], named=named)
@@ -47,7 +47,7 @@ def allgather_object(obj: Any, *, group: Group | None = None, name: str | None =
     >>> hora.allgather_object({"rank": hora.rank()})
     [{'rank': 0}, {'rank': 1}]
     """
-    g = group or comm.world()
+    g = group_of(group)
     mine = _dump(obj)
     names = (name + ".sz", name + ".t") if name else (None, None)
     sizes = comm.allgather(len(mine), sizes=[1] * g.size, group=g, name=names[0], named=named)
@@ -61,7 +61,7 @@ def gather_object(obj: Any, root: int = 0, *, group: Group | None = None) -> lis
     >>> reports = hora.gather_object(f"rank {hora.rank()} is well")
     >>> if hora.rank() == 0: assert reports == ["rank 0 is well", "rank 1 is well"]
     """
-    g = group or comm.world()
+    g = group_of(group)
     mine = _dump(obj)
     sizes = comm.allgather(len(mine), sizes=[1] * g.size, group=g)
     data = comm.gather(mine, root, sizes=sizes, group=g)

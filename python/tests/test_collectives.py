@@ -194,6 +194,8 @@ def work_registered():
     part[:] = 1
     hora.allreduce(part, out=part)
     assert (part == n).all()
+    for given in (float, int, bool, "f8", "<f4", "i2", "u1", "float", "double", np.float16, np.dtype("u4"), "complex", np.bool_):
+        assert hora.buffer(2, given).numpy().dtype == np.dtype(given), given
     small = hora.buffer(4, np.int64)
     small.numpy()[:] = r
     assert hora.allreduce(small, "max", out=small) is small
