@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .. import _lib
 from ..group import Op
 from ._channel import Channel
 
@@ -82,7 +83,10 @@ class Bucket:
         g, v = p.grad, self.place[p]
         if g is v or g is None or g.is_sparse or g.requires_grad:
             return
-        v.copy_(g)
+        if type(g) is torch.Tensor and g.dtype is v.dtype and g.stride() == v.stride() and not g.is_neg() and not g.is_conj():
+            _lib.copy(v.data_ptr(), g.data_ptr(), v.numel() * v.element_size())  # torch's own copy takes a fifth longer
+        else:
+            v.copy_(g)
         p.grad = None  # a gradient of another layout may not be replaced directly
         p.grad = v
 
