@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -422,69 +423,83 @@ func eachTableFirst(list []realCase) int {
 	return len(seen)
 }
 
+// tour is what a run of the product has done.
+type tour struct {
+	seed        uint64
+	end         time.Time // of an ordinary run
+	all, opened int
+	runs        int
+	told        time.Time
+	only        int // the one case to run, -1 for all that there is time for
+	replay      string
+}
+
+// visit runs what it has time for of one world's cases.
+func (p *tour) visit(list []realCase, rng *rand.Rand) error {
+	p.all += len(list)
+	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	tables := eachTableFirst(list)
+	if p.only >= 0 {
+		at := slices.IndexFunc(list, func(c realCase) bool { return c.index == p.only })
+		if at < 0 {
+			return nil
+		}
+		list, tables = list[at:at+1], 1
+	} else if !soak() && time.Now().After(p.end) {
+		return nil
+	}
+	w, err := openReal(list[0].ranks, list[0].layout)
+	if err != nil {
+		return fmt.Errorf("%s: %w", &list[0], err)
+	}
+	p.opened++
+	for i := range list {
+		if !soak() && (i >= tables || p.only < 0 && time.Now().After(p.end)) {
+			break
+		}
+		if err = list[i].run(w, p.seed); err != nil {
+			err = fmt.Errorf("%w\nreplay: "+p.replay, err, p.seed, list[i].index)
+			break
+		}
+		p.runs++
+		if soak() && time.Since(p.told) > 30*time.Second {
+			p.told = time.Now()
+			fmt.Printf("real links: %d cases in %d worlds agree with the reference, seed %d\n", p.runs, p.opened, p.seed)
+		}
+	}
+	return errors.Join(err, w.close())
+}
+
 // TestRealLinks runs the product over shm and tcp; without HORA_SOAK it draws worlds and
 // cases for some seconds. HORA_SIM_CASE names one case to replay.
 func TestRealLinks(t *testing.T) {
-	s := seed(t)
-	rng := rand.New(rand.NewPCG(s, 5))
+	p := tour{seed: seed(t), told: time.Now(), only: -1, replay: "HORA_SIM_SEED=%d HORA_SIM_CASE=%d go test -run '^TestRealLinks$' ./internal/simtest"}
 	sizes := []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 16}
 	if soak() {
 		sizes = append(sizes, 64)
+		p.replay = "HORA_SOAK=1 " + p.replay
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(20)) // a rank that sleeps in the kernel keeps its processor
-	worlds := realProduct(sizes)
-	only := -1
 	if text := os.Getenv("HORA_SIM_CASE"); text != "" {
 		var err error
-		if only, err = strconv.Atoi(text); err != nil {
+		if p.only, err = strconv.Atoi(text); err != nil {
 			t.Fatalf("HORA_SIM_CASE=%q is no number", text)
 		}
 	}
-	rng.Shuffle(len(worlds), func(i, j int) { worlds[i], worlds[j] = worlds[j], worlds[i] })
-	span, all, runs, opened, told := 12*time.Second, 0, 0, 0, time.Now()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(20)) // a rank that sleeps in the kernel keeps its processor
+	p.end = time.Now().Add(12 * time.Second)
 	if testing.Short() {
-		span = 3 * time.Second
+		p.end = time.Now().Add(3 * time.Second)
 	}
-	end := time.Now().Add(span)
+	rng := rand.New(rand.NewPCG(p.seed, 5))
+	worlds := realProduct(sizes)
+	rng.Shuffle(len(worlds), func(i, j int) { worlds[i], worlds[j] = worlds[j], worlds[i] })
 	for _, list := range worlds {
-		all += len(list)
-		rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		tables := eachTableFirst(list)
-		late := !soak() && time.Now().After(end)
-		if only >= 0 {
-			late = true
-			for i := range list {
-				if list[i].index == only {
-					list, late = list[i:i+1], false
-					break
-				}
-			}
-		}
-		if late {
-			continue
-		}
-		w, err := openReal(list[0].ranks, list[0].layout)
-		if err != nil {
-			t.Fatalf("%s: %v", &list[0], err)
-		}
-		opened++
-		for i := range list {
-			if !soak() && (time.Now().After(end) || i >= tables) {
-				break
-			}
-			if err = list[i].run(w, s); err != nil {
-				err = fmt.Errorf("%w\nreplay: HORA_SIM_SEED=%d HORA_SIM_CASE=%d go test -run '^%s$' ./internal/simtest", err, s, list[i].index, t.Name())
-				break
-			}
-			runs++
-			if soak() && time.Since(told) > 30*time.Second {
-				told = time.Now()
-				fmt.Printf("real links: %d cases in %d worlds agree with the reference, seed %d\n", runs, opened, s)
-			}
-		}
-		if err = errors.Join(err, w.close()); err != nil {
+		if err := p.visit(list, rng); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d of %d cases, %d of %d worlds", runs, all, opened, len(worlds))
+	if p.only >= 0 && p.runs == 0 {
+		t.Errorf("there is no case %d among %d", p.only, p.all)
+	}
+	t.Logf("%d of %d cases, %d of %d worlds", p.runs, p.all, p.opened, len(worlds))
 }
