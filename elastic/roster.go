@@ -96,6 +96,9 @@ func (r *Roster) begin(hosts []Host, size int) {
 	}
 }
 
+// Hosts are those of the job, or with a discovery those at hand. The caller must not change them.
+func (r *Roster) Hosts() []Host { return r.hosts }
+
 // Left counts the workers that run, or are about to.
 func (r *Roster) Left() int { return r.left }
 

@@ -70,34 +70,6 @@ func TestDiscoveryScript(t *testing.T) {
 	}
 }
 
-func TestBlacklistCoolsDown(t *testing.T) {
-	now := time.Unix(1000, 0)
-	b := blacklist{min: 10 * time.Second, max: 35 * time.Second, spread: func() float64 { return 0.5 }}
-	a := spot{"a", -1}
-	for i, want := range []time.Duration{11, 22, 35, 35} {
-		if got := b.add(a, now); got != want*time.Second {
-			t.Errorf("failure %d: %v", i, got)
-		}
-	}
-	if !b.bans("a", 0, now.Add(34*time.Second)) || b.bans("a", 0, now.Add(35*time.Second)) || b.bans("b", 0, now) {
-		t.Error("a host is banned for its own pause only")
-	}
-	b.add(spot{"c", 1}, now)
-	if !b.bans("c", 1, now) || b.bans("c", 0, now) {
-		t.Error("a slot alone is banned")
-	}
-	for range 100 {
-		b.add(a, now) // does not overflow
-	}
-	if b.bans("a", 0, now.Add(36*time.Second)) {
-		t.Error("longer than the longest pause")
-	}
-	good := blacklist{}
-	if good.add(a, now) != 0 || !good.bans("a", 3, now.Add(1e6*time.Hour)) {
-		t.Error("without a range a host is given up for good")
-	}
-}
-
 func TestTheFirstFailureOfADiscoveryIsFinal(t *testing.T) {
 	spec := testSpec([]string{"true"})
 	spec.Discovery = &Discovery{Find: ScriptHosts("echo broken >&2; exit 1", 0, os.Environ())}
@@ -163,6 +135,52 @@ func TestHostsAreAwaitedAndLaterFailuresPassedOver(t *testing.T) {
 	spec.Discovery = &Discovery{Find: ScriptHosts(command, 0, os.Environ())}
 	o, out, errs := script(t, spec, "echo rank $RANK on $HORA_HOST")
 	if o.Kind != Finished || !strings.Contains(out, "rank 0 on here") || !strings.Contains(out, "rank 1 on here") {
+		t.Errorf("%v\n%s%s", o, out, errs)
+	}
+}
+
+// TestASlowNameServerHoldsUpNobody: while a name that a discovery brings is looked up, the job deals with its workers.
+func TestASlowNameServerHoldsUpNobody(t *testing.T) {
+	dir := t.TempDir()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	spec := testSpec(nil)
+	spec.NP, spec.Dir, spec.Restarts, spec.Min = 2, dir, 5, 1
+	spec.IsLocal = func(name string) bool {
+		if name == "slow.example" {
+			close(asked)
+			<-answer
+		}
+		return true
+	}
+	spec.Discovery = &Discovery{Find: func(context.Context) ([]Host, error) {
+		hosts := []Host{{Name: "here", Slots: 2}}
+		if _, err := os.Stat(filepath.Join(dir, "more")); err == nil {
+			hosts = append(hosts, Host{Name: "slow.example", Slots: 1})
+		}
+		return hosts, nil
+	}}
+	spec.Events = &event.Sink{}
+	told := make(chan struct{})
+	defer spec.Events.Add(notes(func(text string) {
+		if strings.Contains(text, "rank 1 on here: exit code 3: the other") {
+			close(told)
+		}
+	}))()
+	go func() {
+		<-asked
+		os.WriteFile(filepath.Join(dir, "fail"), nil, 0o644)
+		select {
+		case <-told:
+		case <-time.After(20 * time.Second):
+			t.Error("nobody hears of a worker's end while a name is looked up")
+		}
+		os.WriteFile(filepath.Join(dir, "end"), nil, 0o644)
+		close(answer)
+	}()
+	o, out, errs := script(t, spec, `[ $RANK = 0 ] && touch more
+[ $RANK = 1 ] && { until [ -e fail ]; do sleep 0.02; done; mkdir failed 2>/dev/null && exit 3; }
+until [ -e end ]; do sleep 0.02; done`)
+	if o.Kind != Finished {
 		t.Errorf("%v\n%s%s", o, out, errs)
 	}
 }

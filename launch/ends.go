@@ -108,7 +108,8 @@ func (j *job) lostLink(e linkEnd) {
 
 // hostLost ends the job, or goes on without the host.
 func (j *job) hostLost(l *link, reason string) {
-	if j.outliveHost(l, reason) {
+	goesOn, then := j.outliveHost(l, reason)
+	if goesOn {
 		return
 	}
 	for _, s := range j.seats {
@@ -116,7 +117,7 @@ func (j *job) hostLost(l *link, reason string) {
 			j.server.Exited(s.Rank, l.name, reason)
 		}
 	}
-	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.name, reason, j.whyNot(l))})
+	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.name, reason, then)})
 }
 
 // outcome picks the failure that was there first: one that is no consequence of another's loss.

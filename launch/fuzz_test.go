@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hora/elastic"
 	"hora/internal/wire"
 )
 
@@ -95,8 +96,9 @@ func FuzzAgentWords(f *testing.F) {
 		spec.defaults()
 		j := &job{
 			spec: spec, hosts: []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}, seats: []Seat{{Host: 0}, {Host: 1}},
-			events: make(chan any), over: make(chan struct{}), server: noCoordinator{}, alive: make([]bool, 2), left: 2,
-			begun: map[int]time.Time{}, condemn: map[int]string{},
+			events: make(chan any), over: make(chan struct{}), server: noCoordinator{}, alive: make([]bool, 2),
+			begun: map[int]time.Time{0: time.Now(), 1: time.Now()}, condemn: map[int]string{},
+			roster: elastic.NewRoster(elastic.Supply{Size: 2, Hosts: []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}}),
 		}
 		if j.out, err = newOutput(spec, 2); err != nil {
 			t.Fatal(err)
@@ -114,8 +116,8 @@ func FuzzAgentWords(f *testing.F) {
 			}
 		}
 		l.reader.Wait()
-		if j.alive[1] || j.left < 0 {
-			t.Errorf("host a spoke for rank 1: alive %v, %d left", j.alive, j.left)
+		if j.alive[1] || j.roster.Left() < 1 {
+			t.Errorf("host a spoke for rank 1: alive %v, %d left", j.alive, j.roster.Left())
 		}
 		if j.final != nil {
 			j.final.Stop()

@@ -30,10 +30,7 @@ const (
 )
 
 // Host is a machine with room for workers.
-type Host struct {
-	Name  string
-	Slots int
-}
+type Host = elastic.Host
 
 // SSH says how other hosts are reached.
 type SSH struct {

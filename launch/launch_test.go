@@ -159,7 +159,7 @@ func TestAllottedDevicesAreDealt(t *testing.T) {
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "need 4 devices, and CUDA_VISIBLE_DEVICES=3,5,6 names 3: start fewer ranks") {
 		t.Errorf("two each of three: %v", err)
 	}
-	spec.Hosts, spec.NP = []Host{{"localhost", 1}, {"127.0.0.1", 1}}, 2
+	spec.Hosts, spec.NP = []Host{{Name: "localhost", Slots: 1}, {Name: "127.0.0.1", Slots: 1}}, 2
 	_, err = Run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "2 ranks on localhost and 127.0.0.1 need 4 devices") {
 		t.Errorf("two each of three under two names: %v", err)
@@ -174,7 +174,7 @@ func TestDevicesOfAMachineWithTwoNamesAreDealtOnce(t *testing.T) {
 	} {
 		spec := testSpec(nil)
 		spec.NP, spec.GPUs = 3, 2
-		spec.Hosts = []Host{{"localhost", 2}, {"127.0.0.1", 1}}
+		spec.Hosts = []Host{{Name: "localhost", Slots: 2}, {Name: "127.0.0.1", Slots: 1}}
 		spec.Environ = append(spec.Environ, c.allotted)
 		_, out, _ := script(t, spec, `echo "has $CUDA_VISIBLE_DEVICES"`)
 		for rank, want := range strings.Fields(c.want) {
@@ -448,7 +448,7 @@ func TestAFullDiskUnderLogDirEndsTheJob(t *testing.T) {
 func TestTwoHostNamesOnThisMachineStayTwoHosts(t *testing.T) {
 	spec := testSpec(nil)
 	spec.NP = 4
-	spec.Hosts = []Host{{"localhost", 2}, {"127.0.0.1", 2}}
+	spec.Hosts = []Host{{Name: "localhost", Slots: 2}, {Name: "127.0.0.1", Slots: 2}}
 	_, out, _ := script(t, spec, `echo "$HOROVOD_HOSTNAME $HORA_LOCAL_RANK $HORA_CROSS_RANK/$HORA_CROSS_SIZE"`)
 	for r, want := range []string{"localhost 0 0/2", "localhost 1 0/2", "127.0.0.1 0 1/2", "127.0.0.1 1 1/2"} {
 		if line := fmt.Sprintf("[%d]<stdout>:%s\n", r, want); !strings.Contains(out, line) {

@@ -34,7 +34,8 @@ type link struct {
 	planned bool
 	born    time.Time // of a host that came while the job ran
 	asked   []string  // the addresses of the probe, for such a host
-	waiting []Seat    // to be started once it has answered
+	waiting []awaited // to be started once it has answered
+	lost    bool      // the job goes on without it
 	ended   bool      // its reader has ended
 	done    bool      // it has said that nothing is left
 	heard   time.Time

@@ -38,7 +38,7 @@ func (j *job) sendPlan(l *link, workers []worker, slots int) {
 	if !l.local {
 		p.Addr, p.Silence = j.rts[l.index].addr, j.spec.Silence.Milliseconds()
 	}
-	if j.disc == nil && l.born.IsZero() {
+	if j.spec.Discovery == nil && l.born.IsZero() {
 		p.First, p.Total = j.mates(l)
 	} else {
 		p.Total = max(p.Total, slots)

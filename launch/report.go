@@ -107,7 +107,7 @@ func (j *job) report(o *Outcome) *Report {
 	defer j.story.mu.Unlock()
 	return &Report{
 		Job: j.spec.Job, Command: j.spec.Command, Ended: o.String(), ExitCode: o.ExitCode(), Seconds: j.story.now(),
-		OnLoss: j.spec.OnLoss.String(), Restarts: j.again.used, Left: max(j.spec.Restarts-j.again.used, 0), Epochs: j.story.epochs,
+		OnLoss: j.spec.OnLoss.String(), Restarts: j.roster.Used(), Left: max(j.spec.Restarts-j.roster.Used(), 0), Epochs: j.story.epochs,
 	}
 }
 

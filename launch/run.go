@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/elastic"
 	"hora/event"
 	"hora/internal/wire"
 )
@@ -22,41 +23,33 @@ const settle = 200 * time.Millisecond
 
 // job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
 type job struct {
-	spec     *Spec
-	hosts    []Host
-	seats    []Seat
-	links    []*link
-	program  *carried // this program, once a host needs it
-	server   coordinator
-	port     int // of the coordinator
-	events   chan any
-	out      *output
-	began    time.Time
-	left     int // workers that have not ended
-	alive    []bool
-	failed   []Outcome
-	final    *time.Timer
-	stopped  bool // the workers have been told to end
-	ending   patience
-	asked    int // signals of ours that ask to stop
-	cancel   *Outcome
-	hard     <-chan time.Time // when to give up waiting for agents
-	forced   bool             // they have been killed
-	again    restarts
-	begun    map[int]time.Time // by rank: when its present process was asked for
-	condemn  map[int]string    // by rank: why its process, which is lost to the job, is being ended
-	story    story
-	over     chan struct{}        // closed when Run returns
-	rts      []route              // by host
-	here     map[string]bool      // by host name: it means this machine
-	addrs    []string             // of this machine's interfaces, once they are asked for
-	disc     *discovery           // nil without
-	off      map[string]string    // hosts that are gone or about to go, and why
-	until    map[string]time.Time // when such a host is tried again
-	black    blacklist            // of hosts that were lost, without a discovery
-	homeless map[int]homeless     // by rank
-	short    shortage
-	leave    leaving
+	spec    *Spec
+	hosts   []Host
+	seats   []Seat
+	links   []*link
+	program *carried // this program, once a host needs it
+	server  coordinator
+	port    int // of the coordinator
+	events  chan any
+	out     *output
+	began   time.Time
+	roster  *elastic.Roster // which worker belongs on which slot
+	alive   []bool
+	failed  []Outcome
+	final   *time.Timer
+	stopped bool // the workers have been told to end
+	ending  patience
+	asked   int // signals of ours that ask to stop
+	cancel  *Outcome
+	hard    <-chan time.Time  // when to give up waiting for agents
+	forced  bool              // they have been killed
+	begun   map[int]time.Time // by rank: when its present process was asked for
+	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
+	story   story
+	over    chan struct{}   // closed when Run returns
+	rts     []route         // by host
+	here    map[string]bool // by host name: it means this machine
+	addrs   []string        // of this machine's interfaces, once they are asked for
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
 	size     atomic.Int64  // of that epoch
@@ -83,22 +76,23 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
-		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{}, off: map[string]string{},
-		until: map[string]time.Time{}, homeless: map[int]homeless{}, black: blacklist{min: spec.CoolMin, max: spec.CoolMax},
-		leave: leaving{why: map[int]string{}, asked: map[int]bool{}, keeper: -1},
-		again: restarts{began: map[int]time.Time{}, epoch: map[int]uint64{}, quick: map[int]int{}, planned: map[int]bool{}, causes: map[int]string{}},
+		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{},
 	}
 	j.story.began = j.began
 	defer close(j.over)
 	if err := spec.reportable(); err != nil {
 		return Outcome{}, err
 	}
-	var err error
+	if spec.Discovery != nil {
+		spec.sizes()
+	}
+	j.roster = j.supply()
 	if spec.Discovery != nil {
 		if err := j.discover(ctx); err != nil {
 			return Outcome{}, err
 		}
 	}
+	var err error
 	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
 		return Outcome{}, err
 	}
@@ -109,7 +103,6 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		return Outcome{}, err
 	}
 	j.alive = make([]bool, len(j.seats))
-	j.left = len(j.seats)
 	if j.out, err = newOutput(j.spec, len(j.seats)); err != nil {
 		return Outcome{}, err
 	}
@@ -126,8 +119,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	if err := j.sendPlans(ctx); err != nil {
 		return Outcome{}, err
 	}
-	if j.disc != nil {
-		j.disc.seated(j.seats)
+	if spec.Discovery != nil {
 		watching, stop := context.WithCancel(ctx)
 		var watch sync.WaitGroup
 		watch.Go(func() { j.watchHosts(watching) })
@@ -181,6 +173,8 @@ func (j *job) own(ctx context.Context) Outcome {
 			j.hard = time.After(time.Second)
 		case <-ping.C:
 			j.pings()
+		case <-j.alarm():
+			j.heed(elastic.Tick{})
 		}
 	}
 	return j.outcome()
@@ -202,8 +196,6 @@ func (j *job) handle(e any) {
 	case said:
 		e.l.heard = time.Now()
 		j.hear(e)
-	case restart:
-		j.restart(e)
 	case severed:
 		j.severed(e)
 	case discovered:
@@ -228,12 +220,13 @@ func (j *job) hear(e said) {
 		if d.Done() == nil && j.seats[rank].Host == e.l.index {
 			j.alive[rank] = true
 			j.event(&Started{Rank: rank, Host: e.l.name, Pid: pid})
+			j.heed(elastic.Up{Rank: rank})
 		}
 	case sayExited:
 		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
 		if d.Done() == nil {
 			_, left := j.drained.Load(rank)
-			perhaps := sig == 0 && (code == 0 || j.leave.why[rank] != "") && !j.complete.Load()
+			perhaps := sig == 0 && (code == 0 || j.roster.Asked(rank)) && !j.complete.Load()
 			if perhaps && !left && !e.again && j.spec.StateDir != "" {
 				e.again = true // that it left on purpose may be on its way from the coordinator's process
 				time.AfterFunc(settle, func() { j.post(e) })
@@ -243,7 +236,10 @@ func (j *job) hear(e said) {
 		}
 	case sayFailed:
 		rank, code, text := d.Int(-1, len(j.seats)-1), d.Int(0, 255), d.String(maxText)
-		if d.Done() == nil && !j.outliveHost(e.l, text) {
+		if d.Done() != nil {
+			return
+		}
+		if goesOn, _ := j.outliveHost(e.l, text); !goesOn {
 			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
 			_ = rank
 		}
@@ -258,7 +254,7 @@ func (j *job) hear(e said) {
 	case sayDone:
 		e.l.done = true
 		e.l.hangUp()
-		if j.spec.elastic() && j.holds(e.l) {
+		if j.spec.elastic() && !j.stopped && !j.complete.Load() && !e.l.lost && j.roster.Holds(e.l.name) {
 			j.hostLost(e.l, "its agent was asked to end")
 		}
 	}
@@ -267,7 +263,7 @@ func (j *job) hear(e said) {
 const maxText = 64 << 10
 
 func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
-	if j.disc != nil && !j.disc.holds(l.index, j.seats[rank]) {
+	if _, begun := j.begun[rank]; !begun || j.seats[rank].Host != l.index {
 		return // its host was given up before
 	}
 	o := Outcome{Kind: Failed, Rank: rank, Host: l.name, Code: code, Signal: sig}
@@ -279,13 +275,8 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	case code == 0:
 		o.Kind = Finished
 	}
-	if j.seats[rank].Host != l.index {
-		return // it has been moved
-	}
 	j.alive[rank] = false
 	delete(j.begun, rank)
-	j.hasLeft(rank)
-	j.left--
 	reason := ""
 	severed, ended := j.condemn[rank]
 	delete(j.condemn, rank)
@@ -302,26 +293,35 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	}
 	j.server.Exited(rank, l.name, reason)
 	j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
-	if j.disc != nil && o.Kind == Finished {
-		j.disc.closing = true
-		j.disc.free(j.seats[rank])
-	}
+	end := j.step(j.exit(&o))
 	switch {
-	case o.Kind != Finished && !j.survive(o):
+	case end != nil:
 		j.fail(o)
-	case j.left == 0 && j.spec.elastic():
+	case j.roster.Left() == 0 && j.spec.elastic():
 		j.stop(0) // agents of elastic jobs wait for more
 	default:
 		j.endLatecomers()
 	}
 }
 
+// exit is what the roster hears of a worker's end.
+func (j *job) exit(o *Outcome) elastic.Exit {
+	e := elastic.Exit{Rank: o.Rank, Cause: o.Cause(), Words: o.Kind == Failed && o.Last != "", Killed: o.Kind == Killed}
+	switch {
+	case o.Kind == Finished:
+		e.How = elastic.Success
+	case j.latecomer(o.Rank) || o.Kind == Drained && j.complete.Load():
+		e.How = elastic.Excused
+	case o.Kind == Drained:
+		e.How = elastic.Farewell
+	}
+	return e
+}
+
 // pings asks remote agents for a sign of life and gives up on those that give none.
 func (j *job) pings() {
 	j.late()
-	j.askOn()
-	j.house()
-	j.tooFew()
+	j.heed(elastic.Tick{})
 	if j.stopped && j.ending.due(time.Now()) {
 		j.event(&Delay{j.awaitedEnds()})
 	}

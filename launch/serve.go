@@ -17,7 +17,7 @@ import (
 // serve starts the coordinator: on the loopback when every host is this machine.
 func (j *job) serve(ctx context.Context) error {
 	at := "127.0.0.1:"
-	if j.remote() || j.disc != nil || j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }) {
+	if j.remote() || j.spec.Discovery != nil || j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }) {
 		at = ":"
 	}
 	ln, err := listen(ctx, at+strconv.Itoa(j.spec.Port))

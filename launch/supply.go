@@ -1,0 +1,248 @@
+package launch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hora/elastic"
+)
+
+// What becomes of workers and hosts, as elastic.Roster says it.
+type (
+	Restarted = elastic.Restarted
+	Shrunk    = elastic.Shrunk
+	Moved     = elastic.Moved
+	Parked    = elastic.Parked
+)
+
+// Grown says that a worker joins a running job.
+type Grown struct {
+	Rank int
+	Host string
+}
+
+func (e *Grown) String() string { return fmt.Sprintf("a new worker starts on %s", e.Host) }
+
+// Hosts is news of a discovery.
+type Hosts struct{ Hosts []Host }
+
+func (e *Hosts) String() string {
+	names := make([]string, len(e.Hosts))
+	for i, h := range e.Hosts {
+		names[i] = fmt.Sprintf("%s:%d", h.Name, h.Slots)
+	}
+	return "hosts at hand: " + strings.Join(names, ",")
+}
+
+func (s *Spec) elastic() bool {
+	return s.Restarts > 0 || s.OnLoss != elastic.Stop || s.Discovery != nil
+}
+
+// supply is the job's roster at its beginning.
+func (j *job) supply() *elastic.Roster {
+	s := j.spec
+	cfg := elastic.Supply{
+		Size: s.NP, Min: s.Min, Max: s.Max, Hosts: s.Hosts, Elastic: s.elastic(), OnLoss: s.OnLoss, Restarts: s.Restarts, ByHost: s.ByHost,
+		CoolMin: s.CoolMin, CoolMax: s.CoolMax, Wait: s.Wait, Spread: rand.Float64,
+	}
+	if d := s.Discovery; d != nil {
+		cfg.Discovered, cfg.Hosts, cfg.CoolMin, cfg.CoolMax = true, nil, d.CoolMin, d.CoolMax
+		if d.Wait > 0 {
+			cfg.Wait = d.Wait
+		}
+	}
+	return elastic.NewRoster(cfg)
+}
+
+// step gives the roster a piece of news and carries out what it orders. It returns the order that ends the job, nil while
+// there is none.
+func (j *job) step(n elastic.News) *elastic.GiveUp {
+	if j.stopped || j.complete.Load() {
+		j.roster.Step(j.clock(), elastic.Over{})
+	}
+	var end *elastic.GiveUp
+	orders := j.roster.Step(j.clock(), elastic.Opened{Epoch: j.epoch.Load(), Size: int(j.size.Load())})
+	orders = append(orders, j.roster.Step(j.clock(), n)...)
+	for lost := j.carryOut(orders, &end); len(lost) > 0; lost = lost[1:] {
+		var its *elastic.GiveUp
+		lost = append(lost, j.carryOut(j.roster.Step(j.clock(), lost[0]), &its)...)
+		if its != nil && end == nil {
+			its.Text = fmt.Sprintf("lost host %s: %s%s", lost[0].Host, lost[0].Cause, its.Text)
+			end = its
+		}
+	}
+	return end
+}
+
+// heed is step for news that end the job only by what the roster says of it.
+func (j *job) heed(n elastic.News) {
+	end := j.step(n)
+	if end == nil || j.stopped {
+		return
+	}
+	o := Outcome{Kind: LostHost, Rank: -1, Code: ExitHost, Last: end.Text}
+	if end.Late {
+		o.Code = ExitTimeout
+	}
+	j.fail(o)
+}
+
+// carryOut does what the roster orders. Hosts that cannot be reached are lost; what else was ordered for them is placed
+// anew when the roster knows of that.
+func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []elastic.HostLost) {
+	for _, o := range orders {
+		switch o := o.(type) {
+		case elastic.Start:
+			if slices.ContainsFunc(lost, func(e elastic.HostLost) bool { return e.Host == o.At.Host }) {
+				continue
+			}
+			if err := j.place(o); err != nil {
+				lost = append(lost, elastic.HostLost{Host: o.At.Host, Cause: err.Error()})
+			}
+		case elastic.GiveUp:
+			*end = &o
+		case elastic.Begin:
+			j.spec.NP, j.spec.Hosts, j.hosts = o.Size, o.Hosts, o.Hosts
+		case elastic.Ask:
+			j.server.Drain(o.Rank, o.Cause)
+		case elastic.Found:
+			j.event(&Hosts{o.Hosts})
+		case elastic.Ban:
+			j.event(&Warning{Host: o.At.Host, Text: o.String()})
+		case elastic.Warn:
+			j.event(&Warning{Host: o.Host, Text: o.Text})
+		case elastic.Wait:
+			j.event(&Delay{o.Text})
+		case fmt.Stringer: // Restarted, Shrunk, Moved, Parked
+			j.event(o)
+		}
+	}
+	return lost
+}
+
+// clock is the roster's time.
+func (j *job) clock() time.Duration { return time.Since(j.began) }
+
+// alarm is when the roster wants that before the next ping.
+func (j *job) alarm() <-chan time.Time {
+	at, ok := j.roster.Wake()
+	if !ok || j.stopped || j.complete.Load() {
+		return nil
+	}
+	return time.After(at - j.clock())
+}
+
+// place starts a rank's process, at once or when its host has answered.
+func (j *job) place(o elastic.Start) error {
+	l, err := j.hostLink(o.At.Host)
+	if err != nil || l == nil {
+		return err
+	}
+	for o.Rank >= len(j.seats) {
+		j.seats, j.alive = append(j.seats, Seat{Host: -1}), append(j.alive, false)
+	}
+	if err := j.out.grow(len(j.seats)); err != nil {
+		j.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()})
+		return nil
+	}
+	s := Seat{Rank: o.Rank, LocalRank: o.At.Slot, LocalSize: o.Beds, CrossRank: l.index, CrossSize: len(j.links), Host: l.index}
+	if was := j.seats[o.Rank]; !o.New && was.Host == s.Host && was.LocalRank == s.LocalRank {
+		s = was // where the last one was
+	}
+	j.seats[o.Rank] = s
+	if l.planned {
+		j.startOn(l, s, o.New)
+	} else {
+		l.waiting = append(l.waiting, awaited{s, o.New})
+	}
+	return nil
+}
+
+func (j *job) startOn(l *link, s Seat, more bool) {
+	if more {
+		j.event(&Grown{Rank: s.Rank, Host: l.name})
+	}
+	l.sendJSON(cmdStart, j.worker(s, j.epoch.Load()+1))
+}
+
+// awaited is a worker whose host has not answered yet.
+type awaited struct {
+	seat Seat
+	more bool // see elastic.Start
+}
+
+// hostLink is the agent's link of a host, started when there is none. It is nil while the last one is being ended: the
+// loss of that host is about to be known.
+func (j *job) hostLink(name string) (*link, error) {
+	for _, l := range j.links {
+		if l.name == name && !l.ended && !l.done && !l.lost {
+			if l.cause != "" {
+				return nil, nil
+			}
+			return l, nil
+		}
+	}
+	l := &link{index: len(j.links), name: name, born: time.Now()}
+	l.local = j.isLocal(l.name)
+	if err := j.startAgent(l); err != nil {
+		return nil, err
+	}
+	slots := 0
+	for _, h := range j.roster.Hosts() {
+		if h.Name == name {
+			slots = h.Slots
+		}
+	}
+	j.hosts = append(j.hosts[:l.index:l.index], Host{Name: name, Slots: slots})
+	j.links = append(j.links, l)
+	j.rts = append(j.rts, route{})
+	l.reader.Add(1)
+	go j.read(l)
+	if l.local {
+		j.rts[l.index] = route{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(j.port)), master: j.rts[0].master, masterPort: j.rts[0].masterPort}
+		j.sendPlan(l, nil, slots)
+	}
+	return l, nil
+}
+
+// noticed hears that a host is about to go.
+func (j *job) noticed(l *link, why string) {
+	if !j.stopped {
+		j.heed(elastic.Notice{Host: l.name, Cause: why})
+	}
+}
+
+// outliveHost says whether the job goes on without a host whose agent is gone, or else what that means for it.
+func (j *job) outliveHost(l *link, reason string) (bool, string) {
+	if l.lost {
+		return true, "" // that has been dealt with
+	}
+	if j.stopped || j.complete.Load() || !j.spec.elastic() {
+		return false, ""
+	}
+	l.lost = true
+	l.waiting = nil
+	for rank, s := range j.seats {
+		if s.Host != l.index {
+			continue
+		}
+		if j.alive[rank] {
+			j.alive[rank] = false
+			j.server.Exited(rank, l.name, reason)
+			j.event(&Exited{Rank: rank, Host: l.name, Cause: reason})
+		}
+		delete(j.begun, rank)
+		delete(j.condemn, rank)
+		j.drained.Delete(rank)
+	}
+	end := j.step(elastic.HostLost{Host: l.name, Cause: reason})
+	if end == nil {
+		return true, ""
+	}
+	return false, end.Text
+}
