@@ -275,7 +275,7 @@ func (s *sending) rooted(algorithm collective.Algorithm, step *Step, out bool) {
 func travels(s *Step, elements int) int {
 	switch s.Type {
 	case tensor.Float16, tensor.BFloat16, tensor.Float8E4M3, tensor.Float8E5M2:
-		if elements*s.Type.Size() <= 64<<10 {
+		if s.Op == tensor.Adasum || elements*s.Type.Size() <= 64<<10 {
 			return 4
 		}
 	}
@@ -315,6 +315,10 @@ func (s *Step) flat(algorithm collective.Algorithm, ranks, segment int, emit fun
 	}
 	switch s.Kind {
 	case collective.Allreduce:
+		if s.Op == tensor.Adasum {
+			m.doubling(n)
+			return
+		}
 		m.allreduce(algorithm, n)
 	case collective.Reduce:
 		if algorithm != collective.Ring {
@@ -410,6 +414,19 @@ func (s *Step) layered(algorithm collective.Algorithm, hosts [][]int, segment in
 			}
 		}
 	}
+}
+
+// heads is a barrier: one rank a host takes part.
+func (s *Step) heads(hosts [][]int, emit func(from, to, bytes int)) {
+	m, ranks := &sending{emit: emit}, 0
+	for _, local := range hosts {
+		m.ranks = append(m.ranks, local[0])
+		ranks += len(local)
+	}
+	if s.Agree {
+		s.flatBarrier(ranks, emit)
+	}
+	m.barrier()
 }
 
 func (s *Step) flatBarrier(ranks int, emit func(from, to, bytes int)) {

@@ -18,6 +18,7 @@ import (
 
 	"hora/collective"
 	"hora/internal/secret"
+	"hora/tensor"
 	"hora/transport"
 	"hora/transport/shm"
 	"hora/transport/tcp"
@@ -176,6 +177,7 @@ type realCase struct {
 	algorithm collective.Algorithm // on message links; 0: the standard table's
 	memory    string               // how a host's memory is to be used
 	flat      bool
+	adasum    bool
 	seg, part int
 }
 
@@ -194,6 +196,9 @@ func (c *realCase) table() string {
 }
 
 func (c *realCase) String() string {
+	if c.adasum {
+		return fmt.Sprintf("case %d: Adasum, %d ranks, layout %s, segment %d, part %d", c.index, c.ranks, c.layout, c.seg, c.part)
+	}
 	return fmt.Sprintf("case %d: %d ranks, layout %s, table %q, segment %d, part %d", c.index, c.ranks, c.layout, c.table(), c.seg, c.part)
 }
 
@@ -237,8 +242,11 @@ func choices(ranks int, layout string, k collective.Kind) []realCase {
 		return nil
 	}
 	out := []realCase{{}}
-	if k == collective.Barrier {
+	switch k {
+	case collective.Barrier:
 		return out
+	case collective.Allreduce:
+		out = append(out, realCase{adasum: true})
 	}
 	if layout == "one" {
 		for _, m := range []string{"oneshot+copy", "oneshot+direct", "twoshot+copy", "twoshot+direct"} {
@@ -317,6 +325,13 @@ func (c *realCase) run(w *realWorld, s uint64) error {
 			list[i] = StepOf(c.kind, rng, c.ranks, 16000)
 		}
 	}
+	for _, step := range list {
+		if c.adasum {
+			types := []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32, tensor.Float64}
+			step.Op, step.Type = tensor.Adasum, types[rng.IntN(len(types))]
+			step.Fill(rng, c.ranks)
+		}
+	}
 	if strings.HasPrefix(c.memory, "peek") {
 		list[0].Block, list[0].Registered, list[0].Private = 700, false, nil // the first finds out whether it may
 		list[0].Fill(rng, c.ranks)
@@ -373,7 +388,7 @@ func (c *realCase) judge(s *Step, w *realWorld, before transport.Traffic, ways [
 		}
 		return nil
 	}
-	if c.algorithm == 0 {
+	if c.algorithm == 0 && !c.adasum && c.kind != collective.Barrier {
 		return nil
 	}
 	var bytes, messages uint64
@@ -393,15 +408,18 @@ func (c *realCase) judge(s *Step, w *realWorld, before transport.Traffic, ways [
 		}
 		hosts[h] = append(hosts[h], r)
 	}
-	layers := c.layered()
+	layers := c.layered() && !c.adasum
 	for _, local := range hosts {
 		if s.Kind == collective.Allgather || s.Kind == collective.ReduceScatter {
 			layers = layers && len(local) == len(hosts[0])
 		}
 	}
-	if layers {
+	switch {
+	case c.kind == collective.Barrier:
+		s.heads(hosts, emit)
+	case layers:
 		s.layered(c.algorithm, hosts, segment, emit)
-	} else {
+	default:
 		s.flat(c.algorithm, c.ranks, segment, emit)
 	}
 	now := w.sent()
@@ -415,7 +433,7 @@ func (c *realCase) judge(s *Step, w *realWorld, before transport.Traffic, ways [
 func eachTableFirst(list []realCase) int {
 	seen := map[string]bool{}
 	for i := range list {
-		if table := list[i].table() + fmt.Sprint(list[i].kind); !seen[table] {
+		if table := fmt.Sprint(list[i].table(), list[i].kind, list[i].adasum); !seen[table] {
 			list[len(seen)], list[i] = list[i], list[len(seen)]
 			seen[table] = true
 		}

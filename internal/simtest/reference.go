@@ -156,6 +156,76 @@ func smallest(t tensor.DType) float64 {
 	return 0
 }
 
+// adasum is what Adasum makes of all inputs: the members too many for a power of two are
+// combined with their neighbours, then neighbours, and so on.
+func adasum(inputs [][]float64) []float64 {
+	rest := len(inputs)
+	for rest&(rest-1) != 0 {
+		rest &= rest - 1
+	}
+	rest = len(inputs) - rest // so many pairs come first
+	var level [][]float64
+	for r := 0; r < len(inputs); r++ {
+		if r < 2*rest {
+			level = append(level, adasumOf(inputs[r], inputs[r+1]))
+			r++
+		} else {
+			level = append(level, inputs[r])
+		}
+	}
+	for len(level) > 1 {
+		var next [][]float64
+		for i := 0; i < len(level); i += 2 {
+			next = append(next, adasumOf(level[i], level[i+1]))
+		}
+		level = next
+	}
+	return level[0]
+}
+
+func adasumOf(a, b []float64) []float64 {
+	var dot, aa, bb float64
+	for i := range a {
+		dot, aa, bb = dot+a[i]*b[i], aa+a[i]*a[i], bb+b[i]*b[i]
+	}
+	ca, cb := 1.0, 1.0
+	if aa > 0 {
+		ca = 1 - dot/(2*aa)
+	}
+	if bb > 0 {
+		cb = 1 - dot/(2*bb)
+	}
+	out := make([]float64, len(a))
+	for i := range a {
+		out[i] = ca*a[i] + cb*b[i]
+	}
+	return out
+}
+
+// wrongAdasum is Wrong for Adasum: within 100 × ranks × ε × (sum of the inputs' norms), with
+// the ε of what the type is combined as, and one rounding to the type.
+func wrongAdasum(got []byte, inputs [][]byte, t tensor.DType) (at int, have, want float64) {
+	var all [][]float64
+	norms := 0.0
+	for _, in := range inputs {
+		x := make([]float64, len(in)/t.Size())
+		square := 0.0
+		for i := range x {
+			x[i] = Float(in, i, t)
+			square += x[i] * x[i]
+		}
+		norms += math.Sqrt(square)
+		all = append(all, x)
+	}
+	bound := 100 * float64(len(inputs)) * min(Epsilon(t), Epsilon(tensor.Float32)) * norms
+	for i, want := range adasum(all) {
+		if g := Float(got, i, t); !(math.Abs(g-want) <= bound+Epsilon(t)*math.Abs(want)+smallest(t)) {
+			return i, g, want
+		}
+	}
+	return -1, 0, 0
+}
+
 // Wrong compares got with the reduction of inputs: integers and bool bitwise; floats
 // within
 //
@@ -167,6 +237,9 @@ func smallest(t tensor.DType) float64 {
 // first element that is wrong, or -1.
 func Wrong(got []byte, inputs [][]byte, t tensor.DType, op tensor.Op) (at int, have, want float64) {
 	n := len(got) / t.Size()
+	if op == tensor.Adasum {
+		return wrongAdasum(got, inputs, t)
+	}
 	if t.IsInteger() || t == tensor.Bool {
 		size := t.Size()
 		for i := range n {
