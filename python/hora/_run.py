@@ -83,6 +83,8 @@ def run(
     >>> hora.run(train, args=(0.1,), np=2)
     [0.2, 0.2]
     """
+    if np < 1:
+        raise ArgumentError(f"run: np={np} is no number of processes; give 1 or more")
     if hosts is not None and hostfile is not None:
         raise ArgumentError("run: hosts and hostfile are both given; give one of them")
     payload = _travel.pack(func, tuple(args), dict(kwargs or {}))
@@ -142,6 +144,8 @@ class _Job:
                     continue
                 line = before + "\n"
             self.last.append(line)
+            if line.startswith("hora: stopped by SIG"):  # who stopped the call knows, and others get its last lines
+                continue
             to.write(line)
             to.flush()
 

@@ -73,7 +73,15 @@ def _call(payload: bytes, rank: int) -> dict[str, Any]:
         sys.path.extend(p for p in task["path"] if p not in sys.path)
         func, args, kwargs = pickle.loads(task["call"])
         result = func(*args, **kwargs)
-        _dumps({"result": result})  # here its owner still knows what it is
+        try:
+            _dumps({"result": result})  # here its owner still knows what it is
+        except Exception as e:
+            kind = type(result)
+            what = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+            raise hora.ArgumentError(
+                f"run: the return value of {getattr(func, '__name__', 'the function')} (a {what}) cannot be pickled: {e}; "
+                "return numbers, text, arrays or lists of them"
+            ) from e
         return {"ok": True, "rank": rank, "host": host, "result": result}
     except BaseException as e:
         if isinstance(e, hora.elastic.Drained) or isinstance(e.__cause__, hora.FinishedError):

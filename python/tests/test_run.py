@@ -1,6 +1,7 @@
 """hora.run: a function on many processes, from a program."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -125,6 +126,35 @@ def test_a_variable_of_a_closure_is_named():
         hora.ArgumentError, match=rf"closes uses the variable 'key' \(a _thread.lock\) in line {line} of test_run.py.*inside the function"
     ):
         hora.run(closes, np=1)
+
+
+def test_a_return_value_that_cannot_travel_is_named():
+    def gives():
+        return {"lock": threading.Lock()}
+
+    with pytest.raises(
+        hora.ArgumentError, match=r"the return value of gives \(a dict\) cannot be pickled: cannot pickle '_thread.lock' object; ret"
+    ):
+        hora.run(gives, np=1)
+
+
+@pytest.mark.parametrize("np", [0, -1])
+def test_no_processes_are_refused(np):
+    with pytest.raises(hora.ArgumentError, match=f"np={np} is no number of processes; give 1 or more"):
+        hora.run(train, args=(0.5,), np=np)
+
+
+def test_an_interrupt_ends_the_job_without_another_word(tmp_path):
+    (tmp_path / "notebook.py").write_text(
+        "import os, time, hora\ndef sleeps():\n    print('asleep', os.getpid(), flush=True)\n    time.sleep(100)\nhora.run(sleeps, np=2)\n"
+    )
+    p = subprocess.Popen([sys.executable, tmp_path / "notebook.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    workers = [int(p.stdout.readline().split()[-1]) for _ in range(2)]
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=30)
+    assert p.returncode == -signal.SIGINT and err.rstrip().endswith("KeyboardInterrupt"), err
+    assert not out and "hora: " not in err, (out, err)
+    assert not [w for w in workers if Path(f"/proc/{w}").exists()]
 
 
 def test_hosts_and_hostfile_exclude_each_other():
