@@ -365,10 +365,10 @@ func (n *Net) advise() string {
 			far.From, far.To, far.Latency/1000, latency/1000)
 	case last != nil && last.Measured > 3*last.Predicted:
 		return fmt.Sprintf("An allreduce of %s takes %.1f times what the network needs, so processors are the limit, not the network: give ranks free cores.",
-			sizeText(last.Bytes), last.Measured/last.Predicted)
+			SizeText(last.Bytes), last.Measured/last.Predicted)
 	case alpha > 1000:
 		return fmt.Sprintf("A message takes %.2g ms, so tensors below %s cost the same as that much: pack small ones together (a larger fusion threshold) and communicate less often.",
-			alpha/1000, sizeText(int(alpha/beta)))
+			alpha/1000, SizeText(int(alpha/beta)))
 	case rate < 2.5:
 		return fmt.Sprintf("At %.2g Gbit/s the gradients of 100 million float32 parameters take %.2g s a step: send them in 16 bits, or accumulate several batches before each step.",
 			rate, n.Predict(400_000_000)/1e6)
@@ -383,7 +383,8 @@ func (n *Net) last() *Predicted {
 	return &n.Allreduce[len(n.Allreduce)-1]
 }
 
-func sizeText(bytes int) string {
+// SizeText is a size in words.
+func SizeText(bytes int) string {
 	switch {
 	case bytes >= 1<<20:
 		return fmt.Sprintf("%d MiB", bytes>>20)
@@ -412,7 +413,7 @@ func (n *Net) WritePage(w io.Writer) error {
 	line("")
 	line("%-12s  %14s  %14s", "allreduce", "predicted, µs", "measured, µs")
 	for _, a := range n.Allreduce {
-		line("%-12s  %14.1f  %14.1f", sizeText(a.Bytes), a.Predicted, a.Measured)
+		line("%-12s  %14.1f  %14.1f", SizeText(a.Bytes), a.Predicted, a.Measured)
 	}
 	line("\n%s", n.Advice)
 	_, err := w.Write(b)

@@ -235,7 +235,7 @@ func TestHosts(t *testing.T) {
 			{From: "b", To: "c", Latency: 30, Rate: 10},
 		},
 		Clocks:    []bench.Clock{{Host: "a"}, {Host: "b", Offset: 1, Bound: 0.1}, {Host: "c", Offset: -90, Bound: 2}},
-		Allreduce: []bench.Predicted{{Bytes: 4, Predicted: 10, Measured: 12}},
+		Allreduce: []bench.Predicted{{Bytes: 16 << 20, Predicted: 10, Measured: 12}},
 		Advice:    "Do this.",
 	}
 	asked := 0
@@ -277,7 +277,7 @@ func TestHosts(t *testing.T) {
 	has(between, "network", Problem, "c → a: 30 µs, 1.00 Gbit/s, where the others have 10.00")
 	has(between, "clocks", Good, "b is +1.0 ms beside a")
 	has(between, "clocks", Note, "c is -90.0 ms beside a")
-	has(between, "allreduce", Good, "4 bytes: 12 µs")
+	has(between, "allreduce", Good, "16 MiB: 12 µs")
 	has(between, "advice", Good, "Do this.")
 }
 

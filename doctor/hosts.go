@@ -138,7 +138,7 @@ func judge(net *bench.Net) []Finding {
 		add("clocks", Finding{State: Good, Text: text})
 	}
 	for _, a := range net.Allreduce {
-		add("allreduce", Finding{State: Good, Text: fmt.Sprintf("%d bytes: %.0f µs, the network lets expect %.0f", a.Bytes, a.Measured, a.Predicted)})
+		add("allreduce", Finding{State: Good, Text: fmt.Sprintf("%s: %.0f µs, the network lets expect %.0f", bench.SizeText(a.Bytes), a.Measured, a.Predicted)})
 	}
 	add("advice", Finding{State: Good, Text: net.Advice})
 	return out

@@ -376,7 +376,7 @@ func (a *agent) startWorker(w worker) bool {
 	}
 	if err != nil {
 		code, why := refusal(p.Command[0], path, a.at, err)
-		a.fail(w.Rank, code, fmt.Sprintf("start %s on %s: %s", p.Command[0], p.Host, why))
+		a.fail(w.Rank, code, fmt.Sprintf("start %s on %s: %s", commandName(p.Command[0]), p.Host, why))
 	}
 	return err == nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -27,6 +28,8 @@ func refusal(command, path, dir string, err error) (code int, why string) {
 		return ExitNotFound, fmt.Sprintf("its first line asks for %s, which is not there: correct it, or put an interpreter before the command", interpreter)
 	case missing && isFile(filepath.Join(dir, command)) && !strings.ContainsRune(command, '/'):
 		return ExitNotFound, fmt.Sprintf("it is a file and no command: write its interpreter before it (python %[1]s), or ./%[1]s", command)
+	case missing && sentence(command, dir):
+		return ExitNotFound, "there is no such command, but its first word is one: write the words without quotes around all of them"
 	case missing:
 		return ExitNotFound, "there is no such command: install it there, or give its full path"
 	case errors.Is(err, errFolder):
@@ -45,6 +48,27 @@ func refusal(command, path, dir string, err error) (code int, why string) {
 		return ExitSystem, fmt.Sprintf("%v: the command line and the environment are too large: unset what is not needed", err)
 	}
 	return ExitSystem, fmt.Sprintf("%v: mend that on the host, or leave the host away", err)
+}
+
+// sentence says of a command that it is several words in one, the first of which can be started.
+func sentence(command, dir string) bool {
+	words := strings.Fields(command)
+	if len(words) < 2 {
+		return false
+	}
+	if strings.ContainsRune(words[0], '/') && !filepath.IsAbs(words[0]) {
+		words[0] = filepath.Join(dir, words[0])
+	}
+	_, err := exec.LookPath(words[0])
+	return err == nil
+}
+
+// commandName is how messages write a command: quoted where its end would not be seen.
+func commandName(command string) string {
+	if strings.ContainsAny(command, " \t\n\"'") {
+		return strconv.Quote(command)
+	}
+	return command
 }
 
 // errFolder is a folder where a program should be.

@@ -21,7 +21,7 @@ import (
 const benchRankCommand = "bench-rank"
 
 func (p *program) benchCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "bench", Short: "measure hora beside gloo and Open MPI on this machine"}
+	cmd := &cobra.Command{Use: "bench", Short: "measure hora beside gloo and Open MPI, or the network between hosts"}
 	cmd.AddCommand(p.benchCollectives(), p.benchNet())
 	return cmd
 }
@@ -195,6 +195,7 @@ func (p *program) benchRank() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			cfg.Timeline = "" // of somebody's training
 			job := bench.RankJob{Op: args[0], Link: args[1]}
 			for _, text := range strings.Split(args[2], ",") {
 				n, err := strconv.Atoi(text)

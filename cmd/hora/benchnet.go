@@ -85,6 +85,7 @@ func (p *program) benchNetRank() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			cfg.Timeline = "" // of somebody's training
 			ctx, stop := context.WithCancel(p.ctx)
 			defer stop()
 			return bench.MeasureNet(ctx, cfg, p.out)

@@ -133,23 +133,28 @@ func guess(table []flagRow, flag string) string {
 	return best
 }
 
-// slips is how many letters must be put in, left out or changed to make b of a.
+// slips is how many letters must be put in, left out or changed to make b of a; two that change places are one slip.
 func slips(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
 		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
+			d := rows[i][j]
+			if a[i] != b[j] {
+				d++
 			}
-			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
-			diagonal, row[j+1] = row[j+1], next
+			d = min(d, rows[i][j+1]+1, rows[i+1][j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				d = min(d, rows[i-1][j-1]+1)
+			}
+			rows[i+1][j+1] = d
 		}
 	}
-	return row[len(b)]
+	return rows[len(a)][len(b)]
 }

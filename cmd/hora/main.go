@@ -60,7 +60,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, io stdi
 	}
 	root := p.root()
 	root.SetArgs(rest)
-	err := root.ExecuteContext(ctx)
+	err := misplaced(root, rest)
+	if err == nil {
+		if len(rest) > 0 && (rest[0] == cobra.ShellCompRequestCmd || rest[0] == cobra.ShellCompNoDescRequestCmd) {
+			bare(root)
+		}
+		err = root.ExecuteContext(ctx)
+	}
 	if err == nil {
 		return p.code
 	}
@@ -84,7 +90,7 @@ func plainly(err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "duration": "a time such as 10s", "bool": "true or false", "float64": "a number", "intSlice": "numbers as 2,4"}[bad.GetFlag().Value.Type()]
+	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "time": aTime, "bool": "true or false", "float64": "a number", "intSlice": "numbers as 2,4"}[bad.GetFlag().Value.Type()]
 	if wants == "" {
 		return err
 	}
@@ -100,19 +106,14 @@ func (p *program) root() *cobra.Command {
 			"  hora run -np 2 python train.py     two processes on this machine\n" +
 			"  hora run -np 8 -H a:4,b:4 CMD      four on each of two hosts, over ssh",
 		SilenceUsage: true, SilenceErrors: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("there is no subcommand %q: see hora help", args[0])}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version: version(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(p.out)
 	root.SetErr(p.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w: see %s --help", plainly(err), cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate(versionLine())
+	root.SetHelpCommand(p.helpCommand())
 	root.AddCommand(
 		p.runCommand(),
 		p.horovodrunCommand(),
@@ -124,5 +125,8 @@ func (p *program) root() *cobra.Command {
 		p.benchNetRank(),
 		p.versionCommand(),
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	strict(root)
 	return root
 }

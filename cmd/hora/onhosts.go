@@ -28,7 +28,8 @@ func (r *reach) flags(fl *pflag.FlagSet) {
 	fl.StringVarP(&r.identity, "ssh-identity-file", "i", "", "ssh key for the other hosts")
 	fl.StringVar(&r.remoteHora, "remote-hora", "", "hora's place on the other hosts; without it this one is copied there")
 	fl.StringSliceVar(&r.interfaces, "network-interface", nil, "use addresses of these interfaces only")
-	fl.DurationVar(&r.start, "start-timeout", 15*time.Second, "until every host has answered")
+	r.start = 15 * time.Second
+	fl.Var(timeFlag{&r.start}, "start-timeout", "until every host has answered")
 }
 
 // list is the hosts, one rank on each.

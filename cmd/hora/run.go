@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -32,10 +31,10 @@ type options struct {
 	untagged, timestamps                               bool
 	hosts, hostfile, sshIdentity, remoteHora           string
 	logDir, secretFile, job, onLoss, discover, report  string
-	drainOn, stateDir, blacklist                       string
+	drainOn, stateDir, blacklist, timeline             string
 	bind                                               launch.Bind
 	start, elasticTimeout                              time.Duration
-	cooldown                                           [2]int
+	cooldown                                           [2]time.Duration
 	interfaces, controllers                            []string
 	env                                                []string // --env
 	tags                                               []string // --tag-output and --no-tag, as meant on the command line
@@ -62,7 +61,7 @@ func (p *program) runCommand() *cobra.Command {
 func (p *program) horovodrunCommand() *cobra.Command {
 	c := p.launcher(horovodrunCommand, &options{given: map[string]bool{}, horovod: true})
 	c.Use = horovodrunCommand + " [flags] COMMAND..."
-	c.Short = "the same with horovodrun's contract"
+	c.Short = "hora run for command lines written for Horovod's horovodrun, whose flags and rules it keeps"
 	return c
 }
 
@@ -167,7 +166,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	}
 	s.StateDir = o.stateDir
 	s.DrainOn, s.Wait = o.drainOn, o.elasticTimeout
-	s.CoolMin, s.CoolMax = time.Duration(o.cooldown[0])*time.Second, time.Duration(o.cooldown[1])*time.Second
+	s.CoolMin, s.CoolMax = o.cooldown[0], o.cooldown[1]
 	if s.Silence, err = peerTimeout(append(os.Environ(), s.Env...)); err != nil {
 		return nil, err
 	}
@@ -198,13 +197,26 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	s.Self, s.Binary, s.Temp = []string{self, agentCommand}, self, os.TempDir()
 	if o.secretFile != "" {
 		if s.Secret, err = secret.Read(o.secretFile); err != nil {
-			return nil, usageError{fmt.Errorf("--secret-file: %w", err)}
+			return nil, usageError{secretFault(o.secretFile, err)}
 		}
 	}
 	if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 {
 		s.Stdin = p.in // a terminal stays with the launcher: workers are no foreground job of it
 	}
 	return s, nil
+}
+
+// secretFault speaks of the flag where the reader of secrets knows only the variable.
+func secretFault(path string, err error) error {
+	const next = "name the file that holds the job's secret, or leave the flag out for a new one"
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return fmt.Errorf("--secret-file %s: %w: %s", path, pe.Err, next)
+	}
+	if st, bad := os.Stat(path); bad == nil && !st.Mode().IsRegular() {
+		return fmt.Errorf("--secret-file %s: it is no regular file: %s", path, next)
+	}
+	return fmt.Errorf("--secret-file: %w", err)
 }
 
 // peerTimeout is the workers' own, so that the launcher waits as long for a sign of life; 0 without one.
@@ -219,15 +231,19 @@ func peerTimeout(environ []string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(f > 0 && f < 1e9) {
-		return 0, usageError{fmt.Errorf("%s is %q, which is no number of seconds above 0: correct it", name, text)}
+	d, err := parseTime(text)
+	if err != nil || d <= 0 {
+		return 0, usageError{fmt.Errorf("%s: %q is not %s", name, text, aTime)}
 	}
-	return time.Duration(f * float64(time.Second)), nil
+	return d, nil
 }
 
 // start runs the job and prints its last line.
 func (p *program) start(s *launch.Spec, o *options) error {
+	written, err := timeline(s, o.timeline)
+	if err != nil {
+		return err
+	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup did that
@@ -256,6 +272,8 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	p.code = out.ExitCode()
 	if p.code != 0 {
 		fmt.Fprintf(p.err, "hora: %s\n", out.String())
+	} else if text := written.missing(s.Command); text != "" {
+		fmt.Fprintf(p.err, "hora: warning: %s\n", text)
 	}
 	return nil
 }

@@ -130,11 +130,7 @@ func TestBadInputIsOneSentence(t *testing.T) {
 	unknown := put("unknown.yaml", "parms:\n  x: 1\n", 0o644)
 	broken := put("broken.yaml", "verbose: true\nparams:\n\t- x: [\n", 0o644)
 	file := put("file", "", 0o644)
-	for _, c := range []struct {
-		args string
-		code int
-		want string
-	}{
+	for _, c := range []complaint{
 		{"run", 2, "there is no command to start"},
 		{"run -np 2", 2, "there is no command to start"},
 		{"run -np two true", 2, `hora: -np, --num-proc: "two" is not a whole number from 1 to 1048576: see hora run --help`},
@@ -165,7 +161,7 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"run --config-file /no/file true", 2, `hora: read --config-file "/no/file": no such file or directory: name a YAML file with lines such as`},
 		{"run --config-file " + dir + " true", 2, `hora: read --config-file "` + dir + `": is a directory: name a YAML file`},
 		{"run --config-file " + broken + " true", 2, "hora: " + broken + ":3: it is no YAML (found character that cannot start any token): write lines such as"},
-		{"run --secret-file /no/file true", 2, "hora: --secret-file: read secret: open /no/file: no such file or directory"},
+		{"run --secret-file /no/file true", 2, "hora: --secret-file /no/file: no such file or directory: name the file that holds the job's secret, or leave the flag out"},
 		{"run --config-file " + config + " true", 2, config + `:2: fusion-threshold-mb: "large" is not a number`},
 		{"run --config-file " + unknown + " true", 2, unknown + `:1: there is no section "parms"`},
 		{"run --secret-file " + open + " true", 2, "chmod 600"},
@@ -181,12 +177,24 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"run " + plain, 126, "it is not executable: run chmod +x"},
 		{"run --log-dir " + file + "/logs true", 73, "choose another --log-dir"},
 		{"run -H no-such-host.invalid:1 true", 68, "no-such-host.invalid"},
-		{"nonsense", 2, `there is no subcommand "nonsense"`},
+		{"nonsense", 2, `hora: there is no subcommand "nonsense": see hora --help`},
 	} {
-		r := horaCommand(t, strings.Fields(c.args)...)
-		if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "invalid argument") || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
-			t.Errorf("hora %s: exit code %d, want %d with %q; it said\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
-		}
+		c.check(t)
+	}
+}
+
+// complaint is a command line, and the one sentence that it gets.
+type complaint struct {
+	args string
+	code int
+	want string
+}
+
+func (c complaint) check(t *testing.T) {
+	t.Helper()
+	r := horaCommand(t, strings.Fields(c.args)...)
+	if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "invalid argument") || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
+		t.Errorf("hora %s: exit code %d, want %d with %q; it said\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
 	}
 }
 

@@ -111,7 +111,11 @@ func outputFlags() []flagRow {
 			return o.tag(v, "--no-tag", "--tag-output")
 		}},
 		{spellings: "--prefix-output-with-timestamp -prefix-timestamp", help: "begin each tagged line with the time", set: setBool(func(o *options) *bool { return &o.timestamps })},
-		{spellings: "--timeline-filename --timeline", arg: "FILE", help: "write a timeline of all operations", set: toEnv("HOROVOD_TIMELINE")},
+		{spellings: "--timeline-filename --timeline", arg: "FILE", help: "write a timeline of all operations", set: func(o *options, v string) error {
+			o.timeline = v
+			o.workerEnv("HOROVOD_TIMELINE", v)
+			return nil
+		}},
 		{spellings: "--timeline-mark-cycles", help: "mark agreements in the timeline", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "1")},
 		{spellings: "--no-timeline-mark-cycles", help: "do not", set: switchEnv("HOROVOD_TIMELINE_MARK_CYCLES", "0")},
 		{spellings: "--log-level", arg: "LEVEL", def: "WARNING", help: "what the workers' library logs: TRACE, DEBUG, INFO, WARNING, ERROR or FATAL", void: onlyWarns, set: func(o *options, v string) error {
@@ -148,13 +152,7 @@ func elasticFlags() []flagRow {
 		{spellings: "--elastic-timeout", arg: "SECONDS", def: "600", elastic: true, help: "how long to wait for enough processes after a change", set: setSeconds(func(o *options) *time.Duration { return &o.elasticTimeout }, "HOROVOD_ELASTIC_TIMEOUT")},
 		{spellings: "--restarts", arg: "N", def: "0", help: "how many losses the job survives", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
 		{spellings: "--reset-limit", arg: "N", elastic: true, help: "the same as horovodrun means it: the others do not wait for a lost worker", set: setInt(func(o *options) *int { return &o.restarts }, 0, 1<<30)},
-		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", elastic: true, help: "seconds after which a host that was lost, or failed, is tried again; without it never", set: func(o *options, v string) error {
-			_, err := fmt.Sscanf(v, "%d %d", &o.cooldown[0], &o.cooldown[1])
-			if err != nil || o.cooldown[0] < 1 || o.cooldown[1] > 3600 || o.cooldown[0] > o.cooldown[1] {
-				return fmt.Errorf("%q is not two whole numbers with 1 <= MIN <= MAX <= 3600", v)
-			}
-			return nil
-		}},
+		{spellings: "--blacklist-cooldown-range", arg: "MIN MAX", elastic: true, help: "seconds after which a host that was lost, or failed, is tried again; without it never", set: setCooldown},
 		{spellings: "--blacklist", arg: "host|slot", help: "what a failed worker takes away; host when the program is horovodrun or one of its elastic flags is used, else slot", set: func(o *options, v string) error {
 			if v != "host" && v != "slot" {
 				return fmt.Errorf("%q is neither host nor slot", v)
@@ -197,8 +195,8 @@ func tuningFlags() []flagRow {
 		{spellings: "--autotune-gaussian-process-noise", arg: "F", def: "0.8", help: "its noise", void: noTuning, set: numberToEnv("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", 0, 1, 1)},
 		{spellings: "--no-stall-check", help: "do not warn of ranks that wait", set: switchEnv("HOROVOD_STALL_CHECK_DISABLE", "1")},
 		{spellings: "--stall-check", help: "warn of ranks that wait (the default)", set: switchEnv("HOROVOD_STALL_CHECK_DISABLE", "0")},
-		{spellings: "--stall-check-warning-time-seconds", arg: "S", def: "60", help: "warn after this time", set: numberToEnv("HOROVOD_STALL_CHECK_TIME_SECONDS", 0, 1e9, 1)},
-		{spellings: "--stall-check-shutdown-time-seconds", arg: "S", def: "0", help: "end the job after this time; 0 is never", set: numberToEnv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, 1e9, 1)},
+		{spellings: "--stall-check-warning-time-seconds", arg: "S", def: "60", help: "warn after this time", set: secondsToEnv("HOROVOD_STALL_CHECK_TIME_SECONDS", 0)},
+		{spellings: "--stall-check-shutdown-time-seconds", arg: "S", def: "0", help: "end the job after this time; 0 is never", set: secondsToEnv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0)},
 	}
 }
 
@@ -211,7 +209,7 @@ func libraryFlags() []flagRow {
 		{spellings: "--binding-args", arg: "ARGS", help: "how mpirun binds processes; see --bind", void: noMPI, set: setNone},
 		{spellings: "--num-nccl-streams", arg: "N", def: "1", help: "NCCL streams", void: oneNCCL, set: numberToEnv("HOROVOD_NUM_NCCL_STREAMS", 1, 1024, 1)},
 		{spellings: "--thread-affinity", arg: "CPU", help: "where Horovod's thread runs", void: "operations run on the caller's thread", set: toEnv("HOROVOD_THREAD_AFFINITY")},
-		{spellings: "--gloo-timeout-seconds", arg: "S", def: "30", help: "how long workers wait for each other at the start", set: numberToEnv("HOROVOD_GLOO_TIMEOUT_SECONDS", 1, 1e9, 1)},
+		{spellings: "--gloo-timeout-seconds", arg: "S", def: "30", help: "how long workers wait for each other at the start", set: secondsToEnv("HOROVOD_GLOO_TIMEOUT_SECONDS", time.Second)},
 		{spellings: "--gloo", help: "Horovod's Gloo controller", void: alwaysHora, set: setController("gloo")},
 		{spellings: "--mpi", help: "Horovod's MPI controller", void: alwaysHora, set: setController("mpi")},
 		{spellings: "--jsrun", help: "Horovod's jsrun launcher", void: alwaysHora, set: setController("jsrun")},
@@ -243,19 +241,6 @@ func setController(name string) func(*options, string) error {
 		if v == "true" {
 			o.controllers = append(o.controllers, name)
 		}
-		return nil
-	}
-}
-
-// setSeconds keeps a time, and hands it to the workers.
-func setSeconds(field func(*options) *time.Duration, env string) func(*options, string) error {
-	return func(o *options, v string) error {
-		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || f <= 0 || f > 1e9 {
-			return fmt.Errorf("%q is not a number of seconds above 0", v)
-		}
-		*field(o) = time.Duration(f * float64(time.Second))
-		o.workerEnv(env, v)
 		return nil
 	}
 }

@@ -13,12 +13,16 @@ func (p *program) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArguments("version"),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(p.out, "hora %s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(p.out, versionLine())
 			return err
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("hora %s %s/%s\n", version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func version() string { return hora.Version() }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"hora/launch"
+)
+
+// dynamic stands for a timeline's file where the program starts the timeline itself.
+const dynamic = "DYNAMIC"
+
+// expected is a timeline that rank 0 is to write on this machine.
+type expected struct {
+	path   string
+	before os.FileInfo // nil: there was none
+}
+
+// timeline looks whether the file of --timeline can be written, before the job has done its work for it; nil where
+// there is none, or where rank 0 may run elsewhere.
+func timeline(s *launch.Spec, path string) (*expected, error) {
+	if path == "" || path == dynamic || s.Discovery != nil || len(s.Hosts) > 0 && !thisHost(s, s.Hosts[0].Name) {
+		return nil, nil
+	}
+	before, err := os.Stat(path)
+	if err == nil && !before.Mode().IsRegular() && !before.IsDir() {
+		return nil, nil // a pipe may have no reader yet; rank 0 says what is wrong with it
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, &launch.Error{Code: launch.ExitLogs, Text: fmt.Sprintf("write the timeline: %v: name a file in a folder that you may write to", err)}
+	}
+	f.Close()
+	if before == nil {
+		os.Remove(path)
+	}
+	return &expected{path, before}, nil
+}
+
+// thisHost says of names that need no looking up that they mean this machine.
+func thisHost(s *launch.Spec, name string) bool {
+	return name == s.LocalName || name == "localhost" || name == "127.0.0.1" || name == "::1"
+}
+
+// missing is the sentence about a timeline that nobody has written, "" where somebody has.
+func (e *expected) missing(command []string) string {
+	if e == nil {
+		return ""
+	}
+	now, err := os.Stat(e.path)
+	if err == nil && (e.before == nil || now.ModTime() != e.before.ModTime() || now.Size() != e.before.Size()) {
+		return ""
+	}
+	return fmt.Sprintf("no rank wrote the timeline %s: %s has not joined the job: call hora.init(), hvd.init() or, in Go, hora.Join in it", e.path, strings.Join(command, " "))
+}
