@@ -105,12 +105,6 @@ func (r *Roster) Left() int { return r.left }
 // Used counts the failures that the job went on after.
 func (r *Roster) Used() int { return r.budget.Used() }
 
-// Restarts is how many are left; limited is false where they are not counted.
-func (r *Roster) Restarts() (left int, limited bool) {
-	free := r.cfg.Restarts == 0 && (r.cfg.Discovered || r.cfg.ByHost && r.cfg.Elastic)
-	return r.budget.Left(), !free
-}
-
 // Holds says whether a rank has its process on a host, or is promised one there.
 func (r *Roster) Holds(host string) bool { return !r.over && len(r.ranksOn(host)) > 0 }
 

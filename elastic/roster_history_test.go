@@ -181,8 +181,8 @@ func (s *stage) step(n News) error {
 			return fmt.Errorf("the restart budget went down by %d", spent)
 		}
 	}
-	if left, limited := s.r.Restarts(); limited && s.cfg.Restarts > 0 && s.r.Used() > s.cfg.Restarts || left < 0 {
-		return fmt.Errorf("%d restarts of %d are used", s.r.Used(), s.cfg.Restarts)
+	if c := &s.cfg; c.Restarts > 0 && s.r.Used() > c.Restarts {
+		return fmt.Errorf("%d restarts of %d are used", s.r.Used(), c.Restarts)
 	}
 	if len(orders) > 40 {
 		return fmt.Errorf("%d orders", len(orders))

@@ -24,6 +24,7 @@ type desk struct {
 	workers map[elastic.Worker]*conn
 	last    elastic.Worker
 	started map[int]*conn   // by the rank the launcher gave; the latest connection of each
+	asks    map[int]string  // of those that have none yet: why they are to leave
 	members []elastic.Place // of the last epoch that has been announced; the machine may be ahead
 	byRank  []*conn         // of the present epoch
 	encoded [][]byte        // each member of the present epoch, as bytes
@@ -48,7 +49,7 @@ type wait struct {
 func (s *Server) own(ctx context.Context) {
 	defer s.wg.Done()
 	d := &desk{
-		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{}, sessions: map[string]*conn{}, ghosts: map[elastic.Worker]*conn{}, held: map[int]received{},
+		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, asks: map[int]string{}, store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{}, sessions: map[string]*conn{}, ghosts: map[elastic.Worker]*conn{}, held: map[int]received{},
 		machine: elastic.New(elastic.Config{Size: s.cfg.Size, Min: s.cfg.Min, Max: s.cfg.Max, OnLoss: s.cfg.OnLoss}),
 	}
 	d.replay()
@@ -113,6 +114,9 @@ func (d *desk) act(e any) {
 			c.halted = e.is
 		}
 	case drained:
+		if e.rank >= 0 && d.started[e.rank] == nil {
+			d.asks[e.rank] = e.reason // its process has yet to connect
+		}
 		for rank, c := range d.started {
 			if (rank == e.rank || e.rank < 0) && !c.gone && !c.left {
 				c.asked = e.reason
@@ -543,6 +547,10 @@ func (d *desk) exited(e exited) {
 		c = d.rival(c) // its successor has been quicker than this report
 	}
 	defer d.letIn(e.rank)
+	delete(d.asks, e.rank)
+	if c != nil && c.left && d.started[e.rank] == c {
+		delete(d.started, e.rank) // what is said to the rank from now on is for its successor
+	}
 	switch {
 	case e.rank < 0:
 		return

@@ -317,3 +317,49 @@ func TestTheLastFarewellOpensANewcomersEpoch(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAWorkerIsAskedToLeaveBeforeItHasConnected: a launcher knows of a process before the coordinator does. What it says is
+// for that process, and not for the one after it.
+func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
+	key := secret.New()
+	s, addr := serveTCP(t, Config{Secret: key, Size: 2, OnLoss: elastic.Replace, Reported: true})
+	asked := make(chan Notice, 4)
+	start := func(rank int) *Client {
+		c, err := Dial(within(t, 20*time.Second), addr, key, Hello{Rank: rank, Size: 2, Host: "a", OnNotice: func(n Notice) {
+			if n.Kind == NoticeDrain {
+				asked <- n
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	s.Drain(1, "a has 1 slots from now on")
+	c := start(1)
+	if n := <-asked; n.Reason != "a has 1 slots from now on" {
+		t.Errorf("it heard %+v", n)
+	}
+	if err := c.Drain(within(t, 20*time.Second), "as asked"); err != nil {
+		t.Error(err)
+	}
+	s.Exited(1, "a", "left the job: as asked")
+	s.Drain(1, "once more") // its successor, which is about to connect
+	c = start(1)
+	if n := <-asked; n.Reason != "once more" {
+		t.Errorf("its successor heard %+v", n)
+	}
+	c.Close()
+	s.Drain(0, "in vain")
+	s.Exited(0, "a", "exit code 3")
+	c = start(0)
+	if _, err := c.Add(within(t, 20*time.Second), "any", 1); err != nil { // by now it would have heard
+		t.Fatal(err)
+	}
+	select {
+	case n := <-asked:
+		t.Errorf("it heard what was said to the process before it: %+v", n)
+	default:
+	}
+}

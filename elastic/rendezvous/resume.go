@@ -107,6 +107,11 @@ func (d *desk) greet(e connected) {
 		d.started[r] = c
 	}
 	d.welcome(c)
+	if why, ok := d.asks[c.hello.Rank]; ok {
+		delete(d.asks, c.hello.Rank)
+		c.asked = why
+		d.askToLeave(c)
+	}
 }
 
 // replaced says whether an event comes from a connection that another one has taken the place of.
