@@ -25,6 +25,7 @@ type peeker struct {
 	remote [1]unix.RemoteIovec
 	scan   pageScan
 	found  [3]uint64 // a region: start, end, categories
+	habit  habit
 }
 
 // pageScan is the kernel's struct pm_scan_arg.
@@ -39,9 +40,14 @@ const (
 	hugePage    = 2 << 20
 )
 
-// large reports that n bytes of this process's memory lie on huge pages, as far as three
-// places tell; false where the system does not say.
+// large reports that n bytes of this process's memory lie on huge pages; false where the
+// system does not say. It sees to it that they do where the same memory comes again and again.
 func (p *peeker) large(at unsafe.Pointer, n int) bool {
+	return p.onHuge(at, n) || p.habit.recurs(at, n) && gather(at, n) && p.onHuge(at, n)
+}
+
+// onHuge is large as far as three places tell.
+func (p *peeker) onHuge(at unsafe.Pointer, n int) bool {
 	fd, err := unix.Open("/proc/self/pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
