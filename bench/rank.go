@@ -111,8 +111,8 @@ func (m *measurement) operation(w *hora.World) (func() error, error) {
 		r.Call = hora.Call{Kind: hora.KindAlltoall, Type: tensor.Float32, Send: in, Recv: out}
 	case "barrier":
 		r.Call = hora.Call{Kind: hora.KindBarrier}
-	case "named", "plan":
-		return m.named(w)
+	case "named", "plan", "ordered":
+		return m.apart(w)
 	default:
 		return nil, fmt.Errorf("measure %s: hora's ranks have no such operation", m.op)
 	}
@@ -122,15 +122,21 @@ func (m *measurement) operation(w *hora.World) (func() error, error) {
 	}, nil
 }
 
-// named prepares an allreduce in a group whose members may name operations in any
-// order. "plan" repeats one name, so that after a few rounds nothing has to be agreed;
-// "named" draws known names in an order that never repeats long enough for a plan.
-func (m *measurement) named(w *hora.World) (func() error, error) {
+// apart prepares an allreduce in a group of its own beside the world's, whose barrier
+// brings the ranks together. In "ordered" its operations come in the caller's order; the
+// others' members may name operations in any order. "plan" repeats one name, so that
+// after a few rounds nothing has to be agreed; "named" draws known names in an order that
+// never repeats long enough for a plan.
+func (m *measurement) apart(w *hora.World) (func() error, error) {
 	ranks := make([]int, m.ranks)
 	for i := range ranks {
 		ranks[i] = i
 	}
-	g, err := w.NewGroup(m.ctx, ranks, hora.Named(), hora.Called("bench-"+m.op))
+	opts := []hora.GroupOption{hora.Called("bench-" + m.op)}
+	if m.op != "ordered" {
+		opts = append(opts, hora.Named())
+	}
+	g, err := w.NewGroup(m.ctx, ranks, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +146,9 @@ func (m *measurement) named(w *hora.World) (func() error, error) {
 		requests = make([]hora.Request, 64)
 	}
 	for i := range requests {
-		requests[i].Name = fmt.Sprintf("gradient.%d", i)
+		if m.op != "ordered" {
+			requests[i].Name = fmt.Sprintf("gradient.%d", i)
+		}
 		requests[i].Call = hora.Call{Kind: hora.KindAllreduce, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: in}
 	}
 	if len(requests) == 1 { // the draw takes 20 ns, of which a plan is allowed 50
@@ -235,7 +243,7 @@ func (m *measurement) verify(turn, calls int) bool {
 			return true
 		}
 		want = func(i int) float32 { return m.sum(i, turn) }
-	case "allreduce", "named", "plan":
+	case "allreduce", "named", "plan", "ordered":
 		got, want = m.in, func(i int) float32 { return m.sum(i, turn) }
 	case "broadcast":
 		got, want = m.in, func(i int) float32 { return pattern(0, i, turn) }

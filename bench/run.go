@@ -267,7 +267,7 @@ func (r *runner) turn(ctx context.Context, c Combination, name string) (results,
 	case "hora":
 		return r.hora(ctx, c.Op, c.Link, c.NP, c.Sizes)
 	case "ordered":
-		return r.hora(ctx, "allreduce", c.Link, c.NP, c.Sizes)
+		return r.hora(ctx, name, c.Link, c.NP, c.Sizes)
 	case "roofline":
 		if c.NP != 2 {
 			return nil, errors.New("the roofline is that of two threads; run it with -np 2")

@@ -13,8 +13,8 @@ import (
 var DefaultTargets []byte
 
 // Target is a goal for one operation against one peer. A ratio is the peer's time over
-// hora's. Rows against the peer "ordered" compare two of hora's own paths and bound how
-// much the first may cost more.
+// hora's. Rows against the peer "ordered" compare two of hora's own paths, each in a group
+// made for it, and bound how much the first may cost more.
 type Target struct {
 	Op, Link, Peer string
 	NP             int
