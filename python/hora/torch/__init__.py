@@ -2,6 +2,18 @@
 
 >>> torch.distributed.init_process_group("hora")       # an existing DDP script: this word changed
 >>> opt = hora.torch.DistributedOptimizer(opt)         # or a single-process script: this line added
+
+What is here; `help(hora.torch.DistributedOptimizer)` explains its arguments, and likewise for the others:
+
+DistributedOptimizer       an optimizer whose step() uses the gradients of all ranks
+Compression                what its compression= may be: none, fp16, bf16, int8, powersgd
+broadcast_parameters       rank 0's weights on all ranks
+broadcast_optimizer_state  rank 0's momentum, step counts and learning rates on all ranks
+accelerate                 put DistributedDataParallel's buckets into memory that the ranks of a host share
+SyncBatchNorm              batch normalization over the batches of all ranks
+TorchState                 what elastic training keeps: models, optimizers, samplers, plain values
+ElasticSampler             a sampler that goes on in mid-epoch when ranks come and go
+register                   make torch know the backend; importing this module does
 """
 
 from __future__ import annotations
@@ -9,7 +21,17 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # loaded by __getattr__
+    from .broadcast import broadcast_optimizer_state as broadcast_optimizer_state
+    from .broadcast import broadcast_parameters as broadcast_parameters
+    from .compression import Compression as Compression
+    from .ddp import accelerate as accelerate
+    from .optimizer import DistributedOptimizer as DistributedOptimizer
+    from .sampler import ElasticSampler as ElasticSampler
+    from .state import TorchState as TorchState
+    from .sync_batch_norm import SyncBatchNorm as SyncBatchNorm
 
 __all__ = [
     "Compression",
@@ -52,6 +74,10 @@ def __getattr__(name: str) -> Any:
     value = getattr(module, name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def _announce() -> None:

@@ -47,6 +47,7 @@ class DeltaMixin(_Inner):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
+        self._opt_called = True
         params = self._trainable()
         before = [p.detach().clone() for p in params]
         if closure is None:
@@ -79,3 +80,5 @@ class DeltaMixin(_Inner):
             p.copy_(b + t.to(b))
         self._passes = 0
         return loss
+
+    step._wrapped_by_lr_sched = step.hooked = True  # as the other mixin's

@@ -77,7 +77,36 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
         state = _fill(form, tensors)
     broadcast_tensors([(f"optimizer.{i}", t) for i, t in enumerate(tensors)], root_rank, group)
     if group.rank != root_rank:
-        optimizer.load_state_dict(state)
+        load(optimizer, state)
+
+
+def load(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """optimizer.load_state_dict, but into the groups and tensors that are there: schedules and programs hold them."""
+    groups, kept = optimizer.param_groups, optimizer.state
+    optimizer.load_state_dict(state)
+    with torch.no_grad():
+        for old, new in zip(groups, optimizer.param_groups, strict=True):
+            _into(old, new)
+        _into(kept, optimizer.state)
+    optimizer.param_groups, optimizer.state = groups, kept
+
+
+def _into(old: dict, new: Mapping) -> None:
+    """Make old equal to new, and keep what old is made of."""
+    for key in [k for k in old if k not in new]:
+        del old[key]
+    for key, value in new.items():
+        have = old.get(key)
+        if isinstance(have, dict) and isinstance(value, dict):
+            _into(have, value)
+        elif isinstance(have, torch.Tensor) and _alike(have, value):
+            have.copy_(value)
+        else:
+            old[key] = value
+
+
+def _alike(a: torch.Tensor, b: Any) -> bool:
+    return isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype and a.layout == b.layout and not a.is_sparse
 
 
 class _Form:

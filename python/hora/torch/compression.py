@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Compression", "Compressor", "Int8", "PowerSGD"]
+__all__ = ["Compression", "Compressor", "Int8", "PowerSGD", "choose"]
 
 
 class Compressor:
@@ -191,3 +191,21 @@ class Compression:
     bf16 = BF16Compressor
     int8 = Int8
     powersgd = PowerSGD
+
+
+def choose(compression: Any) -> Any:
+    """What `compression=` means: a choice, its name, or an object of the program's own with compress and decompress."""
+    names = [n for n in vars(Compression) if not n.startswith("_")]
+    given = compression
+    if compression is None:
+        compression = NoneCompressor
+    elif isinstance(compression, str) and compression in names:
+        compression = getattr(Compression, compression)
+    if isinstance(compression, type) and issubclass(compression, (Int8, PowerSGD)):
+        return compression()
+    if isinstance(compression, (Int8, PowerSGD)) or all(callable(getattr(compression, n, None)) for n in ("compress", "decompress")):
+        return compression
+    raise ValueError(
+        f"compression={given!r}: give one of {', '.join(repr(n) for n in names)}, the same from Compression, or an object with "
+        "compress(tensor) and decompress(tensor, ctx)"
+    )

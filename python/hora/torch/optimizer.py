@@ -1,7 +1,8 @@
 """DistributedOptimizer: a torch optimizer whose step sees the gradients of all ranks.
 
-The wrapped optimizer keeps its class name and is an instance of its class. Where this rank has a core to spare,
-buckets are reduced while backward still runs; otherwise all of them in `step`, which then costs one call.
+The optimizer stays the object that it was, so that learning rate schedules and whatever else holds it go on working; its
+class becomes one of the same name that is derived from its own. Where this rank has a core to spare, buckets are reduced
+while backward still runs; otherwise all of them in `step`, which then costs one call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ._cores import free_core
 from ._delta import DeltaMixin
 from ._tensor import code
 from .buckets import Bucket, assign
-from .compression import Compression, Int8, PowerSGD, _Cast
+from .compression import Compression, Int8, PowerSGD, _Cast, choose
 
 __all__ = ["DistributedOptimizer"]
 
@@ -55,12 +56,19 @@ def DistributedOptimizer(
     bucket_bytes: int | None = None,
     named: bool = True,
 ) -> torch.optim.Optimizer:
-    """Wrap `optimizer` so that `step()` uses the gradients reduced over all ranks of `group`.
+    """Make `optimizer.step()` use the gradients reduced over all ranks of `group`; returns the optimizer.
 
-    `backward_passes_per_step` backward passes are added up before one step. `compression` is one of
-    `hora.torch.Compression`. `groups` (a number, or lists of parameters) are reduced as units.
-    `op=hora.ADASUM` steps locally first and combines the changes. `overlap=None` decides by the cores that this
-    rank has.
+    named_parameters: `model.named_parameters()`, so that errors and the timeline name gradients.
+    compression: one of `hora.torch.Compression`, or its name: "none", "fp16", "bf16", "int8", "powersgd".
+    backward_passes_per_step: so many backward passes are added up before one step.
+    op: AVERAGE, SUM, or ADASUM, which steps locally first and combines the changes.
+    gradient_predivide_factor: divide by it before the sum and by the rest of the average afterwards.
+    num_groups, groups: a number of groups, or lists of parameters, that are reduced as units.
+    sparse_as_dense: reduce sparse gradients as dense ones.
+    group: reduce over these ranks only.
+    overlap: reduce while backward still runs; None decides by the cores that this rank has.
+    bucket_bytes: the most that one bucket of gradients holds.
+    named: match by name whatever the order on the ranks, so that `hora.join()` works.
 
     >>> opt = hora.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     """
@@ -73,15 +81,22 @@ def DistributedOptimizer(
         raise ValueError("groups should be a non-negative integer or a list of lists of parameters")
     group = comm.world() if group is None else group
     mixins = (DeltaMixin, _Mixin) if op is Op.ADASUM and group.size > 1 else (_Mixin,)
+    chosen = choose(compression)
+    names = _names(optimizer, named_parameters)
+    distributed: Any = optimizer
+    if isinstance(optimizer, _Mixin):  # wrapped again: as if it had not been before
+        distributed._release()
+        distributed.__class__ = distributed._hora_inner
     inner = type(optimizer)
-    cls = type(inner.__name__, (*mixins, inner), {"__module__": inner.__module__, "__doc__": inner.__doc__, "_hora_inner": inner})
-    wrapped: Any = cls.__new__(cls)  # type: ignore[call-overload]
-    wrapped.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
-    wrapped._hora_setup(
-        _names(optimizer, named_parameters), compression, backward_passes_per_step, op, gradient_predivide_factor,
+    distributed.__dict__.pop("step", None)  # a schedule's mark; the new class bears it itself
+    distributed.__class__ = type(
+        inner.__name__, (*mixins, inner), {"__module__": inner.__module__, "__doc__": inner.__doc__, "_hora_inner": inner}
+    )
+    distributed._hora_setup(
+        names, chosen, backward_passes_per_step, op, gradient_predivide_factor,
         num_groups, groups, sparse_as_dense, group, overlap, bucket_bytes, named,
     )  # fmt: skip
-    return wrapped
+    return distributed
 
 
 def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torch.nn.Parameter, str]:
@@ -114,7 +129,7 @@ class _Mixin(_Inner):
         sparse_as_dense: bool, group: Group, overlap: bool | None, bucket_bytes: int | None, named: bool,
     ) -> None:  # fmt: skip
         self._names = names
-        self._compression = compression() if isinstance(compression, type) and issubclass(compression, (Int8, PowerSGD)) else compression
+        self._compression = compression
         self._op = op
         self._group = group
         self._channel = Channel(group, named)
@@ -144,11 +159,16 @@ class _Mixin(_Inner):
         """In another life of the world, as elastic training has: other ranks, and neither memory nor plans of the old one."""
         self._age = _lib.age
         self._channel = Channel(self._group, self._channel.named)
-        for bucket in self._buckets or ():
-            bucket.close()
+        self._release()
         self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
         self._synchronized = False
         self._watch()
+
+    def _release(self) -> None:
+        """Give back hooks and plans."""
+        self._unwatch()
+        for bucket in self._buckets or ():
+            bucket.close()
 
     # -- hooks
 
@@ -366,7 +386,12 @@ class _Mixin(_Inner):
                 )
             self.synchronize()
         self._synchronized = False
+        self._opt_called = True
         return super().step() if closure is None else super().step(closure)
+
+    # As torch's schedules mark the step that they watch: they look for it, and for `_opt_called`, whether they were made
+    # before the wrapping or after. `hooked` keeps torch from running step hooks here and in the wrapped class again.
+    step._wrapped_by_lr_sched = step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         if self._age != _lib.age:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
-import io
+import ctypes
 from typing import Any
 
 import cloudpickle
@@ -52,7 +52,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     except hora.HoraError as error:
         raise internal(error) from error
     if state is not None:
-        optimizer.load_state_dict(state)
+        _broadcast.load(optimizer, state)
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
@@ -60,19 +60,14 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, proc
     name = name or "broadcast_object"  # not the type's name: the other ranks may hold None
     if process_set.size() == 1:
         return obj
-    if hora.rank() == root_rank:
-        b = io.BytesIO()
-        cloudpickle.dump(obj, b)
-        payload = torch.frombuffer(bytearray(b.getvalue()), dtype=torch.uint8)
-        broadcast_(torch.tensor([payload.numel()], dtype=torch.int64), root_rank, f"{name}.sz", process_set)
-    else:
-        size = torch.zeros(1, dtype=torch.int64)
-        broadcast_(size, root_rank, f"{name}.sz", process_set)
-        payload = torch.empty(int(size), dtype=torch.uint8)
-    broadcast_(payload, root_rank, f"{name}.t", process_set)
-    if hora.rank() == root_rank:
-        return obj
-    return cloudpickle.loads(payload.numpy().tobytes())
+    mine = hora.rank() == root_rank
+    data = bytearray(cloudpickle.dumps(obj)) if mine else bytearray()
+    size = torch.tensor([len(data)], dtype=torch.int64)
+    broadcast_(size, root_rank, f"{name}.sz", process_set)
+    if not mine:
+        data = bytearray(int(size))
+    broadcast_(torch.frombuffer(data, dtype=torch.uint8), root_rank, f"{name}.t", process_set)
+    return obj if mine else cloudpickle.loads(data)
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
@@ -81,4 +76,4 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     payload = torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
     sizes = allgather(torch.tensor([payload.numel()], dtype=torch.int64), f"{name}.sz", process_set).tolist()
     whole = allgather(payload, f"{name}.t", process_set)
-    return [cloudpickle.loads(part.numpy().tobytes()) for part in whole.split(sizes)]
+    return [cloudpickle.loads(ctypes.string_at(part.data_ptr(), part.numel())) for part in whole.split(sizes)]
