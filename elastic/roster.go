@@ -176,7 +176,7 @@ func (r *Roster) tick() {
 		return
 	}
 	for rank := range r.seats {
-		if s := &r.seats[rank]; s.is == resting && s.due <= r.now && !r.over {
+		if s := &r.seats[rank]; s.is == resting && s.due <= r.now {
 			r.rested(rank)
 		}
 	}

@@ -192,6 +192,9 @@ func (s *stage) step(n News) error {
 			return fmt.Errorf("%T%+v: %w", o, o, err)
 		}
 	}
+	if err := s.shunned(n); err != nil {
+		return err
+	}
 	if err := s.settled(); err != nil || len(s.unreached) == 0 {
 		return err
 	}
@@ -204,6 +207,28 @@ func (s *stage) step(n News) error {
 		return fmt.Errorf("then %s is not reached: %w", host, err)
 	}
 	return nil
+}
+
+// shunned checks that a place that failed is not used for a while.
+func (s *stage) shunned(n News) error {
+	var at Spot
+	switch n := n.(type) {
+	case HostLost:
+		at = Spot{n.Host, -1}
+	case Exit:
+		if n.How != Failure || !s.cfg.Discovered {
+			return nil
+		}
+		if at = s.last[n.Rank]; s.cfg.ByHost {
+			at.Slot = -1
+		}
+	default:
+		return nil
+	}
+	if s.gaveUp || s.over || !s.begun() || s.noticed[at.Host] || s.now < s.bans[at] {
+		return nil
+	}
+	return fmt.Errorf("%v may be used again at once", at)
 }
 
 // quit is a farewell that is none after all: the same process fails.
