@@ -63,3 +63,12 @@ func (n *names) laid(members []*op) {
 		}
 	}
 }
+
+// unlearn has all ranks begin anew with the units of members, whose packs differed.
+func (n *names) unlearn(members []*op) {
+	for _, o := range members {
+		if o.alone = false; o.entry >= 0 {
+			n.table.entries[o.entry].lies = untried
+		}
+	}
+}

@@ -125,6 +125,42 @@ func TestRegisteredGoAlone(t *testing.T) {
 	}
 }
 
+// TestPacksThatDiffer: ranks that for whatever reason remember their tensors differently
+// get right sums, and soon agree again.
+func TestPacksThatDiffer(t *testing.T) {
+	const size, tensors = 3, 6
+	for _, wrong := range []lying{untried, trying, inPlace, copied} {
+		c := newCluster(t, size, true, Config{Named: true})
+		var heard packing
+		c.groups[0].cfg.Events = new(event.Sink)
+		c.groups[0].cfg.Events.Add(&heard)
+		for round := range 12 {
+			c.must(c.each(func(rank int, g *Group) error {
+				if round == 5 && rank == 1 {
+					g.mu.Lock()
+					for i := range g.names.table.entries {
+						g.names.table.entries[i].lies = wrong
+					}
+					g.mu.Unlock()
+				}
+				return train(g, rank, size, round, lay(c, rank, tensors, 4096, 24, true))
+			}))
+			if got := heard.since(); round >= 8 && slices.Max(got) != 1 {
+				t.Errorf("rank 1 was told %d: in round %d %v tensors travelled together", wrong, round, got)
+			}
+		}
+		for rank, g := range c.groups {
+			g.mu.Lock()
+			for _, e := range g.names.table.entries {
+				if e.lies != inPlace {
+					t.Errorf("rank 1 was told %d: in the end rank %d holds %d, want %d", wrong, rank, e.lies, inPlace)
+				}
+			}
+			g.mu.Unlock()
+		}
+	}
+}
+
 // TestMixedMemory draws, for every rank, round and tensor, whether it is registered, and
 // in which order they come.
 func TestMixedMemory(t *testing.T) {

@@ -119,6 +119,7 @@ func (n *names) release(planned bool, budget time.Duration) (left bool) {
 			// What differs may have packed the rest differently: go by the order that
 			// all ranks share.
 			slices.SortFunc(n.members[b.from:], func(a, b *op) int { return a.place - b.place })
+			n.unlearn(n.members[b.from:])
 			for i := b.from; i < len(n.members); i++ {
 				if v := n.runBatch(n.members[i:i+1], -1); v != stepDone {
 					n.failRest(n.members[i:])
