@@ -12,7 +12,7 @@ import (
 
 // Buffer is memory that all ranks of this host map: operations on it copy nothing. It
 // is collective: all ranks of the group ask for the same size in the same order. It
-// lives until Free or until the group is closed. Where no memory is shared it is
+// lives until Free or, unless it is to Outlive it, until the group is closed. Where no memory is shared it is
 // ordinary memory.
 func (g *Group) Buffer(ctx context.Context, bytes int) ([]byte, error) {
 	if bytes <= 0 {
@@ -47,13 +47,10 @@ func (g *Group) Register(ctx context.Context, ptr unsafe.Pointer, size, fd int, 
 // Free gives a buffer, or registered memory that begins at the same place, back. No
 // operation may be using it on any rank of the host.
 func (g *Group) Free(buffer []byte) error {
-	p := unsafe.SliceData(buffer)
 	g.mu.Lock()
-	i := slices.IndexFunc(g.buffers, func(b *shm.Buffer) bool { return unsafe.SliceData(b.Bytes()) == p })
-	var b *shm.Buffer
-	if i >= 0 {
-		b = g.buffers[i]
-		g.buffers = slices.Delete(g.buffers, i, i+1)
+	b := takeOut(&g.buffers, buffer)
+	if b == nil {
+		b = takeOut(&g.lasting, buffer)
 	}
 	g.mu.Unlock()
 	if b == nil {
@@ -63,6 +60,26 @@ func (g *Group) Free(buffer []byte) error {
 		return errors.New("free buffer: it is none of this group's")
 	}
 	return b.Close()
+}
+
+// Outlive lets a buffer stay until Free, even when the group is closed before: somebody may still look at it.
+func (g *Group) Outlive(buffer []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b := takeOut(&g.buffers, buffer); b != nil {
+		g.lasting = append(g.lasting, b)
+	}
+}
+
+// takeOut removes the buffer that begins where this memory does.
+func takeOut(list *[]*shm.Buffer, memory []byte) *shm.Buffer {
+	i := slices.IndexFunc(*list, func(b *shm.Buffer) bool { return unsafe.SliceData(b.Bytes()) == unsafe.SliceData(memory) })
+	if i < 0 {
+		return nil
+	}
+	b := (*list)[i]
+	*list = slices.Delete(*list, i, i+1)
+	return b
 }
 
 func (g *Group) keep(b *shm.Buffer) {

@@ -25,8 +25,9 @@ type Group struct {
 	link   *shm.Link // memory shared with the ranks of this host; nil when there is none
 
 	count   atomic.Uint64 // operations without a name
-	mu      sync.Mutex    // guards buffers
-	buffers []*shm.Buffer
+	mu      sync.Mutex    // guards buffers and lasting
+	buffers []*shm.Buffer // closed with the group
+	lasting []*shm.Buffer // closed by Free alone
 }
 
 // GroupOption changes a group that NewGroup makes.

@@ -86,6 +86,7 @@ func horaBuffer(handle, bytes C.uint64_t) (answer C.int64_t) {
 		if err != nil {
 			return err
 		}
+		g.g.Outlive(b) // arrays that view it may be read after the group's end
 		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)), memory{bytes: len(b), free: func() { g.g.Free(b) }})
 		return nil
 	})

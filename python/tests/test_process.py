@@ -371,6 +371,47 @@ def test_clean_end(job, how):
         assert e.code == 0 and not e.err, (e.code, e.err)
 
 
+def work_after_shutdown():
+    """What is kept from a life that is over: errors of the right class, memory that may still be read, and a next life that works."""
+    import hora.elastic
+
+    hora.init()
+    r, n, x = hora.rank(), hora.size(), np.ones(1000)
+    group, world, buffer, state = hora.Group(range(n), tag="kept"), hora.world(), hora.buffer(1000), hora.elastic.State(step=0)
+    view = buffer.numpy()
+    view[:] = 3
+    handle = hora.allreduce(x, async_=True)
+    handle.wait()
+    pending = hora.allreduce(x, async_=True)
+    plan = world.plan(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4)
+    state.sync()
+    hora.barrier()  # and what was begun before it has ended
+    hora.shutdown()
+    for call in (
+        lambda: hora.allreduce(x), lambda: hora.allreduce(x, group=group), lambda: hora.allreduce(x, group=world), lambda: hora.allreduce(x, out=x),
+        lambda: hora.allreduce(buffer, out=buffer), lambda: hora.buffer(3), lambda: hora.Group([0]), lambda: hora.barrier(),
+        lambda: hora.allgather_object(1), lambda: hora.start_timeline("/nowhere"), hora.rank, hora.counters, state.sync, state.check,
+    ):  # fmt: skip
+        with pytest.raises(hora.NotInitializedError, match=r"call hora\.init\(\) first"):
+            call()
+    for call in (pending.wait, plan.run, group.counters, lambda: group.abort("too late")):
+        with pytest.raises(hora.HoraError, match="closed|released|not initialized"):
+            call()
+    assert (handle.wait() == n).all() and (view == 3).all() and (group.rank, group.size) == (r, n)
+    group.close()
+    hora.init()
+    with pytest.raises(hora.HoraError, match="closed"):
+        hora.allreduce(x, group=group)
+    with pytest.raises(hora.HoraError, match="closed|released"):
+        plan.run()
+    assert (hora.allreduce(buffer, out=buffer).numpy() == 3 * n).all() and hora.allreduce(1) == n
+    hora.shutdown()
+
+
+def test_after_shutdown(ranks):
+    ranks(2, work_after_shutdown)
+
+
 def work_raise():
     hora.init()
     hora.barrier()
