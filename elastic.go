@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"hora/elastic/rendezvous"
-	"hora/event"
 )
 
 // fruitless is how many epochs in a row may break before their first commit.
@@ -64,7 +63,7 @@ type elasticRun struct {
 func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
 	w, err := r.m.Join(ctx)
 	if errors.Is(err, ErrDrained) {
-		return false, errors.Join(err, r.m.Leave(ctx, reasonOf(r.m)))
+		return false, errors.Join(err, r.m.Leave(ctx, r.m.Asked()))
 	}
 	if err != nil {
 		return false, r.noMore(err)
@@ -89,7 +88,7 @@ func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
 	case r.vain >= fruitless:
 		return false, fmt.Errorf("%d epochs in a row broke before anything was committed: %w", r.vain, err)
 	case errors.Is(err, ErrDrained):
-		if left := r.m.Leave(ctx, reasonOf(r.m)); left != nil {
+		if left := r.m.Leave(ctx, r.m.Asked()); left != nil {
 			err = errors.Join(err, left)
 		}
 		return false, err
@@ -117,12 +116,6 @@ func (r *elasticRun) noMore(err error) error {
 	return fmt.Errorf("%w; then: %w", peer, err)
 }
 
-func reasonOf(m *Membership) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.drain
-}
-
 // begin makes the state equal on all ranks.
 func (r *elasticRun) begin(ctx context.Context, w *World) error {
 	if r.epochs > 1 {
@@ -136,13 +129,7 @@ func (r *elasticRun) begin(ctx context.Context, w *World) error {
 		return err
 	}
 	if r.epochs > 1 {
-		took := time.Since(r.broke)
-		if r.m.client != nil {
-			r.m.client.Recovered(rendezvous.Recovery{Epoch: w.Epoch(), Took: took, Steps: r.again})
-		}
-		r.m.cfg.Events.Emit(&event.Recovered{
-			Rank: w.Rank(), Size: w.Size(), Epoch: w.Epoch(), Cause: r.cause.Error(), Took: took,
-		})
+		r.m.Recovered(time.Since(r.broke), r.again, r.cause.Error())
 	}
 	return nil
 }

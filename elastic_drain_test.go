@@ -233,7 +233,7 @@ func TestAFailedWorkerTakesItsHostAway(t *testing.T) {
 			open()
 			j.sameWeights(3, steps)
 			j.tells("127.0.0.1: rank 1: killed by signal 9 (SIGKILL): it is not used any more",
-				"rank 2 on 127.0.0.1: rank 1: killed by signal 9 (SIGKILL): starting it on here", " 1 restarts used, 1 left")
+				"rank 2 on 127.0.0.1: rank 1: killed by signal 9 (SIGKILL): starting it on here", " 1 restart used, 1 left")
 		})
 	}
 }

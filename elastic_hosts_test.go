@@ -204,6 +204,32 @@ func TestALostHostMovesToSpareSlots(t *testing.T) {
 	}
 }
 
+// TestAClosedConnectionIsALostHost kills the ssh session of a host's agent. The agent asks its worker to end, which may tell
+// the coordinator that it leaves before the launcher has heard of the loss: the report names the loss.
+func TestAClosedConnectionIsALostHost(t *testing.T) {
+	n := hosttest.Up(t, "a", "b", "c")
+	a, b := n.Hosts[0], n.Hosts[1]
+	j := startOnHosts(t, a, hostsPlan{NP: 2, Restarts: 1, OnLoss: elastic.Replace, Hosts: "b:1,c:2", Report: "report.json"}, "STEPS=20", "EVERY=1", "GATE=open")
+	j.until("both at work", 40*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
+	if b.Kill("sshd.*@") == 0 {
+		t.Fatal("no ssh session to kill")
+	}
+	j.until("the next epoch", 40*time.Second, func() bool { return j.said("sum in epoch 2\n") >= 2 })
+	openAt(t, n)
+	j.wait(time.Minute)
+	text, err := os.ReadFile(filepath.Join(a.Home, "report.json"))
+	var r launch.Report
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil || len(r.Epochs) != 2 || r.Restarts != 0 || r.Epochs[0].Gone == nil {
+		t.Fatalf("%v\n%s\n%s", err, text, j.text())
+	}
+	if g := r.Epochs[0].Gone; g.Host != "b" || !strings.Contains(g.Reason, "closed") && !strings.Contains(g.Reason, "ssh ended early") {
+		t.Errorf("the first epoch ended by %+v\n%s", g, j.text())
+	}
+}
+
 // TestALateHostJoinsAndIsLost: a host that a discovery finds while the job runs is reached
 // by ssh and trains with the others; it is cut, the others go on; it comes back.
 func TestALateHostJoinsAndIsLost(t *testing.T) {

@@ -150,14 +150,14 @@ func TestTheReportTellsTheStory(t *testing.T) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Epochs) != 2 || r.Restarts != 1 || r.Left != 2 || r.ExitCode != 0 || r.OnLoss != "replace" {
+	if len(r.Epochs) != 2 || r.Restarts != 1 || r.Left == nil || *r.Left != 2 || r.ExitCode != 0 || r.OnLoss != "replace" {
 		t.Fatalf("the report is\n%s", b)
 	}
 	gone, cost := r.Epochs[0].Gone, r.Epochs[1].Recovery
 	if gone == nil || gone.Rank != 1 || gone.Reason != "killed by signal 9 (SIGKILL)" || cost == nil || cost.Seconds <= 0 || cost.Steps < 0 || cost.Steps > 5 {
 		t.Errorf("the report is\n%s", b)
 	}
-	if text := j.text(); !strings.Contains(text, "2 epochs in") || !strings.Contains(text, "ended after") || !strings.Contains(text, "steps done again") {
+	if text := j.text(); !strings.Contains(text, "2 epochs in") || !strings.Contains(text, "ended after") || !strings.Contains(text, " done again") {
 		t.Errorf("the last lines do not tell the story:\n%s", text)
 	}
 }

@@ -57,7 +57,7 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 		w.Close()
 		err = fmt.Errorf("join world as rank %d of %d: %w", cfg.Rank, cfg.Size, err)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w; start all %d ranks, or raise HORA_START_TIMEOUT above %v", err, cfg.Size, cfg.StartTimeout)
+			err = fmt.Errorf("%w after %v: look at the output of the missing ranks, start all %d ranks, or raise HORA_START_TIMEOUT", err, cfg.StartTimeout, cfg.Size)
 		}
 		return nil, err
 	}

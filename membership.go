@@ -93,7 +93,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 			if old != nil {
 				name = "HORA_ELASTIC_TIMEOUT"
 			}
-			err = fmt.Errorf("%w; start the missing workers, or raise %s above %v", err, name, limit)
+			err = fmt.Errorf("%w after %v: look at the output of the missing workers, start them, or raise %s", err, limit, name)
 		}
 		return nil, fmt.Errorf("join epoch of job %s: %w", m.cfg.Job, err)
 	}
@@ -209,6 +209,28 @@ func (m *Membership) Drain(reason string) {
 	if w != nil {
 		w.abort(fmt.Errorf("%w: %s", ErrDrained, reason))
 	}
+}
+
+// Asked is why this rank is to leave; "" while it is not.
+func (m *Membership) Asked() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.drain
+}
+
+// Recovered tells the job's report, when all ranks of the present epoch have the same state again, what the end of the one
+// before cost this rank: the time since it knew, the steps that are done again (-1 where nobody counts them), and why.
+func (m *Membership) Recovered(took time.Duration, steps int, cause string) {
+	m.mu.Lock()
+	w := m.world
+	m.mu.Unlock()
+	if w == nil {
+		return
+	}
+	if m.client != nil {
+		m.client.Recovered(rendezvous.Recovery{Epoch: w.Epoch(), Took: took, Steps: steps})
+	}
+	m.cfg.Events.Emit(&event.Recovered{Rank: w.Rank(), Size: w.Size(), Epoch: w.Epoch(), Cause: cause, Took: took})
 }
 
 // News is why the present epoch is to be left at once: ErrDrained, ErrChanged or the

@@ -32,7 +32,12 @@ func (j *job) stop(grace time.Duration) {
 	for _, l := range j.links {
 		l.send(cmdStop, wire.AppendI64(nil, grace.Milliseconds()))
 	}
-	j.noMoreEpochs("the launcher ends it")
+	why := "the launcher ends the job"
+	if len(j.failed) > 0 {
+		o := j.outcome()
+		why = "the job ends: " + o.String()
+	}
+	j.noMoreEpochs(why)
 	j.hard = time.After(grace + 2*time.Second)
 }
 
@@ -108,6 +113,7 @@ func (j *job) lostLink(e linkEnd) {
 
 // hostLost ends the job, or goes on without the host.
 func (j *job) hostLost(l *link, reason string) {
+	j.story.hostLost(l.name, reason)
 	goesOn, then := j.outliveHost(l, reason)
 	if goesOn {
 		return

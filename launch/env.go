@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // lookup finds a variable; the last one of a name counts.
@@ -57,6 +58,9 @@ func Inherited(environ []string, local bool) []string {
 	return out
 }
 
+// behind is how much longer than the launcher a worker waits for the next epoch.
+const behind = 10 * time.Second
+
 // place is what the environment of one worker is made of.
 type place struct {
 	seat       Seat
@@ -67,6 +71,7 @@ type place struct {
 	masterHost string
 	masterPort int
 	elastic    bool
+	wait       time.Duration // how long an elastic job waits for workers; 0 where they are told otherwise
 	progress   bool
 	interfaces []string
 	listen     []string
@@ -117,6 +122,9 @@ func (p *place) variables() []string {
 	}
 	if p.elastic {
 		set("HOROVOD_ELASTIC", "1")
+	}
+	if p.wait > 0 { // the launcher ends a job that waits for too long, and says what for
+		num("HORA_ELASTIC_TIMEOUT", int((p.wait+time.Second-1+behind)/time.Second))
 	}
 	num("RANK", p.seat.Rank)
 	num("WORLD_SIZE", p.size)

@@ -287,7 +287,7 @@ func TestNothingSurvivesOnAnotherHostEither(t *testing.T) {
 				}
 				if victim == "launcher" { // each agent says in its own host's directory why it ended its worker
 					file := filepath.Join(h.Temp, filepath.Base(logs), "hora."+h.Name)
-					want := "job test on " + h.Name + ": the launcher has ended without a word: its 1 workers here are ended\n"
+					want := "job test on " + h.Name + ": the launcher has ended without a word: its worker here is ended\n"
 					if b, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(b), want) || strings.Count(string(b), "\n") != 1 {
 						t.Errorf("the last word on %s: %q, %v", h.Name, b, err)
 					}

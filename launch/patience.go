@@ -80,7 +80,11 @@ func (j *job) awaitedEnds() string {
 		}
 	}
 	if len(ranks) > 0 {
-		return fmt.Sprintf("waiting for rank %s to end; who has not %v after being asked is killed", list(ranks), j.spec.Grace)
+		they := "it is"
+		if len(ranks) > 1 {
+			they = "they are"
+		}
+		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, j.spec.Grace)
 	}
 	var hosts []string
 	for _, l := range j.links {

@@ -58,6 +58,9 @@ func (j *job) worker(s Seat, epoch uint64) worker {
 		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), progress: j.spec.Progress,
 		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
 	}
+	if at.elastic && lookup(j.spec.Environ, "HORA_ELASTIC_TIMEOUT") == "" {
+		at.wait = j.spec.Wait
+	}
 	if l := j.links[s.Host]; at.gpus > 0 {
 		at.device = j.firstSlot(l) + s.LocalRank
 		if l.local {

@@ -3,6 +3,7 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ type Report struct {
 	Seconds  float64       `json:"seconds"`
 	OnLoss   string        `json:"on_loss"`
 	Restarts int           `json:"restarts_used"`
-	Left     int           `json:"restarts_left"`
+	Left     *int          `json:"restarts_left,omitempty"` // nil where no budget was given
 	Epochs   []EpochReport `json:"epochs"`
 }
 
@@ -51,9 +52,10 @@ type Recovery struct {
 
 // story collects a Report. The coordinator's goroutine tells it; Run reads it at the end.
 type story struct {
-	mu     sync.Mutex // guards epochs; never held over I/O
+	mu     sync.Mutex // guards epochs and hosts; never held over I/O
 	began  time.Time
 	epochs []EpochReport
+	hosts  map[string]hostEnd // that were lost, by name
 }
 
 func (s *story) now() float64 { return time.Since(s.began).Seconds() }
@@ -76,6 +78,7 @@ func (s *story) lost(number uint64, rank int, host, reason string) {
 		return
 	}
 	e := &s.epochs[n-1]
+	reason = s.why(s.now(), host, reason)
 	switch {
 	case e.Gone == nil:
 		e.Ended, e.Gone = s.now(), &Departure{Rank: rank, Host: host, Reason: reason}
@@ -105,10 +108,15 @@ func (s *story) recovered(_ int, r rendezvous.Recovery) {
 func (j *job) report(o *Outcome) *Report {
 	j.story.mu.Lock()
 	defer j.story.mu.Unlock()
-	return &Report{
+	r := &Report{
 		Job: j.spec.Job, Command: j.spec.Command, Ended: o.String(), ExitCode: o.ExitCode(), Seconds: j.story.now(),
-		OnLoss: j.spec.OnLoss.String(), Restarts: j.roster.Used(), Left: max(j.spec.Restarts-j.roster.Used(), 0), Epochs: j.story.epochs,
+		OnLoss: j.spec.OnLoss.String(), Restarts: j.roster.Used(), Epochs: j.story.epochs,
 	}
+	if j.spec.Restarts > 0 {
+		left := max(j.spec.Restarts-j.roster.Used(), 0)
+		r.Left = &left
+	}
+	return r
 }
 
 // reportable says what keeps a report from being written, before the job has done its work for it.
@@ -154,13 +162,61 @@ func (j *job) tell(o *Outcome) error {
 	return nil
 }
 
+// hostLost notes the loss of a host for the story. Its agent, which lost the launcher in the same moment, asks its workers to
+// end, and one of them may tell the coordinator that it leaves before the loss is known here: it did not leave on purpose.
+func (s *story) hostLost(host, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hosts == nil {
+		s.hosts = map[string]hostEnd{}
+	}
+	s.hosts[host] = hostEnd{s.now(), reason}
+	for i := range s.epochs {
+		if e := &s.epochs[i]; e.Gone != nil {
+			e.Gone.Reason = s.why(e.Ended, e.Gone.Host, e.Gone.Reason)
+		}
+	}
+}
+
+// why is the reason of a loss, or that of its host where the two are one event.
+func (s *story) why(at float64, host, reason string) string {
+	end, lost := s.hosts[host]
+	if lost && reason == termedOff && math.Abs(at-end.at) < oneEvent.Seconds() {
+		return end.reason
+	}
+	return reason
+}
+
+// termedOff is how a worker leaves that was asked to by a signal.
+const termedOff = "left the job: SIGTERM"
+
+// oneEvent is how far apart a worker's farewell and the loss of its host are where they have one cause.
+const oneEvent = 3 * time.Second
+
+// hostEnd is the loss of a host.
+type hostEnd struct {
+	at     float64
+	reason string
+}
+
+// counted is "1 rank", "2 ranks".
+func counted(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
 // Told is the story of a job that more than one epoch was needed for.
 type Told struct{ Report *Report }
 
 func (e *Told) String() string {
 	r := e.Report
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d epochs in %.1f s, %d restarts used, %d left", len(r.Epochs), r.Seconds, r.Restarts, r.Left)
+	fmt.Fprintf(&b, "%s in %.1f s", counted(len(r.Epochs), "epoch"), r.Seconds)
+	if r.Left != nil {
+		fmt.Fprintf(&b, ", %s used, %d left", counted(r.Restarts, "restart"), *r.Left)
+	}
 	for i := range r.Epochs {
 		ep := &r.Epochs[i]
 		if ep.Gone == nil {
@@ -170,14 +226,14 @@ func (e *Told) String() string {
 		if ep.Gone.Rank >= 0 {
 			who = fmt.Sprintf("rank %d on %s: %s", ep.Gone.Rank, ep.Gone.Host, ep.Gone.Reason)
 		}
-		fmt.Fprintf(&b, "\n  epoch %d (%d ranks) ended after %.1f s by %s", ep.Number, ep.Size, ep.Ended-ep.Began, who)
+		fmt.Fprintf(&b, "\n  epoch %d (%s) ended after %.1f s by %s", ep.Number, counted(ep.Size, "rank"), ep.Ended-ep.Began, who)
 		if i+1 == len(r.Epochs) {
 			continue
 		}
 		if next := r.Epochs[i+1].Recovery; next != nil {
 			fmt.Fprintf(&b, "; recovered in %.3f s", next.Seconds)
 			if next.Steps >= 0 {
-				fmt.Fprintf(&b, ", %d steps done again", next.Steps)
+				fmt.Fprintf(&b, ", %s done again", counted(next.Steps, "step"))
 			}
 		}
 	}

@@ -36,8 +36,11 @@ func (j *job) serve(ctx context.Context) error {
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
 		},
-		OnMember: func(started int) { j.took.Store(started, true) },
-		OnLost:   j.story.lost, OnRecovered: j.story.recovered,
+		OnMember: func(started int) {
+			j.took.Store(started, true)
+			j.drained.Delete(started) // its predecessor did, when its host was lost
+		},
+		OnLost: j.story.lost, OnRecovered: j.story.recovered,
 		OnProgress: func(rank int, host string, p rendezvous.Progress) { j.event(&Progress{rank, host, p}) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },

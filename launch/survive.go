@@ -83,7 +83,11 @@ func (a *agent) lament(why string) {
 	if a.orphaned || a.stopping || a.live == 0 || a.plan == nil {
 		return
 	}
-	text := fmt.Sprintf("%s hora: job %s on %s: %s: its %d workers here are ended\n", time.Now().Format(time.DateTime), a.plan.Job, a.plan.Host, why, a.live)
+	its := "its worker here is"
+	if a.live != 1 {
+		its = fmt.Sprintf("its %d workers here are", a.live)
+	}
+	text := fmt.Sprintf("%s hora: job %s on %s: %s: %s ended\n", time.Now().Format(time.DateTime), a.plan.Job, a.plan.Host, why, its)
 	if a.plan.LogDir != "" && os.MkdirAll(a.plan.LogDir, 0o755) == nil {
 		f, err := os.OpenFile(filepath.Join(a.plan.LogDir, "hora."+a.plan.Host), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 		if err == nil {

@@ -58,7 +58,7 @@ func TestAJobThatLosesItsCoordinatorAndAHost(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
-	if err != nil || len(r.Epochs) != 2 || r.ExitCode != 0 || r.Restarts != 0 || r.Left != 2 || r.Epochs[1].Hosts["127.0.0.1"] != 2 {
+	if err != nil || len(r.Epochs) != 2 || r.ExitCode != 0 || r.Restarts != 0 || r.Left == nil || *r.Left != 2 || r.Epochs[1].Hosts["127.0.0.1"] != 2 {
 		t.Fatalf("%v: the report is\n%s", err, b)
 	}
 	if g, c := r.Epochs[0].Gone, r.Epochs[1].Recovery; g == nil || g.Rank != 0 || g.Host != "localhost" || !strings.Contains(g.Reason, "notice by ") || c == nil || c.Seconds <= 0 {

@@ -199,7 +199,7 @@ func TestWhatAFailedWorkerTakesAway(t *testing.T) {
 			if !c.host && strings.Contains(rest, "world of 2") {
 				t.Errorf("the host's other worker has left\n%s", rest)
 			}
-			if !strings.Contains(rest, ", 1 restarts used, 3 left") {
+			if !strings.Contains(rest, ", 1 restart used, 3 left") {
 				t.Errorf("the story does not count the failure\n%s", rest)
 			}
 		})

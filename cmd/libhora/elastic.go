@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"time"
 
 	"hora"
 )
@@ -66,7 +67,9 @@ func horaNews() (answer C.int32_t) {
 // action is the JSON of hora_action.
 type action struct {
 	Action     string `json:"action"`
-	Reason     string `json:"reason"`      // of drain and leave
+	Reason     string `json:"reason"`      // of drain and leave; of recovered: why the epoch before ended
+	Nanos      int64  `json:"nanos"`       // of recovered: since this rank knew
+	Steps      int    `json:"steps"`       // of recovered: done again; -1 where nobody counts them
 	Path       string `json:"path"`        // of start_timeline
 	MarkCycles bool   `json:"mark_cycles"` // of start_timeline
 	Name       string `json:"name"`        // of parts: an operation's
@@ -81,7 +84,7 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 		return errOut(argument("act: settings are not JSON: %v", err))
 	}
 	switch a.Action {
-	case "next", "finish", "drain", "leave":
+	case "next", "finish", "drain", "leave", "recovered":
 		m, err := the.member()
 		if err != nil {
 			return errOut(err)
@@ -96,7 +99,7 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 		the.record.tell(a.Name, a.Parts)
 		return 0
 	}
-	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, start_timeline, stop_timeline or parts", a.Action))
+	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, recovered, start_timeline, stop_timeline or parts", a.Action))
 }
 
 func (l *library) elastic(m *hora.Membership, a *action) C.int64_t {
@@ -113,6 +116,9 @@ func (l *library) elastic(m *hora.Membership, a *action) C.int64_t {
 		})
 	case "leave":
 		return l.leave(a.Reason)
+	case "recovered":
+		m.Recovered(time.Duration(a.Nanos), a.Steps, a.Reason)
+		return 0
 	}
 	m.Drain(a.Reason)
 	return 0

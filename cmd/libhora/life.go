@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -116,11 +117,22 @@ func (l *library) enter(new *life, named bool) error {
 		l.mu.Unlock()
 		new.cancel()
 		if new.member != nil {
-			_ = new.member.Close() // the error is that of joining
+			new.depart(err)
 		}
 	}
 	close(new.joined)
 	return err
+}
+
+// depart ends a membership that no epoch has come of; the error of joining is told elsewhere. Who was asked to leave says so.
+func (l *life) depart(err error) {
+	if !errors.Is(err, hora.ErrDrained) {
+		_ = l.member.Close()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_ = l.member.Leave(ctx, l.member.Asked())
 }
 
 // join makes the world and its table. With named the group for calls by name is made at
@@ -180,6 +192,9 @@ func (l *library) leave(reason string) C.int64_t {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
 		if old.member != nil {
+			if asked := old.member.Asked(); reason != "" && asked != "" {
+				reason = asked
+			}
 			return old.member.Leave(ctx, reason)
 		}
 		return old.world.Leave(ctx)

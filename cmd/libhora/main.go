@@ -103,6 +103,8 @@ func classify(err error) (kind, rank int) {
 		return C.HORA_PEER_LOST, lost.Rank
 	case errors.Is(err, hora.ErrFinished):
 		return C.HORA_FINISHED, -1
+	case errors.Is(err, hora.ErrDrained):
+		return C.HORA_DRAINED, -1
 	case errors.As(err, &late):
 		return C.HORA_DEADLINE, late.Rank
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):

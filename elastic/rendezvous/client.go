@@ -275,7 +275,7 @@ func (c *Client) ask(ctx context.Context, kind uint8, hint int, fill func(b []by
 		if a.kind != kindFail {
 			return a, nil // it came in the same instant
 		}
-		return answer{}, fmt.Errorf("%w: %s", ctx.Err(), a.reason)
+		return answer{}, &waitError{ctx.Err(), a.reason}
 	case <-c.ended:
 	case <-t.C:
 	}
@@ -284,6 +284,15 @@ func (c *Client) ask(ctx context.Context, kind uint8, hint int, fill func(b []by
 	c.mu.Unlock()
 	return answer{}, ctx.Err()
 }
+
+// waitError is the end of a wait, by its context: what was waited for until then.
+type waitError struct {
+	cause error
+	what  string
+}
+
+func (e *waitError) Error() string { return e.what }
+func (e *waitError) Unwrap() error { return e.cause }
 
 func (a *answer) failure() error {
 	if a.kind == kindFail {

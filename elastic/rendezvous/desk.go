@@ -429,7 +429,14 @@ func (d *desk) missing() string {
 	ranks, n := d.machine.Missing(8)
 	have := d.machine.Waiting()
 	if len(ranks) == 0 {
-		return fmt.Sprintf("%d workers have joined and %d more are needed: look at their output, or start them", have, n)
+		workers, are := "workers have", "are"
+		if have == 1 {
+			workers = "worker has"
+		}
+		if n == 1 {
+			are = "is"
+		}
+		return fmt.Sprintf("%d %s joined and %d more %s needed", have, workers, n, are)
 	}
 	texts := make([]string, len(ranks))
 	for i, r := range ranks {
@@ -439,7 +446,7 @@ func (d *desk) missing() string {
 	if n > len(ranks) {
 		more = fmt.Sprintf(" and %d more", n-len(ranks))
 	}
-	return fmt.Sprintf("%d of %d ranks have joined, missing: %s%s: look at their output, or start them", have, have+n, strings.Join(texts, ", "), more)
+	return fmt.Sprintf("%d of %d ranks have joined, missing: %s%s", have, have+n, strings.Join(texts, ", "), more)
 }
 
 func (d *desk) unwait(c *conn, id uint64, key string) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 from . import _lib
 from ._version import __version__
-from .errors import FinishedError, HoraError, InternalError, SettingsError
+from .errors import DrainedError, FinishedError, HoraError, InternalError, SettingsError
 
 EXIT_WAIT = 2.0  # seconds that the end of the program waits for the others to be told
 
@@ -41,6 +42,9 @@ def init(settings: dict[str, Any]) -> None:
             raise
         except FinishedError as error:  # all is well: the program ends with 0
             print(f"hora: {error}: nothing is left to do for this worker", file=sys.stderr, flush=True)
+            raise SystemExit(0) from error
+        except DrainedError as error:
+            print(f"hora: {error}", file=sys.stderr, flush=True)
             raise SystemExit(0) from error
     _lib.age += 1
     _lib.world = {}
@@ -156,9 +160,16 @@ def finish_elastic() -> bool:
 
 
 def drain(reason: str) -> None:
-    """Let news() say from now on that this rank is to leave."""
+    """Let news() say from now on that this rank is to leave; one that waits for an epoch leaves at once."""
+    if is_elastic() or _lib.world is None:
+        with contextlib.suppress(HoraError):  # it has left
+            _act("drain", reason=reason)
+
+
+def recovered(seconds: float, steps: int, cause: str) -> None:
+    """Tell the job's report what the end of an epoch cost this rank; steps are -1 where nobody counts them."""
     if is_elastic():
-        _act("drain", reason=reason)
+        _act("recovered", nanos=int(seconds * 1e9), steps=steps, reason=cause)
 
 
 def leave_elastic(reason: str) -> None:

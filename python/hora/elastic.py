@@ -19,18 +19,22 @@ from __future__ import annotations
 import copy
 import functools
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _lib, _world, arrays, comm, objects
 from ._sampler import ElasticSampler
-from .errors import ArgumentError, HoraError, MismatchError, PeerLostError
+from .errors import ArgumentError, DrainedError, HoraError, MismatchError, PeerLostError
 
 __all__ = ["Drained", "ElasticSampler", "State", "WorkersChanged", "run"]
 
 FRUITLESS = 20  # epochs in a row that may break before anything is committed
+
+COUNTERS = ("step", "batch")  # values with these names count the steps that a loss costs
 
 T = TypeVar("T")
 
@@ -191,6 +195,11 @@ class State:
             for name, v in self._values.items():
                 self.__dict__[name] = v.restore(self.__dict__[name])
 
+    def _undone(self) -> int:
+        """Steps since the last commit, -1 when nobody counts them."""
+        kept = {n: v.kept for n, v in self._values.items() if type(v) is _Value}
+        return steps_since(kept, self.__dict__) if self._kept and self.commits else -1
+
     def sync(self) -> None:
         """Give every rank the values of the rank with the most commits, the lowest of them; counts as a commit."""
         self._sync(True)
@@ -238,12 +247,31 @@ def _difference(zero: dict[str, str], rank: int, theirs: dict[str, str]) -> str:
     return f"synchronise state: rank {rank} has the values in another order than rank 0"
 
 
+def steps_since(kept: Mapping[str, Any], now: Mapping[str, Any]) -> int:
+    """How far the counter among these values has come since it was kept; -1 without one, or where it began anew meanwhile."""
+    for name in COUNTERS:
+        then, here = kept.get(name), now.get(name)
+        if type(then) is int and type(here) is int:
+            return here - then if here >= then and kept.get("epoch") == now.get("epoch") else -1
+    return -1
+
+
+def next_epoch() -> None:
+    """Join the job's next epoch. Who is asked to leave meanwhile, since the job ends for example, says so and ends."""
+    try:
+        _world.next_epoch()
+    except DrainedError as error:
+        print(f"hora: {error}", file=sys.stderr, flush=True)
+        raise Drained from None
+
+
 def run(train: Callable[..., T]) -> Callable[..., T]:
     """Decorate `train(state, …)` so that it goes on in a job that loses and gains ranks.
 
     It is called in every epoch of the job, from where the state stands. When a rank is lost, the state returns to its
     last commit, this rank joins the next epoch (whoever replaces the lost one does too), `on_reset` functions are
-    called, the state is made equal, and `train` is called again. It returns when all ranks have finished.
+    called, the state is made equal, and `train` is called again. It returns when all ranks have finished. The job's report
+    tells what each loss cost: seconds, and steps where the state has a `step` or `batch` that counts them.
 
     SIGTERM lets the next commit be the last one: the rank leaves, is replaced, and `Drained` ends the program.
 
@@ -269,6 +297,9 @@ class _Run:
     def __init__(self, state: State, train: Callable[[], Any]) -> None:
         self.state, self.train = state, train
         self.epochs = self.vain = 0
+        self.broke = 0.0  # when the last epoch ended here
+        self.cause = ""  # why
+        self.again = -1  # steps that are done again
 
     def go(self) -> Any:
         while True:
@@ -284,6 +315,7 @@ class _Run:
                 if not _broken(e):
                     raise
                 cause = e
+            self.broke, self.cause, self.again = time.monotonic(), str(cause), self.state._undone()
             self.vain = 0 if self.state.commits > before else self.vain + 1
             if self.vain >= FRUITLESS:
                 raise HoraError(f"{self.vain} epochs in a row broke before anything was committed") from cause
@@ -296,6 +328,8 @@ class _Run:
             for fn in self.state._resets:
                 fn()
         self.state._sync(False)
+        if self.epochs > 1:
+            _world.recovered(time.monotonic() - self.broke, self.again, self.cause)
         result = self.train()
         comm.barrier()
         if not _world.finish_elastic():
@@ -304,7 +338,7 @@ class _Run:
 
     def next(self, cause: Exception) -> None:
         try:
-            _world.next_epoch()
+            next_epoch()
         except HoraError as e:
             if not isinstance(cause, PeerLostError):
                 raise e from cause

@@ -6,6 +6,7 @@ __all__ = [
     "ArgumentError",
     "ClosedError",
     "DeadlineError",
+    "DrainedError",
     "FinishedError",
     "ForkedError",
     "HoraError",
@@ -53,6 +54,10 @@ class FinishedError(HoraError):
     """An elastic job's work was done before this worker could take part: nothing is left to do."""
 
 
+class DrainedError(HoraError):
+    """This worker was asked to leave an elastic job while it waited for the next epoch, and has left."""
+
+
 class ForkedError(NotInitializedError):
     """The process is a forked child of one that had loaded hora; only a spawned one may use it."""
 
@@ -82,4 +87,5 @@ BY_KIND: dict[int, type[HoraError]] = {
     9: InternalError,
     10: HoraError,
     11: FinishedError,
+    12: DrainedError,
 }

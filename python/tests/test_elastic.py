@@ -1,7 +1,9 @@
 """hora.elastic: workers are killed, replaced, asked to leave; nothing committed is lost."""
 
+import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +106,29 @@ def late(done: str) -> None:
     say(f"final {state.step}")
 
 
+def deserted() -> None:
+    """Who replaces a lost rank never joins; the others say when they wait for it."""
+    if os.environ["HORA_EPOCH"] != "1":
+        time.sleep(60)
+    hora.init()
+    join = hora.elastic._world.next_epoch
+
+    def next_epoch() -> None:
+        say("waits")
+        join()
+
+    hora.elastic._world.next_epoch = next_epoch
+
+    @hora.elastic.run
+    def train(state):
+        say(f"pid {hora.rank()} {os.getpid()} {hora.size()}")
+        while True:
+            hora.barrier()
+            state.commit()
+
+    train(State())
+
+
 def _until(true) -> None:
     end = time.monotonic() + 60
     while not true() and time.monotonic() < end:
@@ -186,17 +211,22 @@ def start(launcher):
         r.stop()
 
 
-def test_a_killed_worker_is_replaced(start):
-    """The end is the undisturbed run's, to the last bit."""
+def test_a_killed_worker_is_replaced(start, tmp_path):
+    """The end is the undisturbed run's, to the last bit, and the report tells what the loss cost."""
     undisturbed = start(["-np", "3"], "work(40)").ends()
     assert len(undisturbed) == 3 and len(set(undisturbed)) == 1
-    run = start(["-np", "3", "--restarts", "2"], "work(40, 0.01)")
+    report = tmp_path / "report.json"
+    run = start(["-np", "3", "--restarts", "2", "--report", str(report)], "work(40, 0.01)")
     run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 3)
     time.sleep(0.1)
     os.kill(run.at_work()[1], signal.SIGKILL)
     assert run.ends() == undisturbed, "\n".join(run.lines)
     assert run.count("reset") == 2 and run.process.returncode == 0
     assert any("rank 1" in line and "killed by signal 9 (SIGKILL): starting it again" in line for line in run.lines)
+    first, second = json.loads(report.read_text())["epochs"]
+    assert first["gone"]["rank"] == 1 and "recovery" not in first
+    assert second["recovery"]["seconds"] > 0 and second["recovery"]["steps"] in (0, 1), second
+    assert any(re.search(r"signal 9 \(SIGKILL\); recovered in [0-9.]+ s, [01] steps? done again", line) for line in run.lines), run.lines
 
 
 def test_survivors_go_on(start):
@@ -207,6 +237,40 @@ def test_survivors_go_on(start):
     ends = run.ends()
     assert len(ends) == 2 and len(set(ends)) == 1, "\n".join(run.lines)
     assert {line.split()[2] for line in run.lines if line.startswith("reset")} == {"2"}
+
+
+def test_who_cannot_go_on_says_so_in_one_sentence(start):
+    """Too few are left: the job ends, and the survivor, which waits for an epoch that cannot come, ends with it."""
+    run = start(["-np", "2", "--min-np", "2", "--on-loss", "continue"], "work(4000, 0.01)")
+    run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
+    os.kill(run.at_work()[0], signal.SIGKILL)
+    run.ends()
+    assert run.process.returncode == 128 + signal.SIGKILL
+    said = [line for line in run.lines if "this worker was asked to leave the job: the job ends: rank 0 on" in line]
+    assert len(said) == 1 and not any("Traceback" in line for line in run.lines), "\n".join(run.lines)
+
+
+def test_the_launchers_patience_ends_first(start):
+    """With a discovery it waits for workers, says for whom, and ends the job; the worker adds no reason of its own."""
+    run = start(["-np", "2", "--min-np", "2", "--elastic-timeout", "2", "--discover", "echo localhost:2"], "work(4000, 0.01)")
+    run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
+    os.kill(run.at_work()[0], signal.SIGKILL)
+    run.ends()
+    text = "\n".join(run.lines)
+    assert run.process.returncode == 75 and "Traceback" not in text and "deadline" not in text, text
+    assert sum("left for 2s, and --min-np is 2: add hosts, or lower --min-np" in line for line in run.lines) == 2, text
+    assert "restarts used" not in text, text  # no budget was given
+
+
+def test_who_waits_leaves_when_asked(start):
+    run = start(["-np", "2", "--restarts", "2"], "deserted()")
+    run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
+    os.kill(run.at_work()[1], signal.SIGKILL)
+    run.until(lambda lines: "waits" in lines)
+    time.sleep(0.3)
+    os.kill(run.at_work()[0], signal.SIGTERM)
+    run.until(lambda lines: any("rank 0 on" in line and "left before the work was done: SIGTERM" in line for line in lines), 20)
+    assert "hora: this worker was asked to leave the job: SIGTERM" in run.lines, "\n".join(run.lines)
 
 
 def test_newcomers_are_taken_in_at_a_commit(start):
@@ -347,6 +411,20 @@ def test_a_state_comes_back():
     state.log.append(4)
     state.restore()
     assert state.log == [1, 3] and state.commits == 2
+
+
+def test_steps_are_counted_where_something_counts_them():
+    count = hora.elastic.steps_since
+    assert count({"step": 30, "w": 1.0}, {"step": 35}) == 5 and count({"batch": 3, "epoch": 2}, {"batch": 3, "epoch": 2}) == 0
+    assert count({"epoch": 2}, {"epoch": 2}) == -1
+    assert count({"batch": 3, "epoch": 2}, {"batch": 9, "epoch": 3}) == -1  # it began anew
+    assert count({"step": 3.5}, {"step": 4.5}) == count({"step": 9}, {"step": 3}) == -1
+    state = State(w=np.zeros(3), step=7)
+    assert state._undone() == -1  # nothing has been committed
+    state._keep()
+    state.commits = 1
+    state.step += 2
+    assert state._undone() == 2
 
 
 def test_half_a_state_is_no_state(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -87,9 +88,11 @@ def test_a_killed_rank_is_replaced(launcher, tmp_path):
 
 def test_who_replaces_rank_zero_gets_the_state_too(launcher, tmp_path):
     """It has rank 0, whose state Horovod spreads, and nothing but its first values."""
-    out = _script(launcher, tmp_path, "run", "-np", "2", "--restarts", "3", kill=0)
+    out = _script(launcher, tmp_path, "run", "-np", "2", "--restarts", "3", "--report", str(tmp_path / "report.json"), kill=0)
     assert len(re.findall(r"rank \d of 2 at epoch 1, batch 20", out)) == 2, out
     assert "done: 4 epochs on 2 ranks" in out, out
+    cost = json.loads((tmp_path / "report.json").read_text())["epochs"][1]["recovery"]
+    assert cost["seconds"] > 0 and cost["steps"] >= 0, cost
 
 
 def test_a_survivor_goes_on_alone(launcher, tmp_path):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import hora
-from hora import _world
+from hora import _world, elastic
 
 from . import process_sets as registry
 from .process_sets import ProcessSet
@@ -152,7 +152,7 @@ class HorovodBasics:
 
     def _next_epoch(self) -> None:
         try:
-            _world.next_epoch()
+            elastic.next_epoch()
         except hora.HoraError as error:
             raise RuntimeError(f"go on in the next epoch: {error}") from error
 

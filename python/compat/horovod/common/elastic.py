@@ -11,7 +11,7 @@ from typing import Any
 
 import hora
 from hora import _world
-from hora.elastic import FRUITLESS, Drained, terminated
+from hora.elastic import FRUITLESS, Drained, steps_since, terminated
 
 from . import process_sets as registry
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -82,6 +82,10 @@ class State:
         if self._last_updated_timestamp > previous:
             raise HostsUpdatedInterrupt(told == REMOVED)
 
+    def _undone(self) -> int:
+        """Steps since the last commit, -1 when nobody counts them."""
+        return -1
+
     def save(self) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define save()")
 
@@ -111,6 +115,9 @@ class ObjectState(State):
     def restore(self) -> None:
         for name, value in self._saved_state.items():
             setattr(self, name, copy.deepcopy(value))
+
+    def _undone(self) -> int:
+        return steps_since(self._saved_state, self.__dict__) if self._commits else -1
 
     def sync(self) -> None:
         if self._saved_state:
@@ -151,6 +158,7 @@ class _Run:
     def __init__(self, state: State, train: Callable[[], Any], reset: Callable[[], None]) -> None:
         self.state, self.train, self.reset = state, train, reset
         self.lives = self.vain = self.newest = 0
+        self.broke, self.cause, self.again = 0.0, "", -1  # when the last life ended here, why, and the steps that are done again
         self.skip_sync = False
 
     def go(self) -> Any:
@@ -164,9 +172,12 @@ class _Run:
                 raise
             except HostsUpdatedInterrupt as update:
                 self.skip_sync = update.skip_sync
+                self.cause, self.again = "workers come or go", 0
             except (HorovodInternalError, hora.PeerLostError, hora.ClosedError) as error:
                 cause = error
                 self.skip_sync = False
+                self.cause, self.again = str(error), self.state._undone()
+            self.broke = time.monotonic()
             self.vain = 0 if cause is None or self.state._commits > before else self.vain + 1
             if self.vain >= FRUITLESS:
                 raise HorovodInternalError(f"{self.vain} attempts in a row failed before anything was committed: {cause}") from cause
@@ -184,6 +195,8 @@ class _Run:
         if not self.skip_sync:
             self.state.sync()
         self.state._commits = max(self.newest, self.state._commits, 1)  # only now: half of a state is no state
+        if self.lives > 1:
+            _world.recovered(time.monotonic() - self.broke, self.again, self.cause)
         result = self.train()
         if _world.is_elastic():
             hora.barrier()
