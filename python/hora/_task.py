@@ -84,7 +84,7 @@ def _call(payload: bytes, rank: int) -> dict[str, Any]:
             ) from e
         return {"ok": True, "rank": rank, "host": host, "result": result}
     except BaseException as e:
-        if isinstance(e, hora.elastic.Drained) or isinstance(e.__cause__, hora.FinishedError):
+        if isinstance(e, hora.elastic.Drained) or isinstance(e.__cause__, (hora.FinishedError, hora.DrainedError)):
             raise  # it is not there at the end
         if isinstance(e, SystemExit) and e.code in (None, 0):
             return {"ok": True, "rank": rank, "host": host, "result": None}
