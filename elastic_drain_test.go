@@ -109,7 +109,7 @@ func TestNoticeShrinksAJob(t *testing.T) {
 				end()
 				j.until("both have ended", 30*time.Second, func() bool { return len(j.pids) == 1 })
 				open()
-				tell = append(tell, "the other 1 go on")
+				tell = append(tell, "the other goes on")
 			}
 			j.sameWeights(1, 100)
 			j.tells(tell...)
@@ -224,7 +224,7 @@ func TestAFailedWorkerTakesItsHostAway(t *testing.T) {
 				j.until("all again", 40*time.Second, func() bool { return j.said("sum in epoch 2\n") == 3 })
 				open()
 				j.sameWeights(3, steps)
-				j.tells("rank 1 on 127.0.0.1: killed by signal 9 (SIGKILL): starting it again, 1 restarts left")
+				j.tells("rank 1 on 127.0.0.1: killed by signal 9 (SIGKILL): starting it again, 1 restart left")
 				return
 			}
 			j.until("both elsewhere", 40*time.Second, func() bool {

@@ -76,7 +76,7 @@ func TestADiscoveryThatFlaps(t *testing.T) {
 			t.Errorf("digest %s, want %s\n%s", d, want, j.text())
 		}
 	}
-	j.tells("going on with the hosts known so far", "has 1 slots from now on")
+	j.tells("going on with the hosts known so far", "has 1 slot from now on")
 	if n := strings.Count(j.text(), "going on with the hosts known so far"); n > int(asked.Load())/4+1 {
 		t.Errorf("%d complaints after %d answers", n, asked.Load())
 	}

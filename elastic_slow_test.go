@@ -189,8 +189,8 @@ func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
 	case <-time.After(40 * time.Second):
 		t.Fatalf("the job goes on\n%s", j.text())
 	}
-	j.tells("waiting for 1 more workers: 1 are left, and --min-np is 2 (not used: 1 slots of localhost); ", "s of 3.6s are over")
-	want := "1 workers are left for 3.6s, and --min-np is 2: add hosts, or lower --min-np"
+	j.tells("waiting for 1 more worker: 1 worker is left, and --min-np is 2 (not used: 1 slot of localhost); ", "s of 3.6s are over")
+	want := "1 worker is left for 3.6s, and --min-np is 2: add hosts, or lower --min-np"
 	if got := j.outcome.String(); got != want || j.outcome.ExitCode() != launch.ExitTimeout {
 		t.Errorf("%d %q\n%s", j.outcome.ExitCode(), got, j.text())
 	}

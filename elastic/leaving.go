@@ -67,7 +67,7 @@ func (r *Roster) drainGone() {
 		case r.cfg.ByHost && r.black.Why(host, -1, r.now) != "" && r.left-on[host] >= r.least():
 			r.leaving.why[rank] = "a worker failed on " + host
 		case s.at.Slot >= have[host]:
-			r.leaving.why[rank] = fmt.Sprintf("%s has %d slots from now on", host, have[host])
+			r.leaving.why[rank] = fmt.Sprintf("%s has %s from now on", host, counted(have[host], "slot"))
 		case r.barred(host, -1) == "" && !r.leaving.asked[rank]:
 			r.leaving.forget(rank)
 		}

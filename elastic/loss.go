@@ -152,7 +152,7 @@ func (r *Roster) whyNot(ranks []int) string {
 	case r.left == 0:
 		return noState
 	case r.cfg.OnLoss == Continue:
-		return fmt.Sprintf(": %d workers are left and --min-np is %d: name more hosts in -H, or lower --min-np", r.left, max(r.cfg.Min, 1))
+		return fmt.Sprintf(": %s left and --min-np is %d: name more hosts in -H, or lower --min-np", are(r.left, "worker"), max(r.cfg.Min, 1))
 	}
 	return fmt.Sprintf(": rank %s finds no other slot: name more hosts or slots in -H, or let the others go on with --on-loss continue", numbers(ranks, len(ranks)))
 }

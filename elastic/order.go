@@ -143,9 +143,25 @@ type Restarted struct {
 
 func (e *Restarted) String() string {
 	if e.Same {
-		return fmt.Sprintf("rank %d on %s: it failed in the same way: starting it again, %d restarts left", e.Rank, e.Host, e.Left)
+		return fmt.Sprintf("rank %d on %s: it failed in the same way: starting it again, %s left", e.Rank, e.Host, counted(e.Left, "restart"))
 	}
-	return fmt.Sprintf("rank %d on %s: %s: starting it again, %d restarts left", e.Rank, e.Host, e.Cause, e.Left)
+	return fmt.Sprintf("rank %d on %s: %s: starting it again, %s left", e.Rank, e.Host, e.Cause, counted(e.Left, "restart"))
+}
+
+// counted is "1 rank", "2 ranks".
+func counted(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// are is counted with what they do: "1 worker is", "2 workers are".
+func are(n int, one string) string {
+	if n == 1 {
+		return counted(n, one) + " is"
+	}
+	return counted(n, one) + " are"
 }
 
 // Shrunk says that a failed worker is not replaced and the others go on.
@@ -157,7 +173,11 @@ type Shrunk struct {
 }
 
 func (e *Shrunk) String() string {
-	return fmt.Sprintf("rank %d on %s: %s: the other %d go on", e.Rank, e.Host, e.Cause, e.Left)
+	others := fmt.Sprintf("the other %d go on", e.Left)
+	if e.Left == 1 {
+		others = "the other goes on"
+	}
+	return fmt.Sprintf("rank %d on %s: %s: %s", e.Rank, e.Host, e.Cause, others)
 }
 
 // Moved says that a rank whose host is gone, or about to go, starts on another.

@@ -162,8 +162,10 @@ func (r *Roster) Step(now time.Duration, n News) []Order {
 
 func (r *Roster) say(o Order) { r.out = append(r.out, o) }
 
+// giveUp ends the job. That a place is used no more says nothing then: the job ends by the same cause.
 func (r *Roster) giveUp(text string, late bool) {
 	r.over = true
+	r.out = slices.DeleteFunc(r.out, func(o Order) bool { _, ban := o.(Ban); return ban })
 	r.say(GiveUp{text, late})
 }
 

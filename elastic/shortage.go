@@ -32,10 +32,10 @@ func (r *Roster) tooFew() {
 			r.say(Wait{fmt.Sprintf("waiting for a slot for rank %s%s; %v of %v are over", numbers(homeless, 4), r.unused(), over.Round(time.Second), limit)})
 		}
 	case over > limit:
-		r.giveUp(fmt.Sprintf("%d workers are left for %v, and --min-np is %d: add hosts, or lower --min-np", r.left, limit, r.cfg.Min), true)
+		r.giveUp(fmt.Sprintf("%s left for %v, and --min-np is %d: add hosts, or lower --min-np", are(r.left, "worker"), limit, r.cfg.Min), true)
 	case s.word.due(r.now):
-		r.say(Wait{fmt.Sprintf("waiting for %d more workers: %d are left, and --min-np is %d%s; %v of %v are over",
-			r.least()-r.left, r.left, r.cfg.Min, r.unused(), over.Round(time.Second), limit)})
+		r.say(Wait{fmt.Sprintf("waiting for %s: %s left, and --min-np is %d%s; %v of %v are over",
+			counted(r.least()-r.left, "more worker"), are(r.left, "worker"), r.cfg.Min, r.unused(), over.Round(time.Second), limit)})
 	}
 }
 
@@ -74,7 +74,7 @@ func (r *Roster) unused() string {
 		case n == h.Slots:
 			names = append(names, h.Name)
 		case n > 0:
-			names = append(names, fmt.Sprintf("%d slots of %s", n, h.Name))
+			names = append(names, counted(n, "slot")+" of "+h.Name)
 		}
 	}
 	if len(names) == 0 {

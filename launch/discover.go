@@ -63,7 +63,7 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		return nil, fault(ExitUsage, "ask %s for hosts: no answer in %v: make it print what it knows at once", s.Command, limit)
+		return nil, fault(ExitUsage, "ask %s for hosts: no answer in %v: make it print what it knows at once", commandName(s.Command), limit)
 	}
 	if err != nil {
 		said := strings.TrimSpace(errs.String())
@@ -73,7 +73,7 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 		if said != "" {
 			said = " (" + said + ")"
 		}
-		return nil, fault(ExitUsage, "ask %s for hosts: %v%s: run it by hand and correct it", s.Command, err, said)
+		return nil, fault(ExitUsage, "ask %s for hosts: %v%s: run it by hand and correct it", commandName(s.Command), err, said)
 	}
 	return parseDiscovered(s.Command, out.String(), s.Slots)
 }
@@ -83,7 +83,7 @@ func parseDiscovered(command, text string, slots int) ([]Host, error) {
 	var hosts []Host
 	line := 0
 	bad := func(why string) ([]Host, error) {
-		return nil, fault(ExitUsage, "ask %s for hosts: line %d: %s: print lines such as server1:4", command, line, why)
+		return nil, fault(ExitUsage, "ask %s for hosts: line %d: %s: print lines such as server1:4", commandName(command), line, why)
 	}
 	for raw := range strings.Lines(text) {
 		line++

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func TestADiscoveryThatHangs(t *testing.T) {
 	spec := testSpec([]string{"true"})
 	spec.Discovery = &Discovery{Find: (&Script{Command: hang, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
 	_, err := Run(t.Context(), spec)
-	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || e.Text != "ask "+hang+" for hosts: no answer in 300ms: make it print what it knows at once" {
+	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || e.Text != "ask "+strconv.Quote(hang)+" for hosts: no answer in 300ms: make it print what it knows at once" {
 		t.Errorf("%v", err)
 	}
 	later := "if mkdir " + here("asked") + " 2>/dev/null; then echo here:2; else " + hang + "; fi"

@@ -38,7 +38,7 @@ func TestAFailedWorkerIsStartedAgainWithinTheBudget(t *testing.T) {
 	}{
 		{"enough", 2, int(elastic.Replace), 2, 0, "rank 1 on here: exit code 3: starting it again, 0 restarts left"},
 		{"too few", 1, int(elastic.Replace), 2, 3, "rank 1 on here: exit code 3: starting it again, 0 restarts left"},
-		{"others go on", 0, int(elastic.Continue), 1, 0, "rank 1 on here: exit code 3: the other 1 go on"},
+		{"others go on", 0, int(elastic.Continue), 1, 0, "rank 1 on here: exit code 3: the other goes on"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var h heard
@@ -78,7 +78,7 @@ echo "ValueError: bad shape" >&2; exit 3`)
 	}
 	for want, n := range map[string]int{
 		reason + ": starting it again, 2 restarts left":                 1,
-		"it failed in the same way: starting it again, 1 restarts left": 1,
+		"it failed in the same way: starting it again, 1 restart left":  1,
 		"it failed in the same way: starting it again, 0 restarts left": 1,
 		"starting it again": 3,
 	} {

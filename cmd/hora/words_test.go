@@ -15,6 +15,7 @@ func TestWordsThatAreNearlyRight(t *testing.T) {
 		{"run --stall-check-warning-time-seconds soon true", 2, `"soon" is not a time from 0s: write seconds, or 90s, 2m`},
 		{"run --timeline /no/tl.json true", 73, "hora: write the timeline: open /no/tl.json: no such file or directory: name a file in a folder that you may write to"},
 		{"run --secret-file " + dir + " true", 2, "hora: --secret-file " + dir + ": it is no regular file: name the file"},
+		{"run --restarts 2 no-such-command", 127, "hora: start no-such-command on"},
 		{"doctor --start-timeout soon", 2, `hora: --start-timeout "soon" is not a time above 0: write seconds, or 500ms, 10s, 2m: see hora doctor --help`},
 		{"doctor --start-timeout -1s", 2, `hora: --start-timeout "-1s" is not a time above 0`},
 		{"doctor --jsn", 2, "hora: unknown flag: --jsn: did you mean --json?: see hora doctor --help"},

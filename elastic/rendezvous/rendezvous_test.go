@@ -336,9 +336,9 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	s.Drain(1, "a has 1 slots from now on")
+	s.Drain(1, "a has 1 slot from now on")
 	c := start(1)
-	if n := <-asked; n.Reason != "a has 1 slots from now on" {
+	if n := <-asked; n.Reason != "a has 1 slot from now on" {
 		t.Errorf("it heard %+v", n)
 	}
 	if err := c.Drain(within(t, 20*time.Second), "as asked"); err != nil {
