@@ -28,7 +28,9 @@ def start(seconds=60.0):
 
 class Rows(torch.utils.data.Dataset):
     """Rows without an end: workers are forked once, before the first step. A Ctrl-C in the middle of a fork
-    would be lost, not by us: Python drops an exception raised inside a hook of os.register_at_fork."""
+    would be lost, not by us: Python drops an exception raised inside a hook of os.register_at_fork. Nor by us is what
+    follows one inside multiprocessing.Queue.put: it leaves the queue's lock taken (`with` has called acquire and has
+    not entered yet), and the program waits for it at its end. So few batches are fetched, each for many steps."""
 
     def __len__(self):
         return 1 << 40
@@ -48,8 +50,9 @@ def work_endless(way, broken_at):
         opt = hora.torch.DistributedOptimizer(opt, model.named_parameters())
     else:
         call = nn.parallel.DistributedDataParallel(model)
-    loader = torch.utils.data.DataLoader(Rows(), batch_size=8, num_workers=1, multiprocessing_context="fork")
-    for step, (x, y) in enumerate(loader, 1):
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=8 * 256, num_workers=1, multiprocessing_context="fork")
+    steps = (part for xs, ys in loader for part in zip(xs.split(8), ys.split(8), strict=True))
+    for step, (x, y) in enumerate(steps, 1):
         opt.zero_grad()
         nn.functional.cross_entropy(call(x), y).backward()
         opt.step()
