@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // leaving is what a Roster knows of ranks that are to commit and leave. Who asks all of them at once loses the state:
@@ -14,6 +15,10 @@ type leaving struct {
 	keeper int    // -1 without one
 	since  uint64 // the epoch in which there was nobody but those that leave
 }
+
+// handingOver is how long a keeper stays in the epoch in which others get the state from it: one that is asked while it
+// still joins leaves without a word.
+const handingOver = time.Second
 
 func newLeaving() leaving { return leaving{why: map[int]string{}, asked: map[int]bool{}, keeper: -1} }
 
@@ -72,20 +77,18 @@ func (r *Roster) drainGone() {
 			r.leaving.forget(rank)
 		}
 	}
-	r.askOn()
 }
 
-// ask asks ranks to commit and leave.
+// ask has ranks asked to commit and leave.
 func (r *Roster) ask(ranks []int, why string) {
 	for _, rank := range ranks {
 		if r.leaving.why[rank] == "" {
 			r.leaving.why[rank] = why
 		}
 	}
-	r.askOn()
 }
 
-// askOn asks those that have not been asked, once their processes run; it is called again as the job changes.
+// askOn asks those that have not been asked, once their processes run; it is called at the end of every Step.
 func (r *Roster) askOn() {
 	v := &r.leaving
 	if len(v.why) == 0 || r.over {
@@ -98,7 +101,7 @@ func (r *Roster) askOn() {
 	if v.keeper < 0 && r.size <= len(ranks) && !v.asked[ranks[0]] {
 		v.keeper, v.since = ranks[0], r.epoch
 	}
-	if v.keeper >= 0 && r.epoch > v.since && r.size > len(ranks) {
+	if v.keeper >= 0 && r.epoch > v.since && r.size > len(ranks) && r.now-r.opened >= handingOver {
 		v.keeper = -1
 	}
 	for _, rank := range ranks {

@@ -40,14 +40,15 @@ type Roster struct {
 	budget  Budget
 	leaving leaving
 	short   shortage
-	gather  pace   // before the beginning
-	begun   bool   // there are workers
-	asked   bool   // the discovery has answered before
-	failing bool   // its last answer was an error
-	closing bool   // a worker has done its work: the discovery's hosts are filled no more
-	over    bool   // see Over
-	epoch   uint64 // the last that opened
-	size    int    // of that
+	gather  pace          // before the beginning
+	begun   bool          // there are workers
+	asked   bool          // the discovery has answered before
+	failing bool          // its last answer was an error
+	closing bool          // a worker has done its work: the discovery's hosts are filled no more
+	over    bool          // see Over
+	epoch   uint64        // the last that opened
+	opened  time.Duration // when that was heard
+	size    int           // of that epoch, without those that have ended since
 }
 
 // seat is a rank's place.
@@ -127,10 +128,20 @@ func (r *Roster) Wake() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Step takes one piece of news and returns what follows from it, in order. After a GiveUp nothing does, but for another
-// GiveUp with each further loss.
-func (r *Roster) Step(now time.Duration, n News) []Order {
+// Step takes news in, oldest first, and returns what follows from them, in order. Nobody is asked to leave before all of
+// them are known. After a GiveUp nothing follows, but for another GiveUp with each further loss.
+func (r *Roster) Step(now time.Duration, news ...News) []Order {
 	r.now = now
+	for _, n := range news {
+		r.take(n)
+	}
+	r.askOn()
+	out := r.out
+	r.out = nil
+	return out
+}
+
+func (r *Roster) take(n News) {
 	switch n := n.(type) {
 	case Listing:
 		r.listing(n)
@@ -139,7 +150,6 @@ func (r *Roster) Step(now time.Duration, n News) []Order {
 	case Up:
 		if n.Rank < len(r.seats) && r.seats[n.Rank].is == seated {
 			r.seats[n.Rank].up = true
-			r.askOn()
 		}
 	case Exit:
 		r.exit(n)
@@ -148,16 +158,14 @@ func (r *Roster) Step(now time.Duration, n News) []Order {
 	case Notice:
 		r.notice(n)
 	case Opened:
-		r.epoch, r.size = n.Epoch, n.Size
-		r.askOn()
+		if n.Epoch != r.epoch {
+			r.epoch, r.size, r.opened = n.Epoch, n.Size, r.now
+		}
 	case Over:
 		r.over = true
 	case Tick:
 		r.tick()
 	}
-	out := r.out
-	r.out = nil
-	return out
 }
 
 func (r *Roster) say(o Order) { r.out = append(r.out, o) }
@@ -182,7 +190,6 @@ func (r *Roster) tick() {
 			r.rested(rank)
 		}
 	}
-	r.askOn()
 	r.fill()
 	r.house()
 	r.tooFew()
@@ -205,6 +212,9 @@ func (r *Roster) rise(rank int) {
 	if s.present() {
 		delete(r.at, s.at)
 		r.left--
+	}
+	if s.up && s.epoch < r.epoch {
+		r.size-- // who asks the others to leave counts on it no more
 	}
 	s.is, s.up = vacant, false
 	r.leaving.forget(rank)

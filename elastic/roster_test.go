@@ -44,9 +44,9 @@ func rehearse(t *testing.T, story string) string {
 	var out bytes.Buffer
 	var r *Roster
 	var now time.Duration
-	step := func(at time.Duration, n News) {
+	step := func(at time.Duration, n ...News) {
 		now = at
-		for _, o := range r.Step(at, n) {
+		for _, o := range r.Step(at, n...) {
 			fmt.Fprintf(&out, "  %v %s\n", at, tell(o))
 		}
 	}
@@ -77,9 +77,11 @@ func rehearse(t *testing.T, story string) string {
 			step(wake, Tick{})
 		}
 		out.WriteString(line)
-		for _, n := range news(t, f[1:]) {
-			step(at, n)
+		var all []News
+		for part := range strings.SplitSeq(strings.Join(f[1:], " "), " and ") {
+			all = append(all, news(t, strings.Fields(part))...)
 		}
+		step(at, all...)
 	}
 	return out.String()
 }
@@ -137,7 +139,8 @@ func hosts(text string) (all []Host) {
 
 // news reads what follows the time: "up 0 1", "fails 1 exit code 3", "killed 1 killed by signal 9", "says 1 exit code 3:
 // ValueError" (a failure with words), "leaves 1 SIGTERM", "finishes 1", "loses b silent for 10s", "notice b spot",
-// "lists a:2,b:1", "cannot list exit status 1", "opens 2 size=3", "over" and "passes".
+// "lists a:2,b:1", "cannot list exit status 1", "opens 2 size=3", "over" and "passes". What is heard at once is joined by
+// "and".
 func news(t *testing.T, f []string) (all []News) {
 	t.Helper()
 	rest := func(from int) string { return strings.Join(f[min(from, len(f)):], " ") }

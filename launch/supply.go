@@ -62,12 +62,12 @@ func (j *job) supply() *elastic.Roster {
 // step gives the roster a piece of news and carries out what it orders. It returns the order that ends the job, nil while
 // there is none.
 func (j *job) step(n elastic.News) *elastic.GiveUp {
-	if j.stopped || j.complete.Load() {
-		j.roster.Step(j.clock(), elastic.Over{})
-	}
 	var end *elastic.GiveUp
-	orders := j.roster.Step(j.clock(), elastic.Opened{Epoch: j.epoch.Load(), Size: int(j.size.Load())})
-	orders = append(orders, j.roster.Step(j.clock(), n)...)
+	var news []elastic.News
+	if j.stopped || j.complete.Load() {
+		news = append(news, elastic.Over{})
+	}
+	orders := j.roster.Step(j.clock(), append(news, j.opened(), n)...)
 	for lost := j.carryOut(orders, &end); len(lost) > 0; lost = lost[1:] {
 		var its *elastic.GiveUp
 		lost = append(lost, j.carryOut(j.roster.Step(j.clock(), lost[0]), &its)...)
@@ -123,6 +123,12 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 		}
 	}
 	return lost
+}
+
+// opened is the news of the present epoch. The size is stored before the epoch.
+func (j *job) opened() elastic.News {
+	epoch := j.epoch.Load()
+	return elastic.Opened{Epoch: epoch, Size: int(j.size.Load())}
 }
 
 // clock is the roster's time.
