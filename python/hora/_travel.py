@@ -43,7 +43,7 @@ def carry(word: str, payload: bytes) -> dict[str, str]:
 
 def carried() -> tuple[str, bytes]:
     """The same, taken out of the environment: it is nothing to the function and its children."""
-    pieces = []
+    pieces: list[str] = []
     while (piece := os.environ.pop(f"HORA_TASK_{len(pieces)}", None)) is not None:
         pieces.append(piece)
     return os.environ.pop("HORA_TASK_WORD", ""), base64.b64decode("".join(pieces))
