@@ -45,7 +45,20 @@ type options struct {
 	horovod                                            bool // called as horovodrun
 }
 
-func (o *options) workerEnv(name, value string) { o.extra = append(o.extra, name+"="+value) }
+func (o *options) workerEnv(name, value string) {
+	o.extra = append(o.extra, name+"="+value)
+	if ours := ourName[name]; ours != "" {
+		o.extra = append(o.extra, ours+"="+value)
+	}
+}
+
+// ourName is the variable of ours that wins over one of Horovod's: a flag says more than what happens to be exported.
+var ourName = map[string]string{
+	"HOROVOD_CACHE_CAPACITY": "HORA_NAMES", "HOROVOD_FUSION_THRESHOLD": "HORA_FUSION_BYTES",
+	"HOROVOD_STALL_CHECK_TIME_SECONDS": "HORA_STALL_WARN", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "HORA_STALL_END",
+	"HOROVOD_START_TIMEOUT": "HORA_START_TIMEOUT", "HOROVOD_TIMELINE": "HORA_TIMELINE",
+	"HOROVOD_TIMELINE_MARK_CYCLES": "HORA_TIMELINE_MARK_CYCLES",
+}
 
 func (p *program) runCommand() *cobra.Command {
 	c := p.launcher("run", &options{given: map[string]bool{}})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,5 +94,18 @@ func TestAReportThatCannotBeWritten(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "story")); err == nil {
 		t.Error("an empty report is left")
+	}
+}
+
+// TestAFlagWinsOverWhatIsExported: also over the variable of ours that means the same as Horovod's.
+func TestAFlagWinsOverWhatIsExported(t *testing.T) {
+	for ours := range maps.Values(ourName) {
+		t.Setenv(ours, "99")
+	}
+	show := `echo $HORA_TIMELINE $HORA_STALL_WARN $HORA_STALL_END $HORA_NAMES $HORA_FUSION_BYTES $HORA_START_TIMEOUT $HORA_TIMELINE_MARK_CYCLES`
+	r := horaCommand(t, "run", "--timeline", "/dev/null", "--stall-check-warning-time-seconds", "7", "--cache-capacity", "5",
+		"--fusion-threshold-mb", "1", "--start-timeout", "20", "--timeline-mark-cycles", "--no-tag", "sh", "-c", show)
+	if want := "/dev/null 7 99 5 1048576 20 1\n"; r.code != 0 || r.out != want {
+		t.Errorf("%+v, want %q", r, want)
 	}
 }
