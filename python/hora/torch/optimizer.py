@@ -147,6 +147,7 @@ class _Mixin(_Inner):
         self._should_synchronize = True
         self._synchronized = False
         self._buckets: Any = None  # a list of Bucket, from the first reduction on
+        self._frozen: list[torch.nn.Parameter] = []  # had no gradient when the buckets were opened
         self._sparse: list[torch.nn.Parameter] = []
         self._custom: list[torch.nn.Parameter] = []
         self._home: dict[torch.nn.Parameter, Bucket] = {}
@@ -240,30 +241,38 @@ class _Mixin(_Inner):
 
     def _open(self) -> None:
         """At the first reduction: agree on what is sparse, take memory, make the plans. Every rank does so."""
-        params = self._trainable()
+        self._sparse, self._custom = [], []
+        self._place(self._trainable(), [])
+
+    def _place(self, params: list[torch.nn.Parameter], buckets: list[Bucket]) -> None:
+        """Say for each of these how its gradient is reduced, beside those that are in buckets. What fails changes nothing."""
         sparse, bucket_bytes = self._agree(params)
-        self._sparse = [p for p in params if id(p) in sparse]
         rest = [p for p in params if id(p) not in sparse]
+        custom: list[torch.nn.Parameter] = []
         compression = self._compression
         stateless = compression is Compression.none or (isinstance(compression, type) and issubclass(compression, _Cast))
         if not stateless and not isinstance(compression, (Int8, PowerSGD)):
-            self._custom, rest = rest, []
+            custom, rest = rest, []
         dtype = compression.dtype if isinstance(compression, type) and issubclass(compression, _Cast) else None
         groups = self._groups
         if groups is None and self._num_groups > 0:
             groups = _split(rest, self._num_groups)
         layout = assign(rest, groups, bucket_bytes)
         self._check_layout(layout, params)
-        self._buckets = []
-        for i, members in enumerate(layout):
+        made = []
+        for i, members in enumerate(layout, len(buckets)):
             more = f"+{len(members) - 1}" if len(members) > 1 else ""
             bucket = Bucket(i, members, f"gradient.{self._names.get(members[0], i)}{more}")
             bucket.open(self._channel, self._wire_op, *self._scales, dtype)
             if more:
                 _world.parts(bucket.name, [self._names[p] for p in members if p in self._names])
-            self._buckets.append(bucket)
-            if not isinstance(compression, (Int8, PowerSGD)):
-                self._home.update((p, bucket) for p in members)
+            made.append(bucket)
+        self._buckets = [*buckets, *made]
+        self._sparse += [p for p in params if id(p) in sparse]
+        self._custom += custom
+        if not isinstance(compression, (Int8, PowerSGD)):
+            self._home.update((p, bucket) for bucket in made for p in bucket.params)
+        self._frozen = [p for g in self.param_groups for p in g["params"] if not p.requires_grad]
         self._watch()
 
     def _agree(self, params: list[torch.nn.Parameter]) -> tuple[set[int], int]:
@@ -316,6 +325,8 @@ class _Mixin(_Inner):
     def _reduce(self) -> None:
         if self._buckets is None:
             self._open()
+        elif thawed := [p for p in self._frozen if p.requires_grad]:
+            self._place(thawed, self._buckets)  # the others stay where they are: a backward pass may have started them
         compression = self._compression
         if isinstance(compression, (Int8, PowerSGD)):
             self._reduce_lossy(compression)

@@ -241,6 +241,37 @@ def test_rare_gradients(ranks):
     ranks(2, work_rare, timeout=120)
 
 
+def work_thawed(settings):
+    """Layers that are trained later: ranks stay equal, and equal to one process."""
+    hora.init()
+    r, n = hora.rank(), hora.size()
+
+    def train(opt, model, x, y):
+        for p in model[0].parameters():
+            p.requires_grad_(False)
+        for step, (a, b) in enumerate(zip(x, y, strict=True)):
+            if step == 4:
+                for p in model[0].parameters():
+                    p.requires_grad_(True)
+            opt.zero_grad()
+            functional.cross_entropy(model(a), b).backward()
+            opt.step()
+
+    x, y = batches(n)
+    model, single = network(), network()
+    opt = ht.DistributedOptimizer(momentum(model.parameters()), model.named_parameters(), **settings)
+    train(opt, model, x[:, r::n], y[:, r::n])
+    train(momentum(single.parameters()), single, x, y)
+    bitwise_equal(model)
+    assert furthest(model, single) < 2e-5, furthest(model, single)
+    assert any(p in opt._home for p in model[0].parameters())
+
+
+@pytest.mark.parametrize("settings", [{}, {"overlap": True}, {"num_groups": 2}])
+def test_parameters_that_are_trained_later(ranks, settings):
+    ranks(2, work_thawed, args=(settings,))
+
+
 def work_equal_start():
     hora.init()
     r = hora.rank()
