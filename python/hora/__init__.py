@@ -159,4 +159,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'hora' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 _world.look_beside()

@@ -3,6 +3,8 @@
 import doctest
 import inspect
 import os
+import pydoc
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,9 @@ def examples(name: str, text: str) -> doctest.DocTest:
 def test_everything_has_an_example():
     bare = [n for n, o in public().items() if ">>>" not in (o.__doc__ or "")]
     assert not bare, f"without an example: {', '.join(bare)}"
+    told = pydoc.plain(pydoc.render_doc(hora))
+    untold = [n for n in public() if "." not in n and not re.search(rf"^    (class )?{n}\b", told, re.MULTILINE)]
+    assert not untold, f"help(hora) does not show {', '.join(untold)}"
 
 
 def check(tests: list[doctest.DocTest]) -> None:
