@@ -363,7 +363,7 @@ def test_random_faults(start, policy, tmp_path):
             gone.add(victim)
         done += 1
     ends = run.ends(120)
-    left = sum("left before the work was done: the rank was asked to leave" in line for line in run.lines)
+    left = sum("left before the work was done: " in line for line in run.lines)
     there = 3 if policy == "replace" else 3 - left  # nobody takes the place of who left, where the others go on
     assert len(ends) == there >= 2 and len(set(ends)) == 1, "\n".join(run.lines)
     if policy == "continue":
