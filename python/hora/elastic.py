@@ -16,8 +16,10 @@ one comes by there when the others are in the middle of their work.
 
 from __future__ import annotations
 
+import _thread
 import copy
 import functools
+import os
 import signal
 import sys
 import threading
@@ -372,9 +374,15 @@ def terminated() -> Iterator[None]:
         yield
         return
 
+    trainer = os.getpid()
+
     def drain(*_: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends the process
-        _world.drain("SIGTERM")
+        if os.getpid() != trainer:
+            os.kill(os.getpid(), signal.SIGTERM)  # a forked child, such as a loader's worker, is not part of the job
+            return
+        # On another thread: what the library says of a failure is kept for each, and this one may be about to read it.
+        _thread.start_new_thread(_world.drain, ("SIGTERM",))
 
     signal.signal(signal.SIGTERM, drain)
     try:

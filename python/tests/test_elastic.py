@@ -246,8 +246,34 @@ def test_who_cannot_go_on_says_so_in_one_sentence(start):
     os.kill(run.at_work()[0], signal.SIGKILL)
     run.ends()
     assert run.process.returncode == 128 + signal.SIGKILL
-    said = [line for line in run.lines if "this worker was asked to leave the job: the job ends: rank 0 on" in line]
+    # The coordinator's word and the launcher's SIGTERM come in the same moment.
+    said = [line for line in run.lines if re.search("this worker was asked to leave the job: (the job ends: rank 0 on|SIGTERM)", line)]
     assert len(said) == 1 and not any("Traceback" in line for line in run.lines), "\n".join(run.lines)
+
+
+def test_a_forked_child_is_no_worker(monkeypatch):
+    """SIGTERM ends it, as a loader's worker must end, and is not the job's."""
+    asked: list[str] = []
+    monkeypatch.setattr(hora.elastic._world, "is_elastic", lambda: True)
+    monkeypatch.setattr(hora.elastic._world, "drain", asked.append)
+    with hora.elastic.terminated():
+        ready, say = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(say, b"1")
+            time.sleep(60)
+            os._exit(3)
+        assert os.read(ready, 1) == b"1"
+        os.kill(child, signal.SIGTERM)
+        status = os.waitpid(child, 0)[1]
+        assert os.WIFSIGNALED(status), status
+        assert os.WTERMSIG(status) == signal.SIGTERM
+        assert not asked
+        os.kill(os.getpid(), signal.SIGTERM)
+        end = time.monotonic() + 10
+        while not asked and time.monotonic() < end:
+            time.sleep(0.001)
+    assert asked == ["SIGTERM"]
 
 
 def test_the_launchers_patience_ends_first(start):
