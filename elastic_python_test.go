@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math"
-	"os"
 	"testing"
 
 	"hora/elastic"
@@ -15,15 +14,7 @@ import (
 // TestSoakOfPythonWorkersOverHosts is TestSoakOverHosts with workers written in Python: what
 // @hora.elastic.run makes of kills, stops, cuts, drains and joins.
 func TestSoakOfPythonWorkersOverHosts(t *testing.T) {
-	events := 5
-	switch {
-	case *soakEvents > 0:
-		events = *soakEvents
-	case os.Getenv("HORA_SOAK") == "1":
-		events = 100
-	case testing.Short():
-		t.Skip("takes long")
-	}
+	events := soakCount(t, 5, 100)
 	library := buildLibrary(t)
 	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
 		t.Run(policy.String(), func(t *testing.T) {

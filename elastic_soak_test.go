@@ -43,26 +43,32 @@ const soakTimeout = 2 * time.Second
 // beginning is what a member says at the start of an epoch.
 var beginning = regexp.MustCompile(`epoch (\d+) begins at step`)
 
-var soakEvents = flag.Int("soak-events", 0, "how many things happen to a job in the soak; 0 is 200 with HORA_SOAK=1, else 10")
+var soakEvents = flag.Int("soak-events", 0, "how many things happen to a job in the soak; 0 is the test's own count, a larger one with HORA_SOAK=1")
 
 // TestSoakOverHosts kills, stops, cuts, drains and adds workers on namespaced hosts under
 // both policies. Whatever happens, every sum is right, the training goes on after each
 // event, the weights at the end are those of an undisturbed run, and nothing is left.
 func TestSoakOverHosts(t *testing.T) {
-	events := 10
-	switch {
-	case *soakEvents > 0:
-		events = *soakEvents
-	case os.Getenv("HORA_SOAK") == "1":
-		events = 200
-	case testing.Short():
-		t.Skip("takes long")
-	}
+	events := soakCount(t, 10, 200)
 	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
 		t.Run(policy.String(), func(t *testing.T) {
 			soakOn(t, hosttest.Up(t, "a", "b", "c"), policy, events, workers{env: []string{"STEPS=1000000000", "EVERY=3", "SLOW=1", "END=open"}})
 		})
 	}
+}
+
+// soakCount is how many things happen: few in make test, many in make soak, or what the flag says.
+func soakCount(t *testing.T, few, many int) int {
+	t.Helper()
+	switch {
+	case *soakEvents > 0:
+		return *soakEvents
+	case os.Getenv("HORA_SOAK") == "1":
+		return many
+	case testing.Short():
+		t.Skip("takes long")
+	}
+	return few
 }
 
 // soakOn runs a job on three hosts until so much has happened to it.

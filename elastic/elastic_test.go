@@ -16,7 +16,13 @@ var update = flag.Bool("update", false, "write the transcripts anew")
 
 // A transcript is a story: lines that begin with ">" are events, the others what the machine does.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	transcripts(t, "testdata/*.txt", replay)
+}
+
+// transcripts plays the stories that a pattern names and compares them with what was written down.
+func transcripts(t *testing.T, pattern string, play func(t *testing.T, story string) string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatal("no transcripts", err)
 	}
@@ -26,7 +32,7 @@ func TestTranscripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := replay(t, string(want))
+			got := play(t, string(want))
 			if *update {
 				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
 					t.Fatal(err)

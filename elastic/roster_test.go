@@ -3,8 +3,6 @@ package elastic
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,28 +12,7 @@ import (
 // A roster's transcript is a story, too: lines that begin with ">" tell when what happened, the others what is ordered
 // and what is said.
 func TestRosterTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/roster/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no transcripts", err)
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := rehearse(t, string(want))
-			if *update {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
-		})
-	}
+	transcripts(t, "testdata/roster/*.txt", rehearse)
 }
 
 // rehearse plays a story. Time passes in ticks of a second between its lines, and at the moments that the roster wants.

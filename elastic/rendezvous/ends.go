@@ -1,0 +1,159 @@
+package rendezvous
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"syscall"
+	"time"
+
+	"hora/elastic"
+)
+
+// How workers end: by their word, by their connection, by their launcher's report, or by silence.
+
+// gone handles the end of a connection.
+func (d *desk) gone(c *conn, reason string) {
+	c.gone = true
+	for id, key := range c.gets {
+		d.unwait(c, id, key)
+	}
+	if !c.joined || c.left {
+		d.forget(c)
+		return
+	}
+	if r, ok := d.reports[c.hello.Rank]; ok && c.hello.Rank >= 0 {
+		delete(d.reports, c.hello.Rank)
+		d.finish(c, r)
+		d.do(d.machine.Step(elastic.Finished{Rank: c.hello.Rank}))
+		return
+	}
+	if d.s.cfg.Reported {
+		s := d.s
+		time.AfterFunc(reportGrace, func() { s.post(late{c, reason}) })
+		return
+	}
+	d.finish(c, reason)
+}
+
+// finish tells the machine how a worker ended; "" is success. Its successor may join then.
+func (d *desk) finish(c *conn, reason string) {
+	if d.workers[c.worker] == nil {
+		return
+	}
+	defer d.letIn(c.hello.Rank)
+	if reason == "" {
+		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
+	} else {
+		acts := d.machine.Step(elastic.Lost{Worker: c.worker, Reason: reason, Rank: c.rank, Host: c.member.Host})
+		told := slices.ContainsFunc(acts, func(a elastic.Action) bool { _, is := a.(elastic.Ended); return is })
+		if !told && d.s.cfg.OnLost != nil && c.rank >= 0 && c.rank < len(d.byRank) && d.byRank[c.rank] == c {
+			d.s.cfg.OnLost(d.machine.Epoch(), c.rank, c.member.Host, reason) // the others knew before
+		}
+		d.do(acts)
+	}
+	d.forget(c)
+}
+
+// sever is the loss of a worker whose end nobody has reported.
+func (d *desk) sever(c *conn, reason string) {
+	if c.doomed != "" && d.workers[c.worker] != nil {
+		c.gone = true
+		c.hangUp()
+		d.finish(c, c.doomed)
+		return
+	}
+	if d.workers[c.worker] == nil {
+		return
+	}
+	d.finish(c, reason)
+	if d.s.cfg.OnSevered != nil && c.hello.Rank >= 0 {
+		d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, false)
+	}
+}
+
+// doom begins the loss of a silent worker: its process is ended before the others go on.
+func (d *desk) doom(c *conn, reason string) {
+	if d.s.cfg.OnSevered == nil || c.hello.Rank < 0 {
+		c.gone = true
+		c.hangUp()
+		d.finish(c, reason)
+		return
+	}
+	c.doomed = reason
+	d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, true)
+	s := d.s
+	time.AfterFunc(endGrace, func() { s.post(late{c, reason}) })
+}
+
+func (d *desk) forget(c *conn) {
+	delete(d.workers, c.worker)
+	if d.sessions[c.hello.session] == c {
+		delete(d.sessions, c.hello.session)
+	}
+	if d.started[c.hello.Rank] == c {
+		delete(d.started, c.hello.Rank)
+	}
+	if c.rank >= 0 && c.rank < len(d.byRank) && d.byRank[c.rank] == c {
+		d.byRank[c.rank] = nil
+	}
+}
+
+// exited handles a launcher's report. The process may still be connected for an instant, may never have been, or may
+// have gone already.
+func (d *desk) exited(e exited) {
+	c := d.started[e.rank]
+	if c != nil && !c.joined && d.rival(c) != nil {
+		c = d.rival(c) // its successor has been quicker than this report
+	}
+	defer d.letIn(e.rank)
+	delete(d.asks, e.rank)
+	if c != nil && c.left && d.started[e.rank] == c {
+		delete(d.started, e.rank) // what is said to the rank from now on is for its successor
+	}
+	switch {
+	case e.rank < 0:
+		return
+	case c != nil && c.joined && !c.left && e.reason == "" && !c.gone:
+		d.reports[e.rank] = "" // its last words are still on the way: gone follows
+		return
+	case c != nil && c.joined && !c.left:
+		c.gone = true
+		c.hangUp()
+		d.finish(c, e.reason)
+	case e.reason != "":
+		d.do(d.machine.Step(elastic.Lost{Reason: e.reason, Rank: e.rank, Host: e.host}))
+	}
+	if e.reason == "" {
+		d.do(d.machine.Step(elastic.Finished{Rank: e.rank}))
+	}
+}
+
+// watch counts the ticks of silence of every member.
+func (d *desk) watch(paused bool) {
+	for _, c := range d.workers {
+		if c.seen.Swap(false) || paused || c.gone || !c.joined || c.doomed != "" {
+			c.quiet = 0
+			continue
+		}
+		if c.quiet++; c.quiet > 10 {
+			state := "stuck, or cut off"
+			if c.halted {
+				state = "its process is stopped"
+			}
+			d.handle(doomed{c, fmt.Sprintf("silent for %v: %s", d.s.cfg.Silence, state)})
+		}
+	}
+}
+
+// broken says in a message's words how a connection ended.
+func broken(err error) string {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
+		return "closed its connection without leaving"
+	case errors.Is(err, syscall.ECONNRESET):
+		return "connection reset"
+	}
+	return err.Error()
+}
