@@ -54,8 +54,10 @@ func (c *Comm) allgatherHere(call *Call, begin, count []int) error {
 		return c.shareBlocks(call.Recv.Ptr, call.Send.Ptr, begin, count, size, -1)
 	}
 	past := call.Recv.Len() >= c.stream
-	for s := range c.seats {
-		if s == c.seat {
+	// The own block first, then the next seats': ranks that read the same lines at once take them from each other.
+	for i := range c.seats {
+		s := (c.seat + i) % c.seats
+		if i == 0 {
 			putAt(call.Recv.Ptr, begin[s]*size, c.srcs[s], 0, count[s]*size, past)
 		} else {
 			takeAt(call.Recv.Ptr, begin[s]*size, c.srcs[s], 0, count[s]*size, past)
