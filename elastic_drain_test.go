@@ -3,6 +3,7 @@ package hora_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -114,6 +115,24 @@ func TestNoticeShrinksAJob(t *testing.T) {
 			j.sameWeights(1, 100)
 			j.tells(tell...)
 		})
+	}
+}
+
+// TestTheLastWithTheStateStays: the other worker is killed when this one has been asked to leave and has not yet come to
+// its commit. It is the only one with the state then, stays and does the work.
+func TestTheLastWithTheStateStays(t *testing.T) {
+	draw := rand.New(rand.NewPCG(10, 10))
+	j := startElastic(t, 2, "train", func(s *launch.Spec) {
+		s.Hosts, s.Restarts, s.OnLoss, s.Min = twoNames(1, 1), 0, elastic.Continue, 1
+	}, "STEPS=600", "EVERY=600", "SLOW=1") // it commits at the end
+	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
+	syscall.Kill(j.agentOf(1), syscall.SIGTERM)
+	j.until("the notice", 30*time.Second, func() bool { return strings.Contains(strings.Join(j.events, "\n"), "is about to go") })
+	j.kill(0, draw)
+	j.sameWeights(1, 600)
+	j.tells("127.0.0.1 is about to go", "killed by signal 9 (SIGKILL): the other goes on")
+	if strings.Contains(j.text(), "drained at step") {
+		t.Errorf("it has left:\n%s", j.text())
 	}
 }
 

@@ -1,6 +1,7 @@
 package hora
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ type Membership struct {
 	number uint64     // its epoch; 0 while it is being joined
 	lost   rendezvous.Notice
 	change uint64 // the epoch that newcomers wait beside
-	drain  string // why this rank is to leave; "" while it is not
+	drain  string // why this rank is to leave by itself; "" while it is not
+	asked  string // why the launcher wants it to; that may be taken back
 	over   error  // why no further epoch comes
 }
 
@@ -74,7 +76,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 			return w, nil
 		}
 		m.mu.Lock()
-		over, drain := m.over, m.drain
+		over, drain := m.over, m.leaving()
 		m.mu.Unlock()
 		var no *rendezvous.JoinError
 		switch {
@@ -132,7 +134,7 @@ func (m *Membership) attempt(ctx context.Context) (*World, error) {
 // forget takes back what a coordinator said that was given up.
 func (m *Membership) forget() {
 	m.mu.Lock()
-	m.over, m.drain, m.change, m.lost = nil, "", 0, rendezvous.Notice{}
+	m.over, m.asked, m.change, m.lost = nil, "", 0, rendezvous.Notice{}
 	m.mu.Unlock()
 }
 
@@ -184,7 +186,10 @@ func (m *Membership) notice(n rendezvous.Notice) {
 		m.change, w = n.Epoch, nil
 	case rendezvous.NoticeDrain:
 		w = nil
-		defer m.Drain(n.Reason)
+		m.asked = n.Reason
+		if n.Reason != "" {
+			defer m.abandon(n.Reason)
+		}
 	case rendezvous.NoticeEnd:
 		m.over = fmt.Errorf("the job has ended: %s", n.Reason)
 	case rendezvous.NoticeCut:
@@ -201,6 +206,13 @@ func (m *Membership) notice(n rendezvous.Notice) {
 func (m *Membership) Drain(reason string) {
 	m.mu.Lock()
 	m.drain = reason
+	m.mu.Unlock()
+	m.abandon(reason)
+}
+
+// abandon gives up waiting to join.
+func (m *Membership) abandon(reason string) {
+	m.mu.Lock()
 	w := m.world
 	if m.number > 0 {
 		w = nil // it is at work
@@ -215,8 +227,11 @@ func (m *Membership) Drain(reason string) {
 func (m *Membership) Asked() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.drain
+	return m.leaving()
 }
+
+// leaving is Asked under the lock.
+func (m *Membership) leaving() string { return cmp.Or(m.drain, m.asked) }
 
 // Recovered tells the job's report, when all ranks of the present epoch have the same state again, what the end of the one
 // before cost this rank: the time since it knew, the steps that are done again (-1 where nobody counts them), and why.
@@ -241,8 +256,8 @@ func (m *Membership) News() error {
 	switch {
 	case m.over != nil:
 		return m.over
-	case m.drain != "":
-		return fmt.Errorf("%w: %s", ErrDrained, m.drain)
+	case m.leaving() != "":
+		return fmt.Errorf("%w: %s", ErrDrained, m.leaving())
 	case m.number > 0 && m.change == m.number:
 		return ErrChanged
 	case m.number > 0 && m.lost.Epoch == m.number:

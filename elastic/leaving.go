@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// leaving is what a Roster knows of ranks that are to commit and leave. Who asks all of them at once loses the state:
-// where nobody else is in the present epoch, one rank, the keeper, is asked only when others have come.
+// leaving is what a Roster knows of ranks that are to commit and leave. Who lets all of them go at once loses the state:
+// where nobody else is in the present epoch, one rank, the keeper, is asked only when others have come; and where the
+// others have been lost since it was asked, that is taken back until then.
 type leaving struct {
 	why    map[int]string // by rank, until its process has ended
 	asked  map[int]bool
@@ -98,8 +99,13 @@ func (r *Roster) askOn() {
 	if len(ranks) == 0 {
 		return
 	}
-	if v.keeper < 0 && r.size <= len(ranks) && !v.asked[ranks[0]] {
-		v.keeper, v.since = ranks[0], r.epoch
+	if v.keeper < 0 && r.size <= len(ranks) {
+		i := max(slices.IndexFunc(ranks, func(rank int) bool { return !v.asked[rank] }), 0)
+		v.keeper, v.since = ranks[i], r.epoch
+		if v.asked[v.keeper] {
+			delete(v.asked, v.keeper)
+			r.say(Stay{Rank: v.keeper})
+		}
 	}
 	if v.keeper >= 0 && r.epoch > v.since && r.size > len(ranks) && r.now-r.opened >= handingOver {
 		v.keeper = -1

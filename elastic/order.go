@@ -72,7 +72,7 @@ func (Opened) news()   {}
 func (Over) news()     {}
 func (Tick) news()     {}
 
-// Order is what the launcher has to do or to tell: Begin, Start, Ask, GiveUp; Found, Ban, Warn, Wait, *Restarted,
+// Order is what the launcher has to do or to tell: Begin, Start, Ask, Stay, GiveUp; Found, Ban, Warn, Wait, *Restarted,
 // *Shrunk, *Moved or *Parked.
 type Order interface{ order() }
 
@@ -95,6 +95,9 @@ type Ask struct {
 	Rank  int
 	Cause string
 }
+
+// Stay takes an Ask back, for now. A worker that has left already does not hear of it.
+type Stay struct{ Rank int }
 
 // GiveUp ends the job: by the exit or the loss that was the news, or by what Text says. Text may also be what a lost host
 // means for the job.
@@ -205,6 +208,7 @@ func (e *Parked) String() string {
 func (Begin) order()      {}
 func (Start) order()      {}
 func (Ask) order()        {}
+func (Stay) order()       {}
 func (GiveUp) order()     {}
 func (Found) order()      {}
 func (Ban) order()        {}

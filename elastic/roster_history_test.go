@@ -277,6 +277,11 @@ func (s *stage) carryOut(o Order) error {
 			return fmt.Errorf("it runs: %v, is up: %v, has been asked: %v", runs, s.up[o.Rank], s.asked[o.Rank])
 		}
 		s.asked[o.Rank] = true
+	case Stay:
+		if !s.up[o.Rank] || !s.asked[o.Rank] {
+			return fmt.Errorf("it is up: %v, has been asked: %v", s.up[o.Rank], s.asked[o.Rank])
+		}
+		delete(s.asked, o.Rank)
 	case Ban:
 		s.bans[o.At] = s.now + o.For
 		if o.For == 0 {
@@ -390,6 +395,18 @@ func (s *stage) settled() error {
 	}
 	if s.gaveUp || s.over || !s.r.begun {
 		return nil
+	}
+	leaving, asked := 0, 0
+	for rank := range s.up {
+		if s.r.Asked(rank) {
+			leaving++
+		}
+		if s.asked[rank] {
+			asked++
+		}
+	}
+	if asked > 0 && asked >= leaving && asked >= s.r.size {
+		return fmt.Errorf("all %d that have the state are asked to leave", s.r.size)
 	}
 	if present == 0 && s.finished == 0 {
 		return fmt.Errorf("nobody is left, and the job is not given up")

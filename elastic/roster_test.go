@@ -175,6 +175,8 @@ func tell(o Order) string {
 		return fmt.Sprintf("start rank %d on slot %d of %s%s", o.Rank, o.At.Slot, o.At.Host, more)
 	case Ask:
 		return fmt.Sprintf("ask rank %d to leave: %s", o.Rank, o.Cause)
+	case Stay:
+		return fmt.Sprintf("let rank %d stay", o.Rank)
 	case GiveUp:
 		return strings.TrimSpace("give up " + strings.TrimPrefix(o.Text, ": "))
 	case Found:

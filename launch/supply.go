@@ -110,6 +110,8 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 			j.spec.NP, j.spec.Hosts, j.hosts = o.Size, o.Hosts, o.Hosts
 		case elastic.Ask:
 			j.server.Drain(o.Rank, o.Cause)
+		case elastic.Stay:
+			j.server.Drain(o.Rank, "")
 		case elastic.Found:
 			j.event(&Hosts{o.Hosts})
 		case elastic.Ban:

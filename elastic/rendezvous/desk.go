@@ -113,9 +113,13 @@ func (d *desk) act(e any) {
 	case drained:
 		if e.rank >= 0 && d.started[e.rank] == nil {
 			d.asks[e.rank] = e.reason // its process has yet to connect
+			if e.reason == "" {
+				delete(d.asks, e.rank)
+			}
 		}
 		for rank, c := range d.started {
 			if (rank == e.rank || e.rank < 0) && !c.gone && !c.left {
+				c.stays = c.asked != "" && e.reason == ""
 				c.asked = e.reason
 				d.askToLeave(c)
 			}

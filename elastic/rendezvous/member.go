@@ -82,7 +82,7 @@ const (
 	NoticeChanged                       // hosts came or are about to go: leave the epoch at the next commit and Join again
 	NoticeEnd                           // the job is over: Reason says why
 	NoticeCut                           // the coordinator itself is gone
-	NoticeDrain                         // this worker itself is asked to commit and leave
+	NoticeDrain                         // this worker itself is asked to commit and leave; without a Reason, to stay after all
 )
 
 // String names the kind as messages do.

@@ -341,6 +341,10 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 	if n := <-asked; n.Reason != "a has 1 slot from now on" {
 		t.Errorf("it heard %+v", n)
 	}
+	s.Drain(1, "") // that is taken back
+	if n := <-asked; n.Reason != "" {
+		t.Errorf("it heard %+v", n)
+	}
 	if err := c.Drain(within(t, 20*time.Second), "as asked"); err != nil {
 		t.Error(err)
 	}
@@ -351,6 +355,8 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 		t.Errorf("its successor heard %+v", n)
 	}
 	c.Close()
+	s.Drain(0, "taken back before it is there")
+	s.Drain(0, "")
 	s.Drain(0, "in vain")
 	s.Exited(0, "a", "exit code 3")
 	c = start(0)

@@ -139,7 +139,7 @@ func (d *desk) welcome(c *conn) {
 func (d *desk) replace(old, c *conn) {
 	c.worker, c.member, c.since = old.worker, old.member, old.since
 	c.joinID, c.lastJoin, c.doneID, c.joined, c.rank, c.left = old.joinID, old.lastJoin, old.doneID, old.joined, old.rank, old.left
-	c.halted, c.asked, c.results, c.gets = old.halted, old.asked, old.results, old.gets
+	c.halted, c.asked, c.stays, c.results, c.gets = old.halted, old.asked, old.stays, old.results, old.gets
 	c.seen.Store(true)
 	old.gone, old.replaced = true, true
 	old.hangUp()
@@ -159,7 +159,7 @@ func (d *desk) replace(old, c *conn) {
 		}
 	}
 	d.welcome(c)
-	if c.asked != "" {
+	if c.asked != "" || c.stays {
 		d.askToLeave(c)
 	}
 	if c.rank < 0 || c.rank >= len(d.byRank) || d.byRank[c.rank] != c {
@@ -226,6 +226,7 @@ func (d *desk) remember(n Notice) {
 	}
 }
 
+// askToLeave tells a worker that it is to leave, or may stay.
 func (d *desk) askToLeave(c *conn) {
 	n := Notice{Kind: NoticeDrain, Epoch: d.machine.Epoch(), Rank: c.rank, Host: c.member.Host, Reason: c.asked}
 	d.send(c, n.message())

@@ -102,6 +102,7 @@ type conn struct {
 
 	replaced bool             // another connection speaks for its worker
 	asked    string           // why it was asked to leave
+	stays    bool             // it was asked, and may stay after all
 	lastJoin uint64           // its last Join
 	results  map[uint64]int64 // of its last requests whose results cannot be worked out again
 	gets     map[uint64]string
@@ -178,7 +179,7 @@ func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, hos
 func (s *Server) Halted(rank int, is bool) { s.post(halted{rank, is}) }
 
 // Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since the
-// job is being ended: no epoch follows, and who waits for one is told so.
+// job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.
 func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason, 0}) }
 
 // post hands an event to the owner; it is false once the server is closed.
