@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
@@ -105,7 +106,7 @@ func init() { // more roles
 // steady prints how many objects 10,000 operations allocate in this process.
 func steady(ctx context.Context, w *hora.World, kind string) error {
 	g := w.Group()
-	if kind == "named" {
+	if kind == "named" || kind == "drawn" {
 		var err error
 		if g, err = w.NewGroup(ctx, nil, hora.Named()); err != nil {
 			return err
@@ -117,10 +118,15 @@ func steady(ctx context.Context, w *hora.World, kind string) error {
 	if kind == "broadcast" {
 		rs[0].Call = hora.Call{Kind: hora.KindBroadcast, Type: v.Type, Send: v, Recv: v}
 	}
+	for i := 1; kind == "drawn" && i < 16; i++ {
+		rs = append(rs, rs[0])
+		rs[i].Name = fmt.Sprintf("grad.%d", i)
+	}
+	draw := rand.New(rand.NewPCG(5, 5)) // alike on all ranks: no plan comes of it
 	tickets := make([]hora.Ticket, 1)
 	one := func() error {
 		if kind != "queued" {
-			_, _, err := g.Run(&rs[0], -1)
+			_, _, err := g.Run(&rs[draw.IntN(len(rs))], -1)
 			return err
 		}
 		if err := g.Submit(rs, tickets); err != nil {
@@ -255,7 +261,7 @@ func TestNothingIsAllocatedPerOperation(t *testing.T) {
 		t.Skip("takes long under the race detector, which allocates too")
 	}
 	links(t, func(t *testing.T, env string) {
-		kinds := "ordered named queued broadcast"
+		kinds := "ordered named drawn queued broadcast"
 		all := start(t, 2, "steady", env, "HORA_TEST_KINDS="+kinds)
 		succeed(t, all, 120*time.Second)
 		for _, p := range all {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"strings"
 	"time"
 
 	"hora/collective"
@@ -162,7 +161,10 @@ func (n *names) resume(o *op) {
 // held.
 func (n *names) settleDown() {
 	g := n.g
-	n.calm.Store(n.plan.active && !n.joined && !n.again && n.rang <= g.seq && g.cause.Load() == nil)
+	calm := n.plan.active && !n.joined && !n.again && n.rang <= g.seq && g.cause.Load() == nil
+	if n.calm.Load() != calm {
+		n.calm.Store(calm)
+	}
 }
 
 // locate finds the table's numbers of the steps that are one operation.
@@ -181,5 +183,5 @@ func (n *names) onlyName() string {
 		n.members[0].Kind == collective.SendTo || n.members[0].Kind == collective.RecvFrom {
 		return ""
 	}
-	return strings.Clone(n.members[0].Name)
+	return n.members[0].Name
 }

@@ -48,6 +48,8 @@ type names struct {
 	roundSeen  uint64      // greatest number that this rank has taken part in
 	calm       atomic.Bool // nothing but the plan need be looked at; see fast.go
 	again      bool        // another round follows at once, on all ranks
+	lone       string      // the name of what runs without a unit; see single.go
+	spare      *cell       // for its unit, should it need one
 
 	// Owned by whoever has the turn.
 	table    table
@@ -138,7 +140,7 @@ func (n *names) admit(rs []Request) error {
 		if n.joined {
 			return invalid(&rs[i], "this rank has joined; wait for Join to return before submitting more")
 		}
-		duplicate := n.inflight[rs[i].Name] != nil
+		duplicate := n.inflight[rs[i].Name] != nil || rs[i].Name == n.lone
 		for j := 0; j < i && !duplicate; j++ {
 			duplicate = rs[j].Name == rs[i].Name
 		}
@@ -316,7 +318,7 @@ func (n *names) answer(a *answer, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	busy, present, _ := g.view.read()
-	in := n.inflight[name] != nil || busy && present.name == name
+	in := n.inflight[name] != nil || n.lone == name || busy && present.name == name
 	if in || n.joined {
 		a.here, a.waits = true, in
 		return

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -17,8 +18,9 @@ type plan struct {
 	at     atomic.Int32 // next step of the cycle
 	cycle  []plannedStep
 
-	history []plannedStep // since the last break, the newest last
-	last    map[uint64]int
+	steps   map[uint64]*plannedStep // by hash; kept when the history is forgotten, for their memory
+	history []*plannedStep          // since the last break, the newest last
+	era     int                     // counts histories
 	period  int
 	matched int // newest steps that equal those one period before
 	breaks  int // plans that broke since the last one that held for a while
@@ -31,6 +33,8 @@ type plannedStep struct {
 	name  string // of a step that is one operation
 	stem  string // of a step that is one operation with a counted name
 	entry int    // its number in the table; set when the plan begins
+
+	era, last int // the history that it was last in, and where
 }
 
 const (
@@ -46,17 +50,23 @@ func (p *plan) record(hash uint64, keys []uint64, name, stem string) {
 	if p.off {
 		return
 	}
-	if p.last == nil {
-		p.last = map[uint64]int{}
-	}
 	if len(p.history) >= 4*longestCycle {
 		p.forget()
 	}
 	now := len(p.history)
-	s := plannedStep{hash: hash, name: name, stem: stem}
-	if before, seen := p.last[hash]; seen {
-		s.keys = p.history[before].keys
-		switch d := now - before; {
+	s := p.steps[hash]
+	if s == nil {
+		if p.steps == nil {
+			p.steps = map[uint64]*plannedStep{}
+		}
+		s = &plannedStep{hash: hash, keys: slices.Clone(keys), stem: stem, era: -1}
+		p.steps[hash] = s
+	}
+	if s.name != name {
+		s.name = strings.Clone(name)
+	}
+	if s.era == p.era {
+		switch d := now - s.last; {
 		case d == p.period:
 			p.matched++
 		case d <= longestCycle:
@@ -65,14 +75,16 @@ func (p *plan) record(hash uint64, keys []uint64, name, stem string) {
 			p.period, p.matched = 0, 0
 		}
 	} else {
-		s.keys = slices.Clone(keys)
 		p.period, p.matched = 0, 0
 	}
+	s.era, s.last = p.era, now
 	p.history = append(p.history, s)
-	p.last[hash] = now
 	need := max(equalCycles*p.period, fewestEqual) << min(p.breaks, 8)
 	if p.period > 0 && p.matched >= need {
-		p.cycle = append(p.cycle[:0], p.history[len(p.history)-p.period:]...)
+		p.cycle = p.cycle[:0]
+		for _, s := range p.history[len(p.history)-p.period:] {
+			p.cycle = append(p.cycle, *s)
+		}
 		p.active, p.held = true, 0
 		p.at.Store(0)
 	}
@@ -104,7 +116,10 @@ func (p *plan) drop() {
 
 func (p *plan) forget() {
 	p.history = p.history[:0]
-	clear(p.last)
+	p.era++
+	if len(p.steps) > 2*longestCycle {
+		clear(p.steps)
+	}
 	p.period, p.matched = 0, 0
 }
 

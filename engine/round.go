@@ -81,6 +81,13 @@ func (n *names) step(budget time.Duration) (passed bool) {
 			}
 		}
 	}
+	return n.goOn(err, budget)
+}
+
+// goOn waits for the others in the open round, unless it has ended with err, and does what it
+// releases. With a budget ≥ 0 it may leave that, and the turn, to the worker.
+func (n *names) goOn(err error, budget time.Duration) (passed bool) {
+	g := n.g
 	if budget >= 0 && err == nil {
 		var here bool
 		if here, err = g.comm.Arrive(n.stamp, &n.round, budget); err == nil && !here {
@@ -103,14 +110,18 @@ func (n *names) pass() {
 
 // after looks what is left to do.
 func (n *names) after() {
-	g := n.g
-	g.mu.Lock()
-	n.roundSeen = g.seq
+	n.g.mu.Lock()
+	n.look()
+	n.g.mu.Unlock()
+}
+
+// look is after with mu held.
+func (n *names) look() {
+	n.roundSeen = n.g.seq
 	if n.plan.active && n.oldestU != nil {
 		n.news = true
 	}
 	n.settleDown()
-	g.mu.Unlock()
 }
 
 // begin opens a round with what this rank has. tells says that the bell is still to be
@@ -127,11 +138,7 @@ func (n *names) begin() (tells bool) {
 	n.contribute()
 	urgent := broken
 	g.mu.Unlock()
-	n.round = collective.Call{Kind: collective.Allreduce, Op: tensor.And, Type: tensor.Uint64}
-	n.round.Send = tensor.Of(n.words)
-	n.round.Recv = n.round.Send
-	n.round.Agree = true
-	n.stamp = transport.Stamp{Seq: g.seq, Print: roundPrint + uint64(len(n.words))}
+	n.compose()
 	switch {
 	case urgent:
 		n.ring(g.seq, g.Rank())
@@ -139,6 +146,15 @@ func (n *names) begin() (tells bool) {
 		n.armBell(g.seq)
 	}
 	return g.near && !urgent
+}
+
+// compose makes the call of the round that the words are for.
+func (n *names) compose() {
+	c := &n.round
+	c.Kind, c.Op, c.Type, c.Agree = collective.Allreduce, tensor.And, tensor.Uint64, true
+	c.Send = tensor.Of(n.words)
+	c.Recv = c.Send
+	n.stamp = transport.Stamp{Seq: n.g.seq, Print: roundPrint + uint64(len(n.words))}
 }
 
 // armBell rings for round seq unless it ends soon.
@@ -155,16 +171,22 @@ func (n *names) armBell(seq uint64) {
 	n.bell.Reset(bellDelay)
 }
 
-// contribute fills the words of a round. mu is held.
-func (n *names) contribute() {
+// bare makes room for the words of a round that offers nothing.
+func (n *names) bare() {
 	count := headWords + n.table.words()
 	if cap(n.words) < count {
 		n.words = make([]uint64, count, 2*count)
 	}
-	w := n.words[:count]
-	n.words = w
-	clear(w)
-	n.offered, n.away = nil, n.gone()
+	n.words = n.words[:count]
+	clear(n.words)
+	n.offered, n.away = nil, false
+}
+
+// contribute fills the words of a round. mu is held.
+func (n *names) contribute() {
+	n.bare()
+	w := n.words
+	n.away = n.gone()
 	if n.away {
 		for i := range w {
 			w[i] = ^uint64(0)
@@ -210,10 +232,15 @@ func (n *names) unknown() bool {
 // end finishes the open round, or takes the error that has ended it, and runs what it
 // released.
 func (n *names) end(err error) {
-	g := n.g
 	if err == nil {
-		err = g.comm.Run(n.stamp, &n.round, time.Time{})
+		err = n.g.comm.Run(n.stamp, &n.round, time.Time{})
 	}
+	n.ended(err)
+}
+
+// ended is end of a round that has run.
+func (n *names) ended(err error) {
+	g := n.g
 	n.open = false
 	if err == nil {
 		g.view.end(g.seq)

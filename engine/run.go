@@ -31,17 +31,30 @@ func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err 
 	}
 	var one [1]Ticket
 	helps := g.names != nil && mayDrive
-	if helps && r.Alloc == nil && g.queued.Load() == 0 && g.names.calm.Load() && g.turn.CompareAndSwap(0, 1) {
-		t, done, ok, err := g.names.smooth(r, budget)
-		if !ok || done {
-			g.names.yield()
-		}
-		if ok {
-			return t, done, err
+	if helps && r.Alloc == nil && g.queued.Load() == 0 {
+		switch n := g.names; {
+		case n.calm.Load():
+			if g.turn.CompareAndSwap(0, 1) {
+				t, done, ok, err := n.smooth(r, budget)
+				if !ok || done {
+					n.yield()
+				}
+				if ok {
+					return t, done, err
+				}
+			}
+		case g.near && r.Timeout == 0 && g.turn.CompareAndSwap(0, 1):
+			t, ok, err := n.single(r, budget)
+			if ok && t == 0 {
+				return 0, true, err
+			}
+			one[0] = t
 		}
 	}
-	if err := g.submit(unsafe.Slice(r, 1), one[:], !helps); err != nil {
-		return 0, true, err
+	if one[0] == 0 {
+		if err := g.submit(unsafe.Slice(r, 1), one[:], !helps); err != nil {
+			return 0, true, err
+		}
 	}
 	if helps {
 		g.help(one[0], budget)

@@ -16,6 +16,7 @@ type entry struct {
 	runs uint32
 	step uint64 // hash of the step it last ran in
 	lies lying
+	asked
 }
 
 func (t *table) init(limit int) {
