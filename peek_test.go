@@ -49,13 +49,52 @@ func init() {
 	}
 }
 
+func init() {
+	// exchanging gives the other rank blocks for ever, and makes of them what is no number after an error.
+	roles["exchanging"] = func(ctx context.Context, w *hora.World) error {
+		const block = 1<<19 + 3
+		send, recv := make([]float32, 2*block), make([]float32, 2*block)
+		v := tensor.Of(send)
+		for i := 0; ; i++ {
+			for k := range send {
+				send[k] = float32(k&15 + i&7 + w.Rank())
+			}
+			r := hora.Request{Call: hora.Call{Kind: hora.KindAlltoall, Type: v.Type, Send: v, Recv: tensor.Of(recv)}, Name: "tokens"}
+			_, _, err := w.Group().Run(&r, -1)
+			if err != nil {
+				for k := range send {
+					send[k] = float32(math.NaN())
+				}
+				fmt.Printf("error: %v\n", err)
+				var line string
+				fmt.Scanln(&line) // stays alive
+				return w.Close()
+			}
+			for k := range recv {
+				if want := float32((w.Rank()*block+k%block)&15 + i&7 + k/block); recv[k] != want {
+					return fmt.Errorf("step %d: element %d is %v, want %v", i, k, recv[k], want)
+				}
+			}
+			if i == 10 {
+				fmt.Println("running")
+			}
+		}
+	}
+}
+
 func TestPeekingAtAProcessThatEnds(t *testing.T) {
-	rounds := 3
+	for role, what := range map[string]string{"peeking": "allreduce grad.w", "exchanging": "alltoall tokens"} {
+		t.Run(role, func(t *testing.T) { peekAtTheDying(t, role, what) })
+	}
+}
+
+func peekAtTheDying(t *testing.T, role, what string) {
+	rounds := 2
 	if os.Getenv("HORA_SOAK") != "" {
 		rounds = 60
 	}
 	for i := range rounds {
-		all := start(t, 2, "peeking")
+		all := start(t, 2, role)
 		for _, p := range all {
 			p.until("running", 30*time.Second)
 		}
@@ -66,7 +105,7 @@ func TestPeekingAtAProcessThatEnds(t *testing.T) {
 		if d := time.Since(began); d > 3*time.Second {
 			t.Errorf("rank %d learned of it after %v", lives.rank, d)
 		}
-		if want := fmt.Sprintf("error: allreduce grad.w: lost rank %d on host ", dies.rank); !strings.Contains(text, want) {
+		if want := fmt.Sprintf("error: %s: lost rank %d on host ", what, dies.rank); !strings.Contains(text, want) {
 			t.Errorf("want %q:\n%s", want, text)
 		}
 		lives.tell("go")
@@ -77,12 +116,18 @@ func TestPeekingAtAProcessThatEnds(t *testing.T) {
 // TestAPeekerThatSlept is taken for lost, and wakes when the other's memory holds something
 // else: it must not take that for a result.
 func TestAPeekerThatSlept(t *testing.T) {
-	all := start(t, 2, "peeking", "HORA_PEER_TIMEOUT=1.5")
+	for role, what := range map[string]string{"peeking": "allreduce grad.w", "exchanging": "alltoall tokens"} {
+		t.Run(role, func(t *testing.T) { sleepWhilePeeking(t, role, what) })
+	}
+}
+
+func sleepWhilePeeking(t *testing.T, role, what string) {
+	all := start(t, 2, role, "HORA_PEER_TIMEOUT=1.5")
 	for _, p := range all {
 		p.until("running", 30*time.Second)
 	}
 	all[1].signal(syscall.SIGSTOP)
-	all[0].until("error: allreduce grad.w: lost rank 1 on host ", 15*time.Second)
+	all[0].until("error: "+what+": lost rank 1 on host ", 15*time.Second)
 	all[1].signal(syscall.SIGCONT)
 	text := all[1].until("error:", 15*time.Second)
 	if strings.Contains(text, "failed:") {

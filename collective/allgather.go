@@ -50,8 +50,11 @@ func (p *peers) gatherAll(c *Comm, buf unsafe.Pointer, begin, count []int, size 
 
 func (c *Comm) allgatherHere(call *Call, begin, count []int) error {
 	size := call.Type.Size()
-	if c.op.ready == inParts {
+	switch c.op.ready {
+	case inParts:
 		return c.shareBlocks(call.Recv.Ptr, call.Send.Ptr, begin, count, size, -1)
+	case peeked:
+		return c.moveByPeeking(call, 0)
 	}
 	past := call.Recv.Len() >= c.stream
 	// The own block first, then the next seats': ranks that read the same lines at once take them from each other.

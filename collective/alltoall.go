@@ -97,8 +97,11 @@ func (c *Comm) alltoallHere(call *Call) error {
 		}
 		return c.alltoallParts(call)
 	}
-	if c.op.ready == inParts {
+	switch c.op.ready {
+	case inParts:
 		return c.alltoallParts(call)
+	case peeked:
+		return c.moveByPeeking(call, c.seat*equal*size)
 	}
 	past := call.Recv.Len() >= c.stream
 	for s := range c.seats {

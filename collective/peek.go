@@ -14,7 +14,8 @@ import (
 
 // Two ranks of a host may read each other's private memory through the system, in one
 // copy where parts take two. Each reads what the other has of its own share, piece by
-// piece, adds, and the other reads the sums. Whether the system lets them is tried
+// piece, adds, and the other reads the sums; of allgather and alltoall it reads the block that
+// it is to have. Whether the system lets them is tried
 // once, in the first operation that would do so: each reads a word of the other's whose value is in
 // its header, which also shows that it is the right process.
 
@@ -25,6 +26,11 @@ const peekStep = 512 << 10
 // smallPages is the size up to which memory on small pages is read so. Above it the look-up
 // of each page costs more than the copy that is saved.
 const smallPages = 12 << 20
+
+// peekable reports that an operation can be done so.
+func peekable(call *Call) bool {
+	return call.Kind == Allreduce || call.Kind == Alltoall || call.Kind == Allgather && call.RecvCounts == nil
+}
 
 // peeking is what a rank knows about reading the other's memory.
 type peeking struct {
@@ -73,7 +79,7 @@ func (c *Comm) offer(h *peekHeader, call *Call) {
 		*p.witness = rand.Uint64()
 	}
 	h.able = p.able && c.readable(call.Send) && c.readable(call.Recv)
-	if h.able && call.Send.Len() >= smallPages {
+	if h.able && c.wholeBytes(call) >= smallPages {
 		h.large = c.board.Large(call.Send.Ptr, call.Send.Len()) && c.board.Large(call.Recv.Ptr, call.Recv.Len())
 	}
 	h.send, h.recv = address(call.Send.Ptr), address(call.Recv.Ptr)
@@ -99,8 +105,11 @@ func (c *Comm) settlePeek(call *Call) error {
 	o := &c.op
 	other := 1 - c.seat
 	a, b := &c.headers[0].peek, &c.headers[1].peek
-	if a.able && b.able && (a.large && b.large || call.Send.Len() < smallPages) {
+	if a.able && b.able && (a.large && b.large || c.wholeBytes(call) < smallPages) {
 		o.ready = peeked
+		if o.lastPhase = 1; call.Kind != Allreduce {
+			return c.board.Sound()
+		}
 		chunk := 2 * peekStep / call.Type.Size()
 		o.lastPhase = uint32((call.Send.Count+chunk-1)/chunk) + 1
 		return c.board.Sound()
@@ -128,7 +137,7 @@ func (c *Comm) reduceByPeeking(call *Call) error {
 		if i < last {
 			lo, len := i*chunk, min(chunk, n-i*chunk)
 			from, to := lo+block(len, 2, c.seat), lo+block(len, 2, c.seat+1)
-			if err := c.peek(other, room, theirs.send, from*size, (to-from)*size); err != nil {
+			if err := c.peek(call.Kind, other, room, theirs.send, from*size, (to-from)*size); err != nil {
 				return err
 			}
 			if to > from {
@@ -145,7 +154,7 @@ func (c *Comm) reduceByPeeking(call *Call) error {
 			}
 			lo, len := (i-1)*chunk, min(chunk, n-(i-1)*chunk)
 			from, to := lo+block(len, 2, other), lo+block(len, 2, other+1)
-			if err := c.peek(other, shift(call.Recv.Ptr, from*size, to-from), theirs.recv, from*size, (to-from)*size); err != nil {
+			if err := c.peek(call.Kind, other, shift(call.Recv.Ptr, from*size, to-from), theirs.recv, from*size, (to-from)*size); err != nil {
 				return err
 			}
 		}
@@ -153,9 +162,24 @@ func (c *Comm) reduceByPeeking(call *Call) error {
 	return c.together()
 }
 
+// moveByPeeking copies this rank's own block, which lies from bytes into Send, and reads the other's, which lies
+// as far into its Send.
+func (c *Comm) moveByPeeking(call *Call, from int) error {
+	other := 1 - c.seat
+	bytes := call.Recv.Len() / 2
+	send := c.headers[other].peek.send
+	putAt(call.Recv.Ptr, c.seat*bytes, call.Send.Ptr, from, bytes, call.Recv.Len() >= c.stream)
+	for at := 0; at < bytes; at += peekStep {
+		if err := c.peek(call.Kind, other, unsafe.Add(call.Recv.Ptr, other*bytes+at), send, from+at, min(peekStep, bytes-at)); err != nil {
+			return err
+		}
+	}
+	return c.together()
+}
+
 // peek reads n bytes of another seat's memory. It says last whether that may have been
 // somebody else's by then: who fails says so before he lets his memory go.
-func (c *Comm) peek(seat int, dst unsafe.Pointer, base uint64, offset, n int) error {
+func (c *Comm) peek(k Kind, seat int, dst unsafe.Pointer, base uint64, offset, n int) error {
 	if n == 0 {
 		return nil
 	}
@@ -168,7 +192,7 @@ func (c *Comm) peek(seat int, dst unsafe.Pointer, base uint64, offset, n int) er
 		return c.board.Await(seat, transport.AllPhases>>9)
 	}
 	if err != nil {
-		return fmt.Errorf("read %d bytes of rank %d's memory: %w; HORA_ALGORITHMS=\"allreduce:0-=twoshot\" does without", n, c.board.Ranks()[seat], err)
+		return fmt.Errorf("read %d bytes of rank %d's memory: %w; HORA_ALGORITHMS=\"%s:0-=twoshot\" does without", n, c.board.Ranks()[seat], err, k)
 	}
 	return nil
 }

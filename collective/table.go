@@ -110,10 +110,11 @@ const standard = `
 	reduce@2-4:    0-16Ki=oneshot
 	broadcast:     0-=hier+twoshot, 4Ki-=direct, 0-256Ki=tree, 256Ki-=scatterring, 0-16Ki=oneshot
 	allgather:     0-=hier+twoshot, 4Ki-=direct, 0-64Ki=bruck, 64Ki-=ring, 0-16Ki=oneshot
+	allgather@2:   2Mi-12Mi=peek
 	reducescatter: 0-=hier+twoshot, 4Ki-=direct, 0-16Ki=recdbl, 16Ki-=ring, 0-16Ki=oneshot
 	reducescatter@2: 0-65Ki=oneshot
 	alltoall:      0-=flat+twoshot, 4Ki-=direct, 0-8Ki=bruck, 8Ki-=pairwise, 0-16Ki=oneshot
-	alltoall@2:    0-48Ki=oneshot
+	alltoall@2:    0-48Ki=oneshot, 1Mi-12Mi=peek
 	gather:        0-=flat+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=linear, 0-16Ki=oneshot
 	scatter:       0-=flat+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=linear, 0-16Ki=oneshot`
 

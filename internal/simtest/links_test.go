@@ -252,7 +252,7 @@ func choices(ranks int, layout string, k collective.Kind) []realCase {
 		for _, m := range []string{"oneshot+copy", "oneshot+direct", "twoshot+copy", "twoshot+direct"} {
 			out = append(out, realCase{memory: m})
 		}
-		if k == collective.Allreduce && ranks == 2 {
+		if ranks == 2 && (k == collective.Allreduce || k == collective.Allgather || k == collective.Alltoall) {
 			out = append(out, realCase{memory: "peek+copy"}, realCase{memory: "peek+direct"})
 		}
 		return out
@@ -304,7 +304,9 @@ func (c *realCase) expected(s *Step, tried *bool) string {
 		return "oneshot"
 	case direct && s.Kind == collective.Allreduce && s.Registered:
 		return "staged"
-	case strings.HasPrefix(c.memory, "peek") && *tried:
+	case !strings.HasPrefix(c.memory, "peek") || s.Counts != nil:
+		return "twoshot"
+	case *tried:
 		return "peek"
 	}
 	*tried = true
@@ -333,7 +335,7 @@ func (c *realCase) run(w *realWorld, s uint64) error {
 		}
 	}
 	if strings.HasPrefix(c.memory, "peek") {
-		list[0].Block, list[0].Registered, list[0].Private = 700, false, nil // the first finds out whether it may
+		list[0].Block, list[0].Counts, list[0].Registered, list[0].Private = 700, nil, false, nil // the first finds out whether it may
 		list[0].Fill(rng, c.ranks)
 	}
 	if err := each(c.ranks, func(r int) error {

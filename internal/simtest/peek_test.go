@@ -37,7 +37,44 @@ func peekAll(link *shm.Link, p *process) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprint(link.Board().Traffic().BytesSent, " 0 0"), nil
+	reduced := link.Board().Traffic().BytesSent
+	for _, bytes := range blocks {
+		if err := errors.Join(peekMove(link, p, collective.Allgather, bytes), peekMove(link, p, collective.Alltoall, bytes)); err != nil {
+			return "", fmt.Errorf("blocks of %d bytes: %w", bytes, err)
+		}
+	}
+	return fmt.Sprint(reduced, link.Board().Traffic().BytesSent-reduced, 0), nil
+}
+
+// blocks are the lengths that peekAll moves, by allgather and by alltoall.
+var blocks = [...]int{128, 200, 4096, 1<<20 - 8, 1 << 20, 1<<20 + 8, 3<<20 + 24}
+
+// peekMove moves blocks of that many bytes and looks at each byte.
+func peekMove(link *shm.Link, p *process, kind collective.Kind, bytes int) error {
+	me := link.Rank()
+	value := func(from, to, i int) uint8 { return uint8(i*7 + 100*from + 50*to + bytes) }
+	send, recv := make([]uint8, bytes), make([]uint8, 2*bytes)
+	if kind == collective.Alltoall {
+		send = make([]uint8, 2*bytes)
+	}
+	to := func(rank int) int { // of allgather a block goes to everybody
+		if kind == collective.Alltoall {
+			return rank
+		}
+		return 0
+	}
+	for i := range send {
+		send[i] = value(me, i/bytes, i%bytes)
+	}
+	if err := p.run(&collective.Call{Kind: kind, Type: tensor.Uint8, Send: tensor.Of(send), Recv: tensor.Of(recv)}); err != nil {
+		return err
+	}
+	for i := range recv {
+		if want := value(i/bytes, to(me), i%bytes); recv[i] != want {
+			return fmt.Errorf("%v: byte %d is %d, want %d", kind, i, recv[i], want)
+		}
+	}
+	return nil
 }
 
 // peekLarge sums what is read through the system only if it lies on huge pages, and small
@@ -107,14 +144,30 @@ func peekOne[T float32 | float64 | int8](link *shm.Link, p *process, t tensor.DT
 // TestPeek: of two ranks each reads the other's private memory, where the system lets them,
 // and all sums are right whether it does or not.
 func TestPeek(t *testing.T) {
-	for table, peeks := range map[string]bool{"allreduce:0-=peek": true, "allreduce:0-=peek+copy": true, "allreduce:0-=twoshot": false} {
-		sent, _, _ := numbers(t, start(t, 2, table, "peek"))
-		t.Logf("%s: %d bytes were read from the other's memory or shared memory", table, sent)
-		if yama, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); peeks && sent == 0 && len(yama) > 0 && yama[0] != '0' {
+	const both = ";allgather:0-=peek;alltoall:0-=peek"
+	for _, c := range []struct {
+		table       string
+		sums, moves bool
+	}{
+		{"allreduce:0-=peek" + both, true, true},
+		{"allreduce:0-=peek+copy;allgather:0-=twoshot;alltoall:0-=twoshot", true, false},
+		{"allreduce:0-=twoshot" + both, false, true},
+	} {
+		sent, moved, _ := numbers(t, start(t, 2, c.table, "peek"))
+		t.Logf("%s: %d bytes of sums and %d of blocks were read from the other's memory", c.table, sent, moved)
+		if yama, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); sent+moved == 0 && len(yama) > 0 && yama[0] != '0' {
 			t.Skip("needs process_vm_readv: a policy of this system keeps processes from reading each other")
 		}
-		if peeks != (sent > 0) {
-			t.Errorf("%s: %d bytes counted as read from the other's memory", table, sent)
+		if c.sums != (sent > 0) {
+			t.Errorf("%s: %d bytes of sums counted as read from the other's memory", c.table, sent)
+		}
+		// The first block of all goes by parts where no sum has tried before.
+		all := 0
+		for _, bytes := range blocks {
+			all += 2 * bytes
+		}
+		if c.moves && moved < all-blocks[0] || moved > all || !c.moves && moved > 0 {
+			t.Errorf("%s: %d bytes of blocks counted as read from the other's memory, %d were moved", c.table, moved, all)
 		}
 	}
 }
