@@ -46,6 +46,7 @@ type names struct {
 	patient    bool        // its timer runs
 	patientAt  uint64      // since this operation
 	roundSeen  uint64      // greatest number that this rank has taken part in
+	roundOver  uint64      // and that has ended: what was offered in a later one can not be taken back
 	calm       atomic.Bool // nothing but the plan need be looked at; see fast.go
 	again      bool        // another round follows at once, on all ranks
 	lone       string      // the name of what runs without a unit; see single.go
@@ -96,7 +97,8 @@ type unit struct {
 	since      time.Time
 	limit      time.Duration // the shortest of its requests' own; 0 is none
 	running    bool
-	phantom    bool // made up for a joined rank
+	phantom    bool   // made up for a joined rank
+	round      uint64 // the last round that it was offered in
 }
 
 // named is what an op carries in a named group.
@@ -344,10 +346,11 @@ func (n *names) answer(a *answer, name string) {
 	}
 }
 
-// idleOps lists the operations of cell e that have not begun, after those in list.
+// idleOps lists the operations of cell e that have not begun, after those in list. What
+// others may by now have seen in the open round has.
 func (n *names) idleOps(e *cell, list []*op) []*op {
 	for u := n.oldestU; u != nil; u = u.next {
-		if u.running {
+		if u.running || u.round > n.roundOver {
 			continue
 		}
 		for o := u.first; o != nil; o = o.next {

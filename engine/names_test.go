@@ -254,6 +254,46 @@ func TestGroupedIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// TestCancelInARound has a rank take back what it waits for: not while a round that has told
+// others of it is under way, since they may run it.
+func TestCancelInARound(t *testing.T) {
+	c := newCluster(t, 2, true, Config{Named: true})
+	meetAlone(c, "a", "b", "c", "d", "e")
+	refused := 0
+	for turn := range 50 {
+		x, y := []float32{1}, []float32{1}
+		var tk [1]Ticket
+		if err := c.groups[0].Submit([]Request{sum(x, "b")}, tk[:]); err != nil {
+			t.Fatal(err)
+		}
+		linger()
+		taken := c.groups[0].Cancel(tk[0])
+		done := make(chan error)
+		go func() {
+			r := sum(y, "b")
+			_, _, err := c.groups[1].Run(&r, -1)
+			done <- err
+		}()
+		if taken {
+			r := sum(x, "b")
+			if _, _, err := c.groups[0].Run(&r, -1); err != nil {
+				t.Fatalf("turn %d: again: %v", turn, err)
+			}
+		} else {
+			refused++
+		}
+		if err := <-done; err != nil {
+			t.Fatalf("turn %d: taken back %v: %v", turn, taken, err)
+		}
+		if done, err := c.groups[0].Wait(tk[0], 20*time.Second); !done || taken != errors.Is(err, ErrCancelled) || x[0] != 2 || y[0] != 2 {
+			t.Fatalf("turn %d: taken back %v: done %v, %v, %v: %v", turn, taken, done, x, y, err)
+		}
+	}
+	if refused == 0 {
+		t.Error("no round was under way in 50 turns")
+	}
+}
+
 func TestDuplicateName(t *testing.T) {
 	c := newCluster(t, 2, true, Config{Named: true})
 	x := []float32{1}

@@ -204,6 +204,7 @@ func (n *names) contribute() {
 	}
 	known := uint64(flagKnown | flagCounted)
 	for u := n.oldestU; u != nil; u = u.next {
+		u.round = n.g.seq
 		switch i := n.table.find(u.key); {
 		case i >= 0:
 			w[headWords+i/64] |= 1 << (i % 64)
@@ -296,7 +297,7 @@ func (n *names) ended(err error) {
 // againSoon has all ranks begin another round at once.
 func (n *names) againSoon() {
 	n.g.mu.Lock()
-	n.again = true
+	n.again, n.roundOver = true, n.g.seq
 	n.g.mu.Unlock()
 }
 
@@ -331,7 +332,7 @@ func (n *names) choose() {
 	g := n.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n.chosen = n.chosen[:0]
+	n.chosen, n.roundOver = n.chosen[:0], g.seq
 	if n.away {
 		return // told by the lead
 	}

@@ -171,6 +171,6 @@ func (n *names) unfold(r *Request) Ticket {
 	news := n.news
 	u := n.bundle(unsafe.Slice(r, 1))
 	n.add(o, u)
-	n.offered, n.news = u, news // this round has seen it
+	n.offered, n.news, u.round = u, news, g.seq // this round has seen it
 	return o.cell.ticket()
 }

@@ -170,7 +170,8 @@ func (g *Group) next() (o *op, round bool) {
 }
 
 // Cancel takes back what t stands for if none of it has begun; it then completes with
-// ErrCancelled. Ranks that have begun it wait until it is submitted again.
+// ErrCancelled. Ranks that have begun it wait until it is submitted again. A named operation
+// has begun once a round has told the others of it, until that round ends without it.
 func (g *Group) Cancel(t Ticket) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
