@@ -13,8 +13,9 @@ import hora
 from hora import _world, elastic
 
 from . import process_sets as registry
+from .exceptions import HorovodInternalError
 from .process_sets import ProcessSet
-from .switches import NotInitialized, Switches, dynamic_process_sets, on_shutdown
+from .switches import NotInitialized, Switches, dynamic_process_sets, fact, on_shutdown
 
 __all__ = [
     "Adasum", "Average", "HorovodBasics", "Max", "Min", "NotInitialized", "Product", "Sum", "dynamic_process_sets", "on_shutdown",
@@ -36,18 +37,11 @@ OPERATOR_NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", 
 
 
 def _asked(name: str) -> Callable[[], int]:
-    value = getattr(hora, name)
-
     def ask(self: HorovodBasics) -> int:
-        try:
-            return value()
-        except hora.NotInitializedError as error:
-            if isinstance(error, hora.ForkedError):
-                raise
-            raise NotInitialized() from None
+        return fact(name)
 
     ask.__name__ = name
-    ask.__doc__ = value.__doc__
+    ask.__doc__ = getattr(hora, name).__doc__
     return ask
 
 
@@ -83,8 +77,6 @@ class HorovodBasics:
         except hora.SettingsError as error:
             raise ValueError(str(error)) from error
         except hora.HoraError as error:
-            from .exceptions import HorovodInternalError
-
             raise HorovodInternalError(str(error)) from error
         world = hora.size()
         if isinstance(comm, (list, tuple)) and comm and sorted(comm) != list(range(world)):
@@ -94,10 +86,16 @@ class HorovodBasics:
             )
         Switches.dynamic = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("", "0", "false", "False")
         Switches.sets = Switches.dynamic or bool(sets)
-        if Switches.sets and _world.is_elastic():
-            self._settle(None, sets)
-        else:
-            registry.start(sets)
+        try:
+            if Switches.sets and _world.is_elastic():
+                self._settle(None, sets)
+            else:
+                registry.start(sets)
+        except Exception as error:  # half of the sets are no start: the other ranks hear of it, and init() may come again
+            self.shutdown()
+            if isinstance(error, hora.HoraError) and not isinstance(error, ValueError):
+                raise HorovodInternalError(str(error)) from error
+            raise
         if not Switches.exit_hook:
             Switches.exit_hook = True
             atexit.register(self._at_exit)
@@ -169,7 +167,12 @@ class HorovodBasics:
                 self._next_epoch()
 
     def is_initialized(self) -> bool:
-        return hora.is_initialized()
+        """Whether init() has been called; in a forked child, whether it had been in the parent."""
+        try:
+            fact("rank")
+        except (NotInitialized, hora.ForkedError):
+            return False
+        return True
 
     rank = _asked("rank")
     size = _asked("size")

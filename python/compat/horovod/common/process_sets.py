@@ -8,7 +8,7 @@ from typing import Any
 import hora
 from hora import _world
 
-from .switches import dynamic_process_sets
+from .switches import FACTS, Switches, dynamic_process_sets, fact
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "is_process_set_included", "remove_process_set"]
 
@@ -67,11 +67,11 @@ class ProcessSet:
         """This process's rank in it; None before it is registered or outside of it."""
         if self.process_set_id is None or not self.included():
             return None
-        return self.ranks.index(hora.rank())
+        return self.ranks.index(fact("rank"))
 
     def included(self) -> bool | None:
         """Whether this process belongs to it; None before it is registered."""
-        return None if self.process_set_id is None else hora.rank() in self.ranks
+        return None if self.process_set_id is None else fact("rank") in self.ranks
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -85,10 +85,10 @@ class _GlobalSet(ProcessSet):
         self.process_set_id = 0
 
     def size(self) -> int | None:
-        return hora.size()
+        return fact("size")
 
     def rank(self) -> int | None:
-        return hora.rank()
+        return fact("rank")
 
     def included(self) -> bool | None:
         return True
@@ -107,6 +107,7 @@ def table() -> dict[int, ProcessSet]:
 
 def start(sets: Sequence[ProcessSet]) -> None:
     """At init: the global set, then the given ones in order."""
+    Switches.facts.update((name, fact(name)) for name in FACTS)
     global_process_set.group = hora.world()
     global_process_set.ranks = list(range(hora.size()))
     for one in sets:
@@ -119,6 +120,7 @@ def stop(keep: bool = False) -> list[tuple[int, ProcessSet]]:
     for _, one in reversed(kept):
         one._detach(keep)
     _carried.clear()
+    Switches.facts.clear()
     global_process_set.group = None
     global_process_set.ranks = None
     return kept

@@ -55,12 +55,16 @@ def operator(op: Any, average: Any, t: torch.Tensor, process_set: ProcessSet) ->
     return number
 
 
+class UnsupportedOperator(ValueError, RuntimeError):
+    """An operator that this operation does not have. Horovod's engine found it, so scripts catch a RuntimeError."""
+
+
 def scatter_operator(op: Any) -> hora.Op:
     """The operator of a reducescatter."""
     if op in (Average, Sum):
         return basics.OPERATORS[op]
     if op in (Adasum, Min, Max, Product):
-        raise ValueError(f"Reducescatter currently only supports Sum and Average, not {basics.OPERATOR_NAMES[op]}.")
+        raise UnsupportedOperator(f"Reducescatter currently only supports Sum and Average, not {basics.OPERATOR_NAMES[op]}.")
     raise ValueError(f"Unknown reduction operation {op}: use hvd.Average or hvd.Sum")
 
 

@@ -35,6 +35,11 @@ def _row(t: torch.Tensor) -> int:
     return n
 
 
+def _filled(t: torch.Tensor) -> torch.Tensor:
+    """t in host memory. Rows without an element are sent as rows of one: how many each rank has is told by what comes."""
+    return host(t) if _row(t) or t.dim() == 0 else torch.zeros(t.shape[0], dtype=t.dtype)
+
+
 def _rows_of(tensors: Sequence[torch.Tensor], did: str, why: str) -> None:
     """Raise for a tensor without rows. It was sent all the same, so that ranks which brought another shape hear of it."""
     if any(t.dim() == 0 for t in tensors):
@@ -45,7 +50,7 @@ def _fetch(group: hora.Group, ticket: int, like: torch.Tensor) -> tuple[torch.Te
     """The tensor that the library allocated for a ticket's result, and the rows from each rank."""
     left = group.result(ticket)
     row = _row(like)
-    rows = [c // row if row else 0 for c in left.counts]
+    rows = [c // (row or 1) for c in left.counts]
     shape = (sum(rows), *like.shape[1:])
     if left.memory is None or left.memory.nbytes == 0 or row == 0:
         out = torch.empty(shape, dtype=like.dtype)
@@ -64,10 +69,10 @@ def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: 
     calls, keep = [], []
     for i, t in enumerate(tensors):
         number = dtype_code(t)
-        a = host(t)
+        a = _filled(t)
         keep.append(a)
         calls.append({
-            "kind": _ALLGATHER, "dtype": number, "send": a.data_ptr(), "count": a.numel(), "recv_count": 0, "row": _row(t),
+            "kind": _ALLGATHER, "dtype": number, "send": a.data_ptr(), "count": a.numel(), "recv_count": 0, "row": _row(t) or 1,
             "flags": FLAG_SIZES, "name": base if single else f"{base}_{i + 1}of{len(tensors)}", "shape": t.shape,
             "device": device_of(t),
         })  # fmt: skip
@@ -198,8 +203,8 @@ def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = 
         raise ValueError("alltoall of a rank-zero tensor: it sends rows of the first dimension; call .reshape(1) first")
     counts = _splits(splits, tensor, group.size)
     handle = next_handle()
-    row = _row(tensor)
-    a = host(tensor)
+    row = _row(tensor) or 1
+    a = _filled(tensor)
     call = {
         "kind": _ALLTOALL, "dtype": number, "send": a.data_ptr(), "count": sum(counts) * row, "recv_count": 0, "row": row,
         "send_counts": [c * row for c in counts], "flags": FLAG_SIZES, "shape": tensor.shape, "device": device_of(tensor),
