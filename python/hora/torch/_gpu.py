@@ -92,6 +92,7 @@ class GpuWork(c10d.Work):
         self._failed: HoraError | None = None
         self._error: BaseException | None = None  # of the future
         self._followed = False
+        self._future: torch.futures.Future | None = None
         self._lock = threading.Lock()
         live.add(self)
 
@@ -146,8 +147,10 @@ class GpuWork(c10d.Work):
 
         Through NCCL it is complete at once. Through host memory a thread completes it, so that a backward pass goes on.
         """
+        if self._future is not None:
+            return self._future
         future = _future(self.gpu.device)
-        outcome = future.then(self._outcome)
+        self._future = outcome = future.then(self._outcome)
         if self.gpu.path == "nccl":
             self._resolve(future)
         else:

@@ -13,7 +13,7 @@ from torch._C import _distributed_c10d as c10d
 from ..errors import HoraError
 from ..handle import Handle
 
-__all__ = ["TicketWork", "failure", "finished_future"]
+__all__ = ["TicketWork", "failure", "finished_future", "teach"]
 
 try:
     _BackendError: type[RuntimeError] = torch.distributed.DistBackendError
@@ -36,6 +36,11 @@ def finished_future(value: Any) -> torch.futures.Future:
     return future
 
 
+# The operation that torch names for a Work written in Python.
+_UNKNOWN = 100
+_FOREVER = timedelta(0)
+
+
 class TicketWork(c10d.Work):
     """Operations in flight that end together.
 
@@ -50,6 +55,7 @@ class TicketWork(c10d.Work):
         self.source = -1
         self._live = live
         self._patience = patience
+        self._future: torch.futures.Future | None = None
         live.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -100,6 +106,11 @@ class TicketWork(c10d.Work):
 
     def get_future(self) -> torch.futures.Future:
         """A future of the value; it is completed before it is returned where waiting a moment does that."""
+        if self._future is None or (not self._future.done() and self.done()):
+            self._future = self._make_future()
+        return self._future
+
+    def _make_future(self) -> torch.futures.Future:
         future: torch.futures.Future = torch.futures.Future()
         if self._patience > 0:
             until = time.monotonic() + self._patience
@@ -139,3 +150,48 @@ class TicketWork(c10d.Work):
         if error is not None:
             raise error
         return self.value
+
+
+def teach() -> None:
+    """Let what torch makes of our Work answer as other backends' does.
+
+    torch wraps a Work written in Python in one that says for ever that it has not ended: it asks the future instead. And
+    the Work that torch makes of a future refuses every timeout, a complete future's too.
+    """
+    if not getattr(c10d.Work.wait, "hora", False):
+        c10d.Work.wait = _patient(c10d.Work.wait)
+        if hasattr(c10d.Work, "_get_op_type"):
+            c10d.Work.is_completed = _asking(c10d.Work.is_completed)
+
+
+def _patient(inherited: Any) -> Any:
+    def wait(work: Any, timeout: timedelta = _FOREVER) -> bool:
+        if not timeout:
+            return inherited(work)
+        try:
+            return inherited(work, timeout)
+        except RuntimeError as error:
+            if "finite timeout not implemented" not in str(error) or not work.get_future().done():
+                raise
+        return inherited(work)
+
+    wait.hora = True  # type: ignore[attr-defined]
+    return wait
+
+
+def _asking(inherited: Any) -> Any:
+    from ._gpu import device_of
+
+    def is_completed(work: Any) -> bool:
+        if inherited(work):
+            return True
+        if work._get_op_type() != _UNKNOWN:  # of a backend in C++, which answers for itself
+            return False
+        future = work.get_future()
+        try:
+            # A future of tensors on a GPU is complete before the GPU has come to them.
+            return future.done() and device_of(future.value()) is None
+        except (RuntimeError, ValueError):  # what has failed has ended
+            return True
+
+    return is_completed

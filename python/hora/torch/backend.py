@@ -21,7 +21,7 @@ from . import _gpu, _start
 from ._cores import free_core
 from ._reductions import Reductions
 from ._verbs import Verbs
-from ._work import TicketWork, failure, finished_future
+from ._work import TicketWork, failure, finished_future, teach
 
 __all__ = ["HoraBackend", "create", "register"]
 
@@ -282,6 +282,7 @@ def register() -> None:
     if "HORA" in dist.Backend._plugins:
         return
     _teach_async()
+    teach()
     dist.Backend.register_backend("hora", create, extended_api=True, devices=["cpu", "cuda"])
     from ._dynamo import skip
 

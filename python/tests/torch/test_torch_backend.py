@@ -188,6 +188,51 @@ def test_messages_and_groups(ranks, n):
     ranks(n, work_messages_and_groups, timeout=120)
 
 
+def work_polled():
+    """What start() returns can be polled, and waited for with a timeout, whether it ended at once or later."""
+    r, n = training.start()
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    soon, long = datetime.timedelta(seconds=0.05), datetime.timedelta(seconds=30)
+    verbs = (
+        (lambda t: dist.all_reduce(t, async_op=True), n),
+        (lambda t: dist.broadcast(t, 0, async_op=True), 1),
+        (lambda t: dist.reduce(t, 0, async_op=True), 1 if r else n),
+    )
+    for patience in (0.0, 0.002, 5.0):  # 5.0: it ends while it is begun
+        backend._patience = patience
+        backend._packed.clear()
+        for begin, want in verbs:
+            t = torch.ones(3)
+            if r and patience < 1:
+                dist.recv(torch.ones(1), 0)
+            work = begin(t)
+            if r == 0 and patience < 1:
+                if want == n:  # the others have not begun
+                    assert not work.is_completed()
+                    with pytest.raises(RuntimeError, match="not finished within"):
+                        work.wait(soon)
+                dist.send(torch.ones(1), 1)
+            until = time.monotonic() + 30
+            while not work.is_completed():
+                assert time.monotonic() < until, "is_completed never says so"
+            assert work.wait(long) and work.wait() and work.get_future().done()
+            assert t.tolist() == [want] * 3
+    work = dist.barrier(async_op=True)
+    assert work.wait(long) and work.is_completed()
+    if r == 0:  # what fails has ended too
+        work = dist.irecv(torch.ones(1), 1)
+        backend.abort()
+        while not work.is_completed():
+            pass
+        with pytest.raises(dist.DistBackendError, match="was aborted"):
+            work.wait()
+    os._exit(0)
+
+
+def test_work_is_polled(ranks):
+    ranks(2, work_polled, timeout=60)
+
+
 def work_faults():
     r, n, _ = start()
     # Another shape on one rank: every rank gets one sentence, and work goes on.
