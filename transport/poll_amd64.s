@@ -74,3 +74,11 @@ TEXT ·Note(SB), NOSPLIT, $0-16
 	MOVQ v+8(FP), AX
 	MOVQ AX, (DI)
 	RET
+
+// func Ticks() int64
+TEXT ·Ticks(SB), NOSPLIT, $0-8
+	RDTSC
+	SHLQ $32, DX
+	ORQ  DX, AX
+	MOVQ AX, ret+0(FP)
+	RET

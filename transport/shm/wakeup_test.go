@@ -31,9 +31,9 @@ func (p patient) Wait(word *uint32, old uint32, _ time.Duration) {
 
 func (p patient) Wake(word *uint32) {
 	p.wakes.Add(1)
-	futex{}.Wake(word)
+	new(futex).Wake(word)
 }
-func (patient) Yield() { futex{}.Yield() }
+func (patient) Yield() { new(futex).Yield() }
 
 // TestNoWakeUpIsLost runs random histories on boards whose waits hardly poll.
 func TestNoWakeUpIsLost(t *testing.T) {
