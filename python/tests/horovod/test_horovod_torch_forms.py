@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import warnings
 
 import pytest
@@ -62,7 +63,10 @@ def work_forms():
     out, received = hvd.alltoall(torch.ones(3, 0), torch.tensor([1, 2], dtype=torch.int32))
     assert out.shape == (2 * (r + 1), 0) and received.tolist() == [r + 1] * 2
 
-    # Gradients of the grouped forms.
+    # Gradients: this rank's rows of a gradient that differs from row to row; those of the grouped forms.
+    a = torch.ones(r + 1, requires_grad=True)
+    (hvd.allgather(a) * torch.arange(3.0)).sum().backward()
+    assert a.grad.tolist() == [[0.0], [1.0, 2.0]][r]
     a, b = torch.ones(2, requires_grad=True), torch.ones(r + 1, 2, requires_grad=True)
     one, two = hvd.grouped_allgather([a, b])
     (one.sum() + 3 * two.sum()).backward()
@@ -119,7 +123,9 @@ def work_names():
             hvd.synchronize(before)
             # Rank 1 says the name that rank 0's call has by itself, and brings another shape.
             if r == 0:
-                with pytest.raises(hvd.HorovodInternalError, match=rf"{kind}\.noname\.{before + 1}") as error:
+                with pytest.raises(
+                    hvd.HorovodInternalError, match=rf"{kind}\.noname\.{before + 1}{'_1of2' * (kind[0] == 'g')}[^0-9_]"
+                ) as error:
                     call()
                 assert "Mismatched" in str(error.value)
             else:
@@ -195,10 +201,42 @@ def work_questions():
     hvd.shutdown()
     hvd.shutdown()
     refused()
+    hvd.init(process_sets="dynamic")
+    first, second = hvd.add_process_set([0]), hvd.add_process_set(hvd.ProcessSet([1]))
+    assert hvd.remove_process_set(first) and second.process_set_id == 2
+    assert hvd.add_process_set([0]).process_set_id == 1, "a number is free again"
 
 
 def test_questions(ranks):
     ranks(2, work_questions, timeout=90)
+
+
+def work_start_fails():
+    import horovod.torch as hvd
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"start timeline: open /no/where: .*; give a path that rank 0 can write") as error:
+            hvd.init()
+        assert isinstance(error.value, hvd.HorovodInternalError) and not hvd.is_initialized()
+    del os.environ["HOROVOD_TIMELINE"]
+    hvd.init()
+    assert hvd.allreduce(torch.ones(1)).item() == 1
+
+
+def test_a_start_that_fails_is_a_value_error(ranks):
+    ranks(1, work_start_fails, env={"HOROVOD_TIMELINE": "/no/where"})
+
+
+def test_rank_and_size_of_any_launcher(monkeypatch):
+    from horovod.runner.common.util.env import get_env_rank_and_size
+
+    for rank, size in (("HOROVOD_RANK", "HOROVOD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+        with monkeypatch.context() as env:
+            env.setenv(rank, "2")
+            with pytest.raises(RuntimeError, match=f"{rank}=2 but {size}=None"):
+                get_env_rank_and_size()
+            env.setenv(size, "5")
+            assert get_env_rank_and_size() == (2, 5)
 
 
 def test_exceptions_and_caches(monkeypatch):

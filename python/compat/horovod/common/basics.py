@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,6 +44,10 @@ def _asked(name: str) -> Callable[[], int]:
     return ask
 
 
+class InitFailed(HorovodInternalError, ValueError):
+    """init() did not join the job; Horovod's raises a ValueError, and elastic programs know the other class."""
+
+
 class HorovodBasics:
     """The calls that need no tensor; every framework module re-exports one object's methods."""
 
@@ -77,7 +80,7 @@ class HorovodBasics:
         except hora.SettingsError as error:
             raise ValueError(str(error)) from error
         except hora.HoraError as error:
-            raise HorovodInternalError(str(error)) from error
+            raise InitFailed(str(error)) from error
         world = hora.size()
         if isinstance(comm, (list, tuple)) and comm and sorted(comm) != list(range(world)):
             hora.shutdown()
@@ -94,18 +97,11 @@ class HorovodBasics:
         except Exception as error:  # half of the sets are no start: the other ranks hear of it, and init() may come again
             self.shutdown()
             if isinstance(error, hora.HoraError) and not isinstance(error, ValueError):
-                raise HorovodInternalError(str(error)) from error
+                raise InitFailed(str(error)) from error
             raise
         if not Switches.exit_hook:
             Switches.exit_hook = True
             atexit.register(self._at_exit)
-        timeline = os.environ.get("HOROVOD_TIMELINE", "")
-        if timeline and timeline != "DYNAMIC":
-            marks = os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0")
-            try:
-                hora.start_timeline(timeline, mark_cycles=marks)
-            except hora.HoraError as error:  # training matters more than its picture
-                warnings.warn(f"HOROVOD_TIMELINE={timeline}: no timeline is written: {error}", stacklevel=2)
 
     @staticmethod
     def _refuse_modes(comm: Any) -> None:
