@@ -91,7 +91,10 @@ class Bucket:
         p.grad = v
 
     def collect(self) -> None:
-        """Make every gradient a view of the common memory; a missing one counts as zeros."""
+        """Make every gradient a view of the common memory; a missing one counts as zeros.
+
+        Where a parameter without one is frozen by now it stays without: momentum and weight decay would move it.
+        """
         strays: list[tuple[torch.Tensor, torch.Tensor]] | None = None
         for p, v in self.pairs:
             g = p.grad
@@ -99,6 +102,8 @@ class Bucket:
                 continue
             if g is None:
                 v.zero_()
+                if not p.requires_grad:
+                    continue
             elif g.is_sparse:
                 v.copy_(g.to_dense())
             else:

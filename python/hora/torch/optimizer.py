@@ -387,18 +387,31 @@ class _Mixin(_Inner):
         return self._passes_per_step
 
     def step(self, closure: Any = None) -> Any:
+        if closure is None:
+            self._before_step()
+            return super().step()
+
+        def reduced() -> Any:
+            """What the closure computes is reduced before the wrapped optimizer looks at it."""
+            loss = closure()
+            with torch.no_grad():
+                self._before_step()
+            return loss
+
+        return super().step(reduced)
+
+    def _before_step(self) -> None:
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
                     "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if "
                     "you use optimizer.synchronize() in your code.",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             self.synchronize()
         self._synchronized = False
         self._opt_called = True
-        return super().step() if closure is None else super().step(closure)
 
     # As torch's schedules mark the step that they watch: they look for it, and for `_opt_called`, whether they were made
     # before the wrapping or after. `hooked` keeps torch from running step hooks here and in the wrapped class again.
@@ -423,6 +436,10 @@ class _Mixin(_Inner):
             if bucket.params[0].grad is not bucket.views[0]:
                 bucket.collect()
             bucket.flat.zero_()
+            if set_to_none:
+                for p in bucket.params:
+                    if not p.requires_grad:  # frozen since: no backward pass makes it a gradient
+                        p.grad = None
         for p in self._sparse:
             p.grad = None
 

@@ -48,6 +48,16 @@ def together(make, passes=1, drop=False, clip=False, closure=False, width=32, **
     model = network(width)
     opt = ht.DistributedOptimizer(make(model.parameters()), model.named_parameters(), backward_passes_per_step=passes, **settings)
     for x, y in zip(*batches(n), strict=True):
+        if closure == "whole":
+
+            def evaluate(x=x, y=y):
+                opt.zero_grad()
+                loss = functional.cross_entropy(model(x[r::n]), y[r::n])
+                loss.backward()
+                return loss
+
+            assert opt.step(evaluate).item() > 0
+            continue
         if drop:
             model.zero_grad()  # sets .grad to None behind the optimizer's back
         else:
@@ -85,7 +95,7 @@ def work_exact():
     n = hora.size()
     reference = {make: alone(n, make) for make in (momentum, adam)}
     ways = [
-        {}, {"passes": 2}, {"drop": True}, {"clip": True}, {"closure": True}, {"num_groups": 2}, {"groups": 3},
+        {}, {"passes": 2}, {"drop": True}, {"clip": True}, {"closure": True}, {"closure": "whole"}, {"num_groups": 2}, {"groups": 3},
         {"gradient_predivide_factor": float(n)}, {"bucket_bytes": 600}, {"named": False},
         {"compression": ht.Compression.powersgd(2, start_iteration=99)},
     ]  # fmt: skip
@@ -242,7 +252,7 @@ def test_rare_gradients(ranks):
 
 
 def work_thawed(settings):
-    """Layers that are trained later: ranks stay equal, and equal to one process."""
+    """Layers that are trained for a while: ranks stay equal, and equal to one process, whose momentum rests meanwhile."""
     hora.init()
     r, n = hora.rank(), hora.size()
 
@@ -250,9 +260,9 @@ def work_thawed(settings):
         for p in model[0].parameters():
             p.requires_grad_(False)
         for step, (a, b) in enumerate(zip(x, y, strict=True)):
-            if step == 4:
+            if step in (4, 7):
                 for p in model[0].parameters():
-                    p.requires_grad_(True)
+                    p.requires_grad_(step == 4)
             opt.zero_grad()
             functional.cross_entropy(model(a), b).backward()
             opt.step()
