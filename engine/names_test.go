@@ -259,14 +259,21 @@ func TestGroupedIsAllOrNothing(t *testing.T) {
 func TestCancelInARound(t *testing.T) {
 	c := newCluster(t, 2, true, Config{Named: true})
 	meetAlone(c, "a", "b", "c", "d", "e")
-	refused := 0
+	var refused [2]int
 	for turn := range 50 {
 		x, y := []float32{1}, []float32{1}
 		var tk [1]Ticket
-		if err := c.groups[0].Submit([]Request{sum(x, "b")}, tk[:]); err != nil {
+		rs := []Request{sum(x, "b")}
+		var err error
+		if turn%2 == 0 {
+			err = c.groups[0].Submit(rs, tk[:])
+			linger()
+		} else {
+			tk[0], _, err = c.groups[0].Run(&rs[0], bellDelay)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		linger()
 		taken := c.groups[0].Cancel(tk[0])
 		done := make(chan error)
 		go func() {
@@ -280,7 +287,7 @@ func TestCancelInARound(t *testing.T) {
 				t.Fatalf("turn %d: again: %v", turn, err)
 			}
 		} else {
-			refused++
+			refused[turn%2]++
 		}
 		if err := <-done; err != nil {
 			t.Fatalf("turn %d: taken back %v: %v", turn, taken, err)
@@ -289,8 +296,8 @@ func TestCancelInARound(t *testing.T) {
 			t.Fatalf("turn %d: taken back %v: done %v, %v, %v: %v", turn, taken, done, x, y, err)
 		}
 	}
-	if refused == 0 {
-		t.Error("no round was under way in 50 turns")
+	if refused[1] == 0 { // a worker may be slow to begin one
+		t.Errorf("of 25 turns each, a round was under way in %v", refused)
 	}
 }
 

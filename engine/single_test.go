@@ -222,6 +222,12 @@ func TestSingleTwice(t *testing.T) {
 	}
 	n.lone, n.open = "", false
 	n.yield()
+	if _, done, err := g.Join(0); done || err != nil {
+		t.Fatalf("join alone: done %v: %v", done, err)
+	}
+	if _, _, err := g.Run(&r, -1); err == nil || !strings.Contains(err.Error(), "this rank has joined") {
+		t.Errorf("b after join: %v", err)
+	}
 }
 
 // TestSinglesAllocateNothing draws known names in an order that is no plan, for longer than
