@@ -36,8 +36,8 @@ func storeLoad(p *uint64, v uint64, flag *uint32, next unsafe.Pointer) uint32
 //go:noescape
 func Note(p *uint64, v uint64)
 
-// Ticks is the processor's counter, one to four a nanosecond. Reading the system's clock twice
-// around a switch of processes took a tenth of a small operation.
+// Ticks is the processor's counter, one to four a nanosecond. Around a yield it takes up to
+// 5 % of a small operation less than the system's clock.
 func Ticks() int64
 
 const plainStores = true
