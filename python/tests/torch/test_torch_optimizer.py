@@ -132,6 +132,19 @@ def work_alone():
     assert furthest(model, alone(1, momentum)) == 0
 
 
+def test_a_bucket_holds_one_device_and_one_type():
+    """As a model has them whose layers lie on two devices; torch's "meta" stands for the second."""
+    from hora.torch.buckets import assign
+
+    kinds = [("cpu", torch.float32), ("meta", torch.float32), ("cpu", torch.float64), ("meta", torch.float32), ("cpu", torch.float32)]
+    params = [nn.Parameter(torch.zeros(4, device=d, dtype=t)) for d, t in kinds]
+    for groups in (None, [params[:2], params[2:]]):
+        layout = assign(params, groups, 1 << 20)
+        assert sorted(id(p) for members in layout for p in members) == sorted(map(id, params))
+        assert all(len({(p.device, p.dtype) for p in members}) == 1 for members in layout)
+        assert len(layout) == (3 if groups is None else 5)
+
+
 def work_lossy():
     hora.init()
     reference = alone(hora.size(), momentum)
