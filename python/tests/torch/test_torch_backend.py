@@ -127,6 +127,48 @@ def test_verbs_agree_with_gloo(ranks, n):
     ranks(n, work_verbs, timeout=120)
 
 
+def work_seldom_verbs():
+    """Lists of unequal parts, several at once, bits and factors: results that gloo has no counterpart for."""
+    r, n = training.start()
+    parts = [torch.zeros(r + p + 1) for p in range(n)]
+    dist.all_to_all(parts, [torch.full((r + p + 1,), 10.0 * r + p) for p in range(n)])
+    assert [t.tolist() for t in parts] == [[10.0 * p + r] * (r + p + 1) for p in range(n)]
+    dist.all_gather(parts := [torch.zeros(p + 1) for p in range(n)], torch.full((r + 1,), float(r)))
+    assert [t.tolist() for t in parts] == [[float(p)] * (p + 1) for p in range(n)]
+    dist.reduce_scatter(mine := torch.zeros(r + 1), [torch.full((p + 1,), float(p + r)) for p in range(n)])
+    assert mine.tolist() == [float(n * r + n * (n - 1) // 2)] * (r + 1)
+    two, one = torch.zeros(2 * n), torch.zeros(n)
+    with dist._coalescing_manager(async_ops=True) as several:
+        dist.all_gather_into_tensor(two, torch.full((2,), float(r)))
+        dist.all_gather_into_tensor(one, torch.full((1,), float(-r)))
+    several.wait()
+    assert two.tolist() == [float(p) for p in range(n) for _ in range(2)] and one.tolist() == [float(-p) for p in range(n)]
+    a, b = torch.zeros(2), torch.zeros(1)
+    with dist._coalescing_manager():
+        dist.reduce_scatter_tensor(a, torch.arange(2.0 * n))
+        dist.reduce_scatter_tensor(b, torch.arange(1.0 * n))
+    assert a.tolist() == [n * 2.0 * r, n * (2.0 * r + 1)] and b.tolist() == [float(n * r)]
+    for op, want in ((dist.ReduceOp.BAND, 8), (dist.ReduceOp.BOR, 8 | (1 << n) - 1), (dist.ReduceOp.BXOR, 8 * (n % 2) | (1 << n) - 1)):
+        dist.all_reduce(x := torch.tensor([8 | 1 << r]), op)
+        assert x.item() == want, op
+    dist.all_reduce(x := torch.ones(3), dist._make_nccl_premul_sum(0.5))
+    assert x.tolist() == [n / 2] * 3
+    got = [None]
+    dist.scatter_object_list(got, [{"for": p} for p in range(n)] if r == 1 else None, src=1)
+    assert got == [{"for": r}]
+    if r == 0:
+        dist.send_object_list(["a", 1], 1)
+    elif r == 1:
+        dist.recv_object_list(both := [None, None], 0)
+        assert both == ["a", 1]
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_seldom_verbs(ranks, n):
+    ranks(n, work_seldom_verbs, timeout=60)
+
+
 def work_messages_and_groups():
     r, n, _ = start()
     if r == 0:
