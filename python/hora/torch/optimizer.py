@@ -396,9 +396,22 @@ class _Mixin(_Inner):
             loss = closure()
             with torch.no_grad():
                 self._before_step()
-            return loss
+                return self._common(loss) if isinstance(self, torch.optim.LBFGS) else loss
 
         return super().step(reduced)
+
+    def _common(self, loss: Any) -> Any:
+        """The ranks' loss, reduced as their gradients are: who evaluates until it is small enough stops on all of them at once."""
+        if self._channel.size == 1:
+            return loss
+        t = torch.tensor([float(loss)], dtype=torch.float64)
+        op = Op.SUM if self._op is Op.SUM else Op.AVERAGE
+        at = t.data_ptr()
+        try:
+            self._channel.run(Kind.ALLREDUCE, op, code(t), 0, at, at, 1, name="DistributedOptimizer.loss")
+        except HoraError as error:
+            raise self._hora_translate(error) from None
+        return loss.new_tensor(t.item()) if isinstance(loss, torch.Tensor) else t.item()
 
     def _before_step(self) -> None:
         if self._should_synchronize:

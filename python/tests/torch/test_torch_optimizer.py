@@ -121,6 +121,47 @@ def work_exact():
     assert [len(b.params) for b in opt._buckets[:2]] == [2, 1]
 
 
+def work_evaluated():
+    """LBFGS evaluates its closure until the loss is small enough: as often on each rank as one process does."""
+    hora.init()
+    r, n = hora.rank(), hora.size()
+    x, y = batches(n)
+    x = x.double()
+
+    def train(make, mine):
+        model = network().double()
+        opt = make(model)
+        rows = 0
+
+        def evaluate():
+            nonlocal rows
+            rows += 1
+            opt.zero_grad()
+            loss = functional.cross_entropy(model(x[0][mine]), y[0][mine])
+            loss.backward()
+            return loss
+
+        losses = [opt.step(evaluate).item() for _ in range(3)]
+        return model, rows, losses
+
+    for search in (None, "strong_wolfe"):
+
+        def plain(model, search=search):
+            return torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=6, line_search_fn=search)
+
+        one, times, losses = train(plain, slice(None))
+        model, rows, heard = train(lambda m, make=plain: ht.DistributedOptimizer(make(m), m.named_parameters()), slice(r, None, n))
+        assert rows == times, (search, rows, times)
+        assert torch.allclose(torch.tensor(heard), torch.tensor(losses), rtol=1e-6), (search, heard, losses)
+        bitwise_equal(model)
+        d = furthest(model, one)
+        assert d < 1e-6, (search, d)
+
+
+def test_lbfgs(ranks):
+    ranks(2, work_evaluated)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_equal_to_one_process(ranks, n):
     ranks(n, work_exact if n > 1 else work_alone, timeout=120)
