@@ -36,4 +36,6 @@ func count(t *[4]uint64, sent, received uint64) {
 func Note(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
 
 // Ticks is a counter of one to four a nanosecond.
-func Ticks() int64 { return time.Now().UnixNano() }
+func Ticks() int64 { return int64(time.Since(began)) }
+
+var began = time.Now()
