@@ -65,9 +65,10 @@ func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (r
 	for i, cmd := range cmds {
 		cmd.Stdout, cmd.Stderr = &out[i], &errs[i]
 		if err := cmd.Start(); err != nil {
+			// Perhaps only because one before it has failed by now: that is told then.
+			failed[i] = fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
 			stop()
-			wg.Wait()
-			return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+			break
 		}
 		wg.Add(1)
 		go func() {
@@ -90,7 +91,10 @@ func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (r
 			told[size]++
 		}
 		if failed[i] != nil && (problem == nil || strings.Contains(problem.Error(), "killed")) {
-			problem = fmt.Errorf("%w: %s", failed[i], lastLine(errs[i].String()))
+			problem = failed[i]
+			if said := lastLine(errs[i].String()); said != "" {
+				problem = fmt.Errorf("%w: %s", problem, said)
+			}
 		}
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
