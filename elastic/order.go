@@ -96,7 +96,7 @@ type Ask struct {
 	Cause string
 }
 
-// Stay takes an Ask back, for now. A worker that has left already does not hear of it.
+// Stay takes an Ask back until the next one. A worker that has left already does not hear of it.
 type Stay struct{ Rank int }
 
 // GiveUp ends the job: by the exit or the loss that was the news, or by what Text says. Text may also be what a lost host

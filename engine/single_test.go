@@ -230,14 +230,19 @@ func TestSingleTwice(t *testing.T) {
 	}
 }
 
+// layers are requests of 64 names.
+func layers() (rs []Request) {
+	for i := range 64 {
+		rs = append(rs, sum([]float32{1}, fmt.Sprintf("gradient.of.layer.%d", i)))
+	}
+	return rs
+}
+
 // TestSinglesAllocateNothing draws known names in an order that is no plan, for longer than
 // the plan's history.
 func TestSinglesAllocateNothing(t *testing.T) {
 	c := newCluster(t, 1, true, Config{Named: true})
-	var rs []Request
-	for i := range 64 {
-		rs = append(rs, sum([]float32{1}, fmt.Sprintf("gradient.of.layer.%d", i)))
-	}
+	rs := layers()
 	draw := rand.New(rand.NewPCG(3, 3))
 	const turns = 1000
 	run := func() {
@@ -260,10 +265,7 @@ func TestSinglesAllocateNothing(t *testing.T) {
 // links.
 func BenchmarkSingle(b *testing.B) {
 	c := newCluster(b, 1, true, Config{Named: true})
-	var rs []Request
-	for i := range 64 {
-		rs = append(rs, sum([]float32{1}, fmt.Sprintf("gradient.of.layer.%d", i)))
-	}
+	rs := layers()
 	draw := rand.New(rand.NewPCG(7, 7))
 	b.ReportAllocs()
 	for b.Loop() {

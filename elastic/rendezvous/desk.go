@@ -112,9 +112,9 @@ func (d *desk) act(e any) {
 		}
 	case drained:
 		if e.rank >= 0 && d.started[e.rank] == nil {
-			d.asks[e.rank] = e.reason // its process has yet to connect
-			if e.reason == "" {
-				delete(d.asks, e.rank)
+			delete(d.asks, e.rank)
+			if e.reason != "" {
+				d.asks[e.rank] = e.reason // its process has yet to connect
 			}
 		}
 		for rank, c := range d.started {
