@@ -59,7 +59,9 @@ func TestAPeerThatFailsAtOneSize(t *testing.T) {
 	r := &runner{cfg: cfg, programs: programs}
 	c := Combination{"allreduce", "registered", 2, []int{4, 64, 128, 256}, []string{"roofline"}}
 	var out strings.Builder
-	rows := r.combination(t.Context(), c, nil)
+	k := newContest(c, nil)
+	r.rounds(t.Context(), k, c.Sizes, cfg.Rounds)
+	rows := r.rows(k)
 	if err := WriteTable(&out, rows); err != nil {
 		t.Fatal(err)
 	}
@@ -79,13 +81,53 @@ func TestAPeerThatFailsAtOneSize(t *testing.T) {
 	}
 }
 
+// TestAShortRowIsMeasuredAgain: with further rounds, which count beside the first ones, and
+// a failure in them is one of the row's.
+func TestAShortRowIsMeasuredAgain(t *testing.T) {
+	counted := `c=$0.count; echo x >>$c; n=$(wc -l <$c);`
+	for _, c := range []struct {
+		name, theirs string
+		want         string // of 4 bytes
+		ratio        float64
+	}{
+		{"a slow moment", `us=2; [ $n -gt 3 ] && us=6;`, "9 rounds", 3},
+		{"slow always", `us=2;`, "9 rounds", 1},
+		{"fails", `us=2; [ $n -gt 5 ] && exit 7;`, "5 rounds  roofline: exit status 7", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			theirs := fake(t, counted+c.theirs+` IFS=,; for n in $1; do v=$us; [ $n = 64 ] && v=10; echo result roofline $n 10 $v ok; done`)
+			ours := fake(t, `IFS=,; for n in $3; do echo result $1 $n 10 2 ok; done`)
+			cfg := Config{
+				Plan: Plan{Rounds: 3}, Cores: []int{0}, Environ: os.Environ(), Self: []string{ours}, Say: t.Logf,
+				Again: func(row Row) bool { return row.Ratio < 2 },
+			}
+			r := &runner{cfg: cfg, programs: map[string]string{"roofline": theirs}}
+			k := newContest(Combination{"allreduce", "registered", 2, []int{4, 64}, []string{"roofline"}}, nil)
+			r.rounds(t.Context(), k, k.Sizes, cfg.Rounds)
+			r.again(t.Context(), []*contest{k})
+			var out strings.Builder
+			rows := r.rows(k)
+			if err := WriteTable(&out, rows); err != nil {
+				t.Fatal(err)
+			}
+			if rows[0].Ratio != c.ratio || !strings.Contains(out.String(), c.want) {
+				t.Errorf("ratio %v with %q is wanted of the first row:\n%s", c.ratio, c.want, out.String())
+			}
+			if rows[1].Ratio != 5 || rows[1].Rounds != 0 {
+				t.Errorf("a row that was not short is left alone: %+v", rows[1])
+			}
+		})
+	}
+}
+
 // TestARowSaysWhoFailedBesideIt: one of those that the best is chosen from is missing, or
 // we were wrong in a later round.
 func TestARowSaysWhoFailedBesideIt(t *testing.T) {
 	r := &runner{}
 	c := Combination{"allgather", "shm", 2, []int{4}, []string{"best"}}
-	rounds := map[string][]results{"hora": {{4: 2}}, "openmpi": {nil}, "gloo-default": {{4: 6}}}
-	row := r.row(c, "best", 4, rounds, map[string]error{"openmpi": &MissingPeer{"openmpi", "openmpi-bin", errors.New("no mpicc")}})
+	k := newContest(c, map[string]error{"openmpi": &MissingPeer{"openmpi", "openmpi-bin", errors.New("no mpicc")}})
+	k.turns = map[string][]results{"hora": {{4: 2}}, "openmpi": {nil}, "gloo-default": {{4: 6}}}
+	row := r.row(k, "best", 4)
 	if row.Ratio != 3 || row.Failure != "openmpi is missing: it takes the packages openmpi-bin" {
 		t.Errorf("%+v", row)
 	}
@@ -93,7 +135,8 @@ func TestARowSaysWhoFailedBesideIt(t *testing.T) {
 	if v := (Targets{[]Target{target}}).Check([]Row{row}, 1); !v[0].Reached {
 		t.Errorf("%+v", v)
 	}
-	row = r.row(c, "best", 4, rounds, map[string]error{"hora": errors.New("the result is wrong")})
+	k.failures["hora"], k.able["hora"] = errors.New("the result is wrong"), nil
+	row = r.row(k, "best", 4)
 	if v := (Targets{[]Target{target}}).Check([]Row{row}, 1); row.Ratio != 0 || v[0].Reached {
 		t.Errorf("%+v", v)
 	}
@@ -114,7 +157,9 @@ func TestRowsOfAPeerThatFails(t *testing.T) {
 		{nil, "2.50 openmpi        interrupted"},
 	} {
 		out.Reset()
-		row := r.row(c, "openmpi", 4, ours, map[string]error{"openmpi": cause.err})
+		k := newContest(c, map[string]error{"openmpi": cause.err})
+		k.turns = ours
+		row := r.row(k, "openmpi", 4)
 		if err := WriteTable(&out, []Row{row}); err != nil || !strings.Contains(out.String(), cause.want) {
 			t.Errorf("%v: %v, want %q in\n%s", cause.err, err, cause.want, out.String())
 		}

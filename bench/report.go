@@ -28,8 +28,11 @@ func WriteTable(w io.Writer, rows []Row) error {
 			continue
 		}
 		aside := ""
+		if r.Rounds > 0 {
+			aside = fmt.Sprintf("  %d rounds", r.Rounds)
+		}
 		if r.Failure != "" {
-			aside = "  " + r.Failure
+			aside += "  " + r.Failure
 		}
 		line("%-14s %-11s %3d %7s %6s %11.2f %-14s %11.2f %7.2f/%7.2f/%7.2f %9.2f %9.2f%s", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched,
 			r.HoraUS, r.Peer, r.PeerUS, r.RatioMin, r.Ratio, r.RatioMax, r.AlgBW(), r.BusBW(), aside)
@@ -52,11 +55,15 @@ func WriteJSONL(w io.Writer, rows []Row) error {
 func WriteCSV(w io.Writer, rows []Row) error {
 	out := csv.NewWriter(w)
 	number := func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
-	_ = out.Write([]string{"op", "link", "np", "bytes", "dtype", "sched", "hora_us", "peer", "peer_us", "ratio_min", "ratio", "ratio_max", "failure"})
+	_ = out.Write([]string{"op", "link", "np", "bytes", "dtype", "sched", "hora_us", "peer", "peer_us", "ratio_min", "ratio", "ratio_max", "failure", "rounds"})
 	for _, r := range rows {
+		rounds := ""
+		if r.Rounds > 0 {
+			rounds = strconv.Itoa(r.Rounds)
+		}
 		_ = out.Write([]string{
 			r.Op, r.Link, strconv.Itoa(r.NP), strconv.Itoa(r.Bytes), r.DType, r.Sched, number(r.HoraUS), r.Peer, number(r.PeerUS),
-			number(r.RatioMin), number(r.Ratio), number(r.RatioMax), r.Failure,
+			number(r.RatioMin), number(r.Ratio), number(r.RatioMax), r.Failure, rounds,
 		})
 	}
 	out.Flush()
@@ -85,6 +92,9 @@ func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
 			got = r.Failure
 		case r.Peer == "ordered":
 			got = fmt.Sprintf("%+.3f µs (ratio %.2f)", r.HoraUS-r.PeerUS, 1/r.Ratio)
+		}
+		if r.Rounds > 0 {
+			got += fmt.Sprintf(" in %d rounds", r.Rounds)
 		}
 		_, err = fmt.Fprintf(w, "%-11s %s over %s, %d ranks, %s vs %s: %s, goal %s\n", word, r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Peer, got, v.Wanted)
 		if err == nil && v.Known != "" && !v.Reached {

@@ -3,12 +3,10 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"hora"
@@ -19,12 +17,13 @@ type Config struct {
 	Plan
 	Self    []string // argv that makes this program a rank; op, link and sizes follow
 	Environ []string
-	Cores   []int         // that this process may run on
-	Cache   string        // where built peers are kept
-	Memory  uint64        // bytes that may be used; sizes that do not fit are left out
-	Chrt    bool          // try SCHED_RR
-	Limit   time.Duration // of one measurement of one competitor, which hangs beyond; 0 means 3 minutes
-	Sweep   func()        // ends what a measurement that failed has left running; nil: nothing does
+	Cores   []int          // that this process may run on
+	Cache   string         // where built peers are kept
+	Memory  uint64         // bytes that may be used; sizes that do not fit are left out
+	Chrt    bool           // try SCHED_RR
+	Limit   time.Duration  // of one measurement of one competitor, which hangs beyond; 0 means 3 minutes
+	Sweep   func()         // ends what a measurement that failed has left running; nil: nothing does
+	Again   func(Row) bool // rows that are measured once more at the end; nil: none
 	Say     func(format string, args ...any)
 }
 
@@ -43,6 +42,7 @@ type Row struct {
 	Ratio    float64 `json:"ratio"`
 	RatioMax float64 `json:"ratio_max"`
 	Failure  string  `json:"failure,omitempty"` // beside a ratio: of a round, or of one of the peer's ways
+	Rounds   int     `json:"rounds,omitempty"`  // how many count, where these are more than was asked for
 }
 
 // AlgBW is the algorithm's bandwidth in GB/s: total bytes by time, as nccl-tests count.
@@ -94,7 +94,8 @@ func rankEnvironment(dir string, np int) ([]string, error) {
 	}, nil
 }
 
-// Run measures every combination of the plan and returns what it has when ctx ends.
+// Run measures every combination of the plan, then once more what cfg.Again asks for, and
+// returns what it has when ctx ends.
 func Run(ctx context.Context, cfg Config, combos []Combination) ([]Row, error) {
 	r := &runner{cfg: cfg, programs: map[string]string{}}
 	r.realtime = cfg.Chrt && r.command(ctx, -1, "true").Run() == nil && r.mayRaise(ctx)
@@ -102,19 +103,28 @@ func Run(ctx context.Context, cfg Config, combos []Combination) ([]Row, error) {
 		cfg.Say("SCHED_RR is not allowed here: on a busy machine these figures prove nothing")
 	}
 	missing := r.build(ctx, combos)
-	var rows []Row
+	var contests []*contest
 	for i, c := range combos {
 		c.Sizes = r.fitting(c)
 		if len(c.Sizes) == 0 {
 			continue
 		}
 		cfg.Say("[%d/%d] %s over %s, %d ranks, against %v", i+1, len(combos), c.Op, c.Link, c.NP, c.Peers)
-		rows = append(rows, r.combination(ctx, c, missing)...)
+		k := newContest(c, missing)
+		r.rounds(ctx, k, c.Sizes, cfg.Rounds)
+		contests = append(contests, k)
 		if ctx.Err() != nil {
-			return rows, ctx.Err()
+			break
 		}
 	}
-	return rows, nil
+	if cfg.Again != nil {
+		r.again(ctx, contests)
+	}
+	var rows []Row
+	for _, k := range contests {
+		rows = append(rows, r.rows(k)...)
+	}
+	return rows, ctx.Err()
 }
 
 func (r *runner) mayRaise(ctx context.Context) bool {
@@ -201,52 +211,6 @@ func (r *runner) fitting(c Combination) []int {
 	return sizes
 }
 
-// combination runs all rounds of one combination: in each round hora and every peer's
-// configurations take their turn. What a configuration has failed at it is not asked
-// again; what it had measured before stands, and the later rounds go on with that.
-func (r *runner) combination(ctx context.Context, c Combination, missing map[string]error) []Row {
-	rounds := map[string][]results{}
-	failures := map[string]error{}
-	sizes := map[string][]int{}
-	names := append([]string{"hora"}, configurations(c, c.Peers)...)
-	for _, name := range names {
-		sizes[name] = c.Sizes
-		if err := missing[programOf(name)]; err != nil {
-			failures[name], sizes[name] = err, nil
-		}
-	}
-	for range r.cfg.Rounds {
-		for _, name := range names {
-			if ctx.Err() != nil {
-				break
-			}
-			var res results
-			if able := c; len(sizes[name]) > 0 {
-				able.Sizes = sizes[name]
-				var err error
-				if res, err = r.turn(ctx, able, name); err != nil {
-					sizes[name] = slices.DeleteFunc(slices.Clone(able.Sizes), func(n int) bool { return res[n] == 0 })
-					r.failed(ctx, name, err, failures)
-				}
-			}
-			rounds[name] = append(rounds[name], res)
-		}
-	}
-	var rows []Row
-	for _, peer := range c.Peers {
-		for _, size := range c.Sizes {
-			failed := map[string]error{}
-			for name, err := range failures {
-				if !slices.Contains(sizes[name], size) {
-					failed[name] = err
-				}
-			}
-			rows = append(rows, r.row(c, peer, size, rounds, failed))
-		}
-	}
-	return rows
-}
-
 // failed notes why a configuration did not come to its end, unless the whole run was
 // stopped, and sees to it that nothing of it disturbs those that follow.
 func (r *runner) failed(ctx context.Context, name string, err error, failures map[string]error) {
@@ -274,74 +238,6 @@ func (r *runner) turn(ctx context.Context, c Combination, name string) (results,
 		}
 	}
 	return r.peer(ctx, name, c.Op, c.Link, c.NP, c.Sizes)
-}
-
-// row forms the ratios of one size, round by round, and says who failed at it: without
-// hora, or without any of the peer's configurations, there is no ratio.
-func (r *runner) row(c Combination, peer string, size int, rounds map[string][]results, failures map[string]error) Row {
-	row := Row{Op: c.Op, Link: c.Link, NP: c.NP, Bytes: size, DType: "float32", Peer: peer, Sched: "other"}
-	if r.realtime {
-		row.Sched = "rr"
-	}
-	var ours, theirs, ratios []float64
-	for i, mine := range rounds["hora"] {
-		us := mine[size]
-		best := 0.0
-		for _, configuration := range configurations(c, []string{peer}) {
-			if i >= len(rounds[configuration]) {
-				continue
-			}
-			if t := rounds[configuration][i][size]; t > 0 && (best == 0 || t < best) {
-				best = t
-			}
-		}
-		if us > 0 {
-			ours = append(ours, us)
-		}
-		if us > 0 && best > 0 {
-			theirs, ratios = append(theirs, best), append(ratios, best/us)
-		}
-	}
-	row.HoraUS, row.PeerUS, row.Failure = middle(ours), middle(theirs), failureOf(failures, peer, configurations(c, []string{peer}))
-	if len(ratios) == 0 && row.Failure == "" {
-		row.Failure = "interrupted"
-	}
-	if len(ratios) > 0 && failures["hora"] == nil {
-		row.RatioMin, row.Ratio, row.RatioMax = slices.Min(ratios), middle(ratios), slices.Max(ratios)
-	}
-	return row
-}
-
-// failureOf is the first failure of hora or of a peer's configurations.
-func failureOf(failures map[string]error, peer string, configurations []string) string {
-	for _, name := range append([]string{"hora"}, configurations...) {
-		err := failures[name]
-		if err == nil {
-			continue
-		}
-		var no *MissingPeer
-		if errors.As(err, &no) {
-			text := "is missing: it takes the packages " + no.Packages
-			if !strings.HasPrefix(peer, no.Peer) { // one of those that the best is chosen from
-				text = no.Peer + " " + text
-			}
-			return text
-		}
-		return fmt.Sprintf("%s: %v", name, err)
-	}
-	return ""
-}
-
-func middle(x []float64) float64 {
-	if len(x) == 0 {
-		return 0
-	}
-	s := slices.Clone(x)
-	slices.Sort(s)
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
 }
 
 // Combinations are the plan's, or, for an empty plan, all that the goals name.

@@ -111,6 +111,16 @@ func (ts Targets) Check(rows []Row, slack float64) []Verdict {
 	return all
 }
 
+// Short says whether a row misses a goal for no reason that is known.
+func (ts Targets) Short(row Row, slack float64) bool {
+	for _, v := range ts.Check([]Row{row}, slack) {
+		if !v.Reached && v.Known == "" {
+			return true
+		}
+	}
+	return false
+}
+
 const tolerance = 0.95
 
 func (t *Target) judge(r Row, slack float64) Verdict {
