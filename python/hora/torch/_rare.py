@@ -15,12 +15,12 @@ __all__ = ["reduce_custom", "reduce_sparse"]
 
 
 def _as_sparse(p: torch.nn.Parameter) -> torch.Tensor:
-    """p's gradient in coalesced form; a missing one is empty, a dense one is converted."""
+    """p's gradient in coalesced form and host memory; a missing one is empty, a dense one is converted."""
     g = p.grad
     if g is None:
         values = torch.empty((0, *p.shape[1:]), dtype=p.dtype)
         return torch.sparse_coo_tensor(torch.empty((1, 0), dtype=torch.int64), values, p.shape, check_invariants=False).coalesce()
-    return (g if g.is_sparse else g.to_sparse(1)).coalesce()
+    return (g if g.is_sparse else g.to_sparse(1)).detach().cpu().coalesce()
 
 
 def reduce_sparse(channel: Channel, params: list[torch.nn.Parameter], op: Op, prescale: float, postscale: float) -> None:
@@ -41,7 +41,7 @@ def reduce_sparse(channel: Channel, params: list[torch.nn.Parameter], op: Op, pr
         values = gather_rows(channel, g.values(), rows, name=f"DistributedOptimizer.sparse.{i}.values")
         if factor != 1.0:
             values = values * factor
-        p.grad = torch.sparse_coo_tensor(indices.t(), values, p.shape, check_invariants=False).coalesce()
+        p.grad = torch.sparse_coo_tensor(indices.t(), values, p.shape, check_invariants=False).coalesce().to(p.device)
 
 
 def reduce_custom(
@@ -52,14 +52,15 @@ def reduce_custom(
     for p in params:
         g = p.grad if p.grad is not None else torch.zeros_like(p)
         small, ctx = compression.compress(g.to_dense() if g.is_sparse else g)
-        small = small.detach().contiguous().clone()
-        sent.append((p, small, ctx, channel.start(small, op, prescale, postscale, f"gradient.{names.get(p, id(p))}")))
+        host = small.detach().to("cpu", copy=True).contiguous()
+        ticket = channel.start(host, op, prescale, postscale, f"gradient.{names.get(p, id(p))}")
+        sent.append((p, host, small.device, ctx, ticket))
     error: BaseException | None = None
-    for p, small, ctx, ticket in sent:
+    for p, host, device, ctx, ticket in sent:
         try:
             channel.group.wait(ticket)
             p.grad = None
-            p.grad = compression.decompress(small, ctx).view(p.shape)
+            p.grad = compression.decompress(host.to(device), ctx).view(p.shape)
         except RuntimeError as e:
             error = error or e
         finally:

@@ -143,7 +143,7 @@ class PowerSGD:
             q = self._q.get((key, i))
             if q is None:
                 generator = torch.Generator().manual_seed(self.seed + i)
-                q = torch.linalg.qr(torch.randn(m.shape[1], self.rank, generator=generator))[0]
+                q = torch.linalg.qr(torch.randn(m.shape[1], self.rank, generator=generator))[0].to(m.device)
             forms.append((i, v, m))
             ps.append(m @ q)
         if ps:
@@ -169,8 +169,11 @@ def _sum(group: Any, t: torch.Tensor, average: bool, name: str) -> None:
     from ..group import Kind, Op
     from ._tensor import code
 
-    p = t.data_ptr()
+    host = t if t.device.type == "cpu" else t.cpu()
+    p = host.data_ptr()
     group.run(Kind.ALLREDUCE, Op.AVERAGE if average else Op.SUM, code(t), 0, p, p, t.numel(), name=name)
+    if host is not t:
+        t.copy_(host)
 
 
 def _sum_list(group: Any, parts: list[torch.Tensor], average: bool, name: str) -> list[torch.Tensor]:

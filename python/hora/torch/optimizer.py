@@ -8,6 +8,7 @@ while backward still runs; otherwise all of them in `step`, which then costs one
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -153,6 +154,7 @@ class _Mixin(_Inner):
         self._home: dict[torch.nn.Parameter, Bucket] = {}
         self._next = 0  # the bucket to start next, while backward runs
         self._hooks: list[Any] = []
+        self._arriving = threading.Lock()  # guards what hooks count: torch calls them on a thread for each device
         self._age = _lib.age
         self._watch()
 
@@ -220,12 +222,13 @@ class _Mixin(_Inner):
             bucket.take(p)
         if not self._overlap:
             return
-        n = self._arrivals.get(p, 0) + 1
-        self._arrivals[p] = n
-        if n == self._passes_per_step:
-            bucket.left -= 1
-            if bucket.left == 0:
-                self._submit_ready(wait_for_all=False)
+        with self._arriving:
+            n = self._arrivals.get(p, 0) + 1
+            self._arrivals[p] = n
+            if n == self._passes_per_step:
+                bucket.left -= 1
+                if bucket.left == 0:
+                    self._submit_ready(wait_for_all=False)
 
     def _submit_ready(self, wait_for_all: bool) -> None:
         """Start the buckets that are complete, in their order, which is the same on every rank."""
