@@ -1,12 +1,11 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,8 +44,11 @@ func (r *runner) command(ctx context.Context, core int, argv ...string) *exec.Cm
 		prefix = append(prefix, "taskset", "-c", strconv.Itoa(core))
 	}
 	argv = append(prefix, argv...)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// Its own group, so that what it has started ends with it.
+	return withItsOwn(exec.CommandContext(ctx, argv[0], argv[1:]...))
+}
+
+// withItsOwn gives cmd a process group, so that what it has started ends with it.
+func withItsOwn(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
@@ -56,10 +58,10 @@ func (r *runner) command(ctx context.Context, core int, argv ...string) *exec.Cm
 // together runs commands at once and merges what they print: the slowest counts, and a
 // size that one of them has not measured is left out. The first that fails ends the
 // others; what all had measured until then comes with the error.
-func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (results, error) {
+func together(ctx context.Context, cmds []*exec.Cmd, sizes []int, stop context.CancelFunc) (results, error) {
 	began := time.Now()
-	out := make([]bytes.Buffer, len(cmds))
-	errs := make([]bytes.Buffer, len(cmds))
+	out := make([]printed, len(cmds))
+	errs := make([]printed, len(cmds))
 	failed := make([]error, len(cmds))
 	var wg sync.WaitGroup
 	for i, cmd := range cmds {
@@ -83,7 +85,7 @@ func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (r
 	var problem error
 	for i := range cmds {
 		mine := results{}
-		if err := mine.add(out[i].Bytes()); err != nil && problem == nil {
+		if err := mine.add(out[i].text); err != nil && problem == nil {
 			problem = err
 		}
 		for size, us := range mine {
@@ -92,7 +94,7 @@ func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (r
 		}
 		if failed[i] != nil && (problem == nil || strings.Contains(problem.Error(), "killed")) {
 			problem = failed[i]
-			if said := lastLine(errs[i].String()); said != "" {
+			if said := cause(string(errs[i].text)); said != "" {
 				problem = fmt.Errorf("%w: %s", problem, said)
 			}
 		}
@@ -101,27 +103,58 @@ func together(ctx context.Context, cmds []*exec.Cmd, stop context.CancelFunc) (r
 		problem = fmt.Errorf("no end after %s: it hangs", time.Since(began).Round(100*time.Millisecond))
 	}
 	maps.DeleteFunc(merged, func(size int, _ float64) bool { return told[size] < len(cmds) })
+	for _, size := range sizes {
+		if problem == nil && merged[size] == 0 {
+			problem = fmt.Errorf("it ended well without a result of %s", FormatSize(size))
+		}
+	}
 	return merged, problem
 }
 
-func lastLine(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return lines[len(lines)-1]
+// printed keeps the last of what a process prints: results are some dozens of lines, and
+// who prints without end is not to fill the memory.
+type printed struct{ text []byte }
+
+const mostPrinted = 1 << 20
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.text = append(p.text, b...)
+	if len(p.text) > 2*mostPrinted {
+		p.text = append([]byte(nil), p.text[len(p.text)-mostPrinted:]...)
+	}
+	return len(b), nil
+}
+
+// cause is the line, of what a failed process has printed, that says most: the one in which
+// Go's runtime or mpirun names what happened, which rules and dumps follow, else the last.
+func cause(text string) string {
+	last := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		for _, sign := range []string{"panic: ", "fatal error: ", "SIGSEGV: ", "SIGBUS: ", "SIGQUIT: ", "mpirun noticed that ", "error while loading shared libraries"} {
+			if strings.Contains(line, sign) {
+				return line
+			}
+		}
+		if strings.Trim(line, "-") != "" {
+			last = line
+		}
+	}
+	return last
 }
 
 // add reads "result OP BYTES CALLS MICROSECONDS ok" lines and keeps the slowest. A wrong
 // result is no measurement, and the others stand.
 func (rs results) add(text []byte) (problem error) {
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
 		if len(f) != 6 || f[0] != "result" {
 			continue
 		}
 		size, err := strconv.Atoi(f[2])
 		us, err2 := strconv.ParseFloat(f[4], 64)
-		if err != nil || err2 != nil {
-			return fmt.Errorf("read result %q: not a size and a time", lines.Text())
+		if err != nil || err2 != nil || !(us > 0) || math.IsInf(us, 0) {
+			return fmt.Errorf("read result %q: not a size and a time", strings.TrimSpace(line))
 		}
 		if f[5] != "ok" {
 			if problem == nil {
@@ -170,7 +203,7 @@ func (r *runner) hora(parent context.Context, op, link string, np int, sizes []i
 		cmd.Env = append(append(append([]string{}, r.cfg.Environ...), env...), "HORA_RANK="+strconv.Itoa(rank), "HORA_LOCAL_RANK="+strconv.Itoa(rank))
 		cmds = append(cmds, cmd)
 	}
-	return together(ctx, cmds, stop)
+	return together(ctx, cmds, sizes, stop)
 }
 
 // peer runs one configuration of a competitor: openmpi, openmpi_rule, gloo-ring, …
@@ -179,9 +212,9 @@ func (r *runner) peer(parent context.Context, which, op, link string, np int, si
 	defer stop()
 	switch {
 	case which == "roofline":
-		return together(ctx, []*exec.Cmd{r.command(ctx, -1, r.programs["roofline"], sizeList(sizes))}, stop)
+		return together(ctx, []*exec.Cmd{r.command(ctx, -1, r.programs["roofline"], sizeList(sizes))}, sizes, stop)
 	case strings.HasPrefix(which, "openmpi"):
-		return together(ctx, []*exec.Cmd{r.mpirun(ctx, which, op, link, np, sizes)}, stop)
+		return together(ctx, []*exec.Cmd{r.mpirun(ctx, which, op, link, np, sizes)}, sizes, stop)
 	}
 	dir, err := os.MkdirTemp("", "hora-gloo-")
 	if err != nil {
@@ -195,7 +228,7 @@ func (r *runner) peer(parent context.Context, which, op, link string, np int, si
 		cmd.Env = r.cfg.Environ
 		cmds = append(cmds, cmd)
 	}
-	return together(ctx, cmds, stop)
+	return together(ctx, cmds, sizes, stop)
 }
 
 // mpirun is Open MPI with its defaults, or (openmpi_rule) with the best dynamic rule
@@ -218,5 +251,8 @@ func (r *runner) mpirun(ctx context.Context, which, op, link string, np int, siz
 	}
 	cmd := r.command(ctx, -1, append(args, r.programs["openmpi"], op, sizeList(sizes))...)
 	cmd.Env = r.cfg.Environ
+	// Asked to end, it removes the memory that its ranks share, which outlives them in
+	// /dev/shm. What does not heed it is killed after the delay and swept away.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	return cmd
 }

@@ -28,6 +28,13 @@ func TestPeersThatDoNotDoTheirWork(t *testing.T) {
 		{"exec sleep 1000", "it hangs"},
 		{"echo result allreduce 4 10 1.5 wrong", "the result is wrong"},
 		{"echo result allreduce many 10 1.5 ok", "not a size and a time"},
+		{"echo result allreduce 4 10 NaN ok", "not a size and a time"},
+		{"echo result allreduce 4 10 Inf ok", "not a size and a time"},
+		{"echo result allreduce 4 10 -1.5 ok", "not a size and a time"},
+		{"echo hello", "it ended well without a result of 4"},
+		{"head -c 9000000 /dev/zero; echo; echo result allreduce 4 10 1.5 ok", ""},
+		{"echo panic: no such thing >&2; echo; echo gs 0x0 >&2; exit 2", "exit status 2: panic: no such thing"},
+		{"echo mpirun noticed that rank 1 is dead >&2; echo ------- >&2; exit 137", "exit status 137: mpirun noticed that rank 1 is dead"},
 		{"echo result allreduce 4 10 1.5 ok", ""},
 	} {
 		limit := time.Minute
@@ -177,5 +184,37 @@ func TestAFailureIsNeverAKnownShortfall(t *testing.T) {
 	row.Ratio, row.Failure = 0, "hora: exit status 2"
 	if v := goals.Check([]Row{row}, 1); v[0].Reached || v[0].Known != "" {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestMpirunMayTidy: what it hangs at ends it with a signal that lets it remove the memory
+// its ranks share; what does not heed that is swept away.
+func TestMpirunMayTidy(t *testing.T) {
+	dir := t.TempDir()
+	tidied := filepath.Join(dir, "tidied")
+	withPrograms(t, map[string]string{"mpirun": "trap ': > " + tidied + "; exit 1' TERM; while :; do sleep 0.01; done"})
+	r := &runner{cfg: Config{Cores: []int{0}, Limit: 300 * time.Millisecond, Environ: os.Environ()}, programs: map[string]string{"openmpi": "openmpi"}}
+	if _, err := r.peer(t.Context(), "openmpi", "allreduce", "shm", 2, []int{4}); err == nil || !strings.Contains(err.Error(), "it hangs") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(tidied); err != nil {
+		t.Error("mpirun was killed before it could tidy")
+	}
+}
+
+// TestACompetitorThatLacksAnOperation is named, and nothing is put in its place.
+func TestACompetitorThatLacksAnOperation(t *testing.T) {
+	r := &runner{cfg: Config{Cores: []int{0}, Environ: os.Environ(), Self: []string{"/no/such/program"}}, programs: map[string]string{}}
+	for _, c := range []struct{ peer, op, want string }{
+		{"gloo-default", "named", "it has no operation named"},
+		{"openmpi", "plan", "it has no operation plan"},
+		{"openmpi_rule", "plan", "it has no operation plan"},
+		{"roofline", "broadcast", "an allreduce of two ranks"},
+		{"ordered", "alltoall", "has no alltoall"},
+	} {
+		_, err := r.turn(t.Context(), Combination{Op: c.op, Link: "shm", NP: 2, Sizes: []int{4}}, c.peer)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %s: %v, want %q", c.op, c.peer, err, c.want)
+		}
 	}
 }

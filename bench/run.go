@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -141,7 +142,10 @@ func (r *runner) build(ctx context.Context, combos []Combination) map[string]err
 			if program == "" || r.programs[program] != "" || missing[program] != nil {
 				continue
 			}
-			path, err := buildPeer(ctx, program, r.cfg.Cache)
+			path, err := buildPeer(ctx, program, r.cfg.Cache, r.cfg.Environ)
+			if ctx.Err() != nil { // which says nothing about the peer
+				return missing
+			}
 			if err != nil {
 				missing[program] = err
 				r.cfg.Say("%v", err)
@@ -227,17 +231,30 @@ func (r *runner) failed(ctx context.Context, name string, err error, failures ma
 }
 
 func (r *runner) turn(ctx context.Context, c Combination, name string) (results, error) {
+	if err := lacks(name, c); err != nil {
+		return nil, err
+	}
 	switch name {
 	case "hora":
 		return r.hora(ctx, c.Op, c.Link, c.NP, c.Sizes)
 	case "ordered":
 		return r.hora(ctx, name, c.Link, c.NP, c.Sizes)
-	case "roofline":
-		if c.NP != 2 {
-			return nil, errors.New("the roofline is that of two threads; run it with -np 2")
-		}
 	}
 	return r.peer(ctx, name, c.Op, c.Link, c.NP, c.Sizes)
+}
+
+// lacks says what a competitor has not got: it is named, and nothing is put in its place.
+func lacks(name string, c Combination) error {
+	path := c.Op == "named" || c.Op == "plan" // that an allreduce takes
+	switch {
+	case name == "roofline" && (c.Op != "allreduce" || c.NP != 2):
+		return errors.New("it is that of an allreduce of two ranks; measure it with --ops allreduce --np 2")
+	case name == "ordered" && c.Op != "allreduce" && !path:
+		return fmt.Errorf("it is an allreduce and has no %s; measure it with --ops named,plan", c.Op)
+	case path && (programOf(name) == "gloo" || programOf(name) == "openmpi"):
+		return fmt.Errorf("it has no operation %s; measure that with --peers ordered", c.Op)
+	}
+	return nil
 }
 
 // Combinations are the plan's, or, for an empty plan, all that the goals name.

@@ -21,6 +21,7 @@ static int calls;
 static double times[2][MAX_CALLS];
 static atomic_int arrived;
 static int bad[2];
+static int processor[2]; // of those that this program may run on, the first two
 
 // meet waits until both threads have called it n times; it spins, as ranks do.
 static void meet(int n) {
@@ -41,7 +42,7 @@ static void *work(void *arg) {
     int me = (int)(size_t)arg, met = 0;
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(me, &set);
+    CPU_SET(processor[me], &set);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     size_t half = elements / 2, from = me ? half : 0, to = me ? elements : half;
     for (int turn = -WARM_CALLS(calls); turn < calls; turn++) {
@@ -60,10 +61,23 @@ static void *work(void *arg) {
     return NULL;
 }
 
+static int find_processors(void) {
+    cpu_set_t all;
+    int found = 0;
+    if (sched_getaffinity(0, sizeof all, &all)) return -1;
+    for (int i = 0; i < CPU_SETSIZE && found < 2; i++)
+        if (CPU_ISSET(i, &all)) processor[found++] = i;
+    return found == 2 ? 0 : -1;
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         fprintf(stderr, "usage: roofline BYTES[,BYTES...]\n");
         return 2;
+    }
+    if (find_processors()) { // on one, two threads that spin would wait a turn of the scheduler each time
+        fprintf(stderr, "it takes two processors, and may run on one only\n");
+        return 3;
     }
     for (char *size = strtok(argv[1], ","); size; size = strtok(NULL, ",")) {
         size_t bytes = strtoull(size, NULL, 10);

@@ -187,7 +187,7 @@ func TestBenchOtherOperationsAndLinks(t *testing.T) {
 	if err != nil || r.code != 0 || len(sheet) != 5 {
 		t.Fatalf("%v, exit code %d, %d lines, want 5:\n%s%s", err, r.code, len(sheet), r.out, r.err)
 	}
-	if got := strings.Join(sheet[0], " "); got != "op link np bytes dtype sched hora_us peer peer_us ratio_min ratio ratio_max failure" {
+	if got := strings.Join(sheet[0], " "); got != "op link np bytes dtype sched hora_us peer peer_us ratio_min ratio ratio_max failure rounds" {
 		t.Errorf("the head is %s", got)
 	}
 	for i, want := range []string{"broadcast tcp 2 100 float32", "broadcast shm 2 100 float32", "barrier tcp 2 100 float32", "barrier shm 2 100 float32"} {
