@@ -2,6 +2,8 @@ package bench
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -144,5 +146,29 @@ func TestFormats(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s lacks %q:\n%s", name, want, text)
 		}
+	}
+}
+
+// TestGoalsThatSayNothing are refused: each would be reached by anything.
+func TestGoalsThatSayNothing(t *testing.T) {
+	for row, want := range map[string]string{
+		`"op": "allreduce", "link": "shm", "np": 2, "peer": "gloo"`:                                               "a row takes steps",
+		`"op": "allreduce", "link": "shm", "np": 2, "peer": "gloo", "steps": [{"to": 4, "goal": 2}, {"gaol": 2}]`: "a row takes steps",
+		`"op": "allreduce", "link": "shm", "np": 2, "peer": "glue", "steps": [{"goal": 2}]`:                       `no peer is called "glue"`,
+		`"op": "alreduce", "link": "shm", "np": 2, "peer": "gloo", "steps": [{"goal": 2}]`:                        `no operation is called "alreduce"`,
+		`"op": "plan", "link": "shm", "np": 2, "peer": "ordered", "at_most": 1.05`:                                "extra_us where the peer is ordered",
+		`"link": "shm", "np": 2, "peer": "gloo", "steps": [{"goal": 2}]`:                                          "lacks op, link, peer or np",
+	} {
+		path := filepath.Join(t.TempDir(), "goals.json")
+		if err := os.WriteFile(path, []byte(`{"targets": [{`+row+`}]}`), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadTargets(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", row, err, want)
+		}
+	}
+	upTo := Target{Steps: []Step{{To: 4096, Goal: 2}}}
+	if !upTo.Concerns(4096) || upTo.Concerns(4097) {
+		t.Error("a size above all steps has no goal")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 )
 
 // DefaultTargets is the content of targets.json, the goals of the project.
@@ -62,6 +63,13 @@ func ReadTargets(path string) (Targets, error) {
 		if r.Op == "" || r.Link == "" || r.Peer == "" || r.NP < 1 {
 			return Targets{}, fmt.Errorf("read goals of %q: a row lacks op, link, peer or np", path)
 		}
+		plan := Plan{NP: []int{r.NP}, Ops: []string{r.Op}, Links: []string{r.Link}, Peers: []string{r.Peer}, Rounds: 1}
+		if err := plan.Validate(); err != nil {
+			return Targets{}, fmt.Errorf("read goals of %q: %w", path, err)
+		}
+		if steps := r.Peer != "ordered"; steps && (len(r.Steps) == 0 || slices.ContainsFunc(r.Steps, func(s Step) bool { return !(s.Goal > 0) })) || !steps && r.ExtraUS <= 0 {
+			return Targets{}, fmt.Errorf("read goals of %q: %s over %s, %d ranks, against %s: a row takes steps with a goal above 0, or extra_us where the peer is ordered", path, r.Op, r.Link, r.NP, r.Peer)
+		}
 		all.Targets = append(all.Targets, r.Target)
 	}
 	return all, nil
@@ -72,7 +80,7 @@ func (t *Target) Concerns(bytes int) bool {
 	if t.Only > 0 {
 		return bytes == t.Only
 	}
-	return bytes >= t.From
+	return bytes >= t.From && (len(t.Steps) == 0 || t.Goal(bytes) > 0)
 }
 
 // Goal is the ratio that a size should reach, 0 where there is none.

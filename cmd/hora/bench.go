@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,7 +74,7 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	if !ok {
 		return usageError{fmt.Errorf("--format %s: want table, jsonl or csv", f.format)}
 	}
-	if !(f.slack > 0) { // NaN is no factor either
+	if !(f.slack > 0) || math.IsInf(f.slack, 1) { // NaN is no factor either
 		return usageError{fmt.Errorf("--slack %g: want a factor above 0", f.slack)}
 	}
 	path := f.check
@@ -91,6 +93,7 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	if len(f.ops) > 0 && len(f.links) > 0 && len(f.np) > 0 && len(f.peers) > 0 && f.check == "" {
 		combos = plan.Combinations()
 	}
+	combos = slices.DeleteFunc(combos, func(c bench.Combination) bool { return len(c.Sizes) == 0 })
 	if len(combos) == 0 {
 		return usageError{fmt.Errorf("no goal names such a combination: give all of --np, --ops, --links and --peers to measure it without one")}
 	}

@@ -44,6 +44,8 @@ func TestBenchCollectivesRefuses(t *testing.T) {
 		{"--format xml", 2, "want table, jsonl or csv"},
 		{"--slack 0", 2, "want a factor above 0"},
 		{"--slack NaN", 2, "want a factor above 0"},
+		{"--slack Inf", 2, "want a factor above 0"},
+		{"--peers roofline --sizes 4", 2, "no goal names such a combination"},
 		{"--slack much", 2, `--slack "much" is not a number`},
 		{"--check /no/goals", 2, "read goals: open /no/goals"},
 		{"--check " + goals, 2, "read goals of"},
