@@ -139,8 +139,10 @@ func TestARowSaysWhoFailedBesideIt(t *testing.T) {
 		t.Errorf("%+v", row)
 	}
 	target := Target{Op: "allgather", Link: "shm", NP: 2, Peer: "best", Steps: []Step{{Goal: 2}}}
-	if v := (Targets{[]Target{target}}).Check([]Row{row}, 1); !v[0].Reached {
-		t.Errorf("%+v", v)
+	v := (Targets{[]Target{target}}).Check([]Row{row}, 1)
+	var out strings.Builder
+	if _, err := WriteVerdicts(&out, v); err != nil || !v[0].Reached || !strings.Contains(out.String(), "; openmpi is missing: ") {
+		t.Errorf("%v, %+v\n%s", err, v, out.String())
 	}
 	k.failures["hora"], k.able["hora"] = errors.New("the result is wrong"), nil
 	row = r.row(k, "best", 4)
