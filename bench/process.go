@@ -136,7 +136,7 @@ func cause(text string) string {
 				return line
 			}
 		}
-		if strings.Trim(line, "-") != "" {
+		if strings.Trim(line, "-*=") != "" {
 			last = line
 		}
 	}

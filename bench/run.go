@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"hora"
@@ -92,7 +93,24 @@ func rankEnvironment(dir string, np int) ([]string, error) {
 	return []string{
 		"HORA_SIZE=" + strconv.Itoa(np), "HORA_LOCAL_SIZE=" + strconv.Itoa(np), "HORA_ADDR=" + addr, "HORA_SERVE=1",
 		"HORA_SECRET_FILE=" + path, "HORA_JOB=bench", "HORA_EPOCH=0", "HORA_HOST=localhost",
+		"HORA_HOST_ID=", "HORA_PEERS=", "HORA_LISTEN=", "HORA_CROSS_RANK=", "HORA_CROSS_SIZE=", // of the job around us
 	}, nil
+}
+
+// settings are the variables of environ that change how our ranks work: a run with them is
+// none of the defaults.
+func settings(environ []string) []string {
+	var set []string
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		switch name {
+		case "HORA_ALGORITHMS", "HORA_TUNE", "HORA_LANES", "HORA_TLS", "HORA_NAMES", "HORA_PROGRESS":
+			if value != "" {
+				set = append(set, v)
+			}
+		}
+	}
+	return set
 }
 
 // Run measures every combination of the plan, then once more what cfg.Again asks for, and
@@ -102,6 +120,9 @@ func Run(ctx context.Context, cfg Config, combos []Combination) ([]Row, error) {
 	r.realtime = cfg.Chrt && r.command(ctx, -1, "true").Run() == nil && r.mayRaise(ctx)
 	if !r.realtime {
 		cfg.Say("SCHED_RR is not allowed here: on a busy machine these figures prove nothing")
+	}
+	if set := settings(cfg.Environ); len(set) > 0 {
+		cfg.Say("hora is measured with %s, as your environment says", strings.Join(set, " "))
 	}
 	missing := r.build(ctx, combos)
 	var contests []*contest

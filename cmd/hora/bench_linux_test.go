@@ -201,6 +201,23 @@ func TestBenchOtherOperationsAndLinks(t *testing.T) {
 	}
 }
 
+// TestBenchInAnotherJob: the job's own places are not ours, and its settings are told.
+func TestBenchInAnotherJob(t *testing.T) {
+	cmd := benchWithout(t, compiled(takes("70")), "--rounds", "1", "--format", "csv")
+	cmd.Env = append(cmd.Env, "HORA_RANK=3", "HORA_SIZE=8", "HORA_PEERS=192.0.2.1:1,192.0.2.2:1", "HORA_LISTEN=192.0.2.3:1", "HORA_HOST_ID=other", "HORA_CROSS_SIZE=4",
+		"HORA_ALGORITHMS=allreduce:0-=twoshot")
+	r := resultOf(cmd)
+	sheet, err := csv.NewReader(strings.NewReader(r.out)).ReadAll()
+	if err != nil || r.code != 0 || len(sheet) != 3 || !strings.Contains(r.err, "hora is measured with HORA_ALGORITHMS=allreduce:0-=twoshot, as your environment says") {
+		t.Fatalf("%v, exit code %d, %d lines, want 3:\n%s%s", err, r.code, len(sheet), r.out, r.err)
+	}
+	for _, line := range sheet[1:] {
+		if line[12] != "" {
+			t.Errorf("%v", line)
+		}
+	}
+}
+
 // onOneCore has cmd run on one processor, and chrt be refused if rr is not set.
 func onOneCore(t *testing.T, cmd *exec.Cmd, rr bool) *exec.Cmd {
 	t.Helper()
