@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 	"time"
 
 	"hora"
@@ -342,10 +343,8 @@ func (n *Net) Predict(bytes int) float64 {
 
 // advise is the one sentence to take home.
 func (n *Net) advise() string {
-	var rates, latencies []float64
 	slow, far := n.Pairs[0], n.Pairs[0]
 	for _, p := range n.Pairs {
-		rates, latencies = append(rates, p.Rate), append(latencies, p.Latency)
 		if p.Rate < slow.Rate {
 			slow = p
 		}
@@ -353,27 +352,45 @@ func (n *Net) advise() string {
 			far = p
 		}
 	}
-	rate, latency := median(rates), median(latencies)
+	var rates, latencies, others []float64
+	for _, p := range n.Pairs {
+		rates, latencies = append(rates, p.Rate), append(latencies, p.Latency)
+		if p != slow {
+			others = append(others, p.Rate)
+		}
+	}
+	rate, latency, other := median(rates), median(latencies), median(others)
 	last := n.last()
 	alpha, beta := n.model()
 	switch {
-	case slow.Rate < rate/2.5:
-		return fmt.Sprintf("From %s to %s runs at %.2g Gbit/s where the others have %.2g, and every allreduce waits for it: look at that cable, port and route, or leave one of the two hosts out.",
-			slow.From, slow.To, slow.Rate, rate)
+	case slow.Rate < other/2.5 && len(n.Hosts) == 2:
+		return fmt.Sprintf("From %s to %s runs at %s Gbit/s and the other way at %s, and every allreduce waits for the slower one: look at that cable, port and route, and at what else uses it.",
+			slow.From, slow.To, digits(slow.Rate), digits(other))
+	case slow.Rate < other/2.5:
+		return fmt.Sprintf("From %s to %s runs at %s Gbit/s where the others have %s, and every allreduce waits for it: look at that cable, port and route, or leave one of the two hosts out.",
+			slow.From, slow.To, digits(slow.Rate), digits(other))
 	case len(n.Pairs) > 2 && far.Latency > 4*latency && far.Latency > 500:
-		return fmt.Sprintf("A message from %s to %s takes %.2g ms where the others take %.2g, and every allreduce waits for it: look at the route between them, or leave one of the two hosts out.",
-			far.From, far.To, far.Latency/1000, latency/1000)
+		return fmt.Sprintf("A message from %s to %s takes %s ms where the others take %s, and every allreduce waits for it: look at the route between them, or leave one of the two hosts out.",
+			far.From, far.To, digits(far.Latency/1000), digits(latency/1000))
 	case last != nil && last.Measured > 3*last.Predicted:
 		return fmt.Sprintf("An allreduce of %s takes %.1f times what the network needs, so processors are the limit, not the network: give ranks free cores.",
 			SizeText(last.Bytes), last.Measured/last.Predicted)
 	case alpha > 1000:
-		return fmt.Sprintf("A message takes %.2g ms, so tensors below %s cost the same as that much: pack small ones together (a larger fusion threshold) and communicate less often.",
-			alpha/1000, SizeText(int(alpha/beta)))
+		return fmt.Sprintf("A message takes %s ms, so tensors below %s cost the same as that much: pack small ones together (a larger fusion threshold) and communicate less often.",
+			digits(alpha/1000), SizeText(int(alpha/beta)))
 	case rate < 2.5:
-		return fmt.Sprintf("At %.2g Gbit/s the gradients of 100 million float32 parameters take %.2g s a step: send them in 16 bits, or accumulate several batches before each step.",
-			rate, n.Predict(400_000_000)/1e6)
+		return fmt.Sprintf("At %s Gbit/s the gradients of 100 million float32 parameters take %s s a step: send them in 16 bits, or accumulate several batches before each step.",
+			digits(rate), digits(n.Predict(400_000_000)/1e6))
 	}
-	return fmt.Sprintf("All ways are alike: the gradients of 100 million float32 parameters take about %.2g s a step, less what overlaps with computing.", n.Predict(400_000_000)/1e6)
+	return fmt.Sprintf("All ways are alike: the gradients of 100 million float32 parameters take about %s s a step, less what overlaps with computing.", digits(n.Predict(400_000_000)/1e6))
+}
+
+// digits writes a figure with the two digits that one looks at, and never as 1e+02.
+func digits(x float64) string {
+	if x >= 10 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 2, 64)
 }
 
 func (n *Net) last() *Predicted {

@@ -98,6 +98,22 @@ func TestAdviceNamesWhatLimits(t *testing.T) {
 	}
 }
 
+// TestAdviceBetweenTwoHosts: neither can be left out, and the other way is the only other.
+func TestAdviceBetweenTwoHosts(t *testing.T) {
+	n := among(2, 50, 10)
+	if got := n.advise(); !strings.Contains(got, "All ways are alike") {
+		t.Errorf("%q", got)
+	}
+	n.Pairs[0].Rate, n.Pairs[1].Rate = 40, 400
+	if got := n.advise(); !strings.Contains(got, "From h0 to h1 runs at 40 Gbit/s and the other way at 400, ") || strings.Contains(got, "leave") {
+		t.Errorf("%q", got)
+	}
+	n = among(3, 250, 0.01)
+	if got := n.advise(); !strings.Contains(got, "At 0.01 Gbit/s the gradients of 100 million float32 parameters take 427 s a step") {
+		t.Errorf("%q", got)
+	}
+}
+
 // Real processes are in cmd/hora; here three ranks of one process talk over real sockets.
 func TestFiguresBetweenThreeRanks(t *testing.T) {
 	peers := make([]string, 3)
