@@ -1,4 +1,4 @@
-"""DDP's gradient buckets on hora's shortest path."""
+"""DDP's gradients on hora's shortest path: by our own averaging (_reducer.py), or by a hook for the reducer's buckets."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ class _Hook:
 
 
 def accelerate(model: Any, overlap: bool | None = None) -> Any:
-    """Let a DistributedDataParallel model reduce its buckets where they lie, and return the model.
+    """Let a DistributedDataParallel model average its gradients in memory that every rank of the host maps; returns the model.
 
-    The buckets move into memory that every rank of the host maps, and standing plans average them there. `overlap=None`
-    decides by the cores that this rank has whether they do so while backward still runs.
+    They are averaged when the backward pass ends, and DDP's reducer sleeps. A model that needs it (find_unused_parameters,
+    static_graph, mixed precision, sparse gradients, a debug level) keeps it: then its buckets lie in such memory. `overlap=None` decides by the cores that the ranks have whether averaging starts while backward still runs.
 
     Its process group must be of backend "hora". Call it once, before the first step.
 
@@ -117,6 +117,7 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
     """
     from torch.nn.parallel import DistributedDataParallel
 
+    from . import _reducer
     from .backend import HoraBackend
 
     if not isinstance(model, DistributedDataParallel):
@@ -129,5 +130,9 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
             backend = None
     if not isinstance(backend, HoraBackend):
         raise TypeError('accelerate: the model\'s process group is not of backend "hora"; call init_process_group("hora") first')
-    model.register_comm_hook(None, _Hook(backend.group, backend._timeout, free_core() if overlap is None else overlap))
+    overlap = free_core() if overlap is None else overlap
+    if _reducer.fits(model):
+        _reducer.install(model, backend.group, overlap, backend._timeout)
+    else:
+        model.register_comm_hook(None, _Hook(backend.group, backend._timeout, overlap))
     return model

@@ -64,8 +64,10 @@ def work_accelerated():
     import hora.torch
 
     r, n = start()
-    for view, overlap, limit in ((False, None, 25), (True, False, 0.001), (True, True, 0.001)):
-        model = hora.torch.accelerate(Ddp(network(), gradient_as_bucket_view=view, bucket_cap_mb=limit), overlap)
+    ways = [(False, None, 25), (True, False, 0.001), (True, True, 0.001)]
+    for view, overlap, limit, unused in [(*way, unused) for way in ways for unused in (False, True)]:  # by our averaging, by the hook
+        model = Ddp(network(), gradient_as_bucket_view=view, bucket_cap_mb=limit, find_unused_parameters=unused)
+        model = hora.torch.accelerate(model, overlap)
         before = moved()
         fit(model, sgd(model), r, n)
         assert moved() > before
@@ -95,17 +97,23 @@ def test_ddp_under_detail_debugging(ranks):
     ranks(2, work_detail, timeout=120, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
 
 
-def compiled():
+def compiled(accelerate=lambda model: model):
     model = Ddp(network())
     if dist.get_backend() == "hora":  # gloo's is the reference
-        model = torch.compile(model, backend=os.environ["HORA_TEST_COMPILER"])
+        model = torch.compile(accelerate(model), backend=os.environ["HORA_TEST_COMPILER"])
     fit(model, adam(model), dist.get_rank(), dist.get_world_size())
     return flat(model)
 
 
+def compiled_and_accelerated():
+    import hora.torch
+
+    return compiled(hora.torch.accelerate)
+
+
 def work_compiled():
-    (end,) = on_both(compiled, tolerance=2e-4)
-    same(end, alone(adam), 2e-4)
+    for end in on_both(compiled, compiled_and_accelerated, tolerance=2e-4):
+        same(end, alone(adam), 2e-4)
 
 
 def test_compiled_ddp(ranks):

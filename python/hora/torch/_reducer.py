@@ -1,0 +1,422 @@
+"""Averages a DDP model's gradients when its backward pass ends, while DDP's own reducer sleeps.
+
+DDP's reducer hears of each gradient, copies it into its bucket and hands the bucket on: for small models that costs more
+than communicating. Here a gradient that is worth it is moved out of the processor's cache by its hook, the others together
+at the end, and the buckets lie in memory that the host's ranks share. DDP still decides when: what it tells its reducer
+before and after each forward pass, it tells `Sleeper`.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import os
+import weakref
+from collections import deque
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import _lib, _world
+from ..errors import HoraError
+from ..group import Group, Kind, Op, Plan
+from ._channel import Channel, _Mapped
+from ._dynamo import skip
+from ._tensor import CODES, code
+from ._work import failure
+from .buckets import Bucket, assign
+
+__all__ = ["fits", "install"]
+
+# Smaller than DDP's buckets, so that a first one goes early where a rank overlaps.
+_BUCKET_BYTES = 8 << 20
+
+# Buckets that were in flight when their model went: the other ranks may still write to them.
+_stranded: list[Bucket] = []
+
+_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+_grad_enabled = torch.is_grad_enabled
+_profiled = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+
+
+class _Channel(Channel):
+    """Ordered calls, with the process group's timeout."""
+
+    def __init__(self, group: Group, seconds: float | None) -> None:
+        super().__init__(group, named=False)
+        self.seconds = seconds
+
+    def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str, shape: list[int]) -> Plan:
+        p, n = t.data_ptr(), t.numel()
+        return self.group.plan(Kind.ALLREDUCE, op, code(t), 0, p, p, n, name=name, shape=shape, keep=t, timeout=self.seconds)
+
+    def memory(self, nbytes: int) -> torch.Tensor:
+        """Bytes that the ranks of this host map, and that stay when the process group goes: a parameter's `.grad` lies there."""
+        if self.size == 1 or nbytes == 0 or not hasattr(os, "memfd_create"):
+            return torch.empty(nbytes, dtype=torch.uint8)
+        fd = os.memfd_create("hora-bucket")
+        try:
+            os.ftruncate(fd, nbytes)
+            mapped = _Mapped(fd, nbytes)
+            memory = torch.frombuffer(mapped, dtype=torch.uint8)
+            mapped.registration = _world.register(self.group.handle, memory.data_ptr(), nbytes, fd, 0, named=False)
+        finally:
+            os.close(fd)
+        return memory
+
+
+class _Bucket(Bucket):
+    """A bucket whose gradients become views of it (`gradient_as_bucket_view`), or are copied there and back."""
+
+    def __init__(self, key: int, params: list[torch.nn.Parameter], name: str, as_view: bool) -> None:
+        super().__init__(key, params, name)
+        self.as_view = as_view
+        self.missing: set[int] = set()  # ids of the parameters whose gradient this pass has not brought, where it is sent early
+        self.taken: set[int] = set()  # and of those copied here, when their gradients stay where they are
+
+    def take(self, p: torch.nn.Parameter) -> None:
+        if self.as_view:
+            super().take(p)
+            return
+        g, v = p.grad, self.place[p]
+        if type(g) is torch.Tensor and not g.requires_grad and g.dtype is v.dtype and g.layout is v.layout and g.stride() == v.stride():
+            _lib.copy(v.data_ptr(), g.data_ptr(), v.numel() * v.element_size())
+            self.taken.add(id(p))
+
+    def gather(self, name: Any) -> None:
+        """Every gradient that is not here yet."""
+        into, out = [], []
+        for p, v in self.pairs:
+            g = p.grad
+            if g is v:
+                continue
+            if g is None:
+                v.zero_()  # dropped since its hook fired: as DDP has it, it counts as zeros and stays away
+                continue
+            if g.dtype is not v.dtype or g.layout is not v.layout:
+                raise RuntimeError(
+                    f"accelerate: the gradient of {name(p)} is {g.dtype} ({g.layout}), and its parameter was {v.dtype} when DDP wrapped "
+                    "the model; convert the model first, then wrap it."
+                )
+            if self.as_view:
+                p.grad = v
+            elif id(p) in self.taken:
+                continue
+            into.append(v)
+            out.append(g.detach() if g.requires_grad else g)
+        self.taken.clear()
+        if into:
+            torch._foreach_copy_(into, out)
+
+    def give(self) -> None:
+        """The averages into the gradients' own memory."""
+        if not self.as_view:
+            both = [(p.grad, v) for p, v in self.pairs if p.grad is not None]
+            torch._foreach_copy_([g.detach() if g.requires_grad else g for g, _ in both], [v for _, v in both])
+
+
+class Averager:
+    """One model's gradients: which have come, and their buckets.
+
+    `asked` says that a forward pass was made whose gradients are to be averaged; the pass that completes them does so.
+    """
+
+    def __init__(self, group: Group, params: list, names: dict, as_view: bool, overlap: bool, seconds: float | None, limit: int) -> None:
+        self.params = params
+        self.names = names
+        self.as_view = as_view
+        self.overlap = overlap
+        self.limit = limit
+        self.channel = _Channel(group, seconds)
+        self.asked = False
+        self.came: deque = deque(maxlen=16 * len(params) + 64)  # one more for each hook; backward passes nobody asked for are many
+        self.buckets: list[_Bucket] = []
+        self.home: dict[torch.nn.Parameter, _Bucket] = {}
+        self.next = 0  # the bucket to send next, where they are sent early
+        self.hooks: list[Any] = []
+        self.late: list[Any] = []
+        self.watch()
+
+    # -- hooks
+
+    def watch(self) -> None:
+        """A hook on every parameter; where it has nothing to do but to say so, one that runs no Python."""
+        self.unwatch()
+        for p in self.params:
+            busy = p in self.home and (self.overlap or self.home[p].wants(p))
+            self.hooks.append(p.register_post_accumulate_grad_hook(self.arrived if busy else self.came.append))
+        # What completes the gradients queues the end; a later pass may bring the rest of them.
+        self.hooks.append(self.params[0].register_post_accumulate_grad_hook(self.first))
+
+    def unwatch(self) -> None:
+        for h in (*self.hooks, *self.late):
+            h.remove()
+        self.hooks, self.late = [], []
+
+    def arrived(self, p: torch.nn.Parameter) -> None:
+        self.came.append(p)
+        if not self.asked:
+            return
+        bucket = self.home[p]
+        if not self.overlap:
+            bucket.take(p)
+            return
+        if bucket.ticket:
+            raise RuntimeError(
+                f"accelerate: the gradient of {self.name(p)} came a second time, after its bucket was sent; use each parameter in one "
+                "backward pass of a forward pass, or call accelerate with overlap=False."
+            )
+        if bucket.wants(p):
+            bucket.take(p)
+        bucket.missing.discard(id(p))
+        if not bucket.missing:
+            self.send()
+
+    def first(self, p: torch.nn.Parameter) -> None:
+        if self.asked:
+            _queue_callback(self.end)
+
+    def send(self) -> None:
+        """Start the buckets that are complete, in their order, which is the same on every rank."""
+        try:
+            while self.next < len(self.buckets) and not self.buckets[self.next].missing:
+                bucket = self.buckets[self.next]
+                bucket.gather(self.name)
+                bucket.submit()
+                self.next += 1
+        except HoraError as error:
+            raise failure(error) from error
+
+    # -- what DDP tells its reducer
+
+    def expect(self) -> None:
+        """A forward pass was made: its gradients are to be averaged."""
+        self.check()
+        self.came.clear()
+        self.asked = True
+        if self.overlap:
+            for bucket in self.buckets:
+                bucket.missing = {id(p) for p in bucket.params}
+
+    def check(self) -> None:
+        """No forward pass before the gradients of the last one are averaged, or this rank would be one average behind the others."""
+        if not self.asked or not self.came:
+            return
+        absent = [self.name(p) for p in self.absent()]
+        rank = self.channel.group.rank
+        if not absent:
+            raise RuntimeError(f"Expected to have finished reduction in the prior iteration: the backward pass on rank {rank} failed.")
+        few = ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else "")
+        raise RuntimeError(
+            f"Expected to have finished reduction in the prior iteration before starting a new one: on rank {rank} the last backward pass "
+            f"brought no gradient of {few}. Have every parameter take part in the loss, or pass find_unused_parameters=True to "
+            "DistributedDataParallel."
+        )
+
+    def absent(self) -> list[torch.nn.Parameter]:
+        have = set(map(id, self.came))
+        return [p for p in self.params if id(p) not in have]
+
+    def name(self, p: torch.nn.Parameter) -> str:
+        return self.names.get(p, "a parameter")
+
+    # -- the end of a backward pass
+
+    def end(self) -> None:
+        if not self.asked:
+            return
+        if len(set(map(id, self.came))) < len(self.params):
+            if not self.late:
+                self.late = [p.register_post_accumulate_grad_hook(self.first) for p in self.absent()]
+            return
+        self.asked = False
+        self.came.clear()
+        for h in self.late:
+            h.remove()
+        self.late = []
+        try:
+            self.average()
+        except HoraError as error:
+            raise failure(error) from error
+
+    def average(self) -> None:
+        if not self.buckets:
+            self.open()
+        if self.overlap and self.next:
+            self.send()
+            self.finish()
+        else:
+            for bucket in self.buckets:
+                bucket.gather(self.name)
+                bucket.plan.run()
+        if not self.as_view:
+            for bucket in self.buckets:
+                bucket.give()
+
+    def finish(self) -> None:
+        """Wait for what was sent early; all of it, whatever fails."""
+        error: BaseException | None = None
+        self.next = 0
+        for bucket in self.buckets:
+            try:
+                bucket.finish(self.channel)
+            except HoraError as e:
+                error = error or e
+        if error is not None:
+            raise error
+
+    def open(self) -> None:
+        """At the first average: agree on the buckets, take memory, make the plans. Every rank does so."""
+        layout = assign(self.params, None, self.limit)
+        shape = [n for members in layout for n in (len(members), sum(p.numel() * p.element_size() for p in members))]
+        early = torch.tensor([float(self.overlap)])
+        at = early.data_ptr()
+        self.channel.run(
+            Kind.ALLREDUCE, Op.MIN, code(early), 0, at, at, 1, name="DistributedDataParallel.buckets", shape=shape,
+            timeout=self.channel.seconds, keep=early,
+        )  # fmt: skip
+        self.overlap = bool(early.item())
+        made = []
+        for i, members in enumerate(layout):
+            more = f"+{len(members) - 1}" if len(members) > 1 else ""
+            bucket = _Bucket(i, members, f"gradient.{self.name(members[0])}{more}", self.as_view)
+            bucket.open(self.channel, Op.AVERAGE, 1.0, 1.0, None)
+            if more:
+                _world.parts(bucket.name, [self.name(p) for p in members])
+            made.append(bucket)
+        self.buckets = made
+        self.home = {p: bucket for bucket in made for p in bucket.params}
+        self.watch()
+
+    def close(self) -> None:
+        """Leave the parameters alone and give back the plans; gradients stay usable."""
+        self.unwatch()
+        self.asked = False
+        self.came.clear()
+        for bucket in self.buckets:
+            if bucket.ticket:
+                _stranded.append(bucket)
+            else:
+                bucket.close()
+        self.buckets, self.home = [], {}
+
+
+class Sleeper:
+    """What stands in the place of DDP's reducer. What it cannot answer wakes the reducer, for good."""
+
+    def __init__(self, model: DistributedDataParallel, own: Averager, reducer: Any) -> None:
+        self._model = weakref.ref(model)
+        self._own = own
+        self._reducer = reducer
+
+    def prepare_for_forward(self) -> None:
+        pass
+
+    def _rebuild_buckets(self) -> bool:
+        model = self._model()
+        if model is not None and model._join_config.enable:
+            return self.wake()._rebuild_buckets()
+        self._own.check()
+        return False
+
+    def prepare_for_backward(self, outputs: Any) -> None:
+        self._own.expect()
+
+    def _check_reducer_finalized(self) -> None:
+        self._own.check()
+
+    def wake(self) -> Any:
+        """Give the model back to its reducer; every rank comes here at the same point."""
+        self._own.check()
+        self._own.close()
+        model = self._model()
+        if model is not None:
+            model.__class__ = DistributedDataParallel
+            model.reducer = self._reducer
+        return self._reducer
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(type(self._reducer), name):
+            raise AttributeError(f"DDP's reducer has no {name}")
+        return getattr(self.wake(), name)
+
+
+class _Model(DistributedDataParallel):
+    """A model whose reducer sleeps. It copies and pickles as DDP's own class, to a model that is not accelerated."""
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        if self._join_config.enable:
+            self.reducer.wake()
+            return self.forward(*inputs, **kwargs)
+        if self.modules_buffers or not self._lazy_init_ran or _profiled():
+            return super().forward(*inputs, **kwargs)
+        # What DDP does for a model without buffers, but for its accounts.
+        own = self.reducer._own
+        if _grad_enabled():
+            own.check()
+        before = DistributedDataParallel._active_ddp_module
+        DistributedDataParallel._active_ddp_module = self
+        try:
+            out = self._modules["module"](*inputs, **kwargs)
+        finally:
+            DistributedDataParallel._active_ddp_module = before
+        if self.require_backward_grad_sync and _grad_enabled():
+            own.expect()
+        return out
+
+    def register_comm_hook(self, state: object, hook: Any) -> None:
+        self.reducer.wake()
+        self.register_comm_hook(state, hook)
+
+    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
+        self.reducer.wake()
+        self._register_builtin_comm_hook(comm_hook_type)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return copyreg._reconstructor, (DistributedDataParallel, object, None), self.__getstate__()  # type: ignore[attr-defined]
+
+
+_Model.__name__ = _Model.__qualname__ = DistributedDataParallel.__name__
+_Model.__module__ = DistributedDataParallel.__module__
+
+
+def fits(model: DistributedDataParallel) -> bool:
+    """Whether averaging at the end is all that the model's reducer was asked to do."""
+    settings = vars(model)
+    asked = (
+        "find_unused_parameters", "static_graph", "mixed_precision", "device_ids", "lazy_bucket_allocation", "_delay_all_reduce_params",
+        "_use_python_reducer", "_require_manual_backward_finalization", "_comm_hooks", "buffer_hook",
+    )  # fmt: skip
+    if type(model) is not DistributedDataParallel or any(settings.get(name) for name in asked) or model._join_config.enable:
+        return False
+    if "_comm_hooks" not in settings or "modules_buffers" not in settings or "_lazy_init_ran" not in settings:
+        return False  # a torch that we do not know
+    if torch.distributed.get_debug_level() != torch.distributed.DebugLevel.OFF:
+        return False  # what the reducer writes is wanted
+    params, sparse = model._build_params_for_reducer()
+    return not any(sparse) and all(
+        p.device.type == "cpu" and p.layout is torch.strided and p.is_floating_point() and p.dtype in CODES
+        and type(p.data) is torch.Tensor and not hasattr(p, "_in_backward_optimizers")
+        for p in params
+    )  # fmt: skip
+
+
+def install(model: DistributedDataParallel, group: Group, overlap: bool, seconds: float | None) -> None:
+    """Put the model's reducer to sleep and average in its place."""
+    params, _ = model._build_params_for_reducer()
+    names = {p: name for name, p in model.module.named_parameters()}
+    limit = min(_BUCKET_BYTES, int(model.bucket_bytes_cap))
+    own = Averager(group, params, names, model.gradient_as_bucket_view, overlap, seconds, limit)
+    model.reducer = Sleeper(model, own, model.reducer)
+    model.__class__ = _Model
+    weakref.finalize(model, _leave, own).atexit = False
+
+
+def _leave(own: Averager) -> None:
+    try:
+        own.close()
+    except Exception:  # the library is gone or the process is a forked child: nothing to give back
+        pass
+
+
+skip(Averager, Sleeper, _Bucket)
