@@ -37,6 +37,22 @@ class DeltaMixin(_Inner):
     def skip_synchronize(self) -> Any:
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer: the combination is part of step()")
 
+    def _hora_ready(self) -> None:
+        """Each rank's scaler looks at that rank's own gradients."""
+
+    def _hora_found(self, found: Any) -> None:
+        """What it found on one rank holds on all: they skip a step together."""
+        if self._channel.size == 1:
+            return
+        for device in found:
+            host = device.detach().to("cpu", copy=True)
+            at = host.data_ptr()
+            self._channel.run(Kind.ALLREDUCE, Op.MAX, code(host), 0, at, at, 1, name="DistributedOptimizer.infinite")
+            device.copy_(host)
+
+    def _hora_stepped(self) -> None:
+        self._passes = 0
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         if self._passes >= self._passes_per_step:
             raise AssertionError(

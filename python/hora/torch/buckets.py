@@ -23,6 +23,9 @@ _LARGE = 512 << 10
 _TAKEN = 64 << 10
 
 
+_address = torch.Tensor.data_ptr
+
+
 class Bucket:
     """Some parameters of one element type on one device, their gradients' common memory, and how to reduce it.
 
@@ -39,11 +42,15 @@ class Bucket:
         self.views: list[torch.Tensor] = []
         self.pairs: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self.place: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self.gaps: list[torch.Tensor] = []  # what lies between the gradients, zeros
         self.flat: Any = None  # the gradients' memory; a tensor from open() to close()
         self.wire: Any = None  # what travels, when that is not flat itself
         self.plan: Any = None  # a Plan or a Standing, from open() to close()
         self.large = False  # zero_grad drops the gradients instead of zeroing them
         self.takes = False  # each gradient is taken as soon as it is there
+        self._where = 0  # the views' addresses, added up
+        self._resting: set[int] = set()  # ids of parameters that were frozen meanwhile and have no gradient
+        self._again: Any = None  # makes the plan for a list of shapes
 
     def open(self, channel: Channel, op: Op, prescale: float, postscale: float, dtype: torch.dtype | None) -> None:
         """Take memory and the plan; every rank does so in the same order."""
@@ -61,14 +68,31 @@ class Bucket:
         else:
             self.flat = torch.zeros(total, dtype=first.dtype, device=first.device)
         self.views = [_like(self.flat, at, p) for at, p in zip(starts, self.params, strict=True)]
+        ends = [*starts[1:], total]
+        self.gaps = [self.flat[at + p.numel() : end] for at, end, p in zip(starts, ends, self.params, strict=True) if at + p.numel() < end]
         self.pairs = list(zip(self.params, self.views, strict=True))
         self.place = dict(self.pairs)
+        self._where = sum(map(_address, self.views))
         self.takes = self.large and on_host
         sent = dtype if dtype is not None and first.is_floating_point() else first.dtype
         if not on_host or sent != first.dtype:
             self.wire = channel.memory(total * torch.empty(0, dtype=sent).element_size()).view(sent)
-        shape = [d for p in self.params for d in (p.shape or (1,))]  # the padding would hide a small difference
-        self.plan = channel.plan(self.flat if self.wire is None else self.wire, op, prescale, postscale, self.name, shape)
+        self._again = lambda shape: channel.plan(self.flat if self.wire is None else self.wire, op, prescale, postscale, self.name, shape)
+        self._say(set())
+
+    def _say(self, resting: set[int]) -> None:
+        """Make the plan, which tells the other ranks each gradient's shape (the padding would hide a small difference), or its absence."""
+        shape = [d for p in self.params for d in ((0,) if id(p) in resting else p.shape or (1,))]
+        self.close()
+        self.plan, self._resting = self._again(shape), resting
+
+    def stale(self) -> bool:
+        """Whether parameters or gradients are no longer as they were: `model.double()` gives all of them new memory."""
+        if sum(map(_address, self.views)) != self._where:
+            return True
+        if self.params[0].grad is self.views[0]:
+            return False
+        return any(p.dtype is not v.dtype or p.device != v.device for p, v in self.pairs)
 
     def wants(self, p: torch.nn.Parameter) -> bool:
         """Whether p's gradient is worth a hook of its own; small ones are collected together."""
@@ -81,7 +105,7 @@ class Bucket:
         costs half of what collecting all gradients at the end does.
         """
         g, v = p.grad, self.place[p]
-        if g is v or g is None or g.is_sparse or g.requires_grad:
+        if g is v or g is None or g.is_sparse or g.requires_grad or g.dtype is not v.dtype:
             return
         if type(g) is torch.Tensor and g.dtype is v.dtype and g.stride() == v.stride() and not g.is_neg() and not g.is_conj():
             _lib.copy(v.data_ptr(), g.data_ptr(), v.numel() * v.element_size())  # torch's own copy takes a fifth longer
@@ -93,8 +117,10 @@ class Bucket:
     def collect(self) -> None:
         """Make every gradient a view of the common memory; a missing one counts as zeros.
 
-        Where a parameter without one is frozen by now it stays without: momentum and weight decay would move it.
+        Where a parameter without one is frozen by now it stays without: momentum and weight decay would move it. Were it
+        frozen on this rank alone, ranks would drift apart: the plan says so, and what differs is an error.
         """
+        resting: set[int] | None = None
         strays: list[tuple[torch.Tensor, torch.Tensor]] | None = None
         for p, v in self.pairs:
             g = p.grad
@@ -103,17 +129,21 @@ class Bucket:
             if g is None:
                 v.zero_()
                 if not p.requires_grad:
+                    resting = resting or set()
+                    resting.add(id(p))
                     continue
             elif g.is_sparse:
-                v.copy_(g.to_dense())
+                v.copy_(g.detach().to_dense())
             else:
                 if strays is None:
                     strays = []
-                strays.append((v, g))
+                strays.append((v, g.detach() if g.requires_grad else g))  # backward(create_graph=True)
             p.grad = None  # a gradient of another layout may not be replaced directly
             p.grad = v
         if strays is not None:
             torch._foreach_copy_([v for v, _ in strays], [g for _, g in strays])
+        if (resting or self._resting) and resting != self._resting:
+            self._say(resting or set())
 
     def reduce(self) -> None:
         """Reduce and wait, on this thread."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -86,7 +87,8 @@ class Int8:
         numbers = whole[: blocks * block].view(torch.int8).view(blocks, block)
         numbers.copy_(work.div(steps.unsqueeze(1)).round_().clamp_(-127, 127))
         whole[blocks * block :].view(torch.float32).copy_(steps)
-        self._error[key] = (work - numbers * steps.unsqueeze(1)).view(-1)[:n].clone()
+        # What was infinite is not kept: a scaler skips that step, and the next one has to be clean.
+        self._error[key] = (work - numbers * steps.unsqueeze(1)).view(-1)[:n].nan_to_num(0.0, 0.0, 0.0)
         size = group.size
         gathered = torch.empty(size * whole.numel(), dtype=torch.uint8)
         group.run(
@@ -153,10 +155,14 @@ class PowerSGD:
             qs = _sum_list(group, qs, average, f"compression.powersgd.{key}.q")
             for (i, v, m), p, q in zip(forms, ps, qs, strict=True):
                 near = p @ q.t()
+                v.copy_(near.view(v.shape))
+                if not math.isfinite(near.sum().item()):  # a scaler skips that step, and the next one has to be clean
+                    self._q.pop((key, i), None)
+                    self._error.pop((key, i), None)
+                    continue
                 self._q[(key, i)] = torch.linalg.qr(q)[0]
                 # What this rank's own gradient loses: its projection was sent, the rest was not.
                 self._error[(key, i)] = m - p @ (p.t() @ m)
-                v.copy_(near.view(v.shape))
         if plain is not None:
             _sum(group, plain, average, f"compression.powersgd.{key}.rest")
             at = 0

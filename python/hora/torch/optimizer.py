@@ -8,6 +8,8 @@ while backward still runs; otherwise all of them in `step`, which then costs one
 from __future__ import annotations
 
 import contextlib
+import copy
+import copyreg
 import threading
 import warnings
 import weakref
@@ -17,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import _lib, _world, comm
-from ..errors import HoraError, MismatchError
+from ..errors import ArgumentError, HoraError, MismatchError
 from ..group import Group, Kind, Op
 from ._channel import Channel
 from ._cores import free_core
 from ._delta import DeltaMixin
+from ._scaler import teach
 from ._tensor import code
 from .buckets import Bucket, assign
 from .compression import Compression, Int8, PowerSGD, _Cast, choose
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer as _Inner
 else:
     _Inner = object
+
+# How many optimizers were wrapped, by the life of the world and the ranks that they reduce over.
+_wrapped: dict[tuple, int] = {}
 
 # Which wrapper watches a parameter, by the parameter's id; a living wrapper keeps its parameters alive.
 _owners: dict[int, weakref.ref] = {}
@@ -83,6 +89,7 @@ def DistributedOptimizer(
     group = comm.world() if group is None else group
     mixins = (DeltaMixin, _Mixin) if op is Op.ADASUM and group.size > 1 else (_Mixin,)
     chosen = choose(compression)
+    teach()
     names = _names(optimizer, named_parameters)
     distributed: Any = optimizer
     if isinstance(optimizer, _Mixin):  # wrapped again: as if it had not been before
@@ -122,18 +129,34 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
     return names
 
 
+def _prefix(optimizer: torch.optim.Optimizer, group: Group) -> str:
+    """What tells the names of this optimizer's gradients from those of a program's other ones: nothing for its first."""
+    first: Any = next((p for g in optimizer.param_groups for p in g["params"]), None)
+    number = getattr(first, "_hora_number", None)  # wrapped again, as in each life of an elastic training
+    if number is None:
+        key = (_lib.age, tuple(group.ranks), group.tag)
+        number = _wrapped[key] = _wrapped.get(key, -1) + 1
+        if first is not None:
+            first._hora_number = number
+    return f"{number}/" if number else ""
+
+
 class _Mixin(_Inner):
     """What is put before the wrapped optimizer's class."""
+
+    _hora_inner: Any  # the wrapped optimizer's class
 
     def _hora_setup(
         self, names: dict, compression: Any, passes: int, op: Op, predivide: float, num_groups: int, groups: Any,
         sparse_as_dense: bool, group: Group, overlap: bool | None, bucket_bytes: int | None, named: bool,
     ) -> None:  # fmt: skip
-        self._names = names
+        self._prefix = _prefix(self, group)
+        self._names = {p: self._prefix + n for p, n in names.items()}
         self._compression = compression
         self._op = op
         self._group = group
         self._channel = Channel(group, named)
+        self._predivide = predivide
         self._scales = (1.0, 1.0)
         self._wire_op = op
         if predivide != 1.0:
@@ -147,6 +170,7 @@ class _Mixin(_Inner):
         self._passes = 0  # backward passes since the last reduction
         self._should_synchronize = True
         self._synchronized = False
+        self._scaled = False  # a GradScaler has had the gradients reduced
         self._buckets: Any = None  # a list of Bucket, from the first reduction on
         self._frozen: list[torch.nn.Parameter] = []  # had no gradient when the buckets were opened
         self._sparse: list[torch.nn.Parameter] = []
@@ -166,6 +190,24 @@ class _Mixin(_Inner):
         self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
         self._synchronized = False
         self._watch()
+
+    def _stale(self) -> bool:
+        """Whether parameters have another type or place than their buckets; the next reduction makes new ones, on every rank."""
+        if not any(bucket.stale() for bucket in self._buckets or ()):
+            return False
+        sent, self._next = self._next, 0
+        for bucket in self._buckets:
+            try:
+                bucket.finish(self._channel)
+            finally:
+                bucket.close()
+        self._buckets, self._home = None, {}
+        if sent:
+            raise ArgumentError(
+                "step: parameters or gradients were moved or converted while gradients were on their way to the other ranks; "
+                "call model.to() and the like before backward() or after step()"
+            )
+        return True
 
     def _release(self) -> None:
         """Give back hooks and plans."""
@@ -225,9 +267,14 @@ class _Mixin(_Inner):
         with self._arriving:
             n = self._arrivals.get(p, 0) + 1
             self._arrivals[p] = n
+            if n > self._passes_per_step and bucket.ticket:
+                raise AssertionError(
+                    f"The gradient of {self._names.get(p)} was computed more than backward_passes_per_step times before call to step(), "
+                    "and may be on its way to the other ranks already. Increase backward_passes_per_step to accumulate gradients locally."
+                )
             if n == self._passes_per_step:
                 bucket.left -= 1
-                if bucket.left == 0:
+                if bucket.left == 0 and (self._next or not self._stale()):
                     self._submit_ready(wait_for_all=False)
 
     def _submit_ready(self, wait_for_all: bool) -> None:
@@ -247,9 +294,9 @@ class _Mixin(_Inner):
         self._sparse, self._custom = [], []
         self._place(self._trainable(), [])
 
-    def _place(self, params: list[torch.nn.Parameter], buckets: list[Bucket]) -> None:
+    def _place(self, params: list[torch.nn.Parameter], buckets: list[Bucket], why: str = "parameters") -> None:
         """Say for each of these how its gradient is reduced, beside those that are in buckets. What fails changes nothing."""
-        sparse, bucket_bytes = self._agree(params)
+        sparse, bucket_bytes = self._agree(params, why)
         rest = [p for p in params if id(p) not in sparse]
         custom: list[torch.nn.Parameter] = []
         compression = self._compression
@@ -278,10 +325,10 @@ class _Mixin(_Inner):
         self._frozen = [p for g in self.param_groups for p in g["params"] if not p.requires_grad]
         self._watch()
 
-    def _agree(self, params: list[torch.nn.Parameter]) -> tuple[set[int], int]:
+    def _agree(self, params: list[torch.nn.Parameter], why: str) -> tuple[set[int], int]:
         """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on any."""
         sparse = [p.grad is not None and p.grad.is_sparse and not self._sparse_as_dense for p in params]
-        top = self._greatest([*map(int, sparse), _MOST_BYTES - self._bucket_bytes], "parameters")
+        top = self._greatest([*map(int, sparse), _MOST_BYTES - self._bucket_bytes], why)
         return {id(p) for p, s in zip(params, top, strict=False) if s}, _MOST_BYTES - top[-1]
 
     def _check_layout(self, layout: list[list[torch.nn.Parameter]], params: list[torch.nn.Parameter]) -> None:
@@ -321,15 +368,22 @@ class _Mixin(_Inner):
             return
         try:
             self._reduce()
+        except MismatchError as error:
+            said = str(error)
+            if "tensor shapes" in said:
+                said = f"{said.rstrip('.')}; a parameter that is frozen has no gradient: set requires_grad alike on every rank."
+            raise self._hora_translate(MismatchError(said)) from None
         except HoraError as error:
             raise self._hora_translate(error) from None
         self._synchronized = True
 
     def _reduce(self) -> None:
-        if self._buckets is None:
+        if self._buckets is None or self._stale():
             self._open()
         elif thawed := [p for p in self._frozen if p.requires_grad]:
-            self._place(thawed, self._buckets)  # the others stay where they are: a backward pass may have started them
+            self._place(
+                thawed, self._buckets, f"now trained: {self._names.get(thawed[0])}"
+            )  # the others stay where they are: a backward pass may have started them
         compression = self._compression
         if isinstance(compression, (Int8, PowerSGD)):
             self._reduce_lossy(compression)
@@ -365,6 +419,8 @@ class _Mixin(_Inner):
             bucket.collect()
             if isinstance(compression, Int8):
                 compression.reduce(bucket.key, bucket.flat, average, self._channel)
+                for gap in bucket.gaps:  # an infinite gradient reaches its whole block
+                    gap.zero_()
             else:
                 compression.reduce(bucket.key, bucket.flat, average, self._channel, bucket.views)
 
@@ -417,7 +473,7 @@ class _Mixin(_Inner):
         return loss.new_tensor(t.item()) if isinstance(loss, torch.Tensor) else t.item()
 
     def _before_step(self) -> None:
-        if self._should_synchronize:
+        if self._should_synchronize and not self._scaled:
             if self._synchronized:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
@@ -429,6 +485,40 @@ class _Mixin(_Inner):
         self._synchronized = False
         self._opt_called = True
 
+    # -- what a GradScaler calls
+
+    def _hora_ready(self) -> None:
+        """Before it looks at the gradients."""
+        if self._should_synchronize and not self._synchronized:
+            self.synchronize()
+            self._scaled = True
+
+    def _hora_found(self, found: Iterable[torch.Tensor]) -> None:
+        """After it has: what it found in reduced gradients it found on every rank."""
+
+    def _hora_stepped(self) -> None:
+        """After a step, or none."""
+        self._synchronized = self._scaled = False
+
+    # -- copies
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled it is the optimizer that was wrapped: where it is loaded there need not be other ranks. Wrap it again there."""
+        return copyreg._reconstructor, (self._hora_inner, object, None), self.__getstate__()  # type: ignore[attr-defined]
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        """A copy for copies of the parameters, reduced as this one is."""
+        memo[id(self)] = made = object.__new__(self._hora_inner)
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        made.__class__ = type(self)
+        names = {p: n.removeprefix(self._prefix) for p, n in copy.deepcopy(self._names, memo).items()}
+        made._hora_setup(
+            names, copy.deepcopy(self._compression, memo), self._passes_per_step, self._op, self._predivide, self._num_groups,
+            copy.deepcopy(self._groups, memo), self._sparse_as_dense, self._group, self._overlap, self._bucket_bytes, self._channel.named,
+        )  # fmt: skip
+        made._hora_translate = self._hora_translate
+        return made
+
     # As torch's schedules mark the step that they watch: they look for it, and for `_opt_called`, whether they were made
     # before the wrapping or after. `hooked` keeps torch from running step hooks here and in the wrapped class again.
     step._wrapped_by_lr_sched = step.hooked = True  # type: ignore[attr-defined]
@@ -436,12 +526,12 @@ class _Mixin(_Inner):
     def zero_grad(self, set_to_none: bool = True) -> None:
         if self._age != _lib.age:
             self._renew()
-        if self._passes >= self._passes_per_step and self._channel.size > 1 and not self._synchronized:
+        if (self._passes >= self._passes_per_step or self._next) and self._channel.size > 1 and not self._synchronized:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
-        if not self._home:
+        if not self._home or self._stale():
             super().zero_grad(set_to_none)
             return
         for bucket in self._buckets:
@@ -458,15 +548,17 @@ class _Mixin(_Inner):
                         p.grad = None
         for p in self._sparse:
             p.grad = None
+        for p in self._frozen:  # by now they may have one
+            if p.grad is not None:
+                p.grad = None if set_to_none else torch.zeros_like(p.grad)
 
     def add_param_group(self, param_group: dict) -> None:
         super().add_param_group(param_group)
         if getattr(self, "_channel", None) is not None:
-            for p in param_group["params"] if isinstance(param_group["params"], (list, tuple)) else [param_group["params"]]:
-                self._names.setdefault(p, f"parameter.{len(self._names)}")
-            for bucket in self._buckets or ():
-                bucket.close()
-            self._buckets, self._home = None, {}
+            added = self.param_groups[-1]["params"]
+            for p in added:
+                self._names.setdefault(p, f"{self._prefix}parameter.{len(self._names)}")
+            self._frozen += added  # the next reduction gives them buckets; those of the others may be under way
             self._watch()
 
 
