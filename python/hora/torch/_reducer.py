@@ -24,7 +24,7 @@ from ._channel import Channel, _Mapped
 from ._dynamo import skip
 from ._tensor import CODES, code
 from ._work import failure
-from .buckets import Bucket, assign
+from .buckets import Bucket, _like, assign
 
 __all__ = ["fits", "install"]
 
@@ -36,6 +36,7 @@ _stranded: list[Bucket] = []
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 _grad_enabled = torch.is_grad_enabled
+_address = torch.Tensor.data_ptr
 _profiled = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
 
@@ -73,6 +74,19 @@ class _Bucket(Bucket):
         self.as_view = as_view
         self.missing: set[int] = set()  # ids of the parameters whose gradient this pass has not brought, where it is sent early
         self.taken: set[int] = set()  # and of those copied here, when their gradients stay where they are
+        self.starts: list[int] = []
+        self.addresses = 0  # the views', added up
+
+    def open(self, channel: Channel, op: Op, prescale: float, postscale: float, dtype: torch.dtype | None) -> None:
+        super().open(channel, op, prescale, postscale, dtype)
+        self.starts = [v.storage_offset() for v in self.views]
+        self.addresses = sum(map(_address, self.views))
+
+    def renew(self) -> None:
+        """New views: as a parameter's `.grad`, one got other memory, as `model.double()` gives it."""
+        self.views = [_like(self.flat, at, p) for at, p in zip(self.starts, self.params, strict=True)]
+        self.pairs = list(zip(self.params, self.views, strict=True))
+        self.place = dict(self.pairs)
 
     def take(self, p: torch.nn.Parameter) -> None:
         if self.as_view:
@@ -85,6 +99,8 @@ class _Bucket(Bucket):
 
     def gather(self, name: Any) -> None:
         """Every gradient that is not here yet."""
+        if sum(map(_address, self.views)) != self.addresses:
+            self.renew()
         into, out = [], []
         for p, v in self.pairs:
             g = p.grad
@@ -345,11 +361,10 @@ class _Model(DistributedDataParallel):
     """A model whose reducer sleeps. It copies and pickles as DDP's own class, to a model that is not accelerated."""
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        if self._join_config.enable:
+        if type(self) is _Model and self._join_config.enable:
             self.reducer.wake()
-            return self.forward(*inputs, **kwargs)
-        if self.modules_buffers or not self._lazy_init_ran or _profiled():
-            return super().forward(*inputs, **kwargs)
+        if type(self) is not _Model or self.modules_buffers or not self._lazy_init_ran or _profiled():
+            return DistributedDataParallel.forward(self, *inputs, **kwargs)  # woken, this method may be kept by who wrapped it
         # What DDP does for a model without buffers, but for its accounts.
         own = self.reducer._own
         if _grad_enabled():
