@@ -17,21 +17,10 @@ from torch._C import _distributed_c10d as c10d
 
 from .._gpu import Gpu
 from ..errors import HoraError
+from ._tensor import device_of
 from ._work import failure
 
 __all__ = ["GpuWork", "current_stream", "device_of", "go", "many"]
-
-
-def device_of(keep: Any) -> int | None:
-    """The GPU of the first tensor in keep (tensors, nested in tuples and lists), None for host memory."""
-    if isinstance(keep, torch.Tensor):
-        return keep.device.index if keep.is_cuda else None
-    if isinstance(keep, (tuple, list)):
-        for k in keep:
-            device = device_of(k)
-            if device is not None:
-                return device
-    return None
 
 
 def current_stream(device: int) -> int:

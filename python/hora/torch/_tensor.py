@@ -1,12 +1,14 @@
-"""What hora needs to know of a torch tensor: its element type's number and flat memory to work on."""
+"""What hora needs to know of a torch tensor: its element type's number, its GPU, and flat memory to work on."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 from ..group import DTYPES, Op
 
-__all__ = ["CODES", "REDUCE_OPS", "code", "dense", "flatten"]
+__all__ = ["CODES", "REDUCE_OPS", "code", "dense", "device_of", "flatten"]
 
 # torch's element types by their number in the C ABI.
 CODES: dict[torch.dtype, int] = {
@@ -32,6 +34,18 @@ def code(t: torch.Tensor) -> int:
         return CODES[t.dtype]
     except KeyError:
         raise TypeError(f"tensor of type {t.dtype}: hora has no such element type; convert it first, for example with .float()") from None
+
+
+def device_of(keep: Any) -> int | None:
+    """The GPU of the first tensor in keep (tensors, nested in tuples and lists), None for host memory."""
+    if isinstance(keep, torch.Tensor):
+        return keep.device.index if keep.is_cuda else None
+    if isinstance(keep, (tuple, list)):
+        for k in keep:
+            device = device_of(k)
+            if device is not None:
+                return device
+    return None
 
 
 def dense(t: torch.Tensor, verb: str) -> torch.Tensor:

@@ -12,6 +12,7 @@ from torch._C import _distributed_c10d as c10d
 
 from ..errors import HoraError
 from ..handle import Handle
+from ._tensor import device_of
 
 __all__ = ["TicketWork", "failure", "finished_future", "teach"]
 
@@ -155,13 +156,14 @@ class TicketWork(c10d.Work):
 def teach() -> None:
     """Let what torch makes of our Work answer as other backends' does.
 
-    torch wraps a Work written in Python in one that says for ever that it has not ended: it asks the future instead. And
-    the Work that torch makes of a future refuses every timeout, a complete future's too.
+    torch wraps a Work written in Python in one that says for ever that it has not ended, and has no result: it asks the
+    future instead. And the Work that torch makes of a future refuses every timeout, a complete future's too.
     """
     if not getattr(c10d.Work.wait, "hora", False):
         c10d.Work.wait = _patient(c10d.Work.wait)
         if hasattr(c10d.Work, "_get_op_type"):
             c10d.Work.is_completed = _asking(c10d.Work.is_completed)
+            c10d.Work.result = _telling(c10d.Work.result)
 
 
 def _patient(inherited: Any) -> Any:
@@ -180,8 +182,6 @@ def _patient(inherited: Any) -> Any:
 
 
 def _asking(inherited: Any) -> Any:
-    from ._gpu import device_of
-
     def is_completed(work: Any) -> bool:
         if inherited(work):
             return True
@@ -195,3 +195,22 @@ def _asking(inherited: Any) -> Any:
             return True
 
     return is_completed
+
+
+def _telling(inherited: Any) -> Any:
+    def result(work: Any) -> list[torch.Tensor]:
+        if work._get_op_type() != _UNKNOWN:
+            return inherited(work)
+        future = work.get_future()
+        if not future.done():
+            raise RuntimeError("result: the operation has not ended yet; call wait() first")
+        return _tensors_of(future.value())
+
+    return result
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors in value, as torch's own backends list them."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for part in value or () for t in _tensors_of(part)]

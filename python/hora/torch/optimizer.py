@@ -340,9 +340,10 @@ class _Mixin(_Inner):
         for i, p in enumerate(params):
             (high, one), (low, other) = divmod(top[2 * i], ranks), divmod(top[2 * i + 1], ranks)
             if high != most - low:
+                world = self._group.ranks
                 raise MismatchError(
-                    f"Mismatched buckets: the gradient of {self._names.get(p, i)} is in part {high - 1} on rank {one} and in part "
-                    f"{most - low - 1} on rank {other}; give groups, num_groups and compression alike on every rank."
+                    f"Mismatched buckets: the gradient of {self._names.get(p, i)} is in part {high - 1} on rank {world[one]} and in part "
+                    f"{most - low - 1} on rank {world[other]}; give groups, num_groups and compression alike on every rank."
                 )
 
     def _greatest(self, numbers: list[int], of: str) -> list[int]:
