@@ -107,14 +107,16 @@ const standard = `
 	allreduce@2:   0-65Ki=oneshot, 2Mi-128Mi=peek
 	allreduce@3-4: 0-32Ki=oneshot
 	reduce:        0-=hier+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=ring, 0-4Ki=oneshot
-	reduce@2-4:    0-16Ki=oneshot
+	reduce@2-4:    0-65Ki=oneshot
 	broadcast:     0-=hier+twoshot, 4Ki-=direct, 0-256Ki=tree, 256Ki-=scatterring, 0-16Ki=oneshot
 	allgather:     0-=hier+twoshot, 4Ki-=direct, 0-64Ki=bruck, 64Ki-=ring, 0-16Ki=oneshot
+	allgather@2-4: 0-65Ki=oneshot
 	allgather@2:   2Mi-12Mi=peek
 	reducescatter: 0-=hier+twoshot, 4Ki-=direct, 0-16Ki=recdbl, 16Ki-=ring, 0-16Ki=oneshot
-	reducescatter@2: 0-65Ki=oneshot
+	reducescatter@2-4: 0-65Ki=oneshot
 	alltoall:      0-=flat+twoshot, 4Ki-=direct, 0-8Ki=bruck, 8Ki-=pairwise, 0-16Ki=oneshot
 	alltoall@2:    0-48Ki=oneshot, 1Mi-12Mi=peek
+	alltoall@3-4:  0-65Ki=oneshot
 	gather:        0-=flat+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=linear, 0-16Ki=oneshot
 	scatter:       0-=flat+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=linear, 0-16Ki=oneshot`
 
