@@ -45,7 +45,14 @@ def reduce_sparse(channel: Channel, params: list[torch.nn.Parameter], op: Op, pr
 
 
 def reduce_custom(
-    channel: Channel, params: list[torch.nn.Parameter], compression: Any, op: Op, prescale: float, postscale: float, names: dict
+    channel: Channel,
+    params: list[torch.nn.Parameter],
+    compression: Any,
+    op: Op,
+    prescale: float,
+    postscale: float,
+    prefix: str,
+    names: dict,
 ) -> None:
     """Compress, reduce and decompress each gradient by itself."""
     sent = []
@@ -53,7 +60,7 @@ def reduce_custom(
         g = p.grad if p.grad is not None else torch.zeros_like(p)
         small, ctx = compression.compress(g.to_dense() if g.is_sparse else g)
         host = small.detach().to("cpu", copy=True).contiguous()
-        ticket = channel.start(host, op, prescale, postscale, f"gradient.{names.get(p, id(p))}")
+        ticket = channel.start(host, op, prescale, postscale, f"{prefix}{names.get(p, id(p))}")
         sent.append((p, host, small.device, ctx, ticket))
     error: BaseException | None = None
     for p, host, device, ctx, ticket in sent:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 else:
     _Inner = object
 
-# How many optimizers were wrapped, by the life of the world and the ranks that they reduce over.
-_wrapped: dict[tuple, int] = {}
+# How many optimizers have reduced over a group, by its ranks and its tag.
+_numbers: dict[tuple, int] = {}
 
 # Which wrapper watches a parameter, by the parameter's id; a living wrapper keeps its parameters alive.
 _owners: dict[int, weakref.ref] = {}
@@ -129,18 +129,6 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
     return names
 
 
-def _prefix(optimizer: torch.optim.Optimizer, group: Group) -> str:
-    """What tells the names of this optimizer's gradients from those of a program's other ones: nothing for its first."""
-    first: Any = next((p for g in optimizer.param_groups for p in g["params"]), None)
-    number = getattr(first, "_hora_number", None)  # wrapped again, as in each life of an elastic training
-    if number is None:
-        key = (_lib.age, tuple(group.ranks), group.tag)
-        number = _wrapped[key] = _wrapped.get(key, -1) + 1
-        if first is not None:
-            first._hora_number = number
-    return f"{number}/" if number else ""
-
-
 class _Mixin(_Inner):
     """What is put before the wrapped optimizer's class."""
 
@@ -150,8 +138,8 @@ class _Mixin(_Inner):
         self, names: dict, compression: Any, passes: int, op: Op, predivide: float, num_groups: int, groups: Any,
         sparse_as_dense: bool, group: Group, overlap: bool | None, bucket_bytes: int | None, named: bool,
     ) -> None:  # fmt: skip
-        self._prefix = _prefix(self, group)
-        self._names = {p: self._prefix + n for p, n in names.items()}
+        self._names = names
+        self._number = -1  # tells this optimizer's gradients from those of others; agreed on at the first reduction
         self._compression = compression
         self._op = op
         self._group = group
@@ -310,9 +298,10 @@ class _Mixin(_Inner):
         layout = assign(rest, groups, bucket_bytes)
         self._check_layout(layout, params)
         made = []
+        self._prefix = f"gradient.{self._number}/" if self._number else "gradient."
         for i, members in enumerate(layout, len(buckets)):
             more = f"+{len(members) - 1}" if len(members) > 1 else ""
-            bucket = Bucket(i, members, f"gradient.{self._names.get(members[0], i)}{more}")
+            bucket = Bucket(i, members, f"{self._prefix}{self._names.get(members[0], i)}{more}")
             bucket.open(self._channel, self._wire_op, *self._scales, dtype)
             if more:
                 _world.parts(bucket.name, [self._names[p] for p in members if p in self._names])
@@ -328,8 +317,11 @@ class _Mixin(_Inner):
     def _agree(self, params: list[torch.nn.Parameter], why: str) -> tuple[set[int], int]:
         """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on any."""
         sparse = [p.grad is not None and p.grad.is_sparse and not self._sparse_as_dense for p in params]
-        top = self._greatest([*map(int, sparse), _MOST_BYTES - self._bucket_bytes], why)
-        return {id(p) for p, s in zip(params, top, strict=False) if s}, _MOST_BYTES - top[-1]
+        key = (self._group.ranks, self._group.tag)
+        number = _numbers.get(key, 0) if self._number < 0 else self._number
+        *top, smallest, self._number = self._greatest([*map(int, sparse), _MOST_BYTES - self._bucket_bytes, number], why)
+        _numbers[key] = max(_numbers.get(key, 0), self._number + 1)
+        return {id(p) for p, s in zip(params, top, strict=True) if s}, _MOST_BYTES - smallest
 
     def _check_layout(self, layout: list[list[torch.nn.Parameter]], params: list[torch.nn.Parameter]) -> None:
         """Ranks that put gradients together differently would wait for each other's memory: all of them raise this first."""
@@ -398,7 +390,7 @@ class _Mixin(_Inner):
             from . import _rare
 
             _rare.reduce_sparse(self._channel, self._sparse, self._wire_op, *self._scales)
-            _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._names)
+            _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._prefix, self._names)
 
     def _finish_buckets(self) -> None:
         error: BaseException | None = None
@@ -512,9 +504,8 @@ class _Mixin(_Inner):
         memo[id(self)] = made = object.__new__(self._hora_inner)
         made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         made.__class__ = type(self)
-        names = {p: n.removeprefix(self._prefix) for p, n in copy.deepcopy(self._names, memo).items()}
         made._hora_setup(
-            names, copy.deepcopy(self._compression, memo), self._passes_per_step, self._op, self._predivide, self._num_groups,
+            copy.deepcopy(self._names, memo), copy.deepcopy(self._compression, memo), self._passes_per_step, self._op, self._predivide, self._num_groups,
             copy.deepcopy(self._groups, memo), self._sparse_as_dense, self._group, self._overlap, self._bucket_bytes, self._channel.named,
         )  # fmt: skip
         made._hora_translate = self._hora_translate
@@ -558,7 +549,7 @@ class _Mixin(_Inner):
         if getattr(self, "_channel", None) is not None:
             added = self.param_groups[-1]["params"]
             for p in added:
-                self._names.setdefault(p, f"{self._prefix}parameter.{len(self._names)}")
+                self._names.setdefault(p, f"parameter.{len(self._names)}")
             self._frozen += added  # the next reduction gives them buckets; those of the others may be under way
             self._watch()
 
