@@ -239,8 +239,11 @@ func (r *runner) mpirun(ctx context.Context, which, op, link string, np int, siz
 		// It yields by itself where ranks share processors, but goes by the machine's: under
 		// an affinity to fewer of them it would poll a whole turn of the scheduler each time.
 		args = append(args, "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1")
-	} else {
+	} else if cores := r.cfg.Cores[:np]; cores[np-1] == np-1 {
 		args = append(args, "--bind-to", "core")
+	} else {
+		// It counts the machine's cores, and would leave those that this process may run on.
+		args = append(args, "--cpu-list", sizeList(cores), "--bind-to", "cpu-list:ordered")
 	}
 	if link == "tcp" {
 		args = append(args, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,55 @@ func TestACompetitorThatLacksAnOperation(t *testing.T) {
 		_, err := r.turn(t.Context(), Combination{Op: c.op, Link: "shm", NP: 2, Sizes: []int{4}}, c.peer)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s of %s: %v, want %q", c.op, c.peer, err, c.want)
+		}
+	}
+}
+
+// TestMpirunBindsWhereTheOthersAreBound, also where this process may not run on all cores.
+func TestMpirunBindsWhereTheOthersAreBound(t *testing.T) {
+	for _, c := range []struct {
+		cores []int
+		np    int
+		want  string
+	}{
+		{[]int{0, 1, 2}, 2, "--bind-to core"},
+		{[]int{0, 1, 2}, 1, "--bind-to core"},
+		{[]int{1}, 1, "--cpu-list 1 --bind-to cpu-list:ordered"},
+		{[]int{2, 5, 6}, 2, "--cpu-list 2,5 --bind-to cpu-list:ordered"},
+		{[]int{2, 5}, 3, "--oversubscribe --bind-to none --mca mpi_yield_when_idle 1"},
+	} {
+		r := &runner{cfg: Config{Cores: c.cores}, programs: map[string]string{"openmpi": "openmpi"}}
+		got := strings.Join(r.mpirun(t.Context(), "openmpi", "allreduce", "shm", c.np, []int{4}).Args, " ")
+		if want := "mpirun --allow-run-as-root -np " + strconv.Itoa(c.np) + " " + c.want + " openmpi allreduce 4"; got != want {
+			t.Errorf("%d ranks on %v: %s, want %s", c.np, c.cores, got, want)
+		}
+	}
+}
+
+// TestTunedOpenMPITakesTheRule of the best segmented ring, and TCP alone where TCP is measured.
+func TestTunedOpenMPITakesTheRule(t *testing.T) {
+	r := &runner{cfg: Config{Cores: []int{0, 1}}, programs: map[string]string{"openmpi": "openmpi"}}
+	const want = "--mca btl tcp,self --mca btl_tcp_if_include lo --mca coll_tuned_use_dynamic_rules 1 " +
+		"--mca coll_tuned_allreduce_algorithm 5 --mca coll_tuned_allreduce_algorithm_segmentsize 524288 openmpi allreduce 4"
+	if got := strings.Join(r.mpirun(t.Context(), "openmpi_rule", "allreduce", "tcp", 2, []int{4}).Args, " "); !strings.HasSuffix(got, want) {
+		t.Errorf("%s, want %s at its end", got, want)
+	}
+	c := Combination{Op: "allreduce", Link: "registered", NP: 2}
+	for peer, want := range map[string]string{
+		"openmpi_tuned": "openmpi openmpi_rule", "gloo": "gloo-ring gloo-bcube gloo-halving", "openmpi": "openmpi", "best": "openmpi gloo-ring gloo-bcube gloo-halving",
+	} {
+		if got := strings.Join(configurations(c, []string{peer}), " "); got != want {
+			t.Errorf("%s is chosen from %s, want %s", peer, got, want)
+		}
+	}
+}
+
+// TestBandwidthsAreThoseOfNCCLTests: bytes are the whole, and a bus carries what n ranks have to.
+func TestBandwidthsAreThoseOfNCCLTests(t *testing.T) {
+	for op, want := range map[string]float64{"allreduce": 1.5, "reducescatter": 0.75, "allgather": 0.75, "alltoall": 0.75, "broadcast": 1, "reduce": 1} {
+		row := Row{Op: op, NP: 4, Bytes: 2000, HoraUS: 2} // 1 GB/s
+		if row.AlgBW() != 1 || row.BusBW() != want {
+			t.Errorf("%s: %v and %v GB/s, want 1 and %v", op, row.AlgBW(), row.BusBW(), want)
 		}
 	}
 }
