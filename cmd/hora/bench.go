@@ -172,6 +172,9 @@ func writePlot(path string, rows []bench.Row) error {
 		return err
 	}
 	if err := os.WriteFile(path, picture.Bytes(), 0o644); err != nil {
+		if file, told := os.Lstat(path); told == nil && file.Mode().IsRegular() {
+			os.Remove(path) // half a picture is none
+		}
 		return fmt.Errorf("write the picture: %w; name a file in a folder that you may write to", err)
 	}
 	return nil
