@@ -176,6 +176,30 @@ func TestRowsOfAPeerThatFails(t *testing.T) {
 	}
 }
 
+// TestWhatIsInDoubt: what is just below its goal, or just above, and no known shortfall.
+func TestWhatIsInDoubt(t *testing.T) {
+	steps, known := []Step{{Goal: 2}}, map[int]Known{64: {Reason: "thin air"}}
+	goals := Targets{[]Target{
+		{Op: "allreduce", Link: "shm", NP: 2, Peer: "gloo", Steps: steps, Known: known},
+		{Op: "named", Link: "shm", NP: 2, Peer: "ordered", Only: 4, ExtraUS: 1.5},
+	}}
+	row := Row{Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo"}
+	for ratio, want := range map[float64]bool{1: true, 1.88: true, 1.95: true, 2.05: true, 2.1: false, 9: false} {
+		if row.Ratio = ratio; goals.Doubtful(row, 1) != want {
+			t.Errorf("ratio %v of 2: doubtful is %v", ratio, !want)
+		}
+	}
+	if row.Bytes, row.Ratio = 64, 1; goals.Doubtful(row, 1) {
+		t.Error("a known shortfall is in doubt")
+	}
+	named := Row{Op: "named", Link: "shm", NP: 2, Bytes: 4, Peer: "ordered", Ratio: 0.5}
+	for extra, want := range map[float64]bool{2: true, 1.5: true, 1: false} {
+		if named.HoraUS = extra; goals.Doubtful(named, 1) != want {
+			t.Errorf("%v µs more of 1.5: doubtful is %v", extra, !want)
+		}
+	}
+}
+
 // TestAFailureIsNeverAKnownShortfall: a reason to be slow excuses nothing else.
 func TestAFailureIsNeverAKnownShortfall(t *testing.T) {
 	target := Target{Op: "allreduce", Link: "shm", NP: 2, Peer: "gloo", Steps: []Step{{Goal: 2}}, Known: map[int]Known{4: {Reason: "thin air"}}}

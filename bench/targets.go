@@ -119,15 +119,18 @@ func (ts Targets) Check(rows []Row, slack float64) []Verdict {
 	return all
 }
 
-// Short says whether a row misses a goal for no reason that is known.
-func (ts Targets) Short(row Row, slack float64) bool {
-	for _, v := range ts.Check([]Row{row}, slack) {
+// Doubtful says whether a row misses a goal for no reason that is known, or holds it by less
+// than a tenth: more rounds may say otherwise, in either direction.
+func (ts Targets) Doubtful(row Row, slack float64) bool {
+	for _, v := range ts.Check([]Row{row}, slack*doubt) {
 		if !v.Reached && v.Known == "" {
 			return true
 		}
 	}
 	return false
 }
+
+const doubt = 1.1
 
 const tolerance = 0.95
 
