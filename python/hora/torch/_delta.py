@@ -57,7 +57,8 @@ class DeltaMixin(_Inner):
         if self._passes >= self._passes_per_step:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition. Where another loss runs through these "
+                "parameters, as a GAN's does, call requires_grad_(False) on their model for it."
             )
         self._hora_inner.zero_grad(self, set_to_none)
 

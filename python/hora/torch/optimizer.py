@@ -521,7 +521,8 @@ class _Mixin(_Inner):
         if (self._passes >= self._passes_per_step or self._next) and self._channel.size > 1 and not self._synchronized:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition. Where another loss runs through these "
+                "parameters, as a GAN's does, call requires_grad_(False) on their model for it."
             )
         if not self._home or self._stale():
             super().zero_grad(set_to_none)

@@ -396,6 +396,39 @@ def part_two_optimizers(overlap):
             close(model, single)
 
 
+def adversaries(wrap, x, y, frozen=True):
+    """A GAN: the generator's loss runs through the discriminator, which is frozen meanwhile."""
+    torch.manual_seed(5)
+    maker, judge = network(), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    makers, judges = wrap(momentum(maker.parameters())), wrap(torch.optim.Adam(judge.parameters(), lr=0.01))
+    for a, b in zip(x, y, strict=True):
+        judge.requires_grad_(True)
+        judges.zero_grad()
+        (judge(maker(a).detach()).mean() - judge(functional.one_hot(b, 4).float()).mean()).backward()
+        judges.step()
+        judge.requires_grad_(not frozen)
+        makers.zero_grad()
+        (-judge(maker(a)).mean()).backward()
+        makers.step()
+    return maker, judge
+
+
+def part_adversaries(overlap):
+    r, n = hora.rank(), hora.size()
+    x, y = batches(n)
+
+    def wrap(opt):
+        return ht.DistributedOptimizer(opt, overlap=overlap)
+
+    pair = adversaries(wrap, x[:, r::n], y[:, r::n])
+    equal(*pair)
+    for model, single in zip(pair, adversaries(lambda opt: opt, x, y), strict=True):
+        close(model, single, 1e-4)
+    with pytest.raises(AssertionError, match=r"as a GAN's does, call requires_grad_\(False\)"):
+        adversaries(wrap, x[:, r::n], y[:, r::n], frozen=False)
+    hora.barrier()
+
+
 # -- torch's GradScaler
 
 
