@@ -36,8 +36,19 @@ _stranded: list[Bucket] = []
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 _grad_enabled = torch.is_grad_enabled
+_set_grad_enabled = torch._C._set_grad_enabled
 _address = torch.Tensor.data_ptr
 _profiled = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+
+
+def _copy(into: list[torch.Tensor], out: list[torch.Tensor]) -> None:
+    """Values only, whatever made them: backward(create_graph=True) gives gradients with a history."""
+    enabled = _grad_enabled()
+    _set_grad_enabled(False)
+    try:
+        torch._foreach_copy_(into, out)
+    finally:
+        _set_grad_enabled(enabled)
 
 
 class _Channel(Channel):
@@ -109,26 +120,33 @@ class _Bucket(Bucket):
             if g is None:
                 v.zero_()  # dropped since its hook fired: as DDP has it, it counts as zeros and stays away
                 continue
-            if g.dtype is not v.dtype or g.layout is not v.layout:
-                raise RuntimeError(
-                    f"accelerate: the gradient of {name(p)} is {g.dtype} ({g.layout}), and its parameter was {v.dtype} when DDP wrapped "
-                    "the model; convert the model first, then wrap it."
-                )
             if self.as_view:
-                p.grad = v
+                try:
+                    p.grad = v
+                except RuntimeError:
+                    raise self.changed(name(p), g, v) from None
             elif id(p) in self.taken:
                 continue
+            elif g.dtype is not v.dtype or g.layout is not v.layout:
+                raise self.changed(name(p), g, v)
             into.append(v)
-            out.append(g.detach() if g.requires_grad else g)
+            out.append(g)
         self.taken.clear()
         if into:
-            torch._foreach_copy_(into, out)
+            _copy(into, out)
+
+    @staticmethod
+    def changed(name: str, g: torch.Tensor, v: torch.Tensor) -> RuntimeError:
+        return RuntimeError(
+            f"accelerate: the gradient of {name} is {g.dtype} ({g.layout}), and its parameter was {v.dtype} when DDP wrapped the model; "
+            "convert the model first, then wrap it."
+        )
 
     def give(self) -> None:
         """The averages into the gradients' own memory."""
         if not self.as_view:
             both = [(p.grad, v) for p, v in self.pairs if p.grad is not None]
-            torch._foreach_copy_([g.detach() if g.requires_grad else g for g, _ in both], [v for _, v in both])
+            _copy([g for g, _ in both], [v for _, v in both])
 
 
 class Averager:
@@ -369,12 +387,11 @@ class _Model(DistributedDataParallel):
         own = self.reducer._own
         if _grad_enabled():
             own.check()
-        before = DistributedDataParallel._active_ddp_module
-        DistributedDataParallel._active_ddp_module = self
-        try:
+        if own.overlap:
+            with self._inside_ddp_forward():  # a compiler cuts the graph at the buckets
+                out = self._modules["module"](*inputs, **kwargs)
+        else:
             out = self._modules["module"](*inputs, **kwargs)
-        finally:
-            DistributedDataParallel._active_ddp_module = before
         if self.require_backward_grad_sync and _grad_enabled():
             own.expect()
         return out
