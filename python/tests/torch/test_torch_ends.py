@@ -50,6 +50,8 @@ def work_endless(way, broken_at):
         opt = hora.torch.DistributedOptimizer(opt, model.named_parameters())
     else:
         call = nn.parallel.DistributedDataParallel(model)
+        if way == "accelerate":
+            hora.torch.accelerate(call)
     loader = torch.utils.data.DataLoader(Rows(), batch_size=8 * 256, num_workers=1, multiprocessing_context="fork")
     steps = (part for xs, ys in loader for part in zip(xs.split(8), ys.split(8), strict=True))
     for step, (x, y) in enumerate(steps, 1):
@@ -74,7 +76,7 @@ def test_no_hang_and_no_orphan(job):
     print(f"seed {seed}: HORA_SEED={seed} replays it")
     rng = random.Random(seed)
     for i in range(runs):
-        way, interrupt = rng.choice(["ddp", "optimizer"]), i % 2 == 0
+        way, interrupt = rng.choice(["ddp", "accelerate", "optimizer"]), i % 2 == 0
         j = job(2, work_endless, args=(way, 0 if interrupt else rng.randint(1, 12)))
         if interrupt:
             for p in j.processes:

@@ -301,7 +301,8 @@ def work_as_gloo():
             for overlap in (False, True):
                 what = f"{part.__name__}, view {view}, overlap {overlap}"
                 torch.testing.assert_close(ours[part, view, overlap], theirs, rtol=1e-5, atol=1e-5, msg=lambda m, w=what: f"{w}: {m}")
-    dist.destroy_process_group()
+    # Gloo's end is not ours to wait for: before torch 2.8 it holds the GIL while a thread of its own needs that to free a tensor.
+    meet("compared")
 
 
 def test_gradients_are_those_of_gloo(ranks):

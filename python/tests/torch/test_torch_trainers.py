@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import warnings
@@ -27,6 +28,11 @@ def trainers():
     return f"sys.path.append({folder!r})"
 
 
+def asleep(model) -> bool:
+    """Whether DDP's reducer sleeps and hora averages."""
+    return type(getattr(model, "reducer", None)).__name__ == "Sleeper"
+
+
 # -- Lightning
 
 
@@ -37,7 +43,12 @@ def work_lightning():
     import lightning
     from lightning.pytorch.strategies import DDPStrategy
 
-    import hora.torch  # noqa: F401
+    import hora.torch
+
+    class Accelerated(DDPStrategy):
+        def configure_ddp(self):
+            super().configure_ddp()
+            hora.torch.accelerate(self.model)
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     n = int(os.environ["HORA_SIZE"])
@@ -56,23 +67,44 @@ def work_lightning():
 
         def on_train_end(self):
             self.went = moved()
+            self.asleep = asleep(self.trainer.strategy.model)
 
-    ends = []
-    for backend in ("hora", "gloo"):
-        model = Net()
+    class Manual(Net):
+        """Steps by itself: Lightning tells DDP's reducer of each backward pass, as DDP does not."""
+
+        automatic_optimization = False
+
+        def training_step(self, batch, _):
+            opt = self.optimizers()
+            for part in (batch[0], batch[0].flip(0)):
+                opt.zero_grad()
+                self.manual_backward(self.net(part).square().mean())
+                opt.step()
+
+    def trained(kind, strategy, **settings):
+        model, before = kind(), moved()
         trainer = lightning.Trainer(
-            accelerator="cpu", devices=n, strategy=DDPStrategy(process_group_backend=backend), max_epochs=2, logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            accelerator="cpu", devices=n, strategy=strategy, max_epochs=2, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, **settings,
         )  # fmt: skip
         trainer.fit(model, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x.flatten(0, 1), y.flatten()), batch_size=4))
-        assert trainer.global_step == 16, trainer.global_step
-        ends.append(flat(model.net))
+        assert trainer.global_step == (32 if kind is Manual else 8 if settings else 16), trainer.global_step
+        assert model.asleep == isinstance(strategy, Accelerated)
+        assert model.went > before or dist.get_backend() == "gloo"
+        return flat(model.net)
+
+    ways = [(Net, {}), (Net, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1}), (Manual, {})]
+    ends = {}
+    for backend, strategies in (("hora", (DDPStrategy, Accelerated)), ("gloo", (DDPStrategy,))):
+        for strategy in strategies:
+            ends[backend, strategy] = [trained(kind, strategy(process_group_backend=backend), **how) for kind, how in ways]
         if backend == "hora":
-            assert model.went > 0
             no_gloo()
         dist.destroy_process_group()
         os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
-    same(*ends)
+    for strategy in (DDPStrategy, Accelerated):
+        for ours, theirs in zip(ends["hora", strategy], ends["gloo", DDPStrategy], strict=True):
+            same(ours, theirs)
 
 
 def test_lightning(job, trainers, free_ports):
@@ -86,29 +118,34 @@ def work_accelerate():
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, PartialState
 
-    import hora.torch  # noqa: F401
+    import hora.torch
 
     n = int(os.environ["HORA_SIZE"])
     x, y = data(n)
     ends = []
-    for backend in ("hora", "gloo"):
+    for backend, accelerated in (("hora", False), ("hora", True), ("gloo", False)):
         dist.init_process_group(backend)  # Accelerate takes no backend's name but those it knows; it takes a group that is there
-        accelerator = Accelerator(cpu=True)
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
         assert accelerator.num_processes == n, accelerator.state
         model = network()
         opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x.flatten(0, 1), y.flatten()), batch_size=4)
         model, opt, loader = accelerator.prepare(model, opt, loader)
+        if accelerated:
+            assert hora.torch.accelerate(model) is model
         before = moved()
         steps = 0
-        for batch, target in loader:
-            opt.zero_grad()
-            loss = functional.cross_entropy(model(batch), target)
-            accelerator.backward(loss)
-            accelerator.clip_grad_norm_(model.parameters(), 10.0)
-            opt.step()
-            steps += 1
-        assert steps == 8
+        for accumulate in (False, True):
+            for batch, target in loader:
+                with accelerator.accumulate(model) if accumulate else contextlib.nullcontext():
+                    loss = functional.cross_entropy(model(batch), target)
+                    accelerator.backward(loss)
+                    accelerator.clip_grad_norm_(model.parameters(), 10.0)
+                    opt.step()
+                    opt.zero_grad()
+                steps += 1
+        assert steps == 16 and asleep(model) == accelerated
+        assert accelerator.unwrap_model(model) is model.module
         total = accelerator.gather(loss.detach().reshape(1))
         assert total.shape == (n,)
         ends.append(flat(model))
@@ -116,10 +153,12 @@ def work_accelerate():
             assert moved() > before
             no_gloo()
         dist.destroy_process_group()
+        del model
         AcceleratorState._reset_state()
         PartialState._reset_state()
         os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
-    same(*ends)
+    for ours in ends[:2]:
+        same(ours, ends[2])
 
 
 def test_accelerate(job, trainers, free_ports):
@@ -130,10 +169,11 @@ def test_accelerate(job, trainers, free_ports):
 def free_ports():
     import socket
 
-    with socket.socket() as a, socket.socket() as b:
+    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
         a.bind(("127.0.0.1", 0))
         port = a.getsockname()[1]
         b.bind(("127.0.0.1", port + 1))
+        c.bind(("127.0.0.1", port + 2))
         return port
 
 
