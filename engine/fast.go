@@ -21,11 +21,8 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 		return 0, false, false, nil
 	}
 	step := &p.cycle[p.at.Load()]
-	if !n.fits(step, r.Name) {
-		return 0, false, false, nil
-	}
-	print, err := g.admit(r)
-	if err != nil {
+	print, ok := n.planned(step, r)
+	if !ok {
 		return 0, false, false, nil
 	}
 	call := &r.Call
@@ -71,6 +68,28 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 		}
 	}
 	return 0, true, !withdrawn, err
+}
+
+// planned reports whether r is the one operation of the next planned step, with its
+// fingerprint. A request that is known and was found to be this step's before has the same
+// name still: it is compared once, not twice.
+func (n *names) planned(step *plannedStep, r *Request) (print, bool) {
+	mark := n.plan.mark()
+	k := n.g.known.of(r)
+	if k != nil && k.step == mark {
+		return k.print, n.table.entries[step.entry].key == step.keys[0]
+	}
+	if !n.fits(step, r.Name) {
+		return 0, false
+	}
+	if k != nil {
+		if step.stem == "" {
+			k.step = mark
+		}
+		return k.print, true
+	}
+	p, err := n.g.admit(r)
+	return p, err == nil
 }
 
 // stepped notes that the planned step is done.

@@ -16,6 +16,7 @@ type knownRequest struct {
 	sendCount, recvCount int
 	name                 []byte
 	print                print
+	step                 uint64 // mark of the planned step that it was found to be; see plan.mark
 }
 
 // of finds r, nil if it must be checked and hashed. Requests with lists, factors or a root,
@@ -36,7 +37,7 @@ func (k *known) note(r *Request, p print) {
 		return
 	}
 	e := k.place(r)
-	e.what, e.print, e.name = what, p, append(e.name[:0], r.Name...)
+	e.what, e.print, e.step, e.name = what, p, 0, append(e.name[:0], r.Name...)
 	e.send, e.recv, e.sendCount, e.recvCount = uintptr(r.Send.Ptr), uintptr(r.Recv.Ptr), r.Send.Count, r.Recv.Count
 }
 

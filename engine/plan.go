@@ -90,13 +90,18 @@ func (p *plan) record(hash uint64, keys []uint64, name, stem string) {
 	}
 }
 
+// mark is the next planned step's, and no other's as long as the group lives.
+func (p *plan) mark() uint64 { return uint64(p.era)<<32 | uint64(p.at.Load()) + 1 }
+
 // advance goes on to the next planned step.
 func (p *plan) advance() {
-	next := p.at.Load() + 1
-	if int(next) == len(p.cycle) {
-		next = 0
+	if len(p.cycle) > 1 { // the exchange would take a tenth of what a plan of one step may cost
+		next := p.at.Load() + 1
+		if int(next) == len(p.cycle) {
+			next = 0
+		}
+		p.at.Store(next)
 	}
-	p.at.Store(next)
 	if p.held++; p.held == holds {
 		p.breaks = 0
 	}
