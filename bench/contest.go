@@ -133,12 +133,12 @@ func (r *runner) row(k *contest, peer string, size int) Row {
 			theirs, ratios = append(theirs, best), append(ratios, best/us)
 		}
 	}
-	row.HoraUS, row.PeerUS, row.Failure = middle(ours), middle(theirs), failureOf(failures, peer, configurations(c, []string{peer}))
+	row.HoraUS, row.PeerUS, row.Failure = median(ours), median(theirs), failureOf(failures, peer, configurations(c, []string{peer}))
 	if len(ratios) == 0 && row.Failure == "" {
 		row.Failure = "interrupted"
 	}
 	if len(ratios) > 0 && failures["hora"] == nil {
-		row.RatioMin, row.Ratio, row.RatioMax = slices.Min(ratios), middle(ratios), slices.Max(ratios)
+		row.RatioMin, row.Ratio, row.RatioMax = slices.Min(ratios), median(ratios), slices.Max(ratios)
 	}
 	if len(ratios) > r.cfg.Rounds {
 		row.Rounds = len(ratios)
@@ -164,16 +164,4 @@ func failureOf(failures map[string]error, peer string, configurations []string) 
 		return fmt.Sprintf("%s: %v", name, err)
 	}
 	return ""
-}
-
-func middle(x []float64) float64 {
-	if len(x) == 0 {
-		return 0
-	}
-	s := slices.Clone(x)
-	slices.Sort(s)
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
 }

@@ -88,7 +88,7 @@ func (n *names) planned(step *plannedStep, r *Request) (print, bool) {
 		}
 		return k.print, true
 	}
-	p, err := n.g.admit(r)
+	p, err := n.g.examine(r)
 	return p, err == nil
 }
 

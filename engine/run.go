@@ -125,6 +125,11 @@ func (g *Group) admit(r *Request) (print, error) {
 	if k := g.known.of(r); k != nil {
 		return k.print, nil
 	}
+	return g.examine(r)
+}
+
+// examine checks r and remembers it. The turn is held.
+func (g *Group) examine(r *Request) (print, error) {
 	if err := g.check(r); err != nil {
 		return 0, err
 	}

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from .. import _lib, _world
-from ..buffer import Buffer
 from ..group import FLAG_NAMED, Group, Kind, Op, Plan, _pack
 from ._tensor import code
 
@@ -77,17 +76,16 @@ class Channel:
         return self.group.submit_many([call], named=self.named)[0]
 
     def memory(self, nbytes: int) -> torch.Tensor:
-        """Bytes that all ranks of this host map; every rank of the group asks for the same."""
-        if self.size == 1 or nbytes == 0:
+        """Bytes that all ranks of this host map; every rank of the group asks for the same. They stay as long as a view of them
+        does, also when the group goes: a parameter's `.grad` lies there."""
+        if self.size == 1 or nbytes == 0 or not hasattr(os, "memfd_create"):
             return torch.empty(nbytes, dtype=torch.uint8)
-        if not self.named or not hasattr(os, "memfd_create"):
-            return Buffer((nbytes,), "uint8", self.group).torch()
         fd = os.memfd_create("hora-bucket")
         try:
             os.ftruncate(fd, nbytes)
             mapped = _Mapped(fd, nbytes)
             memory = torch.frombuffer(mapped, dtype=torch.uint8)
-            mapped.registration = _world.register(self.group.handle, memory.data_ptr(), nbytes, fd, 0, named=True)
+            mapped.registration = _world.register(self.group.handle, memory.data_ptr(), nbytes, fd, 0, named=self.named)
         finally:
             os.close(fd)
         return memory

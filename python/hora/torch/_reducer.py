@@ -9,7 +9,6 @@ before and after each forward pass, it tells `Sleeper`.
 from __future__ import annotations
 
 import copyreg
-import os
 import weakref
 from collections import deque
 from typing import Any
@@ -20,11 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import _lib, _world
 from ..errors import HoraError
 from ..group import Group, Kind, Op, Plan
-from ._channel import Channel, _Mapped
+from ._channel import Channel
 from ._dynamo import skip
 from ._tensor import CODES, code
 from ._work import failure
-from .buckets import Bucket, _like, assign
+from .buckets import Bucket, _like, assign, finish
 
 __all__ = ["fits", "install"]
 
@@ -37,7 +36,6 @@ _stranded: list[Bucket] = []
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 _grad_enabled = torch.is_grad_enabled
 _set_grad_enabled = torch._C._set_grad_enabled
-_address = torch.Tensor.data_ptr
 _profiled = getattr(torch.autograd, "_profiler_enabled", lambda: True)
 
 
@@ -62,20 +60,6 @@ class _Channel(Channel):
         p, n = t.data_ptr(), t.numel()
         return self.group.plan(Kind.ALLREDUCE, op, code(t), 0, p, p, n, name=name, shape=shape, keep=t, timeout=self.seconds)
 
-    def memory(self, nbytes: int) -> torch.Tensor:
-        """Bytes that the ranks of this host map, and that stay when the process group goes: a parameter's `.grad` lies there."""
-        if self.size == 1 or nbytes == 0 or not hasattr(os, "memfd_create"):
-            return torch.empty(nbytes, dtype=torch.uint8)
-        fd = os.memfd_create("hora-bucket")
-        try:
-            os.ftruncate(fd, nbytes)
-            mapped = _Mapped(fd, nbytes)
-            memory = torch.frombuffer(mapped, dtype=torch.uint8)
-            mapped.registration = _world.register(self.group.handle, memory.data_ptr(), nbytes, fd, 0, named=False)
-        finally:
-            os.close(fd)
-        return memory
-
 
 class _Bucket(Bucket):
     """A bucket whose gradients become views of it (`gradient_as_bucket_view`), or are copied there and back."""
@@ -85,13 +69,6 @@ class _Bucket(Bucket):
         self.as_view = as_view
         self.missing: set[int] = set()  # ids of the parameters whose gradient this pass has not brought, where it is sent early
         self.taken: set[int] = set()  # and of those copied here, when their gradients stay where they are
-        self.starts: list[int] = []
-        self.addresses = 0  # the views', added up
-
-    def open(self, channel: Channel, op: Op, prescale: float, postscale: float, dtype: torch.dtype | None) -> None:
-        super().open(channel, op, prescale, postscale, dtype)
-        self.starts = [v.storage_offset() for v in self.views]
-        self.addresses = sum(map(_address, self.views))
 
     def renew(self) -> None:
         """New views: as a parameter's `.grad`, one got other memory, as `model.double()` gives it."""
@@ -110,7 +87,7 @@ class _Bucket(Bucket):
 
     def gather(self, name: Any) -> None:
         """Every gradient that is not here yet."""
-        if sum(map(_address, self.views)) != self.addresses:
+        if self.moved():
             self.renew()
         into, out = [], []
         for p, v in self.pairs:
@@ -278,7 +255,8 @@ class Averager:
             self.open()
         if self.overlap and self.next:
             self.send()
-            self.finish()
+            self.next = 0
+            finish(self.buckets, self.channel)
         else:
             for bucket in self.buckets:
                 bucket.gather(self.name)
@@ -286,18 +264,6 @@ class Averager:
         if not self.as_view:
             for bucket in self.buckets:
                 bucket.give()
-
-    def finish(self) -> None:
-        """Wait for what was sent early; all of it, whatever fails."""
-        error: BaseException | None = None
-        self.next = 0
-        for bucket in self.buckets:
-            try:
-                bucket.finish(self.channel)
-            except HoraError as e:
-                error = error or e
-        if error is not None:
-            raise error
 
     def open(self) -> None:
         """At the first average: agree on the buckets, take memory, make the plans. Every rank does so."""

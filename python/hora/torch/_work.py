@@ -173,7 +173,7 @@ def _patient(inherited: Any) -> Any:
         try:
             return inherited(work, timeout)
         except RuntimeError as error:
-            if "finite timeout not implemented" not in str(error) or not work.get_future().done():
+            if "finite timeout" not in str(error) or not work.get_future().done():
                 raise
         return inherited(work)
 

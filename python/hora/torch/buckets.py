@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from .. import _lib
+from ..errors import HoraError
 from ..group import Op
 from ._channel import Channel
 
-__all__ = ["Bucket", "assign"]
+__all__ = ["Bucket", "assign", "finish"]
 
 # Where each gradient begins, in bytes: a cache line, so that vector loads never straddle two gradients.
 _ALIGN = 64
@@ -39,6 +40,7 @@ class Bucket:
         self.name = name
         self.left = len(self.params)  # hooks that have not fired in this backward pass
         self.ticket = 0
+        self.starts: list[int] = []  # where each gradient begins in flat
         self.views: list[torch.Tensor] = []
         self.pairs: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self.place: dict[torch.nn.Parameter, torch.Tensor] = {}
@@ -56,7 +58,8 @@ class Bucket:
         """Take memory and the plan; every rank does so in the same order."""
         first = self.params[0]
         step = max(1, _ALIGN // first.element_size())
-        starts, total = [], 0
+        self.starts = starts = []
+        total = 0
         for p in self.params:
             starts.append(total)
             total += -(-p.numel() // step) * step
@@ -86,9 +89,13 @@ class Bucket:
         self.close()
         self.plan, self._resting = self._again(shape), resting
 
+    def moved(self) -> bool:
+        """Whether views of the common memory got other memory, as a parameter's `.grad` does by `model.double()`."""
+        return sum(map(_address, self.views)) != self._where
+
     def stale(self) -> bool:
-        """Whether parameters or gradients are no longer as they were: `model.double()` gives all of them new memory."""
-        if sum(map(_address, self.views)) != self._where:
+        """Whether parameters or gradients are no longer as they were."""
+        if self.moved():
             return True
         if self.params[0].grad is self.views[0]:
             return False
@@ -176,6 +183,18 @@ class Bucket:
         plan, self.plan = self.plan, None
         if plan is not None:
             plan.close()
+
+
+def finish(buckets: Iterable[Bucket], channel: Channel) -> None:
+    """Wait for all that was started, whatever fails; the first error is raised then."""
+    first: BaseException | None = None
+    for bucket in buckets:
+        try:
+            bucket.finish(channel)
+        except (HoraError, RuntimeError) as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def _like(flat: torch.Tensor, at: int, p: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from ._cores import free_core
 from ._delta import DeltaMixin
 from ._scaler import teach
 from ._tensor import code
-from .buckets import Bucket, assign
+from .buckets import Bucket, assign, finish
 from .compression import Compression, Int8, PowerSGD, _Cast, choose
 
 __all__ = ["DistributedOptimizer"]
@@ -393,18 +393,12 @@ class _Mixin(_Inner):
             _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._prefix, self._names)
 
     def _finish_buckets(self) -> None:
-        error: BaseException | None = None
         self._submit_ready(wait_for_all=True)
         self._next = 0
         for bucket in self._buckets:
-            try:
-                bucket.finish(self._channel)
-            except RuntimeError as e:
-                error = error or e
             bucket.left = len(bucket.params)
         self._arrivals.clear()
-        if error is not None:
-            raise error
+        finish(self._buckets, self._channel)
 
     def _reduce_lossy(self, compression: Int8 | PowerSGD) -> None:
         average = self._op is Op.AVERAGE

@@ -10,6 +10,7 @@ import ctypes
 import threading
 
 import torch
+from torch import library
 from torch.utils._pytree import tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -27,7 +28,7 @@ _KINDS = {
 
 ops: dict[str, set[int]] = {}  # what the device has done, and on which threads
 _memory: list = []  # given back with the process
-_library = torch.library.Library("_", "IMPL")
+_kernels = library.Library("_", "IMPL")
 
 
 class _Tensor(ctypes.Structure):
@@ -90,4 +91,4 @@ def _run(op, *args, **kwargs):
 def set_up() -> None:
     """Make torch know the device; once a process."""
     _setup_privateuseone_for_python_backend(NAME)
-    _library.fallback(_run, "PrivateUse1")
+    _kernels.fallback(_run, "PrivateUse1")
