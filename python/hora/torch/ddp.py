@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
+import weakref
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from .. import _world
 from ..errors import HoraError
@@ -45,14 +48,20 @@ class _Hook:
 
     Where this rank has a core to spare a bucket goes as soon as it is full; else all go with the last one, on this
     thread: then nothing overlaps anyway, and the ranks wait for each other once instead of once a bucket.
+
+    Inside `model.join()` a rank that has run out of batches sends zeros that lie elsewhere in each step, and only the others
+    could tell whether their buckets are new. So there every rank averages by name, in memory of its own.
     """
 
-    def __init__(self, group: Group, seconds: float | None, overlap: bool) -> None:
+    def __init__(self, model: DistributedDataParallel, group: Group, seconds: float | None, overlap: bool) -> None:
+        self.model = weakref.ref(model)
         self.group = group
         self.seconds = seconds  # the process group's timeout
         self.overlap = overlap
         self.buckets: dict[int, _Bucket] = {}
         self.waiting: list[tuple[_Bucket, int, torch.futures.Future]] = []  # with the ticket, 0: not started
+        self.joined = False  # what comes now are this rank's zeros
+        self.active = group.size  # ranks that still have batches
         self.__name__ = self.__qualname__ = "hora_accelerate"  # DDP's log names its hook
 
     def __call__(self, state, bucket):  # type: ignore[no-untyped-def]  # torch compares annotations, and here they are text
@@ -60,6 +69,9 @@ class _Hook:
         if index == 0 and self.waiting:
             self._drop()  # what a backward pass that failed has left
         try:
+            model = self.model()
+            if model is not None and model._join_config.enable:
+                return self._joining(model, index, bucket.buffer())
             known, buffer = self.buckets.get(index), bucket.buffer()
             if known is None or known.at != buffer.data_ptr() or known.tensor.shape != buffer.shape:
                 return self._first(index, buffer)
@@ -78,13 +90,30 @@ class _Hook:
         """A bucket that is seen first is averaged before it is registered: registering waits for the other ranks without
         asking what they do, and an average says which ranks put their gradients together differently."""
         self._finish()
-        at, name = t.data_ptr(), f"ddp.bucket.{index}"
-        self.group.run(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, at, at, t.numel(), name=name, timeout=self.seconds, keep=t)
+        name = f"ddp.bucket.{index}"
+        self._run(Op.AVERAGE, t, name)
         before = self.buckets.pop(index, None)
         if before is not None:
             before.close()
         self.buckets[index] = _Bucket(self.group, t, name, self.seconds)
         return finished_future(t)
+
+    def _joining(self, model: DistributedDataParallel, index: int, t: torch.Tensor) -> torch.futures.Future:
+        """A bucket of a step in which some ranks may have joined."""
+        self._finish()
+        every = model._divide_by_initial_world_size
+        if index == 0 and not every:
+            count = torch.tensor([0 if self.joined else 1], dtype=torch.int64)
+            self._run(Op.SUM, count, "ddp.active")
+            self.active = max(1, int(count))
+        self._run(Op.AVERAGE if every else Op.SUM, t, f"ddp.bucket.{index}")
+        if not every:
+            t.div_(self.active)
+        return finished_future(t)
+
+    def _run(self, op: Op, t: torch.Tensor, name: str) -> None:
+        at = t.data_ptr()
+        self.group.run(Kind.ALLREDUCE, op, code(t), 0, at, at, t.numel(), name=name, timeout=self.seconds, keep=t)
 
     def _finish(self) -> None:
         """End what the earlier buckets have begun, in their order."""
@@ -105,6 +134,44 @@ class _Hook:
         self.waiting.clear()
 
 
+class _Joins(DistributedDataParallel):
+    """Tells the hook which buckets are a joined rank's zeros. It copies and pickles as the class that was accelerated."""
+
+    _hora_inner: type
+    _hora_hook: _Hook
+
+    def _match_all_reduce_for_bwd_pass(self) -> None:
+        hook = self.__dict__.get("_hora_hook")
+        if hook is None:
+            super()._match_all_reduce_for_bwd_pass()
+            return
+        hook.joined = True
+        try:
+            super()._match_all_reduce_for_bwd_pass()
+        finally:
+            hook.joined = False
+
+    def __getstate__(self) -> dict:
+        state = super().__getstate__()
+        hook = state.pop("_hora_hook", None)
+        state["_comm_hooks"] = [known for known in state["_comm_hooks"] if known[0] is not hook]
+        return state
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return copyreg._reconstructor, (self._hora_inner, object, None), self.__getstate__()  # type: ignore[attr-defined]
+
+
+def _hooked(model: DistributedDataParallel, group: Group, overlap: bool, seconds: float | None) -> None:
+    """Have the model's reducer ask us for its averages."""
+    hook = _Hook(model, group, seconds, overlap)
+    model.register_comm_hook(None, hook)
+    inner = type(model)
+    model.__class__ = type(
+        inner.__name__, (_Joins, inner), {"__module__": inner.__module__, "__qualname__": inner.__qualname__, "_hora_inner": inner}
+    )
+    model._hora_hook = hook
+
+
 def accelerate(model: Any, overlap: bool | None = None) -> Any:
     """Let a DistributedDataParallel model average its gradients in memory that every rank of the host maps; returns the model.
 
@@ -115,8 +182,6 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
 
     >>> model = hora.torch.accelerate(DistributedDataParallel(model, gradient_as_bucket_view=True))
     """
-    from torch.nn.parallel import DistributedDataParallel
-
     from . import _reducer
     from .backend import HoraBackend
 
@@ -134,5 +199,5 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
     if _reducer.fits(model):
         _reducer.install(model, backend.group, overlap, backend._timeout)
     else:
-        model.register_comm_hook(None, _Hook(backend.group, backend._timeout, overlap))
+        _hooked(model, backend.group, overlap, backend._timeout)
     return model
