@@ -279,6 +279,7 @@ func (w *World) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	moved := c.Rank != epoch.Rank || c.Size != epoch.Size // who died before the first epoch is not in it
 	c.Rank, c.Size, w.number = epoch.Rank, epoch.Size, epoch.Number
 	w.members = epoch.Members
 	if len(w.members) < epoch.Size {
@@ -293,7 +294,7 @@ func (w *World) take(ctx context.Context) error {
 			return fmt.Errorf("the coordinator knows no rank %d", i)
 		}
 	}
-	if w.member != nil { // places change from epoch to epoch
+	if w.member != nil || moved { // places change from epoch to epoch
 		m := &w.members[c.Rank]
 		c.LocalRank, c.LocalSize, c.CrossRank, c.CrossSize = m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize
 	}

@@ -69,6 +69,7 @@ type Machine struct {
 	behind  int                   // members of the present epoch that are alive and have not joined again
 	gone    map[int]bool          // places of the open epoch whose worker left on purpose; it may come back for the next
 	ended   map[int]bool          // ranks whose process has finished: they do not come back
+	absent  map[int]bool          // see Absent
 	done    map[int]bool          // places of the open epoch that have done their work
 }
 
@@ -87,7 +88,7 @@ func New(cfg Config) *Machine {
 	if cfg.Max == 0 {
 		cfg.Max = cfg.Size
 	}
-	return &Machine{cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{}, ended: map[int]bool{}, done: map[int]bool{}}
+	return &Machine{cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{}, ended: map[int]bool{}, absent: map[int]bool{}, done: map[int]bool{}}
 }
 
 // Epoch is the number of the last epoch opened; 0 before the first.
@@ -113,7 +114,7 @@ func (m *Machine) Missing(limit int) (ranks []int, n int) {
 		return nil, max(n, 0)
 	}
 	for r := 0; r < m.cfg.Size && len(ranks) < min(limit, n); r++ {
-		if w, ok := m.taken[r]; !m.ended[r] && (!ok || !m.known[w].waiting) {
+		if w, ok := m.taken[r]; !m.ended[r] && !m.lacks(r) && (!ok || !m.known[w].waiting) {
 			ranks = append(ranks, r)
 		}
 	}
@@ -125,10 +126,25 @@ func (m *Machine) need() int {
 	switch {
 	case m.cfg.OnLoss == Stop:
 		return m.cfg.Size
-	case m.epoch == 0 || m.cfg.OnLoss == Replace:
+	case m.cfg.OnLoss == Replace:
 		return m.cfg.Size - len(m.ended)
 	}
-	return max(m.cfg.Min-len(m.ended), 1) // who has finished is not waited for
+	least := max(m.cfg.Min-len(m.ended), 1) // who has finished is not waited for
+	if m.epoch > 0 {
+		return least
+	}
+	living := 0
+	for r := range m.cfg.Size {
+		if !m.ended[r] && !m.lacks(r) {
+			living++
+		}
+	}
+	return max(living, least)
+}
+
+// lacks says whether the first epoch opens without a rank: nobody is started as it any more.
+func (m *Machine) lacks(rank int) bool {
+	return m.absent[rank] && m.epoch == 0 && m.cfg.OnLoss == Continue
 }
 
 // Step takes one event and returns what follows from it, in order.
@@ -146,6 +162,9 @@ func (m *Machine) Step(e Event) []Action {
 		return m.complete(e)
 	case Finished:
 		return m.finished(e)
+	case Absent:
+		m.absent[e.Rank] = e.Is
+		return m.tryOpen()
 	case End:
 		return m.wind(e)
 	}
@@ -397,11 +416,10 @@ func (m *Machine) tryOpen() []Action {
 			cs = append(cs, c)
 		}
 	}
+	m.byAge(cs)
 	if m.epoch > 0 && m.cfg.OnLoss == Continue {
-		m.byAge(cs)
 		cs = cs[:min(len(cs), m.cfg.Max)] // the youngest wait for a place
 	} else {
-		m.byAge(cs)
 		cs = cs[:min(len(cs), m.need())]
 		m.byRank(cs)
 	}

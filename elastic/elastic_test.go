@@ -127,6 +127,8 @@ func event(t *testing.T, f []string) Event {
 		return l
 	case "finished":
 		return Finished{Rank: w}
+	case "absent", "present":
+		return Absent{Rank: rank, Is: f[0] == "absent"}
 	case "done":
 		return Done{Worker: Worker(w)}
 	case "drain":
@@ -179,6 +181,8 @@ func history(seed int64) error {
 	for range 200 {
 		var e, then Event
 		switch pick := rnd.Intn(10); {
+		case epoch == 0 && rnd.Intn(8) == 0:
+			e = Absent{Rank: rnd.Intn(size), Is: rnd.Intn(3) > 0}
 		case rnd.Intn(400) == 0:
 			e = End{Reason: "asked to"}
 		case pick < 5:

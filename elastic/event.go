@@ -1,6 +1,6 @@
 package elastic
 
-// Event is something that happened to a worker: Join, Leave, Drain, Done, Lost or Finished; or End, to all of them.
+// Event is something that happened to a worker: Join, Leave, Drain, Done, Lost, Finished or Absent; or End, to all of them.
 type Event interface{ event() }
 
 // Join is a worker's offer to take part in the next epoch. A member sends it again after an epoch has ended.
@@ -35,6 +35,13 @@ type Done struct{ Worker Worker }
 // Finished says that the process of a rank has ended with success and will not join again.
 type Finished struct{ Rank int }
 
+// Absent says that no process is there as a rank, nor about to be; or, when it is false, that there is one after all.
+// Under Continue the first epoch opens without those that are absent.
+type Absent struct {
+	Rank int
+	Is   bool
+}
+
 // End says that the job is being ended: the members of the open epoch leave it as they can, and none follows.
 type End struct{ Reason string }
 
@@ -44,6 +51,7 @@ func (Lost) event()     {}
 func (Drain) event()    {}
 func (Done) event()     {}
 func (Finished) event() {}
+func (Absent) event()   {}
 func (End) event()      {}
 
 // Action is what the caller has to do: Open, Ended, Left, Changed, Complete or Refuse.

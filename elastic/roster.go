@@ -106,6 +106,11 @@ func (r *Roster) Left() int { return r.left }
 // Used counts the failures that the job went on after.
 func (r *Roster) Used() int { return r.budget.Used() }
 
+// Absent says whether nobody is, or is about to be, started as a rank: neither has its process finished.
+func (r *Roster) Absent(rank int) bool {
+	return rank < len(r.seats) && (r.seats[rank].is == vacant || r.seats[rank].is == homeless)
+}
+
 // Holds says whether a rank has its process on a host, or is promised one there.
 func (r *Roster) Holds(host string) bool { return !r.over && len(r.ranksOn(host)) > 0 }
 

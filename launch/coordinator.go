@@ -24,6 +24,7 @@ type coordinator interface {
 	Exited(rank int, host, reason string)
 	Drain(rank int, reason string)
 	Halted(rank int, is bool)
+	Absent(rank int, is bool)
 	Close() error
 }
 
@@ -49,14 +50,7 @@ type setup struct {
 }
 
 // order is what the launcher says; N counts those that change the job's course.
-type order struct {
-	N      uint64 `json:",omitempty"`
-	Drain  bool   `json:",omitempty"`
-	Is     bool   `json:",omitempty"`
-	Rank   int
-	Host   string `json:",omitempty"`
-	Reason string `json:",omitempty"`
-}
+type order = rendezvous.Order
 
 // readiness is a coordinator's first message.
 type readiness struct {
@@ -142,7 +136,7 @@ func Coordinate(in io.Reader, out io.Writer, door *os.File) error {
 		case tellHalted:
 			server.Halted(o.Rank, o.Is)
 		case tellOrder:
-			server.Order(o.N, o.Drain, o.Rank, o.Host, o.Reason)
+			server.Order(o)
 		}
 	}
 }
@@ -381,11 +375,15 @@ func (k *kept) order(o order) {
 }
 
 func (k *kept) Exited(rank int, host, reason string) {
-	k.order(order{Rank: rank, Host: host, Reason: reason})
+	k.order(order{Kind: rendezvous.OrderExited, Rank: rank, Host: host, Reason: reason})
 }
 
 func (k *kept) Drain(rank int, reason string) {
-	k.order(order{Drain: true, Rank: rank, Reason: reason})
+	k.order(order{Kind: rendezvous.OrderDrain, Rank: rank, Reason: reason})
+}
+
+func (k *kept) Absent(rank int, is bool) {
+	k.order(order{Kind: rendezvous.OrderAbsent, Rank: rank, Is: is})
 }
 
 func (k *kept) Halted(rank int, is bool) {

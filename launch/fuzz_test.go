@@ -60,6 +60,7 @@ type noCoordinator struct{}
 func (noCoordinator) Exited(int, string, string) {}
 func (noCoordinator) Drain(int, string)          {}
 func (noCoordinator) Halted(int, bool)           {}
+func (noCoordinator) Absent(int, bool)           {}
 func (noCoordinator) Close() error               { return nil }
 
 // FuzzAgentWords gives the launcher anything on the pipe from a host's agent: it is read

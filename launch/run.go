@@ -45,6 +45,7 @@ type job struct {
 	forced  bool              // they have been killed
 	begun   map[int]time.Time // by rank: when its present process was asked for
 	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
+	absent  map[int]bool      // by rank: what the coordinator has been told of it
 	story   story
 	over    chan struct{}   // closed when Run returns
 	rts     []route         // by host
@@ -76,7 +77,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
-		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{},
+		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{}, absent: map[int]bool{},
 	}
 	j.story.began = j.began
 	defer close(j.over)

@@ -76,7 +76,21 @@ func (j *job) step(n elastic.News) *elastic.GiveUp {
 			end = its
 		}
 	}
+	j.tellAbsent()
 	return end
+}
+
+// tellAbsent tells the coordinator without whom the first epoch opens, when that changes.
+func (j *job) tellAbsent() {
+	if j.server == nil || j.spec.OnLoss != elastic.Continue || j.epoch.Load() > 0 {
+		return
+	}
+	for rank := range j.alive {
+		if is := j.roster.Absent(rank); is != j.absent[rank] {
+			j.absent[rank] = is
+			j.server.Absent(rank, is)
+		}
+	}
 }
 
 // heed is step for news that end the job only by what the roster says of it.

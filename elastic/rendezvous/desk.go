@@ -106,6 +106,8 @@ func (d *desk) act(e any) {
 		d.sever(e.c, e.reason)
 	case exited:
 		d.exited(e)
+	case absent:
+		d.do(d.machine.Step(elastic.Absent{Rank: e.rank, Is: e.is}))
 	case halted:
 		if c := d.started[e.rank]; c != nil {
 			c.halted = e.is

@@ -48,6 +48,8 @@ const (
 	recordDoomed
 	recordExited
 	recordDrained
+	recordAbsent
+	recordPresent
 )
 
 // OpenJournal opens the journal of a job in a directory. fresh begins a new one; else it goes on with what is there, and
@@ -136,7 +138,7 @@ func decodeEvent(kind uint8, body []byte) (event, error) {
 		e.worker, e.message, e.body = elastic.Worker(d.U64()), d.U8(), d.Bytes(maxMessage)
 	case recordGone, recordLate, recordDoomed:
 		e.worker, e.reason = elastic.Worker(d.U64()), d.String(maxText)
-	case recordExited, recordDrained:
+	case recordExited, recordDrained, recordAbsent, recordPresent:
 		e.n, e.rank, e.host, e.reason = d.U64(), d.Int(-1, maxRanks), d.String(maxText), d.String(maxText)
 	default:
 		return e, fmt.Errorf("it is of unknown kind %d", kind)
@@ -190,6 +192,12 @@ func (d *desk) note(e any) {
 		order(recordExited, e.n, e.rank, e.host, e.reason)
 	case drained:
 		order(recordDrained, e.n, e.rank, "", e.reason)
+	case absent:
+		kind := recordPresent
+		if e.is {
+			kind = recordAbsent
+		}
+		order(kind, e.n, e.rank, "", "")
 	}
 }
 
@@ -207,7 +215,7 @@ func (d *desk) replay() {
 
 func (d *desk) relive(e event) {
 	c := d.ghosts[e.worker]
-	if c == nil && e.kind != recordConnected && e.kind != recordExited && e.kind != recordDrained {
+	if c == nil && e.worker > 0 && e.kind != recordConnected {
 		return
 	}
 	switch e.kind {
@@ -229,15 +237,39 @@ func (d *desk) relive(e event) {
 		d.act(exited{e.rank, e.host, e.reason, e.n})
 	case recordDrained:
 		d.act(drained{e.rank, e.reason, e.n})
+	case recordAbsent, recordPresent:
+		d.act(absent{e.rank, e.kind == recordAbsent, e.n})
 	}
 }
 
-// Order is Exited or Drain by number: a launcher repeats those that the journal of a coordinator it starts again does
-// not hold.
-func (s *Server) Order(n uint64, drain bool, rank int, host, reason string) {
-	if drain {
-		s.post(drained{rank, reason, n})
-	} else {
-		s.post(exited{rank, host, reason, n})
+// Order is Exited, Drain or Absent by number: a launcher repeats those that the journal of a coordinator it starts again
+// does not hold.
+type Order struct {
+	N            uint64
+	Kind         OrderKind
+	Rank         int
+	Host, Reason string
+	Is           bool
+}
+
+// OrderKind says what an Order stands for.
+type OrderKind uint8
+
+// The kinds of order.
+const (
+	OrderExited OrderKind = iota
+	OrderDrain
+	OrderAbsent
+)
+
+// Order carries one out.
+func (s *Server) Order(o Order) {
+	switch o.Kind {
+	case OrderExited:
+		s.post(exited{o.Rank, o.Host, o.Reason, o.N})
+	case OrderDrain:
+		s.post(drained{o.Rank, o.Reason, o.N})
+	case OrderAbsent:
+		s.post(absent{o.Rank, o.Is, o.N})
 	}
 }

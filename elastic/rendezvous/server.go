@@ -146,6 +146,11 @@ type exited struct {
 	host, reason string
 	n            uint64
 }
+type absent struct {
+	rank int
+	is   bool
+	n    uint64 // see Order
+}
 type halted struct {
 	rank int
 	is   bool
@@ -177,6 +182,10 @@ func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, hos
 // Halted tells the coordinator that the process of a rank is stopped (SIGSTOP), or runs again: the reason of its loss
 // names that.
 func (s *Server) Halted(rank int, is bool) { s.post(halted{rank, is}) }
+
+// Absent tells the coordinator that no process is there as a rank, nor about to be, or that there is one after all: see
+// elastic.Absent.
+func (s *Server) Absent(rank int, is bool) { s.post(absent{rank, is, 0}) }
 
 // Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since the
 // job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.
