@@ -62,6 +62,7 @@ type agent struct {
 	pinged   time.Time    // when the launcher last gave a sign of life
 	asking   bool         // watch is looking
 	door     net.Listener // of a remote agent, until the plan comes
+	claim    io.Closer    // of a remote agent, on a port for rank 0's server
 	noted    bool         // the launcher knows that this host is about to go
 	inquiry  int          // pid of the command that asks whether it is
 	asked    time.Time    // when that began
@@ -112,6 +113,7 @@ func Agent(cfg AgentConfig) error {
 			return err
 		}
 		defer a.door.Close()
+		defer a.claim.Close()
 	}
 	stop := make(chan struct{})
 	defer close(stop)
@@ -130,7 +132,12 @@ func (a *agent) greet() error {
 		return fmt.Errorf("find a free port: %w", err)
 	}
 	a.door = door
-	a.out.sendJSON(sayHello, greeting{Version: protocolVersion, Addrs: listAddrs(), Port: door.Addr().(*net.TCPAddr).Port})
+	port, claim, err := claimPort()
+	if err != nil {
+		return err
+	}
+	a.claim = claim
+	a.out.sendJSON(sayHello, greeting{Version: protocolVersion, Addrs: listAddrs(), Port: door.Addr().(*net.TCPAddr).Port, Master: port})
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 // connection behind it, is the proof of who speaks.
 
 // protocolVersion changes with any change of what follows.
-const protocolVersion = "1"
+const protocolVersion = "2"
 
 // Messages of the launcher.
 const (
@@ -76,8 +76,9 @@ type worker struct {
 // greeting is an agent's first message.
 type greeting struct {
 	Version string   `json:"version"`
-	Addrs   []string `json:"addrs"` // of its network interfaces, "eth0 10.0.0.1"
-	Port    int      `json:"port"`  // a free TCP port
+	Addrs   []string `json:"addrs"`  // of its network interfaces, "eth0 10.0.0.1"
+	Port    int      `json:"port"`   // where it listens until the plan comes, for others to try
+	Master  int      `json:"master"` // a port for rank 0's server, if that runs here
 }
 
 // pipeWriter queues messages and writes them from one goroutine. Output waits for room; all else never waits, so that

@@ -34,12 +34,12 @@ func (j *job) askRoutes(ctx context.Context) ([]route, error) {
 	var masterAddrs []string
 	masterPort := 0
 	if j.links[0].local {
-		if masterPort, err = freePort(":0"); err != nil {
+		if masterPort, err = j.claimPort(); err != nil {
 			return nil, err
 		}
 	} else {
-		masterPort = greetings[0].Port
-		masterAddrs = withPort(pick(greetings[0].Addrs, j.spec.Interfaces), masterPort)
+		masterPort = greetings[0].Master
+		masterAddrs = withPort(pick(greetings[0].Addrs, j.spec.Interfaces), greetings[0].Port)
 	}
 	coordinator := withPort(mine, j.port)
 	doors := j.doors(mine, greetings)

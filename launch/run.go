@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"sync"
@@ -51,6 +52,7 @@ type job struct {
 	rts     []route         // by host
 	here    map[string]bool // by host name: it means this machine
 	addrs   []string        // of this machine's interfaces, once they are asked for
+	claim   io.Closer       // on rank 0's port, where it runs here; may be nil
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
 	size     atomic.Int64  // of that epoch
@@ -117,6 +119,11 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		return Outcome{}, err
 	}
 	defer j.server.Close()
+	defer func() {
+		if j.claim != nil {
+			j.claim.Close()
+		}
+	}()
 	if err := j.sendPlans(ctx); err != nil {
 		return Outcome{}, err
 	}
@@ -349,7 +356,7 @@ func (j *job) routes(ctx context.Context) ([]route, error) {
 			return nil, fault(ExitUsage, "use network interface %s: this host has none of that name: name one of %s", name, list(interfaceNames()))
 		}
 	}
-	port, err := freePort("127.0.0.1:0")
+	port, err := j.claimPort()
 	if err != nil {
 		return nil, err
 	}
@@ -360,13 +367,11 @@ func (j *job) routes(ctx context.Context) ([]route, error) {
 	return out, nil
 }
 
-func freePort(at string) (int, error) {
-	ln, err := net.Listen("tcp", at)
-	if err != nil {
-		return 0, fault(ExitSystem, "find a free port: %v", err)
-	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port, nil
+// claimPort chooses rank 0's port on this host; it stays the job's until Run returns.
+func (j *job) claimPort() (int, error) {
+	port, claim, err := claimPort()
+	j.claim = claim
+	return port, err
 }
 
 func (j *job) event(e event.Event) { j.spec.Events.Emit(e) }
