@@ -8,11 +8,13 @@
 #   sh tools/deps.sh path venv  print the Python environment's folder
 #   sh tools/deps.sh path tools print the tools' folder
 #   sh tools/deps.sh path trainers  print the folder with Lightning and Accelerate
+#   sh tools/deps.sh path jax       print the folder with JAX
 set -eu
 cd "$(dirname "$0")/.."
 cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
 requirements=python/requirements-test.txt
 trainers_list=python/requirements-trainers.txt
+jax_list=python/requirements-jax.txt
 
 packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
 
@@ -35,13 +37,15 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 venv=$cache/venv-$version-$(hash_of "$requirements")
 tools=$cache/tools-$(hash_of tools/go.mod tools/go.sum)
 trainers=$cache/trainers-$version-$(hash_of "$trainers_list")
+jax=$cache/jax-$version-$(hash_of "$jax_list")
 
 if [ "${1:-}" = path ]; then
     case ${2:-} in
     venv) echo "$venv" ;;
     tools) echo "$tools" ;;
     trainers) echo "$trainers" ;;
-    *) echo "deps: path of what? venv, tools or trainers" >&2; exit 2 ;;
+    jax) echo "$jax" ;;
+    *) echo "deps: path of what? venv, tools, trainers or jax" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -77,11 +81,15 @@ if [ ! -f "$venv/.complete" ]; then
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
     touch "$venv/.complete"
 fi
-if [ ! -f "$trainers/.complete" ]; then
-    echo "deps: installing trainers built on torch"
-    rm -rf "$trainers"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$trainers" -r "$trainers_list"
-    touch "$trainers/.complete"
-fi
+# Frameworks that stand in a folder of their own: tests that want one put it into their path.
+beside() { # folder, list, what
+    [ ! -f "$1/.complete" ] || return 0
+    echo "deps: installing $3"
+    rm -rf "$1"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$1" -r "$2"
+    touch "$1/.complete"
+}
+beside "$trainers" "$trainers_list" "trainers built on torch"
+beside "$jax" "$jax_list" "JAX"
 go mod download
 echo "deps: ready"

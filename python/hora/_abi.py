@@ -61,6 +61,30 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
+# Those of bridges.h, declared when a framework's package asks for them. hora_xla is only ever called by XLA.
+BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "hora_bridge_group": (c_int32, (c_uint64, c_uint64)),
+    "hora_bridge_failure": (c_char_p, (c_void_p, c_void_p)),
+    "hora_xla_open": (c_int32, (c_uint32, c_uint32)),
+    "hora_xla": (c_void_p, (c_void_p,)),
+}
+
+
+def bridge(lib: Any) -> Any:
+    """The library with the functions of bridges.h declared."""
+    for name, (answer, arguments) in BRIDGES.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = answer, arguments
+    return lib
+
+
+def bridge_failure(lib: Any) -> tuple[str, int, int]:
+    """The text, kind and rank of the last failure that a framework was told."""
+    kind, rank = c_int32(), c_int32()
+    text = bridge(lib).hora_bridge_failure(ctypes.byref(kind), ctypes.byref(rank))
+    return (text or b"").decode("utf-8", "replace"), kind.value, rank.value
+
+
 class Outcome(ctypes.Structure):
     """struct hora_outcome."""
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import _lib, _world, arrays, comm, objects
+from . import _bridge, _lib, _world, arrays, comm, objects
 from ._sampler import ElasticSampler
 from .errors import ArgumentError, DrainedError, HoraError, MismatchError, PeerLostError
 
@@ -260,6 +260,7 @@ def steps_since(kept: Mapping[str, Any], now: Mapping[str, Any]) -> int:
 
 def next_epoch() -> None:
     """Join the job's next epoch. Who is asked to leave meanwhile, since the job ends for example, says so and ends."""
+    _bridge.recover()
     try:
         _world.next_epoch()
     except DrainedError as error:
@@ -358,7 +359,10 @@ def _broken(e: BaseException) -> bool:
     while at is not None:  # frameworks wrap what their hooks raise
         if isinstance(at, PeerLostError):
             return True
-        ours = ours or isinstance(at, HoraError)
+        told = None if isinstance(at, HoraError) else _bridge.failure(at)  # a compiled program's, in its framework's class
+        if isinstance(told, PeerLostError):
+            return True
+        ours = ours or isinstance(at, HoraError) or told is not None
         at = at.__cause__ or at.__context__
     try:
         return _world.news() != 0 and ours  # ranks hear of a change at different steps

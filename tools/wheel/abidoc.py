@@ -26,6 +26,7 @@ def tables(header: str) -> str:
             )
         elif m := re.match(r"(\w+ hora_\w+\([^)]*\);)\s*(?:/\* (.*?) \*/)?", line):
             lines.append(f"| `{m.group(1)}` | {m.group(2) or ''} |")
+    lines += bridges()
     lines += ["", "| number | name | meaning |", "| --- | --- | --- |"]
     for name, number, meaning in re.findall(
         r"^    (HORA_\w+) = (\d+),?\s*(?:/\* (.*?) \*/)?$", header, flags=re.M
@@ -38,6 +39,15 @@ def tables(header: str) -> str:
         lines += ["", "```c", text, "```"]
     lines += ["", *numbers(), ""]
     return "\n".join(lines)
+
+
+def bridges() -> list[str]:
+    """The functions of bridges.h, which frameworks' compilers call by address."""
+    header = (ROOT / "cmd/libhora/bridges.h").read_text()
+    lines = ["", "| bridges.h | what it does |", "| --- | --- |"]
+    for what, comment in re.findall(r"^([\w *]+hora_\w+\([^)]*\);)\s*(?:/\* (.*?) \*/)?$", header, flags=re.M):
+        lines.append(f"| `{what}` | {comment} |")
+    return lines
 
 
 def numbers() -> list[str]:

@@ -1,18 +1,4 @@
-"""JAX's own arrays on the CPU, through DLPack and NumPy, with the real JAX in an environment of its own."""
-
-import os
-import subprocess
-import sys
-import venv
-from pathlib import Path
-
-import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("HORA_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hora")
-JAX = ["jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6"]
-
-pytestmark = pytest.mark.skipif(os.environ.get("HORA_SOAK") != "1", reason="make soak: an environment with JAX")
+"""JAX's arrays outside compiled programs, in hora's own functions: through DLPack and NumPy."""
 
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
@@ -73,20 +59,5 @@ print("well", jax.__version__)
 """
 
 
-@pytest.fixture(scope="module")
-def python():
-    """An interpreter with JAX; the environment is kept in the cache."""
-    home = CACHE / f"venv-jax-{'-'.join(JAX)}-{sys.version_info.major}.{sys.version_info.minor}"
-    if not (home / "complete").exists():
-        venv.create(home, with_pip=True, clear=True)
-        subprocess.run([home / "bin/pip", "install", "-q", "--disable-pip-version-check", *JAX], check=True)
-        (home / "complete").touch()
-    return home / "bin/python"
-
-
-def test_jax(python, launcher, tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    env = os.environ | {"HORA_START_TIMEOUT": "240"}  # the first import of JAX compiles much
-    done = subprocess.run([launcher, "run", "-np", "2", python, program], env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and done.stdout.count("well") == 2, done.stdout + done.stderr
+def test_arrays_outside_compiled_programs(run):
+    assert run(PROGRAM).stdout.count("well") == 2

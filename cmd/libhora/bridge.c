@@ -1,0 +1,91 @@
+// What compiled programs of every framework need: groups by number, running operations to their end on a thread that
+// is not the library's, and the failure that a framework was told, which it passes on as a class of its own.
+#define _GNU_SOURCE
+#include "bridge.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "_cgo_export.h"
+#include "lib.h"
+
+// ---- numbers. Programs look them up without a lock; makers set them one after another.
+
+enum { NUMBERS = 4096 };
+static _Atomic(uint64_t) numbers[NUMBERS];
+
+static int refuse(const char *text) {
+    libhora_fail(HORA_ARGUMENT, -1, text, strlen(text));
+    return -1;
+}
+
+int32_t hora_bridge_group(uint64_t number, uint64_t group) {
+    if (libhora_enter() < 0) return -1;
+    if (number == 0 || number >= NUMBERS) return refuse("make group: a compiled program names groups by numbers from 1 to 4095; close some groups");
+    atomic_store(&numbers[number], group);
+    return 0;
+}
+
+int64_t libhora_bridge_find(uint64_t number) {
+    if (number == 0) return 0;
+    uint64_t group = number < NUMBERS ? atomic_load(&numbers[number]) : 0;
+    if (group) return (int64_t)group;
+    const char *text = "use group: a compiled program names one that is not there any more; make the group again and trace the program anew";
+    libhora_fail(HORA_CLOSED, -1, text, strlen(text));
+    return -1;
+}
+
+int32_t libhora_bridge_place(uint64_t group, int32_t *rank, int32_t *size) { return horaPlace(group, rank, size); }
+
+// ---- running
+
+static int32_t await(int64_t ticket) {
+    int32_t r;
+    while ((r = hora_wait((uint64_t)ticket, 50)) == 1) {
+    }
+    hora_release((uint64_t)ticket);
+    return r;
+}
+
+int32_t libhora_bridge_run(uint64_t number, const hora_op *ops, uint64_t n) {
+    int64_t group = libhora_bridge_find(number);
+    if (group < 0) return -1;
+    // One after another on this thread, which waits anyway: a hand-over to the group's worker costs more than most
+    // operations. A mismatch is every rank's, in the same operation: all stop there, and the next call works.
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t ticket = hora_run((uint64_t)group, &ops[i]);
+        if (ticket > 0) ticket = await(ticket);
+        if (ticket < 0) return -1;
+    }
+    return 0;
+}
+
+// ---- the failure that a framework was told
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; // guards told
+static struct {
+    int32_t kind, rank;
+    char text[1024];
+} told;
+
+const char *libhora_bridge_told(void) {
+    const char *text = hora_last_error();
+    pthread_mutex_lock(&guard);
+    told.kind = hora_last_kind();
+    told.rank = hora_last_rank();
+    snprintf(told.text, sizeof told.text, "%s", text);
+    pthread_mutex_unlock(&guard);
+    return text;
+}
+
+hora_str hora_bridge_failure(int32_t *kind, int32_t *rank) {
+    if (libhora_enter() < 0) return "";
+    pthread_mutex_lock(&guard);
+    *kind = told.kind;
+    *rank = told.rank;
+    const char *text = libhora_text(told.text, strlen(told.text));
+    pthread_mutex_unlock(&guard);
+    return text ? text : "";
+}

@@ -1,0 +1,22 @@
+/* bridges.h: entry points that frameworks' compilers call by address, beside hora.h. No program calls them itself.
+ *
+ * What a compiled program holds outlives epochs, so it names a group by a number that its maker chose; the group's
+ * handle is found when the operation runs. Number 0 is the world.
+ */
+#ifndef HORA_BRIDGES_H
+#define HORA_BRIDGES_H
+
+#include <stdint.h>
+
+#include "hora.h"
+
+/* -- for every framework */
+int32_t hora_bridge_group(uint64_t number, uint64_t group); /* what number stands for from now on; group 0 takes it away */
+hora_str hora_bridge_failure(int32_t *kind, int32_t *rank); /* the last failure that a framework was told; "" when none */
+
+/* -- XLA, as jaxlib has it: minor is the interface's minor version, create the place of XLA_FFI_Error_Create in its table of
+ * functions; both stand in the header that jaxlib brings. hora_xla is the handler. */
+int32_t hora_xla_open(uint32_t minor, uint32_t create);
+void *hora_xla(void *frame);
+
+#endif

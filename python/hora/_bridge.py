@@ -1,0 +1,65 @@
+"""What the frameworks' packages share: compiled programs call the library by addresses, and fail in classes of their own.
+
+A compiled program outlives an epoch, a group's handle does not: programs name groups by numbers (bridges.h).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import _abi, _lib
+from .errors import BY_KIND, ArgumentError, HoraError, InternalError
+from .group import Group
+
+_lock = threading.Lock()  # guards the two below
+_numbers: dict[tuple[tuple[int, ...], str], int] = {}  # ranks and tag of a group → its number
+_bound: dict[int, int] = {}  # number → the handle that it stands for
+_recovers: list[Callable[[], None]] = []  # what frameworks drop of a life of the world that is over
+
+
+def number(group: Group | None) -> int:
+    """The number by which compiled programs name a group: 0 is the world."""
+    if group is None or not group._ranks:
+        return 0
+    if not group.included:
+        raise ArgumentError(f"use group of ranks {list(group.ranks)}: this rank is not in it; only its members call")
+    handle = group.handle
+    key = (group.ranks, group.tag)
+    with _lock:
+        n = _numbers.setdefault(key, len(_numbers) + 1)
+        if _bound.get(n) != handle:
+            if _abi.bridge(_lib.load()).hora_bridge_group(n, handle) < 0:
+                raise _lib.failure()
+            _bound[n] = handle
+    return n
+
+
+def failure(error: BaseException) -> HoraError | None:
+    """The hora error inside an exception of a framework's own class, which says what a compiled operation said."""
+    if _lib._lib is None or _lib._forked_after_load:
+        return None
+    text, kind, rank = _abi.bridge_failure(_lib._lib)
+    if not text or text not in str(error):
+        return None
+    found = BY_KIND.get(kind, InternalError)(text)
+    if hasattr(found, "rank"):
+        found.rank = rank
+    return found
+
+
+def on_recover(drop: Callable[[], None]) -> None:
+    """Call `drop` on the training's thread before a next epoch is joined."""
+    _recovers.append(drop)
+
+
+def recover() -> None:
+    """Have the frameworks drop what failed operations have left in them."""
+    for drop in _recovers:
+        drop()
+
+
+def address(name: str) -> Any:
+    """A function of bridges.h that a framework calls."""
+    return getattr(_abi.bridge(_lib.load()), name)

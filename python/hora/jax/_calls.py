@@ -1,0 +1,170 @@
+"""The collectives on pytrees, inside compiled programs and outside, with their derivatives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+from .. import _bridge, _world
+from .._calls import OPS
+from ..errors import ArgumentError
+from ..group import Group, Kind, Op, group_of
+from . import _primitive
+from ._primitive import bind
+
+T = TypeVar("T")
+
+_SCALED = (int(Op.SUM), int(Op.AVERAGE))  # what has a derivative
+
+
+def _float0(x: Any) -> bool:
+    return getattr(x, "dtype", None) == jax.dtypes.float0
+
+
+def _moved(cts: tuple[Any, ...], move: Callable[[list[Any]], list[Any]]) -> tuple[Any, ...]:
+    """move applied to the cotangents of what has a derivative; whole numbers have none."""
+    real = move([c for c in cts if not _float0(c)]) if not all(map(_float0, cts)) else []
+    left = iter(real)
+    return tuple(c if _float0(c) else next(left) for c in cts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _call(kind: int, op: int, group: int, root: int, ranks: int, prescale: float, postscale: float, name: str) -> Any:
+    """One call as a function of arrays that JAX can differentiate backwards."""
+    args: dict[str, Any] = {"op": op, "group": group, "root": root, "ranks": ranks, "prescale": prescale, "postscale": postscale}
+
+    @jax.custom_vjp
+    def call(*xs: Any) -> tuple[Any, ...]:
+        return tuple(bind(kind, list(xs), name=name, **args))
+
+    def forward(*xs: Any) -> tuple[Any, None]:
+        return call(*xs), None
+
+    def backward(_: None, cts: tuple[Any, ...]) -> tuple[Any, ...]:
+        back = f"{name} (gradient)"
+        if kind == Kind.ALLREDUCE and op in _SCALED:
+            return _moved(cts, lambda c: bind(kind, c, name=back, **args))
+        if kind == Kind.BROADCAST:
+            mine = rank(group)
+
+            def home(c: list[Any]) -> list[Any]:
+                sums = bind(Kind.ALLREDUCE, c, name=back, **(args | {"op": int(Op.SUM), "root": 0}))
+                return [jnp.where(mine == root, s, jnp.zeros_like(s)) for s in sums]
+
+            return _moved(cts, home)
+        if kind == Kind.ALLGATHER:
+            return _moved(cts, lambda c: bind(Kind.REDUCE_SCATTER, c, name=back, **(args | {"op": int(Op.SUM)})))
+        if kind == Kind.REDUCE_SCATTER and op in _SCALED:
+            part = prescale * postscale / (ranks if op == Op.AVERAGE else 1)
+            return _moved(cts, lambda c: [y * jnp.asarray(part, y.dtype) for y in bind(Kind.ALLGATHER, c, name=back, **(args | {"op": 0}))])
+        if kind == Kind.ALLTOALL:
+            return _moved(cts, lambda c: bind(kind, c, name=back, **args))
+        raise ArgumentError(f"hora.jax: {Kind(kind).name.lower()} with op={Op(op).name.lower()} has no derivative; use sum or average")
+
+    call.defvjp(forward, backward)
+    return call
+
+
+def _op(op: Any, kind: Kind) -> int:
+    try:
+        return int(OPS[op])
+    except (KeyError, TypeError):
+        raise ArgumentError(f"{kind.name.lower()}: op={op!r} is no operator; use one of {', '.join(o.name.lower() for o in Op)}") from None
+
+
+def _leaf(x: Any, kind: Kind) -> Any:
+    if isinstance(x, (jax.Array, numpy.ndarray, numpy.generic, int, float, complex, bool)):
+        return jnp.asarray(x)
+    raise ArgumentError(
+        f"{kind.name.lower()}: a leaf of the pytree is a {type(x).__name__}, not an array or a number; take it out, or hora.broadcast_object"
+    )
+
+
+def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Callable[[Any, int], None] | None = None,
+          op: int = 0, root: int = 0, prescale: float = 1.0, postscale: float = 1.0) -> T:  # fmt: skip
+    _world.world_info()
+    g = group_of(group)
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    arrays = [_leaf(x, kind) for x in leaves]
+    if not arrays:
+        return tree
+    if check is not None:
+        for x in arrays:
+            check(x, g.size)
+    call = _call(int(kind), op, _bridge.number(group), root, g.size, float(prescale), float(postscale), name or kind.name.lower())
+    return jax.tree_util.tree_unflatten(structure, call(*arrays))
+
+
+def allreduce(
+    tree: T, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None
+) -> T:
+    """Reduce every array of a pytree over all ranks, in one call; every rank gets the result.
+
+    Inside `jax.jit` and outside; `jax.grad` sums the cotangents, `jax.vmap` makes one call of the batch.
+
+    >>> gradients = hora.jax.allreduce(jax.grad(loss)(params, batch), hora.AVERAGE)
+    """
+    return _tree(Kind.ALLREDUCE, tree, group, name, op=_op(op, Kind.ALLREDUCE), prescale=prescale, postscale=postscale)
+
+
+def broadcast(tree: T, root: int = 0, *, group: Group | None = None, name: str | None = None) -> T:
+    """Every rank gets root's arrays; on the others the tree gives types and shapes."""
+    g = group_of(group)
+    if not 0 <= root < g.size:
+        raise ArgumentError(f"broadcast: root={root} is not in a group of {g.size}; ranks count within the group, from 0 to {g.size - 1}")
+    return _tree(Kind.BROADCAST, tree, group, name, root=root)
+
+
+broadcast_pytree = broadcast
+
+
+def _has_rows(what: str, divided: bool) -> Callable[[Any, int], None]:
+    def check(x: Any, n: int) -> None:
+        if not x.ndim:
+            raise ArgumentError(f"{what}: x is a scalar; it needs a first dimension")
+        if divided and x.shape[0] % n:
+            raise ArgumentError(f"{what}: {x.shape[0]} rows of x cannot be divided evenly over {n} ranks; pad them")
+
+    return check
+
+
+def allgather(tree: T, *, group: Group | None = None, name: str | None = None) -> T:
+    """Every rank gets all ranks' arrays, joined along the first dimension; shapes are equal on all ranks."""
+    return _tree(Kind.ALLGATHER, tree, group, name, _has_rows("allgather", divided=False))
+
+
+def reduce_scatter(
+    tree: T, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None
+) -> T:
+    """Reduce over all ranks; each rank gets its part of the rows."""
+    code = _op(op, Kind.REDUCE_SCATTER)
+    check = _has_rows("reduce_scatter", divided=True)
+    return _tree(Kind.REDUCE_SCATTER, tree, group, name, check, op=code, prescale=prescale, postscale=postscale)
+
+
+def alltoall(tree: T, *, group: Group | None = None, name: str | None = None) -> T:
+    """The r-th part of the rows goes to rank r; what comes back are all ranks' parts for this one, in rank order."""
+    return _tree(Kind.ALLTOALL, tree, group, name, _has_rows("alltoall", divided=True))
+
+
+def barrier(group: Group | None = None) -> None:
+    """Return, or go on in the compiled program, when all ranks have come here."""
+    _world.world_info()
+    bind(Kind.BARRIER, [], group=_bridge.number(group))
+
+
+def rank(group: Any = None) -> Any:
+    """This process's rank as a value of the program: asked when it runs, not when it is traced."""
+    number = group if isinstance(group, int) else _bridge.number(group)
+    return bind(_primitive.RANK, [], group=number)[0]
+
+
+def size(group: Any = None) -> Any:
+    """How many ranks there are, as a value of the program."""
+    number = group if isinstance(group, int) else _bridge.number(group)
+    return bind(_primitive.SIZE, [], group=number)[0]

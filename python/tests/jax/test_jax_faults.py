@@ -1,0 +1,156 @@
+"""hora.jax when ranks differ, are lost, or ask for what cannot be: one sentence, in JAX's own class, and on it goes."""
+
+import re
+
+WRONG = """
+import jax, jax.numpy as jnp, numpy as np
+import hora, hora.jax as hj
+
+hora.init()
+r, n = hora.rank(), hora.size()
+
+
+def fails(call, *says):
+    try:
+        jax.block_until_ready(call())
+    except Exception as e:
+        assert all(s in str(e) for s in says), (says, str(e))
+        hj.recover()
+        assert float(jax.jit(hj.allreduce)(jnp.float32(1))) == n, "the next operation works"
+        return e
+    raise AssertionError(f"no error: {says}")
+
+
+e = fails(lambda: jax.jit(hj.allreduce)(jnp.ones(3 + r)), "[3] on rank 0 and [4] on rank 1")
+assert isinstance(e, jax.errors.JaxRuntimeError)
+fails(lambda: jax.jit(hj.allreduce)(jnp.ones(3, "float32" if r else "int32")), "float32", "int32", "rank 1")
+fails(lambda: (hj.allreduce if r else hj.allgather)(jnp.ones(3)), "rank 0", "rank 1")
+fails(lambda: hj.allreduce([jnp.ones(2)] * (2 + r)), "rank 0", "rank 1")        # a pytree of another length
+# From inside a loop that has more to come: the program ends, and so do its peers'.
+fails(lambda: jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, c: hj.allreduce(c), x))(jnp.ones(2 + r)), "rank 1")
+# An asynchronous failure is told when its result is asked for, once.
+y = jax.jit(lambda x: hj.allreduce(x @ x))(jnp.ones((300 + r, 300 + r)))
+fails(lambda: y, "rank 1")
+
+# What this rank alone can know is refused before anything is sent.
+for call, says in (
+    (lambda: hj.allreduce("text"), "a leaf of the pytree is a str"),
+    (lambda: hj.allreduce(jnp.ones(2), "median"), "no operator"),
+    (lambda: hj.broadcast(jnp.ones(2), 7), "root=7"),
+    (lambda: hj.reduce_scatter(jnp.ones(2 * n + 1)), "cannot be divided"),
+    (lambda: hj.allgather(jnp.float32(1)), "scalar"),
+    (lambda: jax.grad(lambda x: hj.allreduce(x, "max").sum())(jnp.ones(2)), "no derivative"),
+    (lambda: hj.DistributedOptimizer(3), "no optax"),
+):
+    try:
+        call()
+    except hora.ArgumentError as e:
+        assert says in str(e), e
+    else:
+        raise AssertionError(says)
+try:
+    jax.jvp(hj.allreduce, (jnp.ones(2),), (jnp.ones(2),))
+except TypeError as e:
+    assert "forward-mode" in str(e), e
+print("well")
+"""
+
+RAISES = """
+import jax, jax.numpy as jnp
+import hora, hora.jax as hj
+
+hora.init()
+step = jax.jit(lambda x: hj.allreduce(x, "average"))
+x = step(jnp.ones(4))
+if hora.rank() == 1:
+    raise RuntimeError("no more data")
+for _ in range(10**9):
+    x = step(x).block_until_ready()
+"""
+
+KILLED = """
+import os, signal, sys, time
+import jax, jax.numpy as jnp, numpy as np, optax
+import hora, hora.elastic, hora.jax as hj
+
+hora.init()
+rng = np.random.RandomState(0)
+X, Y = rng.randn(64, 5).astype("f"), rng.randn(64).astype("f")
+tx = hj.DistributedOptimizer(optax.sgd(0.05))
+
+
+@jax.jit
+def step(p, s, x, y):
+    l, g = jax.value_and_grad(lambda p: ((x @ p - y) ** 2).mean())(p)
+    u, s = tx.update(g, s, p)
+    return optax.apply_updates(p, u), s, hj.allreduce(l, "average")
+
+
+p = jnp.zeros(5)
+state = hora.elastic.State(p=p, s=tx.init(p), step=0)
+
+
+@hora.elastic.run
+def train(state):
+    while state.step < 40:
+        r, n = hora.rank(), hora.size()
+        state.p, state.s, l = step(state.p, state.s, X[r::n], Y[r::n])
+        if state.step == 20 and r == 1 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        l.block_until_ready()
+        state.step += 1
+        state.commit()
+
+
+train(state)
+# As one process would have trained, whoever was there: batches are equal parts of the same rows.
+q = jnp.zeros(5)
+for _ in range(40):
+    q = q - 0.05 * jax.grad(lambda q: ((X @ q - Y) ** 2).mean())(q)
+assert np.allclose(q, state.p, atol=1e-4), (q, state.p)
+print("well", hora.size())
+"""
+
+
+def test_wrong_calls(run):
+    assert run(WRONG).stdout.count("well") == 2
+
+
+def test_a_rank_that_raises_ends_the_others(run):
+    done = run(RAISES, code=1, timeout=60)
+    assert "RuntimeError: no more data" in done.stderr.splitlines()[-1] or "no more data" in done.stderr
+
+
+def test_a_killed_rank_is_replaced(run, tmp_path):
+    done = run(KILLED, "-np", "2", "--restarts", "1", args=(str(tmp_path / "mark"),))
+    assert done.stdout.count("well 2") == 2
+    assert re.search(r"recovered in [0-9.]+ s", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_the_others_go_on(run, tmp_path):
+    done = run(KILLED, "-np", "2", "--on-loss", "continue", "--min-np", "1", args=(str(tmp_path / "mark"),))
+    assert done.stdout.count("well 1") == 1
+
+
+def test_headers_of_other_releases():
+    """The table's order is read, not known: an older one and one that says nothing."""
+    import ast
+    from pathlib import Path
+
+    source = (Path(__file__).resolve().parents[2] / "hora" / "jax" / "_xla.py").read_text()
+    tree = ast.parse(source)
+    body = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "layout"]
+    from hora.errors import VersionError
+
+    space = {"re": re, "VersionError": VersionError, "jaxlib": type("jaxlib", (), {"__version__": "9"})}
+    exec(compile(ast.Module(body=body, type_ignores=[]), "layout", "exec"), space)
+    older = "#define XLA_FFI_API_MINOR 1\nstruct XLA_FFI_Api {\n size_t x;\n _XLA_FFI_API_STRUCT_FIELD(XLA_FFI_New);\n _XLA_FFI_API_STRUCT_FIELD(XLA_FFI_Error_Create);\n};"
+    assert space["layout"](older) == (1, 1)
+    try:
+        space["layout"]("nothing")
+    except VersionError as e:
+        assert "newer than this hora" in str(e)
+    else:
+        raise AssertionError
