@@ -69,5 +69,7 @@ type Config struct {
 	Events *event.Sink
 	Log    *slog.Logger // nil means slog.Default()
 
-	meter *meter // of Progress
+	meter   *meter    // of Progress
+	refused *refusals // by this process's listeners
+	served  *refusals // heard of by the coordinator, where this process is it
 }

@@ -97,6 +97,9 @@ func (c *Config) fill() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if c.refused == nil {
+		c.refused, c.served = newRefusals(c.Log), newRefusals(c.Log)
+	}
 	if c.Timeline != "" && c.Events == nil {
 		c.Events = &event.Sink{}
 	}
@@ -201,6 +204,7 @@ func (w *World) forget() {
 	if w.client == nil {
 		return
 	}
+	w.cfg.refused.client.Store(nil)
 	w.client.Close() // joins the goroutine that calls notice
 	w.client = nil
 	w.mu.Lock()
@@ -228,6 +232,7 @@ func (w *World) serve(ctx context.Context, addr string) error {
 	}
 	w.server = rendezvous.Serve(context.WithoutCancel(ctx), ln, rendezvous.Config{
 		Secret: w.cfg.Secret, Job: w.cfg.Job, Host: w.cfg.Host, Size: w.cfg.Size, Silence: w.cfg.PeerTimeout,
+		Strangers: w.cfg.served.Strangers,
 	})
 	return nil
 }
@@ -251,6 +256,7 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 		return err
 	}
 	w.client = client
+	c.refused.client.Store(client)
 	return w.take(ctx)
 }
 
@@ -319,7 +325,7 @@ func missingRanks(e rendezvous.Epoch) []int {
 func (w *World) listen(ctx context.Context) error {
 	c := &w.cfg
 	if c.Links != "tcp" && w.memory == nil {
-		l, err := shm.Listen(c.Secret, shm.ListenConfig{Addr: w.socket, Job: c.Job, Host: c.Host, Log: c.Log})
+		l, err := shm.Listen(c.Secret, shm.ListenConfig{Addr: w.socket, Job: c.Job, Host: c.Host, Log: c.Log, Strangers: c.refused.Strangers})
 		var no *shm.UnavailableError
 		switch {
 		case err == nil:

@@ -308,6 +308,7 @@ func (m *Membership) Finish(ctx context.Context) (bool, error) {
 // Leave ends the membership on purpose. drained says that the rank leaves before the
 // work is done: it is then replaced, or the others go on without it.
 func (m *Membership) Leave(ctx context.Context, drained string) error {
+	m.cfg.refused.leave()
 	if m.client != nil {
 		// A coordinator that is gone already needs no good-bye.
 		if drained != "" {
@@ -337,6 +338,8 @@ func (m *Membership) Close() error {
 		faults = append(faults, w.Close())
 	}
 	m.recording.leave()
+	m.cfg.refused.leave()
+	m.cfg.served.leave()
 	if m.client != nil {
 		faults = append(faults, m.client.Close())
 	}

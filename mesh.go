@@ -128,7 +128,7 @@ func (w *World) tcpNode() (*tcp.Node, error) {
 	c := &w.cfg
 	node, err := tcp.NewNode(w.listener, tcp.NodeConfig{
 		Secret: c.Secret, Job: c.Job, Epoch: w.number, Rank: c.Rank, Host: c.Host,
-		PeerTimeout: c.PeerTimeout, TLS: c.TLS, Log: c.Log,
+		PeerTimeout: c.PeerTimeout, TLS: c.TLS, Log: c.Log, Strangers: c.refused.Strangers,
 	})
 	if err != nil {
 		return nil, err

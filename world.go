@@ -299,6 +299,9 @@ func (w *World) Leave(ctx context.Context) error {
 	if !first {
 		return nil
 	}
+	if w.member == nil {
+		w.cfg.refused.leave()
+	}
 	if w.client != nil && w.member == nil {
 		// A coordinator that is gone already needs no good-bye.
 		_ = w.client.Leave(ctx)
@@ -334,6 +337,10 @@ func (w *World) Close() error {
 	}
 	if w.memory != nil {
 		faults = append(faults, w.memory.Close())
+	}
+	if w.member == nil {
+		w.cfg.refused.leave()
+		w.cfg.served.leave()
 	}
 	if w.client != nil && w.member == nil {
 		faults = append(faults, w.client.Close())

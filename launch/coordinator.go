@@ -72,6 +72,7 @@ type word struct {
 	Silent   bool                `json:",omitempty"`
 	Recovery rendezvous.Recovery `json:",omitzero"`
 	Progress rendezvous.Progress `json:",omitzero"`
+	Refused  secret.Refused      `json:",omitzero"`
 }
 
 // speak calls what a word stands for.
@@ -95,6 +96,8 @@ func (w *word) speak(cfg *rendezvous.Config) {
 		if cfg.OnProgress != nil {
 			cfg.OnProgress(w.Rank, w.Host, w.Progress)
 		}
+	case "refused":
+		cfg.Strangers.Add(w.Refused)
 	case "fault":
 		cfg.OnFault(fmt.Errorf("%s", w.Reason))
 	}
@@ -186,7 +189,8 @@ func (s *setup) serve(door *os.File, w *pipeWriter, begin <-chan struct{}) (*ren
 		OnProgress: func(rank int, host string, p rendezvous.Progress) {
 			w.sendJSON(tellWord, word{Kind: "progress", Rank: rank, Host: host, Progress: p})
 		},
-		OnFault: func(err error) { w.sendJSON(tellWord, word{Kind: "fault", Reason: err.Error()}) },
+		Strangers: secret.NewStrangers(func(r secret.Refused) { w.sendJSON(tellWord, word{Kind: "refused", Refused: r}) }),
+		OnFault:   func(err error) { w.sendJSON(tellWord, word{Kind: "fault", Reason: err.Error()}) },
 	})
 	return server, journal, nil
 }

@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"io"
+	"regexp"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -156,6 +157,9 @@ func (t *tailer) write(p []byte) {
 	t.b = append(t.b, p...)
 }
 
+// ofStrangers are the lines in which a worker's own log tells of connections that it refused: no program fails by them.
+var ofStrangers = regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d WARN refused (a connection|\d+ more connections)`)
+
 // LastException finds the line of a program's standard error that says why it failed: the exception of the last Python
 // traceback, a Go panic, or else the last line.
 func LastException(stderr []byte) string {
@@ -171,6 +175,9 @@ func LastException(stderr []byte) string {
 		}
 		text := string(bytes.ToValidUTF8(line, []byte("\uFFFD")))
 		indented := line[0] == ' ' || line[0] == '\t'
+		if ofStrangers.Match(line) {
+			continue
+		}
 		switch {
 		case bytes.HasPrefix(line, []byte("Traceback (most recent call last)")):
 			traced, exception = true, ""

@@ -14,6 +14,7 @@ import (
 
 	"hora/elastic"
 	"hora/event"
+	"hora/internal/secret"
 	"hora/internal/wire"
 )
 
@@ -30,7 +31,8 @@ type job struct {
 	links   []*link
 	program *carried // this program, once a host needs it
 	server  coordinator
-	port    int // of the coordinator
+	refused *secret.Strangers // tells of strangers, once for the whole job
+	port    int               // of the coordinator
 	events  chan any
 	out     *output
 	began   time.Time
@@ -135,6 +137,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		defer stop()
 	}
 	o := j.own(ctx)
+	j.refused.Close()
 	if err := j.out.end(); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"hora/elastic"
 	"hora/elastic/rendezvous"
+	"hora/internal/secret"
 )
 
 // serve starts the coordinator: on the loopback when every host is this machine.
@@ -28,6 +29,9 @@ func (j *job) serve(ctx context.Context) error {
 		return fault(ExitSystem, "listen for workers: %v: free a port, or raise the limit it names", err)
 	}
 	j.port = ln.Addr().(*net.TCPAddr).Port
+	j.refused = secret.NewStrangers(func(r secret.Refused) {
+		j.event(&Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
+	})
 	cfg := rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
 		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
@@ -47,7 +51,8 @@ func (j *job) serve(ctx context.Context) error {
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {
 			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
 		},
-		OnFault: func(err error) { j.event(&Warning{Host: j.spec.LocalName, Text: err.Error()}) },
+		Strangers: j.refused,
+		OnFault:   func(err error) { j.event(&Warning{Host: j.spec.LocalName, Text: err.Error()}) },
 	}
 	if j.spec.StateDir == "" {
 		j.server = rendezvous.Serve(ctx, ln, cfg)

@@ -392,6 +392,10 @@ func (c *Client) Recovered(r Recovery) {
 	}))
 }
 
+// Refused tells the coordinator of connections that this worker's listeners have refused, and does not wait for an
+// answer. It is false when there is no connection to tell it over.
+func (c *Client) Refused(r secret.Refused) bool { return c.put(refusedMessage(r)) }
+
 // Close ends the connection and joins the client's goroutines. Without Leave before, the worker counts as lost.
 func (c *Client) Close() error {
 	c.fail(ErrClosed)

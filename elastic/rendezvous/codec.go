@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"hora/internal/secret"
 	"hora/internal/wire"
 )
 
@@ -36,6 +37,7 @@ const (
 	kindDrain
 	kindRecovered
 	kindProgress
+	kindRefused // what the worker's listeners have refused
 )
 
 const (
@@ -170,6 +172,18 @@ func (p *Progress) message() []byte {
 		}
 		return b
 	})
+}
+
+func refusedMessage(r secret.Refused) []byte {
+	return message(kindRefused, 16+len(r.Last), func(b []byte) []byte {
+		return wire.AppendString(wire.AppendI64(b, int64(r.Count)), r.Last)
+	})
+}
+
+func decodeRefused(body []byte) (secret.Refused, error) {
+	d := wire.NewDecoder(body)
+	r := secret.Refused{Count: d.Int(0, 1<<40), Last: d.String(maxText)}
+	return r, d.Done()
 }
 
 func failure(id uint64, final bool, reason string) []byte {

@@ -74,13 +74,16 @@ func crowd(t *testing.T, n int, key secret.Secret, s *Server, dial func() (net.C
 }
 
 func attend(ctx context.Context, r, n int, key secret.Secret, dial func() (net.Conn, error)) error {
-	conn, err := dial()
-	if err != nil {
-		return err
-	}
-	c, err := DialConn(ctx, conn, key, Hello{Rank: r, Size: n, Host: fmt.Sprintf("host%04d", r/8), Beat: time.Minute})
-	if err != nil {
-		return err
+	var c *Client
+	for c == nil {
+		conn, err := dial()
+		if err != nil {
+			return err
+		}
+		c, err = DialConn(ctx, conn, key, Hello{Rank: r, Size: n, Host: fmt.Sprintf("host%04d", r/8), Beat: time.Minute})
+		if err != nil && (!again(err) || ctx.Err() != nil) { // who is pushed out by those behind dials again, as Dial does
+			return err
+		}
 	}
 	defer c.Close()
 	e, err := c.Join(ctx, Member{Rank: r, Unix: "@hora-test", Addrs: []string{"10.0.0.1:40000", "10.1.0.1:40000"}, Pid: r})

@@ -16,16 +16,18 @@ import (
 
 // Config is a coordinator's. The zero value of every field but Secret and Size works.
 type Config struct {
-	Secret  secret.Secret
-	Job     string
-	Host    string // this host's name in messages
-	Size    int    // how many members make the first epoch
-	Min     int    // see elastic.Config
-	Max     int
-	OnLoss  elastic.Policy
-	Begin   <-chan struct{} // no connection is accepted before it is closed; nil accepts at once
-	Journal *Journal        // where the job's story is kept, so that a coordinator that was killed can be started again; may be nil
-	Silence time.Duration   // a worker that says nothing for so long is lost; 0 means the constant Silence
+	Secret secret.Secret
+	Job    string
+	Host   string // this host's name in messages
+	Size   int    // how many members make the first epoch
+	Min    int    // see elastic.Config
+	Max    int
+	OnLoss elastic.Policy
+	// Strangers hears of refused connections, here and at the workers' own listeners; nil: nobody does.
+	Strangers *secret.Strangers
+	Begin     <-chan struct{} // no connection is accepted before it is closed; nil accepts at once
+	Journal   *Journal        // where the job's story is kept, so that a coordinator that was killed can be started again; may be nil
+	Silence   time.Duration   // a worker that says nothing for so long is lost; 0 means the constant Silence
 	// Reported says that somebody calls Exited for every worker that ends. A connection that breaks then waits
 	// reportGrace for that better reason.
 	Reported bool
@@ -53,10 +55,8 @@ type Config struct {
 	OnSevered func(started int, since time.Time, reason string, silent bool)
 }
 
-// Limits of connections that have not proved the secret.
 const (
 	proofTimeout = 10 * time.Second
-	maxUnproved  = 16384
 	reportGrace  = 50 * time.Millisecond
 	endGrace     = 700 * time.Millisecond // for the end of a silent worker that may be out of reach
 )
@@ -74,7 +74,6 @@ type Server struct {
 	once   sync.Once
 	closed chan struct{}
 
-	unproved  atomic.Int64
 	mu        sync.Mutex // guards conns
 	conns     map[*conn]struct{}
 	sentBytes atomic.Int64
@@ -233,29 +232,30 @@ func (s *Server) accept(ctx context.Context) {
 			return
 		}
 	}
-	pause := 5 * time.Millisecond
-	for {
-		nc, err := s.ln.Accept()
-		if err != nil {
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.closed:
-				return
-			case <-time.After(pause): // out of file descriptors, most likely: others may end meanwhile
-				pause = min(2*pause, time.Second)
-				continue
-			}
-		}
-		pause = 5 * time.Millisecond
-		c := &conn{net: nc, out: newOutbox(), rank: -1}
-		if s.unproved.Add(1) > maxUnproved || !s.keep(c) {
-			s.unproved.Add(-1)
-			nc.Close()
-			continue
-		}
-		go s.serve(c)
+	me := secret.Identity{Purpose: Purpose, Job: s.cfg.Job, Rank: secret.Anyone, Peer: secret.Anyone, Host: s.cfg.Host}
+	gate, err := secret.NewGate(s.ln, secret.GateConfig{
+		Secret: s.cfg.Secret, Host: s.cfg.Host, Accept: secret.Expect(me), Timeout: proofTimeout, Unproven: secret.Room(s.cfg.Size),
+		Where: "at the coordinator's port", Strangers: s.cfg.Strangers,
+		Enter: func(_ context.Context, nc net.Conn, _ secret.Identity) { s.enter(nc) },
+	})
+	if err != nil {
+		return // without a secret nobody could prove it
 	}
+	select {
+	case <-s.closed:
+	case <-ctx.Done():
+	}
+	gate.Close()
+}
+
+// enter takes in a connection that has proved the secret.
+func (s *Server) enter(nc net.Conn) {
+	c := &conn{net: nc, out: newOutbox(), rank: -1}
+	if !s.keep(c) {
+		nc.Close()
+		return
+	}
+	go s.serve(c)
 }
 
 // keep records a connection so that Close ends it, and counts its goroutine.
@@ -277,16 +277,10 @@ func (s *Server) drop(c *conn) {
 	s.mu.Unlock()
 }
 
-// serve is a connection's reading goroutine: the proof, the hello, then requests until it breaks.
+// serve is a connection's reading goroutine: the hello, then requests until it breaks.
 func (s *Server) serve(c *conn) {
 	defer s.wg.Done()
 	defer s.drop(c)
-	me := secret.Identity{Purpose: Purpose, Job: s.cfg.Job, Rank: secret.Anyone, Peer: secret.Anyone, Host: s.cfg.Host}
-	_, err := secret.Server(c.net, s.cfg.Secret, s.cfg.Host, secret.Expect(me), time.Now().Add(proofTimeout))
-	s.unproved.Add(-1)
-	if err != nil {
-		return
-	}
 	rd := bufio.NewReaderSize(c.net, 1024)
 	kind, body, err := wire.ReadMessage(rd, nil, maxText)
 	if err != nil || kind != kindHello {
@@ -322,6 +316,14 @@ func (s *Server) read(c *conn, rd *bufio.Reader) string {
 		c.seen.Store(true)
 		s.gotBytes.Add(int64(len(body)) + wire.MessageHeaderBytes)
 		if kind == kindBeat {
+			continue
+		}
+		if kind == kindRefused {
+			r, err := decodeRefused(body)
+			if err != nil {
+				return fmt.Sprintf("sent a broken message: %v", err)
+			}
+			s.cfg.Strangers.Add(r)
 			continue
 		}
 		req, err := decodeRequest(kind, body)

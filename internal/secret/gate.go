@@ -1,12 +1,13 @@
 package secret
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -25,7 +26,22 @@ type GateConfig struct {
 	// Unproven bounds the connections in mid-proof; when one more comes, the
 	// oldest is closed, so that strangers who say nothing keep nobody out. 0: 256.
 	Unproven int
-	Log      *slog.Logger // one line per refused connection; nil: none
+	// Where names the listener in what Strangers are told: "at rank 3's port".
+	Where     string
+	Strangers *Strangers // hears of refused connections; nil: nobody does
+}
+
+// Unproven is how many connections may be in mid-proof where another bound is not given.
+const Unproven = 256
+
+// Room is the Unproven of a gate that n peers may dial at once: as many as they are, as far as a quarter of the
+// descriptors that this process may have goes. Who is dropped nevertheless dials again.
+func Room(n int) int {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err == nil && uint64(n) > uint64(l.Cur)/4 {
+		n = int(uint64(l.Cur) / 4)
+	}
+	return max(Unproven, n)
 }
 
 // Gate lets through a listener only connections that have proved the secret.
@@ -37,7 +53,8 @@ type Gate struct {
 
 	mu       sync.Mutex // guards the rest; never held over I/O
 	closed   bool
-	unproven []net.Conn // oldest first
+	unproven list.List // of net.Conn, oldest first
+	places   map[net.Conn]*list.Element
 }
 
 // NewGate starts to accept from ln, which it owns from now on.
@@ -50,13 +67,10 @@ func NewGate(ln net.Listener, cfg GateConfig) (*Gate, error) {
 		cfg.Timeout = ProofTimeout
 	}
 	if cfg.Unproven <= 0 {
-		cfg.Unproven = 256
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+		cfg.Unproven = Unproven
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	g := &Gate{cfg: cfg, ln: ln, cancel: cancel}
+	g := &Gate{cfg: cfg, ln: ln, cancel: cancel, places: map[net.Conn]*list.Element{}}
 	g.wg.Add(1)
 	go g.accept(ctx)
 	return g, nil
@@ -71,8 +85,10 @@ func (g *Gate) Close() error {
 	g.mu.Lock()
 	first := !g.closed
 	g.closed = true
-	open := g.unproven
-	g.unproven = nil
+	var open []net.Conn
+	for c := g.shift(); c != nil; c = g.shift() {
+		open = append(open, c)
+	}
 	g.mu.Unlock()
 	var err error
 	if first {
@@ -94,8 +110,12 @@ func (g *Gate) accept(ctx context.Context) {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Out of descriptors, most likely: others may give some back.
-			g.cfg.Log.Warn("accept connection", "error", err)
+			// Out of descriptors, most likely: strangers' are taken back, and others may give some back.
+			g.cfg.Strangers.Refuse(g.cfg.Where, fmt.Errorf("accept connection: %w", err))
+			if oldest := g.oldest(); oldest != nil {
+				oldest.Close()
+				pause = time.Millisecond // until its goroutine has let go of it
+			}
 			select {
 			case <-ctx.Done():
 				return
@@ -120,11 +140,10 @@ func (g *Gate) admit(conn net.Conn) bool {
 		return false
 	}
 	var oldest net.Conn
-	if len(g.unproven) >= g.cfg.Unproven {
-		oldest = g.unproven[0]
-		g.unproven = append(g.unproven[:0], g.unproven[1:]...)
+	if g.unproven.Len() >= g.cfg.Unproven {
+		oldest = g.shift()
 	}
-	g.unproven = append(g.unproven, conn)
+	g.places[conn] = g.unproven.PushBack(conn)
 	g.wg.Add(1)
 	g.mu.Unlock()
 	if oldest != nil {
@@ -133,31 +152,48 @@ func (g *Gate) admit(conn net.Conn) bool {
 	return true
 }
 
+// shift takes the oldest connection in mid-proof off the list, nil when there is none; mu is held.
+func (g *Gate) shift() net.Conn {
+	first := g.unproven.Front()
+	if first == nil {
+		return nil
+	}
+	c := g.unproven.Remove(first).(net.Conn)
+	delete(g.places, c)
+	return c
+}
+
+// oldest is shift for whoever does not hold mu.
+func (g *Gate) oldest() net.Conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shift()
+}
+
 // release takes conn off the list and reports whether it was still there.
 func (g *Gate) release(conn net.Conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, c := range g.unproven {
-		if c == conn {
-			g.unproven = append(g.unproven[:i], g.unproven[i+1:]...)
-			return true
-		}
+	at := g.places[conn]
+	if at == nil {
+		return false
 	}
-	return false
+	g.unproven.Remove(at)
+	delete(g.places, conn)
+	return true
 }
 
 func (g *Gate) prove(ctx context.Context, conn net.Conn) {
 	defer g.wg.Done()
 	from := remote(conn)
 	peer, err := Server(conn, g.cfg.Secret, g.cfg.Host, g.cfg.Accept, time.Now().Add(g.cfg.Timeout))
-	ours := g.release(conn)
-	if err == nil && !ours {
+	if ours := g.release(conn); !ours {
 		conn.Close()
-		err = fmt.Errorf("prove secret: %s: too many connections wait for their proof", from)
+		err = fmt.Errorf("prove secret: %s had not when %d others waited for their proof too", from, g.cfg.Unproven)
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			g.cfg.Log.Warn("refused connection", "from", from, "error", err)
+		if ctx.Err() == nil && !errors.Is(err, errWordless) {
+			g.cfg.Strangers.Refuse(g.cfg.Where, err)
 		}
 		return
 	}

@@ -43,6 +43,9 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("prove secret: %s refuses: %s", e.Peer, e.Reason)
 }
 
+// errWordless is of who has only looked whether somebody listens, as launchers and monitors do: nothing was refused.
+var errWordless = errors.New("closed the connection without a word")
+
 const (
 	labelClient = "hora proof of client v1"
 	labelServer = "hora proof of server v1"
@@ -200,6 +203,9 @@ func hello() []byte {
 func readHello(conn Conn, host string) ([]byte, error) {
 	b := make([]byte, wire.HelloBytes)
 	_, err := io.ReadFull(conn, b[:len(wire.Magic)])
+	if err == io.EOF {
+		return nil, fmt.Errorf("prove secret: %s %w", remote(conn), errWordless)
+	}
 	if err == nil {
 		err = wire.CheckMagic(b)
 	}
@@ -229,6 +235,12 @@ func closed(err error) bool {
 		return false
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
+}
+
+// CutOff reports whether a client's proof ended because the other side closed the connection: by a wrong secret, or
+// because more strangers came than it hears at once. Only trying again tells which.
+func CutOff(err error) bool {
+	return errors.Is(err, ErrProof) || errors.Is(err, errWordless) || closed(err)
 }
 
 func remote(conn Conn) string {

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -247,8 +247,11 @@ func gate(t *testing.T, s Secret, log io.Writer, cfg GateConfig) *Gate {
 		t.Fatal(err)
 	}
 	cfg.Secret, cfg.Accept = s, Expect(bob)
+	if cfg.Enter == nil {
+		cfg.Enter = func(_ context.Context, c net.Conn, _ Identity) { c.Close() }
+	}
 	if log != nil {
-		cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+		cfg.Strangers = NewStrangers(func(r Refused) { fmt.Fprintln(log, r) })
 	}
 	g, err := NewGate(ln, cfg)
 	if err != nil {
@@ -300,8 +303,8 @@ func TestGateKeepsWorkingUnderSilentStrangers(t *testing.T) {
 	if d := time.Since(begun); d > time.Second {
 		t.Fatalf("Close took %v", d)
 	}
-	if !strings.Contains(log.String(), "refused connection") {
-		t.Fatal("no log line")
+	if n := strings.Count(log.String(), "refused a connection"); n != 3 {
+		t.Fatalf("%d log lines of 42 strangers that were refused, not 3:\n%s", n, log.String())
 	}
 }
 

@@ -12,7 +12,7 @@ package wire
 // Version is the one version byte of hora's protocols. Two processes talk only
 // when theirs are equal; it changes with any change of the bytes that this
 // package or package secret describe.
-const Version byte = 1
+const Version byte = 2
 
 // Magic begins every connection, before the version byte.
 const Magic = "HORA"

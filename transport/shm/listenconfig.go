@@ -1,6 +1,10 @@
 package shm
 
-import "log/slog"
+import (
+	"log/slog"
+
+	"hora/internal/secret"
+)
 
 // ListenConfig is how a process lets others of its host find it. The zero value
 // works.
@@ -11,4 +15,6 @@ type ListenConfig struct {
 	Job  string
 	Host string // this host's name, for error texts
 	Log  *slog.Logger
+	// Strangers hears of refused connections; nil: Log tells of them, of the first three and then once a minute.
+	Strangers *secret.Strangers
 }

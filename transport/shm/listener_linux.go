@@ -17,26 +17,23 @@ import (
 )
 
 const (
-	purpose     = "shared memory"
-	proofTime   = 5 * time.Second
-	claimTime   = 2 * time.Minute // how long a proved connection waits for its group to open
-	maxUnproved = 64              // connections that may be proving at once
-	maxParked   = 4096
+	purpose   = "shared memory"
+	proofTime = 5 * time.Second
+	claimTime = 2 * time.Minute // how long a proved connection waits for its group to open
+	maxParked = 4096
 )
 
 // Listener is where the other ranks of the host find this process. It serves all
 // groups of a job whose lowest local rank this process is.
 type Listener struct {
-	ln     *net.UnixListener
-	secret secret.Secret
-	cfg    ListenConfig
-	slots  chan struct{} // one per connection that may be proving
-	done   chan struct{} // closed by Close
+	ln   *net.UnixListener
+	gate *secret.Gate
+	cfg  ListenConfig
+	done chan struct{} // closed by Close
 
 	mu     sync.Mutex // guards the rest; never held over I/O or a channel
 	closed bool
 	groups map[groupKey]*claims
-	open   map[*net.UnixConn]bool // connections that prove or wait here
 
 	work sync.WaitGroup
 }
@@ -75,12 +72,18 @@ func Listen(s secret.Secret, cfg ListenConfig) (*Listener, error) {
 	if err != nil {
 		return nil, unavailable("listen on unix socket: %w", err)
 	}
-	l := &Listener{
-		ln: ln, secret: s, cfg: cfg, slots: make(chan struct{}, maxUnproved), done: make(chan struct{}),
-		groups: map[groupKey]*claims{}, open: map[*net.UnixConn]bool{},
+	if cfg.Strangers == nil {
+		log := cfg.Log
+		cfg.Strangers = secret.NewStrangers(func(r secret.Refused) { log.Warn(r.String()) })
 	}
-	l.work.Add(1)
-	go l.accept()
+	where := "at the socket of shared memory on " + cfg.Host
+	l := &Listener{ln: ln, cfg: cfg, done: make(chan struct{}), groups: map[groupKey]*claims{}}
+	l.gate, err = secret.NewGate(door{ln, where, cfg.Strangers}, secret.GateConfig{
+		Secret: s, Host: cfg.Host, Accept: l.judge, Enter: l.enter, Timeout: proofTime, Where: where, Strangers: cfg.Strangers,
+	})
+	if err != nil {
+		return nil, err
+	}
 	l.work.Go(func() { fenced() })
 	return l, nil
 }
@@ -93,123 +96,84 @@ func (l *Listener) Close() error {
 	l.mu.Lock()
 	first := !l.closed
 	l.closed = true
-	var conns []*net.UnixConn
-	for c := range l.open {
-		conns = append(conns, c)
-	}
+	var stale []claim
 	for key, g := range l.groups {
-		for _, c := range g.ready {
-			conns = append(conns, c.conn)
-			closeFD(c.pidfd)
-		}
+		stale = append(stale, g.ready...)
 		g.ready = nil
 		delete(l.groups, key)
 	}
 	l.mu.Unlock()
-	var err error
 	if first {
 		close(l.done)
-		err = l.ln.Close()
 	}
-	for _, c := range conns {
-		c.Close()
+	err := l.gate.Close()
+	for _, c := range stale {
+		c.drop()
 	}
 	l.work.Wait()
 	return err
 }
 
-func (l *Listener) accept() {
-	defer l.work.Done()
+// door lets in processes of this user alone, by the kernel's word, before they have said anything: others cost nothing
+// more.
+type door struct {
+	*net.UnixListener
+	where     string
+	strangers *secret.Strangers
+}
+
+// visitor is a connection of a process of this user.
+type visitor struct {
+	*net.UnixConn
+	pidfd int // of that process; -1: unknown
+	once  sync.Once
+}
+
+func (d door) Accept() (net.Conn, error) {
 	for {
-		conn, err := l.ln.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // out of descriptors, most likely: let others finish
-			l.cfg.Log.Warn("accept on shared memory's socket failed", "err", err)
-			select {
-			case <-l.done:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-			continue
-		}
-		// By the kernel's word, before anything else: other users cost nothing more.
-		pidfd, err := credentials(conn)
+		conn, err := d.AcceptUnix()
 		if err != nil {
-			l.cfg.Log.Warn("refused a connection to shared memory's socket", "err", err)
-			conn.Close()
-			continue
+			return nil, err
 		}
-		l.slots <- struct{}{} // proofs are bounded, so this is; the rest waits in the backlog
-		if !l.track(conn) {
-			<-l.slots
-			conn.Close()
-			closeFD(pidfd)
-			return
+		pidfd, err := credentials(conn)
+		if err == nil {
+			return &visitor{UnixConn: conn, pidfd: pidfd}, nil
 		}
-		l.work.Add(1)
-		go func() {
-			defer l.work.Done()
-			defer func() { <-l.slots }()
-			l.receive(conn, pidfd)
-		}()
+		conn.Close()
+		d.strangers.Refuse(d.where, err)
 	}
 }
 
-func (l *Listener) track(conn *net.UnixConn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
+// judge accepts ranks of this job.
+func (l *Listener) judge(id secret.Identity) (secret.Identity, error) {
+	me := secret.Identity{
+		Purpose: purpose, Job: l.cfg.Job, Epoch: id.Epoch, Group: id.Group,
+		Rank: secret.Anyone, Peer: secret.Anyone, Host: l.cfg.Host,
 	}
-	l.open[conn] = true
-	return true
+	if id.Rank < 0 {
+		return me, errors.New("a rank is needed")
+	}
+	return me, secret.Match(me, id)
 }
 
-// receive has one connection prove itself and parks it for its group.
-func (l *Listener) receive(conn *net.UnixConn, pidfd int) {
-	peer, err := l.prove(conn)
+// enter parks a connection that has proved itself for its group.
+func (l *Listener) enter(_ context.Context, conn net.Conn, peer secret.Identity) {
+	v := conn.(*visitor)
+	c := claim{peer.Rank, v.UnixConn, v.pidfd, time.Now()}
+	stale := []claim{c}
 	l.mu.Lock()
-	delete(l.open, conn)
-	if err == nil && l.closed {
-		err = net.ErrClosed
-	}
-	var stale []claim
-	if err == nil {
-		stale = l.park(groupKey{peer.Epoch, peer.Group}, claim{peer.Rank, conn, pidfd, time.Now()})
+	if !l.closed {
+		stale = l.park(groupKey{peer.Epoch, peer.Group}, c)
 	}
 	l.mu.Unlock()
 	for _, c := range stale {
 		c.drop()
-	}
-	if err != nil {
-		conn.Close()
-		closeFD(pidfd)
-		if !errors.Is(err, net.ErrClosed) {
-			l.cfg.Log.Warn("refused a connection to shared memory's socket", "err", err)
-		}
 	}
 }
 
 func (c claim) drop() {
 	c.conn.Close()
 	closeFD(c.pidfd)
-}
-
-// prove has the peer prove the secret, and says who it is.
-func (l *Listener) prove(conn *net.UnixConn) (secret.Identity, error) {
-	accept := func(id secret.Identity) (secret.Identity, error) {
-		me := secret.Identity{
-			Purpose: purpose, Job: l.cfg.Job, Epoch: id.Epoch, Group: id.Group,
-			Rank: secret.Anyone, Peer: secret.Anyone, Host: l.cfg.Host,
-		}
-		if id.Rank < 0 {
-			return me, errors.New("a rank is needed")
-		}
-		return me, secret.Match(me, id)
-	}
-	return secret.Server(conn, l.secret, l.cfg.Host, accept, time.Now().Add(proofTime))
 }
 
 // park keeps c until its group takes it, and returns what has waited for too long.
@@ -297,6 +261,12 @@ func (l *Listener) take(ctx context.Context, key groupKey, got func(claim) (all 
 			return net.ErrClosed
 		}
 	}
+}
+
+// Close ends a connection that has not proved itself, and forgets whose it is. The gate closes one from two goroutines.
+func (v *visitor) Close() error {
+	v.once.Do(func() { closeFD(v.pidfd) })
+	return v.UnixConn.Close()
 }
 
 // credentials checks that the process at the other end belongs to this user and

@@ -19,6 +19,7 @@ const (
 	// redial is how long a leader's socket may refuse before it counts as out of
 	// reach: its name is known only once it listens.
 	redial      = time.Second
+	reprove     = 3 * time.Second // how long a proof that was cut off is tried again: strangers may push it out
 	redialPause = 5 * time.Millisecond
 	hearWhy     = time.Second
 )
@@ -344,7 +345,8 @@ func (l *Link) takeSegment(m *message) error {
 func (l *Link) dial(ctx context.Context) (*net.UnixConn, error) {
 	leader := l.cfg.Ranks[0]
 	var d net.Dialer
-	until := time.Now().Add(redial)
+	begun := time.Now()
+	until := begun.Add(redial)
 	for {
 		c, err := d.DialContext(ctx, "unix", l.cfg.Leader)
 		if err == nil {
@@ -353,7 +355,11 @@ func (l *Link) dial(ctx context.Context) (*net.UnixConn, error) {
 				return conn, nil
 			}
 			conn.Close()
-			return nil, fmt.Errorf("open shared memory: rank %d on this host: %w", leader, err)
+			err = fmt.Errorf("open shared memory: rank %d on this host: %w", leader, err)
+			if !secret.CutOff(err) || time.Since(begun) > reprove || !l.pauseOr(ctx, 10*redialPause) {
+				return nil, err
+			}
+			continue
 		}
 		transient := errors.Is(err, unix.EAGAIN) || time.Now().Before(until)
 		if ctx.Err() != nil || !transient {

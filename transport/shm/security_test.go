@@ -49,7 +49,9 @@ func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, 
 func TestStrangers(t *testing.T) {
 	log := &logged{}
 	s := secret.New()
-	ln, err := Listen(s, ListenConfig{Job: "j", Host: "h", Log: log.logger()})
+	ln, err := Listen(s, ListenConfig{Job: "j", Host: "h", Strangers: secret.NewStrangers(func(r secret.Refused) {
+		log.logger().Warn(r.String())
+	}).Telling(1000, time.Minute)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +96,10 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("wrong job: %v", err)
 	}
 	settle(t, func() error {
-		if n := strings.Count(log.String(), "refused a connection"); n != 6 {
-			return fmt.Errorf("%d refusals logged:\n%s", n, log)
+		for _, why := range []string{"hora's", "did not prove", "that is job"} { // of garbage, http and half a hello; the wrong secret; the wrong job
+			if !strings.Contains(log.String(), why) {
+				return fmt.Errorf("nothing says %q:\n%s", why, log)
+			}
 		}
 		return nil
 	})
@@ -116,6 +120,34 @@ func TestStrangers(t *testing.T) {
 	link.Begin(transport.Stamp{Seq: 1}, time.Time{})
 	if err := link.Recv(1, make([]byte, 1)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A thousand connections that say nothing keep a rank of this host out no longer than it takes to let go of the oldest.
+func TestIdleStrangersKeepNobodyOut(t *testing.T) {
+	s := secret.New()
+	ln, err := Listen(s, ListenConfig{Job: "j", Host: "h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for range 1000 {
+		conn, err := net.Dial("unix", ln.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	began := time.Now()
+	each(t, 2, func(i int) error {
+		l, err := Open(t.Context(), Config{Secret: s, Job: "j", Host: "h", Rank: i, Ranks: []int{0, 1}, Listener: ln, Leader: ln.Addr()})
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	})
+	if took := time.Since(began); took > proofTime {
+		t.Errorf("two ranks met after %v", took)
 	}
 }
 

@@ -25,7 +25,9 @@ type NodeConfig struct {
 
 	// TLS encrypts every connection after its proof; all ranks must agree.
 	TLS bool
-	Log *slog.Logger // one line per refused connection; nil: none
+	Log *slog.Logger // nil: none
+	// Strangers hears of refused connections; nil: Log tells of them, of the first three and then once a minute.
+	Strangers *secret.Strangers
 }
 
 func (c *NodeConfig) setDefaults() error {
@@ -40,6 +42,9 @@ func (c *NodeConfig) setDefaults() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Strangers == nil {
+		c.Strangers = secret.NewStrangers(func(r secret.Refused) { c.Log.Warn(r.String()) })
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func TestOneLinePerBadConnection(t *testing.T) {
 			runtime.Gosched()
 		}
 		lines := strings.Split(strings.TrimSuffix(w.log.String(), "\n"), "\n")
-		if len(lines) != i+1 || !strings.Contains(lines[i], "refused connection") || !strings.Contains(lines[i], from) {
+		if len(lines) != i+1 || !strings.Contains(lines[i], "refused a connection") || !strings.Contains(lines[i], from) {
 			t.Fatalf("connection %d, %s: the log is\n%s", i, from, w.log)
 		}
 	}

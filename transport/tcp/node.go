@@ -96,7 +96,8 @@ func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
 	}
 	for _, ln := range l.lns {
 		g, err := secret.NewGate(ln, secret.GateConfig{
-			Secret: cfg.Secret, Host: cfg.Host, Accept: n.judge, Enter: n.enter, Log: cfg.Log,
+			Secret: cfg.Secret, Host: cfg.Host, Accept: n.judge, Enter: n.enter,
+			Where: n.where(), Strangers: cfg.Strangers,
 		})
 		if err != nil {
 			l.Close()
@@ -110,6 +111,11 @@ func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
 	n.wg.Add(1)
 	go n.tick()
 	return n, nil
+}
+
+// where is this process's listener in what is told of strangers.
+func (n *Node) where() string {
+	return fmt.Sprintf("at the port of rank %d on %s", n.cfg.Rank, n.cfg.Host)
 }
 
 // identity is what this process says of itself on a connection.
@@ -144,7 +150,7 @@ func (n *Node) enter(ctx context.Context, conn net.Conn, peer secret.Identity) {
 	if n.cert != nil {
 		t, err := n.startTLS(ctx, conn, peer.Cert, false)
 		if err != nil {
-			n.cfg.Log.Warn("refused connection", "peer", peer.Rank, "host", peer.Host, "error", err)
+			n.cfg.Strangers.Refuse(fmt.Sprintf("%s, of rank %d on %s", n.where(), peer.Rank, peer.Host), err)
 			return
 		}
 		conn = t
