@@ -31,6 +31,8 @@ type description struct {
 	receives  []int
 	sized     bool // Alloc was set
 	counted   bool // counts were given, though perhaps on the root only
+	of, at    int  // length of the grouped call, and place in it; 0 for a call of its own
+	calls     uint64
 }
 
 const (
@@ -55,7 +57,10 @@ func (d *description) append(b []byte) []byte {
 	b = wire.AppendInts(b, shortList(d.sends))
 	b = wire.AppendInts(b, shortList(d.receives))
 	b = wire.AppendBool(b, d.sized)
-	return wire.AppendBool(b, d.counted)
+	b = wire.AppendBool(b, d.counted)
+	b = wire.AppendI64(b, int64(d.of))
+	b = wire.AppendI64(b, int64(d.at))
+	return wire.AppendU64(b, d.calls)
 }
 
 // shortList leaves long lists out: they are only read to explain small ones.
@@ -95,6 +100,7 @@ func decodeDescription(dec *wire.Decoder) (description, error) {
 	d.receives = dec.Ints(maxDescribedList, 0, most)
 	d.sized = dec.Bool()
 	d.counted = dec.Bool()
+	d.of, d.at, d.calls = dec.Int(0, most), dec.Int(0, most), dec.U64()
 	return d, dec.Err()
 }
 
@@ -105,6 +111,7 @@ func describe(r *Request, s stage) description {
 		pre: factor(r.Pre), post: factor(r.Post), count: r.Send.Count, shape: r.Shape, name: r.Name,
 		sends: r.SendCounts, receives: r.RecvCounts, sized: r.Alloc != nil,
 		counted: r.Alloc == nil && (r.SendCounts != nil || r.RecvCounts != nil),
+		of:      int(r.of), at: int(r.at),
 	}
 	switch r.Kind {
 	case collective.Broadcast:

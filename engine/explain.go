@@ -10,20 +10,22 @@ import (
 )
 
 // explain tells all ranks what this one was asked, hears what they were, and puts the
-// difference into one sentence that is the same on every rank. The second result is
-// an error of the links, which ends the group.
-func (g *Group) explain(r *Request) (*MismatchError, error) {
+// difference into one sentence that is the same on every rank. apart says that the ranks are
+// in calls of different lengths. The last result is an error of the links, which ends the group.
+func (g *Group) explain(r *Request) (wrong *MismatchError, apart bool, err error) {
 	mine := describe(r, stageCall)
 	all, err := g.descriptions(&mine)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return g.mismatch(all), nil
+	d := difference{all: all, g: g}
+	return g.mismatch(all), len(d.tally((*description).together)) > 1, nil
 }
 
 // descriptions exchanges what everybody was doing in the present operation. Ranks that
 // did not answer have stage 0.
 func (g *Group) descriptions(mine *description) ([]description, error) {
+	mine.calls = g.calls()
 	texts, err := g.mesh.Explain(mine.append(nil))
 	if err != nil {
 		return nil, err
@@ -42,7 +44,7 @@ func (g *Group) descriptions(mine *description) ([]description, error) {
 
 // mismatch names the first thing that differs: operation, type, shape, factors,
 // operator, root, device; Horovod's order, but for the operation, which may be the
-// reason why types differ (a barrier has none). Names come first, since ranks that are
+// reason why types differ (a barrier has none). What belongs together comes first, then names, since ranks that are
 // in different tensors differ in the rest for that reason.
 func (g *Group) mismatch(all []description) *MismatchError {
 	name := ""
@@ -62,8 +64,11 @@ func (g *Group) mismatch(all []description) *MismatchError {
 	}
 	d := difference{g: g, all: all, name: name, kind: first.kind}
 	upper := strings.ToUpper(first.kind.String())
-	text := d.of("Mismatched tensor names:", "call operations in the same order on every rank, or use a group that matches them by name",
-		func(d *description) string { return d.kind.String() + " " + quoted(d.name) }, func(d *description) string { return d.name })
+	text := d.of("Mismatched lengths of a grouped call:", "give lists of one length on every rank", (*description).together, (*description).together)
+	if text == "" {
+		text = d.of("Mismatched tensor names:", "call operations in the same order on every rank, or use a group that matches them by name",
+			func(d *description) string { return d.kind.String() + " " + quoted(d.name) }, func(d *description) string { return d.name })
+	}
 	for _, c := range []struct {
 		words, hint string
 		of          func(*description) string
@@ -84,7 +89,7 @@ func (g *Group) mismatch(all []description) *MismatchError {
 	if text == "" {
 		text = d.blocks(upper)
 	}
-	return &MismatchError{Name: name, Text: text}
+	return &MismatchError{Name: name, Text: text + d.count()}
 }
 
 // difference words one difference between descriptions.
@@ -95,41 +100,51 @@ type difference struct {
 	kind collective.Kind
 }
 
-// of is the sentence for one property, empty when it is equal everywhere. key decides,
-// show is printed.
-func (d *difference) of(words, hint string, show, key func(*description) string) string {
-	var keys []string
-	ranks := map[string][]int{}
-	shown := map[string]string{}
+// tallied are the ranks that have one property alike.
+type tallied struct {
+	key   string
+	of    *description // the first of them
+	ranks []int
+}
+
+// tally sorts who came by one property, in rank order.
+func (d *difference) tally(key func(*description) string) (found []tallied) {
 	for i := range d.all {
 		if d.all[i].stage == 0 {
 			continue
 		}
 		k := key(&d.all[i])
-		if _, known := ranks[k]; !known {
-			keys = append(keys, k)
-			shown[k] = show(&d.all[i])
+		j := slices.IndexFunc(found, func(c tallied) bool { return c.key == k })
+		if j < 0 {
+			j, found = len(found), append(found, tallied{key: k, of: &d.all[i]})
 		}
-		ranks[k] = append(ranks[k], d.g.worldRank(i))
+		found[j].ranks = append(found[j].ranks, d.g.worldRank(i))
 	}
-	if len(keys) < 2 {
+	return found
+}
+
+// of is the sentence for one property, empty when it is equal everywhere. key decides,
+// show is printed.
+func (d *difference) of(words, hint string, show, key func(*description) string) string {
+	found := d.tally(key)
+	if len(found) < 2 {
 		return ""
 	}
 	var b strings.Builder
 	b.WriteString(words)
-	if d.name != "" && !strings.HasPrefix(words, "Mismatched tensor names") {
+	if d.name != "" && !strings.HasPrefix(words, "Mismatched tensor names") && !strings.HasPrefix(words, "Mismatched lengths") {
 		fmt.Fprintf(&b, " tensor %s is", quoted(d.name))
 	} else {
 		b.WriteString(" the call is")
 	}
-	for i, k := range keys {
+	for i, c := range found {
 		switch {
-		case i > 0 && i == len(keys)-1:
+		case i > 0 && i == len(found)-1:
 			b.WriteString(" and")
 		case i > 0:
 			b.WriteString(",")
 		}
-		fmt.Fprintf(&b, " %s on %s", shown[k], rankList(ranks[k]))
+		fmt.Fprintf(&b, " %s on %s", show(c.of), rankList(c.ranks))
 	}
 	fmt.Fprintf(&b, "; %s.", hint)
 	return b.String()
@@ -147,6 +162,40 @@ func (d *difference) blocks(upper string) string {
 		}
 	}
 	return fmt.Sprintf("Mismatched %s tensor shapes: tensor %s: the counts of the ranks do not fit together; give counts that agree on every rank.", upper, quoted(d.name))
+}
+
+// count tells how many calls each rank has made in the group: a call that one of them missed
+// shows there.
+func (d *difference) count() string {
+	var parts []string
+	for _, c := range d.tally(func(d *description) string { return callCount(d.calls) }) {
+		parts = append(parts, c.key+" on "+rankList(c.ranks))
+	}
+	return " (Calls so far in " + d.g.called() + ": " + strings.Join(parts, ", ") + ".)"
+}
+
+// callCount is "1 call", "2 calls".
+func callCount(n uint64) string {
+	if n == 1 {
+		return "1 call"
+	}
+	return strconv.FormatUint(n, 10) + " calls"
+}
+
+// called is the group in messages.
+func (g *Group) called() string { return "group " + g.cfg.Name }
+
+// together says how many tensors the call brought, and which of them this is where the ranks
+// are not at the first.
+func (d *description) together() string {
+	text := "of 1 tensor"
+	if d.of > 1 {
+		text = fmt.Sprintf("of %d tensors", d.of)
+	}
+	if d.at > 0 {
+		text += fmt.Sprintf(", at number %d of them,", d.at+1)
+	}
+	return text
 }
 
 func (d *description) form() string {

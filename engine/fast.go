@@ -41,6 +41,7 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 	if step.stem != "" {
 		n.meetCounted(r.Name)
 	}
+	g.count()
 	s := g.begin(r, print)
 	if budget >= 0 || listen {
 		var here bool

@@ -43,11 +43,13 @@ type Group struct {
 	sizes  []int64         // counts of all ranks, for Request.Alloc
 	counts collective.Call // that exchanges them
 	known  known
+	direct uint64 // calls that took the short way; others read it
 
 	mu         sync.Mutex
 	work       sync.Cond // the worker's: something to do
 	done       sync.Cond // the waiters': something is done
 	head, tail *op       // queue of an ordered group
+	given      uint64    // calls that did not take the short way
 	handed     *op       // begun by a caller whose budget ran out; the turn goes with it
 	free       *op
 	cells      *cells

@@ -99,6 +99,9 @@ func fingerprint(r *Request) print {
 	if len(r.Shape) > 0 {
 		p = p.ints(fixedShape(r))
 	}
+	if r.of > 0 {
+		p = p.mix(5 | uint64(r.of)<<8 | uint64(r.at)<<40)
+	}
 	if r.Name != "" {
 		p = p.text(r.Name)
 	}

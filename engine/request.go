@@ -41,6 +41,10 @@ type Request struct {
 	// RecvCounts stay empty and Group.Result tells both. All ranks must set it alike.
 	// It is called on the thread that runs the operation; nil from it fails the group.
 	Alloc func(bytes int) unsafe.Pointer
+
+	// of and at are the length of the grouped call that this is a part of in an ordered
+	// group, and its place there; 0 for a call of its own. The engine sets them.
+	of, at int32
 }
 
 // AnyRank as the Peer of a RecvFrom takes the oldest message with its tag from whoever

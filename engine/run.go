@@ -82,6 +82,7 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 	if listen {
 		started = g.clock.Now()
 	}
+	g.count()
 	s := g.begin(r, print)
 	if budget >= 0 || listen {
 		var here bool
@@ -316,8 +317,11 @@ func (g *Group) settle(r *Request, s transport.Stamp, err error) error {
 	}
 	var wrong *transport.MismatchError
 	if errors.As(err, &wrong) {
-		mismatch, err := g.explain(r)
+		mismatch, apart, err := g.explain(r)
 		if err == nil {
+			if apart {
+				g.dropCall(r, mismatch)
+			}
 			g.cfg.Events.Emit(&event.Mismatch{Group: g.cfg.Name, Name: r.Name, Err: mismatch})
 			return mismatch
 		}

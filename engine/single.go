@@ -130,6 +130,7 @@ func (n *names) onlyOne(r *Request, i int, p print) error {
 	if g.cause.Load() != nil {
 		err = g.failure(r)
 	} else {
+		g.count()
 		s := g.begin(r, p)
 		if err = g.comm.Run(s, &r.Call, g.deadline(r)); err != nil {
 			err = g.settle(r, s, err)

@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"runtime"
+
+	"hora/transport"
 )
 
 // Submit queues rs and returns at once. tickets has one element per request or a single
@@ -58,8 +60,16 @@ func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
 		return g.tooMany()
 	}
 	var bundle *unit
+	called, ordered, at := false, 0, int32(0)
+	if g.names == nil {
+		ordered = together(rs)
+	}
 	for i := range rs {
 		o := g.newOp(&rs[i])
+		if ordered > 1 && !o.pair() {
+			o.of, o.at = int32(ordered), at
+			at++
+		}
 		switch {
 		case shared != nil:
 			o.cell = shared
@@ -71,6 +81,7 @@ func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
 			g.pairs.post(o)
 			continue
 		}
+		called = true
 		g.queued.Add(1)
 		if g.names != nil {
 			if bundle == nil {
@@ -82,6 +93,9 @@ func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
 		} else {
 			g.tail.next, g.tail = o, o
 		}
+	}
+	if called {
+		transport.Note(&g.given, g.given+1)
 	}
 	if wake && (g.names == nil || g.names.stirs()) {
 		g.wake()
@@ -191,10 +205,14 @@ func (g *Group) Cancel(t Ticket) bool {
 			return false
 		}
 	}
+	if !wholeCalls(mine) {
+		return false
+	}
 	mine = g.pairs.idleOps(e, mine)
 	if len(mine) != int(e.left) {
 		return false
 	}
+	g.taken(mine)
 	for _, o := range mine {
 		g.unlink(o)
 		g.complete(o, fmt.Errorf("%s %s: %w", o.Kind, o.Name, ErrCancelled))

@@ -36,6 +36,10 @@ def work_mismatch():
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3, dtype="f4" if r else "f8")), "Mismatched data types", "float32", "float64")
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), "max" if r else "sum"), "Mismatched reduction operation", "max", "sum")
     differ(hora.MismatchError, lambda: hora.broadcast(np.ones(3), r), "Mismatched", "root")
+    one, two = "of 1 tensor on rank 0", "of 2 tensors on rank 1"
+    differ(hora.MismatchError, lambda: hora.allreduce([np.ones(2)] * (1 + r)), one, two, "Calls so far")
+    differ(hora.MismatchError, lambda: hora.broadcast([np.ones(2)] * (1 + r)), one, two)
+    differ(hora.MismatchError, lambda: hora.allgather([np.ones(2 + r)] * (1 + r)), one, two)
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3)) if r else hora.broadcast(np.ones(3)), "Mismatched operations")
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), name="a" if r else "b"), "a", "b")
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3), prescale=2.0 if r else 1.0), "Mismatched prescale")

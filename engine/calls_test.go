@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestGroupedLengths: ranks whose lists have other lengths get one sentence, what is left of
+// the longer list is nobody's, and the next call is right.
+func TestGroupedLengths(t *testing.T) {
+	hosts(t, func(t *testing.T, one bool) {
+		c := newCluster(t, 3, one, Config{})
+		texts := make([]string, 3)
+		c.must(c.each(func(rank int, g *Group) error {
+			x := [][]float32{{1, 1}, {1, 1}, {1, 1}}
+			for turn := range 4 {
+				var rs []Request
+				for i := range 1 + (rank+turn)%3 {
+					rs = append(rs, sum(x[i], ""))
+				}
+				tickets := make([]Ticket, len(rs))
+				if turn%2 == 1 {
+					tickets = tickets[:1]
+				}
+				if err := g.Submit(rs, tickets); err != nil {
+					return err
+				}
+				for i, tk := range tickets {
+					_, err := g.Wait(tk, -1)
+					var wrong *MismatchError
+					if !errors.As(err, &wrong) {
+						return fmt.Errorf("part %d gave %v", i, err)
+					}
+					texts[rank] = err.Error()
+				}
+				y := []float32{float32(rank), 100}
+				r := sum(y, "")
+				if _, _, err := g.Run(&r, -1); err != nil {
+					return fmt.Errorf("the next call: %w", err)
+				}
+				if y[0] != 3 || y[1] != 300 {
+					return fmt.Errorf("the next call gave %v", y)
+				}
+				if got := g.calls(); got != uint64(2*turn+2) {
+					return fmt.Errorf("%d calls after turn %d", got, turn)
+				}
+			}
+			return nil
+		}))
+		want := "Mismatched lengths of a grouped call: the call is of 1 tensor on rank 0, of 2 tensors on rank 1 and of 3 tensors on rank 2; give lists of one length on every rank. (Calls so far in group world: 7 calls on ranks 0-2.)"
+		for r, text := range texts {
+			if text != want {
+				t.Errorf("rank %d: %s", r, text)
+			}
+		}
+	})
+}
+
+// TestGroupedAgainstPlain: a list does not go together with as many calls of their own.
+func TestGroupedAgainstPlain(t *testing.T) {
+	c := newCluster(t, 2, true, Config{})
+	c.must(c.each(func(rank int, g *Group) error {
+		x, y := []float32{1}, []float32{1}
+		rs := []Request{sum(x, ""), sum(y, "")}
+		var err error
+		if rank == 0 {
+			var tk [1]Ticket
+			if err := g.Submit(rs, tk[:]); err != nil {
+				return err
+			}
+			_, err = g.Wait(tk[0], -1)
+		} else {
+			_, _, err = g.Run(&rs[0], -1)
+		}
+		if err == nil || !strings.Contains(err.Error(), "of 2 tensors on rank 0 and of 1 tensor on rank 1") {
+			return fmt.Errorf("got %w", err)
+		}
+		r := sum(x, "")
+		_, _, err = g.Run(&r, -1)
+		return err
+	}))
+}
