@@ -58,6 +58,7 @@ _calls: Any = None  # _abi.Calls of it
 _load_lock = threading.Lock()
 _forked_after_load = False
 world: dict[str, Any] | None = None  # rank, size, …; None while there is none. _world.py sets it
+parents: dict[str, Any] | None = None  # in a forked child: the world that its parent had
 age = 0  # which life of the world this is: plans of another are void
 in_flight: dict[int, Any] = {}  # ticket → what its operation reads and writes
 orphans: list[int] = []  # tickets whose handle was dropped before they ended
@@ -79,11 +80,11 @@ def load() -> Any:
 
 
 def _after_fork_in_child() -> None:
-    global _forked_after_load, world, _load_lock
+    global _forked_after_load, world, parents, _load_lock
     _load_lock = threading.Lock()
     if _lib is not None:
         _forked_after_load = True
-        world = None
+        world, parents = None, world or parents
         in_flight.clear()
         orphans.clear()
 

@@ -197,6 +197,11 @@ def world_info() -> dict[str, Any]:
     return _lib.world
 
 
+def place() -> dict[str, Any]:
+    """The same for who only asks where this process is: in a forked child it is what it was in the parent."""
+    return _lib.world or _lib.parents or world_info()
+
+
 def info(group: int) -> dict[str, Any]:
     """What the library says about a group, as of now."""
     world_info()

@@ -72,12 +72,12 @@ def world() -> Group:
 
 
 def rank() -> int:
-    """This process's rank among all, from 0.
+    """This process's rank among all, from 0. A forked child (a DataLoader's worker) is told its parent's, here and below.
 
     >>> print(f"rank {hora.rank()} of {hora.size()}")
     rank ... of 2
     """
-    return _world.world_info()["rank"]
+    return _world.place()["rank"]
 
 
 def size() -> int:
@@ -86,7 +86,7 @@ def size() -> int:
     >>> hora.size()
     2
     """
-    return _world.world_info()["size"]
+    return _world.place()["size"]
 
 
 def local_rank() -> int:
@@ -94,7 +94,7 @@ def local_rank() -> int:
 
     >>> device = f"cuda:{hora.local_rank()}"
     """
-    return _world.world_info()["local_rank"]
+    return _world.place()["local_rank"]
 
 
 def local_size() -> int:
@@ -103,7 +103,7 @@ def local_size() -> int:
     >>> hora.local_size()
     2
     """
-    return _world.world_info()["local_size"]
+    return _world.place()["local_size"]
 
 
 def cross_rank() -> int:
@@ -112,7 +112,7 @@ def cross_rank() -> int:
     >>> hora.cross_rank()
     0
     """
-    return _world.world_info()["cross_rank"]
+    return _world.place()["cross_rank"]
 
 
 def cross_size() -> int:
@@ -121,7 +121,7 @@ def cross_size() -> int:
     >>> hora.cross_size()
     1
     """
-    return _world.world_info()["cross_size"]
+    return _world.place()["cross_size"]
 
 
 def host() -> str:
@@ -130,7 +130,7 @@ def host() -> str:
     >>> print("runs on", hora.host())
     runs on ...
     """
-    return _world.world_info()["host"]
+    return _world.place()["host"]
 
 
 def allreduce(

@@ -40,6 +40,9 @@ def child_says(work) -> str:
     return said
 
 
+ASKED = (hora.rank, hora.size, hora.local_rank, hora.local_size, hora.cross_rank, hora.cross_size, hora.host)
+
+
 def work_fork():
     hora.init()
     x = np.ones(4)
@@ -50,7 +53,11 @@ def work_fork():
     assert sentence in child_says(lambda: h.wait())
     assert sentence in child_says(plan.run)
     assert sentence in child_says(hora.init)
-    assert sentence in child_says(hora.rank)
+    mine = [ask() for ask in ASKED]
+    assert child_says(lambda: [ask() for ask in ASKED]) == str(mine)
+    assert child_says(lambda: child_says(lambda: [ask() for ask in ASKED])) == str(mine)
+    for call in (hora.world, hora.counters, hora.barrier, lambda: hora.Group([0]), lambda: hora.broadcast_object(1)):
+        assert sentence in child_says(call)
     assert child_says(lambda: hora.is_initialized()) == "False"
     assert child_says(lambda: hora.shutdown()) == "None"
     # and it lives: threads, numpy, subprocesses, grandchildren
@@ -92,6 +99,16 @@ def work_dataloader():
     from torch.utils.data import DataLoader, TensorDataset
 
     hora.init()
+
+    class Whose(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, i):
+            return torch.tensor([hora.rank(), hora.size()])
+
+    for batch in DataLoader(Whose(), num_workers=2):
+        assert batch.tolist() == [[hora.rank(), hora.size()]]
     data = TensorDataset(torch.arange(64.0))
     for _ in range(2):
         for (batch,) in DataLoader(data, batch_size=8, num_workers=2):

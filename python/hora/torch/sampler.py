@@ -9,6 +9,7 @@ import torch
 import torch.utils.data
 
 from .. import comm
+from ..errors import NotInitializedError
 
 __all__ = ["ElasticSampler"]
 
@@ -62,8 +63,10 @@ class ElasticSampler(torch.utils.data.Sampler):
 
     def reset(self) -> None:
         """Share out what is left of the epoch over the ranks there are now."""
-        there = comm.is_initialized()
-        self.num_replicas, self.rank = (comm.size(), comm.rank()) if there else (1, 0)
+        try:
+            self.num_replicas, self.rank = comm.size(), comm.rank()
+        except NotInitializedError:
+            self.num_replicas, self.rank = 1, 0
         n = len(self.dataset)
         if self.shuffle:
             order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed + self.epoch)).tolist()

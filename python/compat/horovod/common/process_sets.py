@@ -8,7 +8,7 @@ from typing import Any
 import hora
 from hora import _world
 
-from .switches import FACTS, Switches, dynamic_process_sets, fact
+from .switches import dynamic_process_sets, fact
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "is_process_set_included", "remove_process_set"]
 
@@ -107,7 +107,6 @@ def table() -> dict[int, ProcessSet]:
 
 def start(sets: Sequence[ProcessSet]) -> None:
     """At init: the global set, then the given ones in order."""
-    Switches.facts.update((name, fact(name)) for name in FACTS)
     global_process_set.group = hora.world()
     global_process_set.ranks = list(range(hora.size()))
     for one in sets:
@@ -120,7 +119,6 @@ def stop(keep: bool = False) -> list[tuple[int, ProcessSet]]:
     for _, one in reversed(kept):
         one._detach(keep)
     _carried.clear()
-    Switches.facts.clear()
     global_process_set.group = None
     global_process_set.ranks = None
     return kept

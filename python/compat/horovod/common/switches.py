@@ -9,9 +9,6 @@ import hora
 
 __all__ = ["NotInitialized", "Switches", "dynamic_process_sets", "fact", "on_shutdown"]
 
-# What a process knows of its place in the job.
-FACTS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-
 
 class NotInitialized(ValueError, RuntimeError):
     """A call came before hvd.init() or after hvd.shutdown()."""
@@ -27,16 +24,13 @@ class Switches:
     sets = False  # whether there may be process sets: all ranks of a job say the same
     exit_hook = False
     at_shutdown: ClassVar[list[Callable[[], None]]] = []
-    facts: ClassVar[dict[str, int]] = {}  # of this life of the job, for forked children
 
 
 def fact(name: str) -> int:
-    """One of FACTS. Data loaders' workers ask too: in a forked child it is what it was in the parent."""
+    """What hora says of this process's place: rank, size, local_rank, … Data loaders' workers ask too, and get their parent's."""
     try:
         return getattr(hora, name)()
     except hora.ForkedError:
-        if name in Switches.facts:
-            return Switches.facts[name]
         raise
     except hora.NotInitializedError:
         raise NotInitialized() from None
