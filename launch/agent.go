@@ -25,16 +25,17 @@ const exitWait = 100 * time.Millisecond
 
 // AgentConfig is what an agent needs of its process.
 type AgentConfig struct {
-	In      io.Reader // from the launcher; its end ends the workers
-	Out     io.Writer // to the launcher
-	Input   *os.File  // rank 0's standard input, when it was handed down; may be nil
-	Temp    string    // where the secret's directory is made
-	Home    string    // where workers start when the job's directory is not there
-	Getenv  func(string) string
-	Root    string // of the file system where /sys and /proc tell of cores and memory; "" is the real one
-	Grace   time.Duration
-	Remote  bool             // say hello with this host's addresses first
-	Signals <-chan os.Signal // those that ask the agent itself to end; others are swallowed
+	In        io.Reader // from the launcher; its end ends the workers
+	Out       io.Writer // to the launcher
+	Input     *os.File  // InputRank's standard input, when it was handed down; may be nil
+	InputRank int
+	Temp      string // where the secret's directory is made
+	Home      string // where workers start when the job's directory is not there
+	Getenv    func(string) string
+	Root      string // of the file system where /sys and /proc tell of cores and memory; "" is the real one
+	Grace     time.Duration
+	Remote    bool             // say hello with this host's addresses first
+	Signals   <-chan os.Signal // those that ask the agent itself to end; others are swallowed
 }
 
 // agent owns the workers of one host. All fields belong to the goroutine of Agent.
@@ -403,7 +404,7 @@ func (a *agent) fork(rank int, path string, argv []string, dir string, env []str
 	var in *os.File
 	var err error
 	switch {
-	case rank == 0 && a.cfg.Input != nil:
+	case rank == a.cfg.InputRank && a.cfg.Input != nil:
 		in = a.cfg.Input
 	default:
 		if in, err = os.Open(os.DevNull); err != nil {

@@ -82,12 +82,15 @@ type Spec struct {
 	Self        []string // argv of an agent on this host
 	Temp        string   // where agents on this host keep the secret; what a killed one leaves is removed
 	SSH         SSH
-	Binary      string // path of the program to copy to other hosts; "" means Self[0]
-	Progress    bool   // workers tell what they do, as events
-	Untagged    bool   // no "[rank]<stdout>:" before lines
-	Timestamps  bool   // the time before each tagged line
-	Elastic     bool   // workers are told so (HOROVOD_ELASTIC)
-	Stdin       *os.File
+	Binary      string   // path of the program to copy to other hosts; "" means Self[0]
+	Progress    bool     // workers tell what they do, as events
+	Untagged    bool     // no "[rank]<stdout>:" before lines
+	Timestamps  bool     // the time before each tagged line
+	Elastic     bool     // workers are told so (HOROVOD_ELASTIC)
+	Stdin       *os.File // what StdinRank reads, if it runs on this machine; the others read nothing
+	StdinRank   int
+	StdinAsked  bool // it was named: that it cannot have the input is an error
+	Prompts     bool // StdinRank's output is passed on as it comes: a prompt has no line end
 	Stdout      io.Writer
 	Stderr      io.Writer
 	Signals     <-chan os.Signal

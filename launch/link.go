@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,9 +83,9 @@ func (j *job) startAgent(l *link) error {
 	files := []*os.File{inR, outW, os.Stderr}
 	argv := j.spec.Self
 	if l.local {
-		if j.spec.Stdin != nil && l.index == 0 {
+		if l.index == j.inputHost() {
 			files = append(files, j.spec.Stdin)
-			argv = append(append([]string(nil), argv...), "--stdin")
+			argv = append(append([]string(nil), argv...), "--stdin="+strconv.Itoa(j.spec.StdinRank))
 		}
 	} else {
 		return j.startRemote(l, inR, outW)

@@ -107,6 +107,9 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	if err := j.enoughDevices(); err != nil {
 		return Outcome{}, err
 	}
+	if err := j.inputStays(); err != nil {
+		return Outcome{}, err
+	}
 	j.alive = make([]bool, len(j.seats))
 	if j.out, err = newOutput(j.spec, len(j.seats)); err != nil {
 		return Outcome{}, err
@@ -300,6 +303,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 		reason = severed
 	} else if o.Kind != Finished {
 		o.Last = LastException(j.out.tail(rank))
+		o.Last += j.howToDebug(&o)
 		reason = o.Cause()
 	}
 	j.server.Exited(rank, l.name, reason)

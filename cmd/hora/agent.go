@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"hora/launch"
@@ -47,9 +49,11 @@ func agent(args []string) int {
 	cfg.Home, _ = os.UserHomeDir()
 	kept := false
 	for _, a := range args {
-		switch a {
+		name, value, _ := strings.Cut(a, "=")
+		switch name {
 		case "--stdin":
 			cfg.Input = os.NewFile(3, "stdin")
+			cfg.InputRank, _ = strconv.Atoi(value)
 		case "--remote":
 			cfg.Remote = true
 		case keptFlag:

@@ -27,6 +27,7 @@ const horovodrunCommand = "horovodrun"
 // options is what the flags of one `hora run` say.
 type options struct {
 	np, min, max, slots, restarts, gpus, sshPort, port int
+	stdin                                              int
 	version, checkBuild, verbose, dryRun               bool
 	untagged, timestamps                               bool
 	hosts, hostfile, sshIdentity, remoteHora           string
@@ -213,10 +214,23 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 			return nil, usageError{secretFault(o.secretFile, err)}
 		}
 	}
-	if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 {
-		s.Stdin = p.in // a terminal stays with the launcher: workers are no foreground job of it
+	return s, p.input(o, s)
+}
+
+// input decides which rank reads what this program does: --stdin names it; else rank 0 has a file or a pipe, and a
+// terminal where it is and stays the only one. Of several, none could know who is meant.
+func (p *program) input(o *options, s *launch.Spec) error {
+	typed := terminalWidth(p.in) > 0
+	if s.StdinAsked = o.given["stdin"]; s.StdinAsked {
+		if s.StdinRank = o.stdin; s.StdinRank >= s.NP {
+			return usageError{fmt.Errorf("--stdin %d: the ranks are 0 to %d: name one of them", o.stdin, s.NP-1)}
+		}
+		s.Stdin = p.in
+	} else if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 || typed && s.NP == 1 && o.max <= 1 && o.discover == "" && foreground(p.in) {
+		s.Stdin = p.in
 	}
-	return s, nil
+	s.Prompts = s.Stdin != nil && typed && terminalWidth(p.out) > 0 && len(o.tags) == 0 && !o.timestamps
+	return nil
 }
 
 // secretFault speaks of the flag where the reader of secrets knows only the variable.

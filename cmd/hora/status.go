@@ -43,7 +43,7 @@ func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *
 
 // showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.
 func (p *program) showStatus(spec *launch.Spec) func() {
-	if terminalWidth(p.err) == 0 {
+	if terminalWidth(p.err) == 0 || spec.Prompts { // somebody may be typing there
 		return func() {}
 	}
 	s := newStatus(p.err, spec.NP, func() int { return terminalWidth(p.err) }, time.Now)
@@ -71,6 +71,12 @@ func terminalWidth(w io.Writer) int {
 		return 0
 	}
 	return max(int(size.Col), 1)
+}
+
+// foreground says whether who reads from this terminal takes nothing from another job of its shell.
+func foreground(f *os.File) bool {
+	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp() // an error: no shell controls jobs with it
 }
 
 // run redraws the line each second until close.

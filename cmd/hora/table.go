@@ -55,6 +55,7 @@ func basicFlags() []flagRow {
 		{spellings: "--dry-run", help: "print the plan (host, rank, cores, command) and start nothing", set: setBool(func(o *options) *bool { return &o.dryRun })},
 		{spellings: "--" + configFlag, arg: "FILE", help: "read flags from a YAML file; what follows on the command line wins", set: func(o *options, v string) error { return o.readConfig(v) }},
 		{spellings: "--start-timeout", arg: "SECONDS", def: "30", help: "until every host has answered", set: setSeconds(func(o *options) *time.Duration { return &o.start }, "HOROVOD_START_TIMEOUT")},
+		{spellings: "--stdin", arg: "RANK", help: "the rank on this machine that reads this terminal, file or pipe, for breakpoint() and input(); without it rank 0, and a terminal only where -np is 1", set: setInt(func(o *options) *int { return &o.stdin }, 0, 1<<20)},
 		{spellings: "--env", arg: "NAME=VALUE", help: "set a variable for the workers; repeatable", set: func(o *options, v string) error {
 			name, _, ok := strings.Cut(v, "=")
 			if !ok || name == "" {

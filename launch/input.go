@@ -1,0 +1,70 @@
+package launch
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What becomes of the launcher's standard input: one rank of this machine may have it, all others read nothing.
+
+// inputHost is the host whose agent gets the launcher's standard input for its rank; -1 is none.
+func (j *job) inputHost() int {
+	if j.spec.Stdin == nil || j.spec.StdinRank >= len(j.seats) {
+		return -1
+	}
+	return j.seats[j.spec.StdinRank].Host
+}
+
+// inputStays refuses to give another host's rank an input that was meant for it by name.
+func (j *job) inputStays() error {
+	r := j.spec.StdinRank
+	if !j.spec.StdinAsked {
+		return nil
+	}
+	if r >= len(j.seats) {
+		return fault(ExitUsage, "--stdin %d: the ranks are 0 to %d: name one of them", r, len(j.seats)-1)
+	}
+	host := j.hosts[j.seats[r].Host].Name
+	if j.isLocal(host) {
+		return nil
+	}
+	return fault(ExitUsage, "--stdin %d: rank %d runs on %s, and this machine's input stays here: name a rank of this machine, or start the ranks by hand, one in a terminal of its own on %s", r, r, host, host)
+}
+
+// unfed are the last lines of Python programs that asked for input where there is none.
+var unfed = [...]string{"EOFError: EOF when reading a line", "bdb.BdbQuit", "EOFError: reading from stdin"}
+
+// howToDebug is what a rank that asked for input in vain should hear, ": …", or "" for another failure.
+func (j *job) howToDebug(o *Outcome) string {
+	asked := false
+	for _, s := range unfed {
+		asked = asked || strings.HasPrefix(o.Last, s)
+	}
+	if !asked || o.Rank < 0 || j.inputHost() >= 0 && o.Rank == j.spec.StdinRank {
+		return ""
+	}
+	hand := fmt.Sprintf("HORA_RANK=%d HORA_SIZE=%d %s", o.Rank, len(j.seats), commandLine(j.spec.Command))
+	if j.spec.NP == 1 {
+		return fmt.Sprintf(": rank 0 reads nothing here: start it from a terminal, or by hand as %s", hand)
+	}
+	return fmt.Sprintf(": rank %d reads nothing here: give it this terminal with --stdin %d, or start every rank by hand in a terminal of its own, this one as %s", o.Rank, o.Rank, hand)
+}
+
+// commandLine is a command as one would type it, cut where it is long or has lines.
+func commandLine(argv []string) string {
+	words := make([]string, len(argv))
+	for i, a := range argv {
+		if words[i] = a; a == "" || strings.ContainsAny(a, " \t\r\n\"'`$;|&<>()*?[]\\#~!{}") {
+			words[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	const limit = 200
+	text, _, more := strings.Cut(strings.Join(words, " "), "\n")
+	if len(text) > limit {
+		text, more = strings.ToValidUTF8(text[:limit], ""), true
+	}
+	if more {
+		text += "…"
+	}
+	return text
+}
