@@ -67,6 +67,7 @@ type agent struct {
 	noted    bool         // the launcher knows that this host is about to go
 	inquiry  int          // pid of the command that asks whether it is
 	asked    time.Time    // when that began
+	store    store        // of rank 0's agent
 }
 
 // proc is one worker.
@@ -205,6 +206,7 @@ func (a *agent) own() {
 				a.watch()
 				a.lookAfter()
 				a.lookOut()
+				a.lookAtStore(false)
 			}
 		case e := <-a.events:
 			switch e := e.(type) {
@@ -382,6 +384,9 @@ func (a *agent) startWorker(w worker) bool {
 	if err == nil {
 		err = a.fork(w.Rank, path, p.Command, a.at, env, share.CPUs)
 	}
+	if port, bad := strconv.Atoi(lookup(env, "MASTER_PORT")); w.Rank == 0 && bad == nil {
+		a.store.await(port)
+	}
 	if err != nil {
 		code, why := refusal(p.Command[0], path, a.at, err)
 		a.fail(w.Rank, code, fmt.Sprintf("start %s on %s: %s", commandName(p.Command[0]), p.Host, why))
@@ -489,6 +494,7 @@ func (a *agent) reaped(e reaped) {
 		return // an adopted grandchild
 	}
 	p.exited, p.status = true, e.status
+	a.lookAtStore(true)
 	p.timer = time.AfterFunc(exitWait, func() { a.events <- overdue{p} })
 	a.report(p)
 }
@@ -512,6 +518,12 @@ func (a *agent) report(p *proc) {
 	b = wire.AppendI64(b, int64(code))
 	b = wire.AppendI64(b, int64(sig))
 	a.out.send(sayExited, wire.AppendBool(b, oom))
+}
+
+func (a *agent) lookAtStore(end bool) {
+	if a.store.look(end) {
+		a.out.send(sayServed, nil)
+	}
 }
 
 func (a *agent) signal(rank int, sig syscall.Signal) {

@@ -1,6 +1,8 @@
 package launch
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -71,4 +73,25 @@ func (h *heldPort) Close() error {
 		unix.Close(fd)
 	}
 	return nil
+}
+
+// portUsed says whether a socket of this host has, or a moment ago had, the port at either end.
+func portUsed(port int) bool {
+	mark := fmt.Appendf(nil, ":%04X", port)
+	for _, name := range [...]string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		found := false
+		for lines := bufio.NewScanner(f); !found && lines.Scan(); {
+			fields := bytes.Fields(lines.Bytes()) // number, local address, remote address, …
+			found = len(fields) > 2 && (bytes.HasSuffix(fields[1], mark) || bytes.HasSuffix(fields[2], mark))
+		}
+		f.Close()
+		if found {
+			return true
+		}
+	}
+	return false
 }

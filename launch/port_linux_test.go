@@ -107,3 +107,39 @@ func TestAHeldPort(t *testing.T) {
 		ln.Close()
 	}
 }
+
+// Who has met at a port is known for a while after both have left it.
+func TestAPortThatWasUsed(t *testing.T) {
+	for _, network := range []string{"tcp4", "tcp6"} {
+		port, claim, err := claimPort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer claim.Close()
+		if portUsed(port) {
+			t.Errorf("port %d is used by nobody", port)
+		}
+		ln, err := net.Listen(network, ":"+strconv.Itoa(port))
+		if err != nil {
+			t.Logf("this machine has no %s", network)
+			continue
+		}
+		if !portUsed(port) {
+			t.Errorf("%s: somebody listens at port %d", network, port)
+		}
+		c, err := net.Dial(network, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		s.Close()
+		ln.Close()
+		if !portUsed(port) {
+			t.Errorf("%s: two have met at port %d", network, port)
+		}
+	}
+}

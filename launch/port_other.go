@@ -24,3 +24,6 @@ func holdPort() (int, io.Closer, error) {
 	}
 	return ln.Addr().(*net.TCPAddr).Port, unmarked{}, ln.Close()
 }
+
+// portUsed does not know: then it may be.
+func portUsed(int) bool { return true }

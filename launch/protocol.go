@@ -40,6 +40,7 @@ const (
 	sayProbed
 	sayHalted // rank, flag: its process is stopped, or runs again
 	sayNotice // text: the host is about to go
+	sayServed // rank 0's port is used
 )
 
 const (

@@ -54,6 +54,7 @@ type job struct {
 	rts     []route         // by host
 	here    map[string]bool // by host name: it means this machine
 	addrs   []string        // of this machine's interfaces, once they are asked for
+	served  bool            // somebody is, or was, at rank 0's port
 	claim   io.Closer       // on rank 0's port, where it runs here; may be nil
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64 // the last that opened
@@ -145,6 +146,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
 	}
 	o.Took = time.Since(j.began)
+	o.Apart = o.Kind == Finished && len(j.seats) > 1 && j.epoch.Load() == 0 && !j.served
 	if err := j.tell(&o); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error(), Took: o.Took}
 	}
@@ -257,6 +259,8 @@ func (j *job) hear(e said) {
 			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
 			_ = rank
 		}
+	case sayServed:
+		j.served = true
 	case sayNotice:
 		j.noticed(e.l, string(e.body))
 	case sayHalted:

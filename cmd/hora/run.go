@@ -301,6 +301,8 @@ func (p *program) start(s *launch.Spec, o *options) error {
 		fmt.Fprintf(p.err, "hora: %s\n", out.String())
 	} else if text := written.missing(s.Command); text != "" {
 		fmt.Fprintf(p.err, "hora: warning: %s\n", text)
+	} else if text := apart(s.Command, &out); text != "" && !s.Itself {
+		fmt.Fprintf(p.err, "hora: warning: %s\n", text)
 	}
 	return nil
 }

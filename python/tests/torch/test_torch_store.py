@@ -39,16 +39,17 @@ dist.destroy_process_group()
 """
 
 
-def test_gloo_meets_beside_a_thousand_connections_a_second(launcher):
+def test_gloo_meets_beside_a_thousand_connections_a_second(launcher, tmp_path):
+    train = tmp_path / "train.py"
+    train.write_text(GLOO)
     busy = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
     try:
         assert busy.stdout.readline() == "busy\n"
-        jobs = [
-            subprocess.Popen([launcher, "run", "-np", "2", sys.executable, "-c", GLOO], stderr=subprocess.PIPE, text=True) for _ in range(2)
-        ]
+        jobs = [subprocess.Popen([launcher, "run", "-np", "2", sys.executable, train], stderr=subprocess.PIPE, text=True) for _ in range(2)]
         for j in jobs:
             said = j.communicate(timeout=120)[1]
             assert j.returncode == 0, said
+            assert "has not joined" not in said, said  # it has met elsewhere
         assert busy.poll() is None
     finally:
         busy.kill()
