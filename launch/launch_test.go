@@ -84,7 +84,7 @@ func testAgent() int {
 	kept := false
 	for _, a := range os.Args[2:] {
 		switch a {
-		case "--stdin":
+		case "--stdin=0":
 			cfg.Input = os.NewFile(3, "stdin")
 		case "--remote":
 			cfg.Remote = true
