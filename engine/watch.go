@@ -124,7 +124,7 @@ func (g *Group) expire(at stuckAt, nonce uint64, after time.Duration) {
 			return
 		}
 	}
-	g.Fail(fmt.Errorf("%s %s: not done within %v although every rank has come", at.kind, at.name, after))
+	g.Fail(fmt.Errorf("%s %s: not done within the timeout of %v although every rank has come", at.kind, at.name, after))
 }
 
 // stuckAt is the oldest operation that waits for others.

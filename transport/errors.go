@@ -65,7 +65,7 @@ type DeadlineError struct {
 func (e *DeadlineError) Error() string {
 	after := e.After.Round(time.Millisecond)
 	if e.Rank < 0 { // whoever it might have been
-		return fmt.Sprintf("no rank has come within %v; see what the others do instead, or allow more time", after)
+		return fmt.Sprintf("no rank has come within the timeout of %v; see what the others do instead, or allow more time", after)
 	}
-	return fmt.Sprintf("rank %d has not come within %v; see what it does instead, or allow more time", e.Rank, after)
+	return fmt.Sprintf("rank %d has not come within the timeout of %v; see what it does instead, or allow more time", e.Rank, after)
 }

@@ -104,7 +104,7 @@ func (b *Board) lostTo(err error) *PeerLostError {
 	case errors.Is(err, ErrClosed):
 		me.Reason = ReasonLeft
 	case errors.As(err, &late):
-		me.Reason = fmt.Sprintf("gave up waiting for rank %d after %v", late.Rank, late.After.Round(time.Millisecond))
+		me.Reason = fmt.Sprintf("gave up waiting for rank %d after its timeout of %v", late.Rank, late.After.Round(time.Millisecond))
 	default:
 		me.Reason = "ended the group: " + err.Error()
 	}

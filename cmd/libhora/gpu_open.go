@@ -164,7 +164,7 @@ func (g *gpu) meetNCCL(ctx context.Context, s *gpuSettings) error {
 	end := time.Now().Add(limit)
 	halted := func() error {
 		if limit > 0 && time.Now().After(end) {
-			return &failure{C.HORA_DEADLINE, fmt.Sprintf("make NCCL group: the ranks' GPUs had not met within %s; "+
+			return &failure{C.HORA_DEADLINE, fmt.Sprintf("make NCCL group: the ranks' GPUs had not met within the timeout of %s; "+
 				"look at NCCL_SOCKET_IFNAME and set NCCL_DEBUG=INFO", limit)}
 		}
 		return g.host.Err()

@@ -117,7 +117,7 @@ class Gpu:
             if r < 0:
                 raise _lib.failure("hora_gpu_wait")
             if end is not None and time.monotonic() > end:
-                raise DeadlineError(f"wait for operation on GPU {self.device}: it had not begun within {timeout:g} s")
+                raise DeadlineError(f"wait for operation on GPU {self.device}: it had not begun within the timeout of {timeout:g} s")
 
     def wait(self, ticket: int, timeout: float | None = None) -> bool:
         """Wait on the host until the operation has ended on the GPU; False after `timeout` seconds."""

@@ -312,7 +312,7 @@ class Group:
             if not self.wait(ticket, timeout):
                 from .errors import DeadlineError
 
-                raise DeadlineError(f"join: not all ranks joined within {timeout:g} s")
+                raise DeadlineError(f"join: not all ranks joined within the timeout of {timeout:g} s")
             return _lib.result(ticket).value
         finally:
             _lib.release(ticket)

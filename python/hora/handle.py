@@ -48,7 +48,9 @@ class Handle:
         """
         ticket = self._ticket
         if ticket and not self._settle(timeout):
-            raise DeadlineError(f"wait for operation: not finished within {timeout:g} s; it goes on, wait again or end the job")
+            raise DeadlineError(
+                f"wait for operation: not finished within the timeout of {timeout:g} s; it goes on, wait again or end the job"
+            )
         if self._error is not None:
             raise self._error
         return self._result
@@ -65,7 +67,9 @@ class Handle:
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait, and return what the operation raised, or None."""
         if self._ticket and not self._settle(timeout):
-            raise DeadlineError(f"wait for operation: not finished within {timeout:g} s; it goes on, wait again or end the job")
+            raise DeadlineError(
+                f"wait for operation: not finished within the timeout of {timeout:g} s; it goes on, wait again or end the job"
+            )
         return self._error
 
     def add_done_callback(self, fn: Callable[[Handle], Any]) -> None:

@@ -230,7 +230,7 @@ def work_deadline():
     if hora.rank() == 1:
         h = hora.allreduce(np.ones(3), async_=True)
         begun = time.monotonic()
-        with pytest.raises(hora.DeadlineError, match="not finished within 0.2 s"):
+        with pytest.raises(hora.DeadlineError, match="not finished within the timeout of 0.2 s"):
             h.wait(0.2)
         assert 0.15 < time.monotonic() - begun < 1
         assert not h.done()

@@ -260,7 +260,7 @@ class Averager:
         else:
             for bucket in self.buckets:
                 bucket.gather(self.name)
-                bucket.plan.run()
+                bucket.reduce()
         if not self.as_view:
             for bucket in self.buckets:
                 bucket.give()
@@ -324,6 +324,11 @@ class Sleeper:
 
     def _check_reducer_finalized(self) -> None:
         self._own.check()
+
+    def _remove_autograd_hooks(self) -> None:
+        """Leave the module to another wrapper, also after a backward pass that failed."""
+        self._own.close()
+        self._reducer._remove_autograd_hooks()
 
     def wake(self) -> Any:
         """Give the model back to its reducer; every rank comes here at the same point."""

@@ -74,14 +74,19 @@ def _meet(store: Any, rank: int, size: int, name: str, timeout: timedelta) -> An
     seconds, warned = timeout.total_seconds(), False
     while not _seen(here, "all", min(_LOOK, max(0.001, began + seconds - time.monotonic()))):
         waited = time.monotonic() - began
+        if waited < _PATIENCE and waited < seconds:
+            continue
+        missing = _missing(here, size)
+        if not missing:
+            break  # the last one has come just now
         if waited >= seconds:
             raise dist.DistBackendError(
-                f"make torch process group {name!r}: {_missing(here, size)} of {size} did not ask for it with backend "
-                f'"hora" within {seconds:g} s; give every rank the same backend and world size, and look at their output'
+                f'make torch process group {name!r}: {missing} of {size} did not ask for it with backend "hora" within the timeout of '
+                f"{seconds:g} s; give every rank the same backend and world size, and look at their output"
             )
-        if waited >= _PATIENCE and not warned:
+        if not warned:
             warned = True
-            warnings.warn(f"hora: torch process group {name!r} waits for {_missing(here, size)} of {size}", stacklevel=4)
+            warnings.warn(f"hora: torch process group {name!r} waits for {missing} of {size}", stacklevel=4)
     return here
 
 
@@ -99,8 +104,9 @@ def _seen(store: Any, key: str, seconds: float) -> bool:
 
 
 def _missing(store: Any, size: int) -> str:
+    """The ranks that have not asked, in words; nothing when all have."""
     ranks = [str(r) for r in range(size) if not store.check([f"host/{r}"])]
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" if ranks else ""
 
 
 def _check(rank: int, size: int, ranks: list[int]) -> None:

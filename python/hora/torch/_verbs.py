@@ -14,7 +14,7 @@ from ..errors import DeadlineError, HoraError
 from ..group import ANY_SOURCE, Group, Kind, Op
 from ..handle import Handle
 from ._tensor import code, dense, flatten
-from ._work import TicketWork, failure
+from ._work import BackendError, TicketWork, failure
 
 __all__ = ["Verbs"]
 
@@ -293,21 +293,29 @@ class Verbs(_Backend):
 
     def monitored_barrier(self, opts: Any, wait_all: bool = False) -> None:
         own = opts if isinstance(opts, timedelta) else opts.timeout
-        seconds = own.total_seconds() if own > timedelta(0) else (self._timeout or 1800.0)
+        seconds = own.total_seconds() if own >= timedelta(0) else (self._timeout or 1800.0)
+        if self._size == 1:
+            return
         end = time.monotonic() + seconds
-        try:
-            if self._rank == 0:
+        if self._rank == 0:
+            if seconds == 0:
+                raise RuntimeError("Rank 0 timed out in monitoredBarrier after 0 ms; give the other ranks time to come")
+            try:
                 self._await_all(end, seconds, wait_all)
-            else:
-                self._send_token(0)
-                self._await_token(0, end)
-        except DeadlineError as error:
-            raise RuntimeError(
-                f"Rank {self._rank} timed out in monitored_barrier after {seconds:g} s waiting for rank 0; "
-                "see rank 0's error for the missing ranks"
-            ) from error
+            except HoraError as error:
+                raise failure(error) from error
+            return
+        try:
+            if seconds == 0:
+                raise DeadlineError("it has not answered within the timeout of 0 s")
+            self._send_token(0, seconds)
+            self._await_token(0, end)
         except HoraError as error:
-            raise failure(error) from error
+            said = (
+                f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: "
+                f"{error}; see rank 0's error for the missing ranks"
+            )
+            raise (RuntimeError if isinstance(error, DeadlineError) else BackendError)(said) from error
 
     def _await_all(self, end: float, seconds: float, wait_all: bool) -> None:
         missing = []
@@ -324,11 +332,11 @@ class Verbs(_Backend):
             ranks = ", ".join(map(str, missing))
             raise RuntimeError(f"[Rank 0]: Ranks {ranks} failed to pass monitoredBarrier in {int(seconds * 1000)} ms")
         for r in range(1, self._size):
-            self._send_token(r)
+            self._send_token(r, seconds)
 
-    def _send_token(self, to: int) -> None:
+    def _send_token(self, to: int, seconds: float) -> None:
         token = torch.ones(1, dtype=torch.uint8)
-        self.group.run(Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG)
+        self.group.run(Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG, timeout=seconds)
 
     def _await_token(self, source: int, end: float) -> None:
         """Wait for a rank's token. A receive that ran out of time stays posted and serves the next barrier."""

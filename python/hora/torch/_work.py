@@ -12,21 +12,22 @@ from torch._C import _distributed_c10d as c10d
 
 from ..errors import HoraError
 from ..handle import Handle
+from ._profile import leave
 from ._tensor import device_of
 
-__all__ = ["TicketWork", "failure", "finished_future", "teach"]
+__all__ = ["BackendError", "TicketWork", "failure", "finished_future", "teach"]
 
 try:
-    _BackendError: type[RuntimeError] = torch.distributed.DistBackendError
+    BackendError: type[RuntimeError] = torch.distributed.DistBackendError
 except AttributeError:  # before torch 2.1
-    _BackendError = RuntimeError
+    BackendError = RuntimeError
 
 
 def failure(error: BaseException) -> BaseException:
     """hora's error as the class that torch's callers expect."""
     if not isinstance(error, HoraError) or isinstance(error, ValueError):
         return error
-    out = _BackendError(str(error))
+    out = BackendError(str(error))
     out.__cause__ = error
     return out
 
@@ -57,6 +58,7 @@ class TicketWork(c10d.Work):
         self._live = live
         self._patience = patience
         self._future: torch.futures.Future | None = None
+        self.record: Any = None  # the profiler's event of it
         live.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -73,7 +75,7 @@ class TicketWork(c10d.Work):
             except HoraError as error:
                 first = first or error
         if all(h.done() for h in self.handles):
-            self._live.discard(self)
+            self._ended()
         if first is not None:
             raise failure(first)
 
@@ -81,8 +83,14 @@ class TicketWork(c10d.Work):
         for h in self.handles:
             if not h.done():
                 return False
-        self._live.discard(self)
+        self._ended()
         return True
+
+    def _ended(self) -> None:
+        self._live.discard(self)
+        if self.record is not None:
+            record, self.record = self.record, None
+            leave(record)
 
     is_completed = done
 
@@ -134,7 +142,7 @@ class TicketWork(c10d.Work):
                 waiting.discard(id(h))
                 last = not waiting
             if last:
-                self._live.discard(self)
+                self._ended()
                 future.set_result(None)
 
         outcome = future.then(self._outcome)

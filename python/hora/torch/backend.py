@@ -17,7 +17,7 @@ from torch._C import _distributed_c10d as c10d
 from ..errors import HoraError
 from ..group import Group, Kind, Op
 from ..handle import Handle
-from . import _gpu, _start
+from . import _gpu, _profile, _start
 from ._cores import free_core
 from ._reductions import Reductions
 from ._verbs import Verbs
@@ -283,6 +283,7 @@ def register() -> None:
         return
     _teach_async()
     teach()
+    _profile.teach()
     dist.Backend.register_backend("hora", create, extended_api=True, devices=["cpu", "cuda"])
     from ._dynamo import skip
 

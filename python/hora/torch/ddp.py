@@ -23,11 +23,31 @@ class _Bucket:
     """One of DDP's buckets in memory that every rank of the host maps, and the plan that averages it there."""
 
     def __init__(self, group: Group, t: torch.Tensor, name: str, seconds: float | None) -> None:
-        self.tensor = t  # what is registered must stay mapped
+        self.flat = t  # what is registered must stay mapped
         self.registration = _register(group, t)
         self.at = t.data_ptr()
+        self.ticket = 0
         self.done = finished_future(t)  # which DDP only reads
         self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=name, timeout=seconds)
+
+    def reduce(self) -> None:
+        self.plan.run()
+
+    def submit(self) -> None:
+        self.ticket = self.plan.submit()
+
+    def finish(self, group: Group) -> None:
+        """End what was started, or do all of it now."""
+        if not self.ticket:
+            self.reduce()
+            return
+        group.wait(self.ticket)
+        self.drop(group)
+
+    def drop(self, group: Group) -> None:
+        ticket, self.ticket = self.ticket, 0
+        if ticket:
+            group.release(ticket)
 
     def close(self) -> None:
         self.plan.close()
@@ -59,7 +79,7 @@ class _Hook:
         self.seconds = seconds  # the process group's timeout
         self.overlap = overlap
         self.buckets: dict[int, _Bucket] = {}
-        self.waiting: list[tuple[_Bucket, int, torch.futures.Future]] = []  # with the ticket, 0: not started
+        self.waiting: list[tuple[_Bucket, torch.futures.Future]] = []
         self.joined = False  # what comes now are this rank's zeros
         self.active = group.size  # ranks that still have batches
         self.__name__ = self.__qualname__ = "hora_accelerate"  # DDP's log names its hook
@@ -73,15 +93,17 @@ class _Hook:
             if model is not None and model._join_config.enable:
                 return self._joining(model, index, bucket.buffer())
             known, buffer = self.buckets.get(index), bucket.buffer()
-            if known is None or known.at != buffer.data_ptr() or known.tensor.shape != buffer.shape:
+            if known is None or known.at != buffer.data_ptr() or known.flat.shape != buffer.shape:
                 return self._first(index, buffer)
             if bucket.is_last():
                 if self.waiting:
                     self._finish()
-                known.plan.run()
+                known.reduce()
                 return known.done
             future: torch.futures.Future = torch.futures.Future()
-            self.waiting.append((known, known.plan.submit() if self.overlap else 0, future))
+            if self.overlap:
+                known.submit()
+            self.waiting.append((known, future))
             return future
         except HoraError as error:
             raise failure(error) from error
@@ -118,19 +140,14 @@ class _Hook:
     def _finish(self) -> None:
         """End what the earlier buckets have begun, in their order."""
         while self.waiting:
-            known, ticket, future = self.waiting[0]
-            if ticket:
-                self.group.wait(ticket)
-                self.group.release(ticket)
-            else:
-                known.plan.run()
+            known, future = self.waiting[0]
+            known.finish(self.group)
             del self.waiting[0]
-            future.set_result(known.tensor)
+            future.set_result(known.flat)
 
     def _drop(self) -> None:
-        for _, ticket, _ in self.waiting:
-            if ticket:
-                self.group.release(ticket)
+        for known, _ in self.waiting:
+            known.drop(self.group)
         self.waiting.clear()
 
 

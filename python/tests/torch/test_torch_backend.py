@@ -251,7 +251,7 @@ def work_polled():
             if r == 0 and patience < 1:
                 if want == n:  # the others have not begun
                     assert not work.is_completed()
-                    with pytest.raises(RuntimeError, match="not finished within"):
+                    with pytest.raises(RuntimeError, match="not finished within the timeout of"):
                         work.wait(soon)
                 dist.send(torch.ones(1), 1)
             until = time.monotonic() + 30
@@ -317,6 +317,42 @@ def test_faults(job):
     ends = job(2, work_faults).wait(90)
     assert ends[0].code == 7, ends[0].err
     assert ends[1].code == -9, ends[1].err
+
+
+def work_monitored():
+    """A monitored barrier ends on every rank within its timeout, says so, and leaves nothing behind."""
+    r, n = training.start()
+    within = {"timeout": datetime.timedelta(seconds=0.5)}
+    reached = rf"Rank {r} successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: .* timeout"
+    for every in (False, True):
+        began = time.monotonic()
+        with pytest.raises(RuntimeError, match=reached if r else "Rank 0 timed out in monitoredBarrier after 0 ms"):
+            dist.monitored_barrier(timeout=datetime.timedelta(0), wait_all_ranks=every)
+        assert time.monotonic() - began < 3, "a timeout of nothing took time"
+        dist.barrier()
+        dist.monitored_barrier(wait_all_ranks=every)
+        if r != 1:  # rank 1 does not come
+            began = time.monotonic()
+            with pytest.raises(RuntimeError, match=reached if r else r"Ranks? 1 failed to pass monitoredBarrier in 500 ms"):
+                dist.monitored_barrier(wait_all_ranks=every, **within)
+            assert time.monotonic() - began < 3
+        dist.barrier()
+    if r:  # rank 0 does not come
+        with pytest.raises(RuntimeError, match=reached):
+            dist.monitored_barrier(**within)
+    dist.barrier()
+    late = dist.new_group(**within)
+    if r:
+        with pytest.raises(
+            dist.DistBackendError, match=r"rank 0 has not come within the timeout of|gave up waiting for rank 0 after its timeout of"
+        ):
+            dist.barrier(late)
+    dist.barrier()
+    os._exit(0)
+
+
+def test_monitored_barrier(ranks):
+    ranks(3, work_monitored, timeout=90)
 
 
 def work_device_map(other):

@@ -110,7 +110,19 @@ def test_two_backends(job, way):
     ends = job(2, work_two_backends, args=(way,)).wait(90)
     assert [e.code for e in ends] == [0, 0], ends
     assert ends[0].out.startswith("DistBackendError make torch process group"), ends[0].out
-    assert 'rank 1 of 2 did not ask for it with backend "hora" within 4 s' in ends[0].out, ends[0].out
+    assert 'rank 1 of 2 did not ask for it with backend "hora" within the timeout of 4 s' in ends[0].out, ends[0].out
+
+
+def test_all_have_come_as_the_time_ran_out():
+    """Between a rank's name and the count of names lies a moment: who looks just then misses nobody."""
+    from hora.torch import _start
+
+    store = dist.HashStore()
+    dist.PrefixStore("hora/1", store).set("host/1", "there")
+    assert _start._meet(store, 0, 2, "default", within(0.1)).check(["host/0", "host/1"])
+    with pytest.raises(dist.DistBackendError, match=r"rank 2 of 3 did not ask for it .* within the timeout of 0\.1 s"):
+        dist.PrefixStore("hora/2", store).set("host/1", "there")
+        _start._meet(store, 0, 3, "default", within(0.1))
 
 
 def work_late():

@@ -462,6 +462,18 @@ def work_broken():
         sum(model(x)).backward()
     with pytest.raises(RuntimeError, match=r"Expected to have finished reduction in the prior iteration"):
         model(batch())
+    for view in (False, True):  # the module is left alone then, for another wrapper
+        again = wrap(Heads(), gradient_as_bucket_view=view)
+        sum(again(batch())).backward()
+        with pytest.raises(ArithmeticError):
+            sum(again(Raises.apply(batch().requires_grad_()))).backward()
+        again._remove_autograd_hooks()
+        other = wrap(again.module)
+        for i in range(2):
+            other.zero_grad()
+            sum(other(batch(i))).backward()
+        dist.all_gather(every := [torch.empty_like(grads(other)) for _ in range(2)], grads(other))
+        assert torch.equal(*every) and not every[0].isnan().any()
     net, twin = network(), wrap(network())
     for _ in range(2):
         twin(batch()).sum().backward()
