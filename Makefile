@@ -4,7 +4,7 @@ PYTHON_ENV = $(shell sh tools/deps.sh path venv)
 TOOLS = $(shell sh tools/deps.sh path tools)
 FUZZTIME ?= 30s
 
-.PHONY: help deps build wheel test check format gen fuzz soak matrix bench demo clean
+.PHONY: help deps build wheel test check format gen fuzz soak matrix peers bench demo clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -47,8 +47,11 @@ soak: deps ## the long counts: kills, cycles, seeds, releases of torch (prints s
 matrix: wheel ## the wheel on other releases of torch; writes their table into docs/compatibility.md
 	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 
-bench: build ## the benchmark against gloo and Open MPI
-	bin/hora bench collectives
+peers: ## install Intel MPI for the benchmark (Python wheels, 330 MB); the others come with make deps
+	@sh tools/deps.sh impi
+
+bench: build ## the benchmark against gloo, Open MPI and, where make peers has installed it, Intel MPI
+	bin/hora bench collectives --impi "$$(sh tools/deps.sh path impi)"
 
 demo: ## train a small network on two local processes
 	go run ./cmd/hora demo

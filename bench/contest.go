@@ -12,28 +12,105 @@ import (
 // median then stands on three times as many, of two moments that lie minutes apart.
 const moreRounds = 2
 
-// contest is what the rounds of one combination have brought. Everybody's turns have the
-// same indices, so that ratios are formed within a round; who sat one out has nil there.
+// triedRounds is after how many rounds a configuration at less than half of the best of
+// each of its rows drops out of them.
+const triedRounds = 2
+
+// contest is what the rounds of one operation have brought: its combinations are those of
+// hora's links that the same peers' turns are compared to. Everybody's turns have the same
+// indices, so that ratios are formed within a round; who sat one out has nil there.
 type contest struct {
-	Combination
-	turns    map[string][]results // by configuration, then by round
-	failures map[string]error     // the first of each configuration
-	able     map[string][]int     // sizes that a configuration has not failed at
+	op       string
+	link     string // tcp, or one of those over memory, which are all the same to a peer
+	np       int
+	links    []Combination
+	turns    map[string][]results       // by configuration, then by round
+	failures map[string]error           // the first of each configuration
+	able     map[string][]int           // sizes that a configuration has not failed at
+	without  map[string]map[int]error   // sizes that a configuration has nothing for
+	dropped  map[string]map[int]float64 // sizes that it dropped out of, with its share of the best it was compared to
 }
 
-func newContest(c Combination, missing map[string]error) *contest {
-	k := &contest{c, map[string][]results{}, map[string]error{}, map[string][]int{}}
+// contests groups combinations whose peers do the same.
+func contests(combos []Combination, cores int, missing map[string]error) []*contest {
+	var all []*contest
+	for _, c := range combos {
+		i := slices.IndexFunc(all, func(k *contest) bool {
+			return k.op == c.Op && k.np == c.NP && (k.link == "tcp") == (c.Link == "tcp")
+		})
+		if i < 0 {
+			i = len(all)
+			all = append(all, &contest{op: c.Op, link: c.Link, np: c.NP})
+		}
+		all[i].links = append(all[i].links, c)
+	}
+	for _, k := range all {
+		k.begin(cores, missing)
+	}
+	return all
+}
+
+func (k *contest) begin(cores int, missing map[string]error) {
+	k.turns, k.failures, k.able = map[string][]results{}, map[string]error{}, map[string][]int{}
+	k.without, k.dropped = map[string]map[int]error{}, map[string]map[int]float64{}
 	for _, name := range k.names() {
-		k.able[name] = slices.Clone(c.Sizes)
+		k.without[name], k.dropped[name] = map[int]error{}, map[int]float64{}
+		for _, c := range k.links {
+			for _, size := range c.Sizes {
+				if slices.Contains(k.able[name], size) || !slices.Contains(competitors(c), name) {
+					continue
+				}
+				if err := lacks(name, k.op, k.np, cores, size); err != nil {
+					k.without[name][size] = err
+					continue
+				}
+				k.able[name] = append(k.able[name], size)
+			}
+		}
+		slices.Sort(k.able[name])
 		if err := missing[programOf(name)]; err != nil {
 			k.failures[name], k.able[name] = err, nil
 		}
 	}
-	return k
+}
+
+func competitors(c Combination) []string {
+	return append([]string{"hora/" + c.Link}, configurations(c.Op, c.Link, c.Peers)...)
 }
 
 func (k *contest) names() []string {
-	return append([]string{"hora"}, configurations(k.Combination, k.Peers)...)
+	var all []string
+	for _, c := range k.links { // hora's first: the picture of a round is one of a moment
+		all = append(all, "hora/"+c.Link)
+	}
+	for _, c := range k.links {
+		for _, name := range competitors(c) {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// peers and sizes are those of any of its combinations.
+func (k *contest) peers() (all []string) {
+	for _, c := range k.links {
+		for _, p := range c.Peers {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+func (k *contest) sizes() (all []int) {
+	for _, c := range k.links {
+		all = append(all, c.Sizes...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // rounds lets hora and every peer's configurations take their turn, n times. What a
@@ -45,26 +122,81 @@ func (r *runner) rounds(ctx context.Context, k *contest, wanted []int, n int) {
 			if ctx.Err() != nil {
 				break
 			}
-			turn := k.Combination
-			turn.Sizes = slices.DeleteFunc(slices.Clone(wanted), func(n int) bool { return !slices.Contains(k.able[name], n) })
+			sizes := slices.DeleteFunc(slices.Clone(wanted), func(n int) bool {
+				_, out := k.dropped[name][n]
+				return out || !slices.Contains(k.able[name], n)
+			})
 			var res results
-			if len(turn.Sizes) > 0 {
+			if len(sizes) > 0 {
 				var err error
-				if res, err = r.turn(ctx, turn, name); err != nil {
-					k.able[name] = slices.DeleteFunc(k.able[name], func(n int) bool { return slices.Contains(turn.Sizes, n) && res[n] == 0 })
+				if res, err = r.turn(ctx, k, name, sizes); err != nil {
+					k.able[name] = slices.DeleteFunc(k.able[name], func(n int) bool { return slices.Contains(sizes, n) && res[n] == 0 })
 					r.failed(ctx, name, err, k.failures)
 				}
 			}
 			k.turns[name] = append(k.turns[name], res)
 		}
+		if len(k.turns["hora/"+k.links[0].Link]) == triedRounds {
+			k.drop()
+		}
 	}
+}
+
+// drop takes out of each row the configurations that took more than twice the row's best:
+// the better of their rounds is looked at, and one that another row still needs stays.
+func (k *contest) drop() {
+	for _, name := range k.names() {
+		if programOf(name) == "" {
+			continue
+		}
+		for _, size := range k.able[name] {
+			mine, share := k.least(name, size), 0.0
+			if mine == 0 {
+				continue
+			}
+			for _, c := range k.links {
+				for _, peer := range c.Peers {
+					all := configurations(c.Op, c.Link, []string{peer})
+					if !slices.Contains(c.Sizes, size) || !slices.Contains(all, name) {
+						continue
+					}
+					share = max(share, k.best(all, size)/mine)
+				}
+			}
+			if share < 0.5 {
+				k.dropped[name][size] = share
+			}
+		}
+	}
+}
+
+// least is the better of a configuration's rounds, 0 without one.
+func (k *contest) least(name string, size int) float64 {
+	least := 0.0
+	for _, res := range k.turns[name] {
+		if t := res[size]; t > 0 && (least == 0 || t < least) {
+			least = t
+		}
+	}
+	return least
+}
+
+// best is the least of some configurations' times.
+func (k *contest) best(names []string, size int) float64 {
+	best := 0.0
+	for _, name := range names {
+		if t := k.least(name, size); t > 0 && (best == 0 || t < best) {
+			best = t
+		}
+	}
+	return best
 }
 
 // again measures the rows that cfg.Again names with further rounds, beside those that they
 // have: a machine that others use too is slow for minutes, and the first rounds of a
 // combination all fall into the same one. No round is left out of the median for that.
-func (r *runner) again(ctx context.Context, contests []*contest) {
-	for _, k := range contests {
+func (r *runner) again(ctx context.Context, all []*contest) {
+	for _, k := range all {
 		var sizes []int
 		for _, row := range r.rows(k) {
 			if row.Ratio > 0 && r.cfg.Again(row) && !slices.Contains(sizes, row.Bytes) {
@@ -80,88 +212,119 @@ func (r *runner) again(ctx context.Context, contests []*contest) {
 			names[i] = FormatSize(n)
 		}
 		more := moreRounds * r.cfg.Rounds
-		r.cfg.Say("again, %d more rounds: %s over %s, %d ranks, %s", more, k.Op, k.Link, k.NP, strings.Join(names, ", "))
+		r.cfg.Say("again, %d more rounds: %s over %s, %d ranks, %s", more, k.op, k.over(), k.np, strings.Join(names, ", "))
 		r.rounds(ctx, k, sizes, more)
 	}
 }
 
+func (k *contest) over() string {
+	var links []string
+	for _, c := range k.links {
+		links = append(links, c.Link)
+	}
+	return strings.Join(links, " and ")
+}
+
 func (r *runner) rows(k *contest) []Row {
 	var rows []Row
-	for _, peer := range k.Peers {
-		for _, size := range k.Sizes {
-			rows = append(rows, r.row(k, peer, size))
+	for _, c := range k.links {
+		for _, peer := range c.Peers {
+			for _, size := range c.Sizes {
+				rows = append(rows, r.row(k, c, peer, size))
+			}
 		}
 	}
 	return rows
 }
 
-func (k *contest) failuresAt(size int) map[string]error {
-	failed := map[string]error{}
-	for name, err := range k.failures {
-		if !slices.Contains(k.able[name], size) {
-			failed[name] = err
-		}
-	}
-	return failed
-}
-
 // row forms the ratios of one size, round by round, and says who failed at it: without
 // hora, or without any of the peer's configurations, there is no ratio.
-func (r *runner) row(k *contest, peer string, size int) Row {
-	c, rounds := k.Combination, k.turns
-	failures := k.failuresAt(size)
-	row := Row{Op: c.Op, Link: c.Link, NP: c.NP, Bytes: size, DType: "float32", Peer: peer, Sched: "other"}
+func (r *runner) row(k *contest, c Combination, peer string, size int) Row {
+	row := Row{Op: c.Op, Link: c.Link, NP: c.NP, Bytes: size, DType: "float32", Peer: peer, Sched: "other", Unit: unitOf(c.Op)}
 	if r.realtime {
 		row.Sched = "rr"
 	}
-	var ours, theirs, ratios []float64
-	for i, mine := range rounds["hora"] {
-		us := mine[size]
-		best := 0.0
-		for _, configuration := range configurations(c, []string{peer}) {
-			if i >= len(rounds[configuration]) {
-				continue
-			}
-			if t := rounds[configuration][i][size]; t > 0 && (best == 0 || t < best) {
-				best = t
+	ourselves, names := "hora/"+c.Link, configurations(c.Op, c.Link, []string{peer})
+	var ours, theirs, ratios, extras []float64
+	won := map[string]int{}
+	for i, mine := range k.turns[ourselves] {
+		us, best, by := mine[size], 0.0, ""
+		for _, name := range names {
+			if i < len(k.turns[name]) {
+				if t := k.turns[name][i][size]; t > 0 && (best == 0 || t < best) {
+					best, by = t, name
+				}
 			}
 		}
 		if us > 0 {
 			ours = append(ours, us)
 		}
 		if us > 0 && best > 0 {
-			theirs, ratios = append(theirs, best), append(ratios, best/us)
+			won[by]++
+			theirs, ratios, extras = append(theirs, best), append(ratios, best/us), append(extras, us-best)
 		}
 	}
-	row.HoraUS, row.PeerUS, row.Failure = median(ours), median(theirs), failureOf(failures, peer, configurations(c, []string{peer}))
+	row.HoraUS, row.PeerUS, row.Failure = median(ours), median(theirs), k.failure(ourselves, peer, names, size, len(ratios) > 0)
 	if len(ratios) == 0 && row.Failure == "" {
 		row.Failure = "interrupted"
 	}
-	if len(ratios) > 0 && failures["hora"] == nil {
+	if len(ratios) > 0 && (k.failures[ourselves] == nil || slices.Contains(k.able[ourselves], size)) {
 		row.RatioMin, row.Ratio, row.RatioMax = slices.Min(ratios), median(ratios), slices.Max(ratios)
+		row.RatioLow, row.RatioHigh, row.ExtraHigh = quantile(ratios, 0.25), quantile(ratios, 0.75), quantile(extras, 0.75)
 	}
 	if len(ratios) > r.cfg.Rounds {
 		row.Rounds = len(ratios)
 	}
+	if len(names) > 1 {
+		row.Best = winners(won)
+		for _, name := range names {
+			if share, out := k.dropped[name][size]; out {
+				row.Dropped = append(row.Dropped, fmt.Sprintf("%s %.2f", name, share))
+			}
+		}
+	}
 	return row
 }
 
-// failureOf is the first failure of hora or of a peer's configurations.
-func failureOf(failures map[string]error, peer string, configurations []string) string {
-	for _, name := range append([]string{"hora"}, configurations...) {
-		err := failures[name]
-		if err == nil {
-			continue
+// winners names who was the best, the most often first, with the number of rounds.
+func winners(won map[string]int) []string {
+	var names []string
+	for name := range won {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if won[a] != won[b] {
+			return won[b] - won[a]
+		}
+		return strings.Compare(a, b)
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", name, won[name])
+	}
+	return names
+}
+
+// failure is the first one, at a size, of hora or of a peer's configurations. What one of
+// many has not got, by its nature, is none beside a ratio.
+func (k *contest) failure(ourselves, peer string, names []string, size int, ratio bool) string {
+	for _, name := range append([]string{ourselves}, names...) {
+		err := k.without[name][size]
+		if err == nil && !slices.Contains(k.able[name], size) {
+			err = k.failures[name]
 		}
 		var no *MissingPeer
-		if errors.As(err, &no) {
+		switch {
+		case err == nil, ratio && errors.As(err, &lacking{}):
+		case errors.As(err, &no):
 			text := "is missing: it takes the packages " + no.Packages
 			if !strings.HasPrefix(peer, no.Peer) { // one of those that the best is chosen from
 				text = no.Peer + " " + text
 			}
 			return text
+		default:
+			short, _, _ := strings.Cut(name, "/")
+			return fmt.Sprintf("%s: %v", short, err)
 		}
-		return fmt.Sprintf("%s: %v", name, err)
 	}
 	return ""
 }

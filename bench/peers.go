@@ -20,7 +20,8 @@ import (
 //go:embed peers
 var peerSources embed.FS
 
-// peerPrograms says how each is built and which Debian packages that takes.
+// peerPrograms says how each is built and which packages that takes, Debian's
+// where nothing else is said.
 var peerPrograms = map[string]struct {
 	source   string
 	compiler []string
@@ -28,6 +29,7 @@ var peerPrograms = map[string]struct {
 	starter  string // that its ranks are started with; "": none
 	packages string
 }{
+	"impi":     {"openmpi.c", []string{"gcc", "-O3", "-march=native"}, []string{"-lmpi", "-lm"}, "", "impi-rt impi-devel (Python wheels: make peers)"},
 	"openmpi":  {"openmpi.c", []string{"mpicc", "-O3", "-march=native"}, []string{"-lm"}, "mpirun", "openmpi-bin libopenmpi-dev"},
 	"gloo":     {"gloo.cc", []string{"g++", "-O3", "-march=native", "-std=c++14"}, []string{"-lgloo", "-lpthread"}, "", "g++ libgloo-dev"},
 	"roofline": {"roofline.c", []string{"gcc", "-O3", "-march=native", "-std=gnu11"}, []string{"-lpthread", "-lm"}, "", "gcc libc6-dev"},
@@ -45,8 +47,16 @@ func (e *MissingPeer) Error() string {
 
 // buildPeer compiles a peer's program into cache, once per source and kind of processor,
 // and returns its path.
-func buildPeer(ctx context.Context, peer, cache string, environ []string) (string, error) {
-	p := peerPrograms[peer]
+func buildPeer(ctx context.Context, peer string, cfg Config) (string, error) {
+	p, cache, environ := peerPrograms[peer], cfg.Cache, cfg.Environ
+	compiler := slices.Clone(p.compiler)
+	if peer == "impi" {
+		if _, err := os.Stat(filepath.Join(cfg.Impi, "include", "mpi.h")); cfg.Impi == "" || err != nil {
+			return "", &MissingPeer{peer, p.packages, fmt.Errorf("no include/mpi.h in its folder %q", cfg.Impi)}
+		}
+		lib := filepath.Join(cfg.Impi, "lib")
+		compiler = append(compiler, "-I", filepath.Join(cfg.Impi, "include"), "-L", lib, "-Wl,-rpath,"+lib)
+	}
 	if p.starter != "" {
 		if _, err := exec.LookPath(p.starter); err != nil {
 			return "", &MissingPeer{peer, p.packages, err}
@@ -60,7 +70,7 @@ func buildPeer(ctx context.Context, peer, cache string, environ []string) (strin
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(bytes.Join([][]byte{source, header, []byte(strings.Join(p.compiler, " ")), processor()}, nil))
+	sum := sha256.Sum256(bytes.Join([][]byte{source, header, []byte(strings.Join(compiler, " ")), processor()}, nil))
 	program := filepath.Join(cache, peer+"-"+hex.EncodeToString(sum[:6]))
 	if _, err := os.Stat(program); err == nil {
 		return program, nil
@@ -79,8 +89,8 @@ func buildPeer(ctx context.Context, peer, cache string, environ []string) (strin
 		}
 	}
 	built := filepath.Join(dir, peer)
-	args := append(append(append([]string{}, p.compiler[1:]...), "-o", built, filepath.Join(dir, p.source)), p.libs...)
-	cmd := withItsOwn(exec.CommandContext(ctx, p.compiler[0], args...))
+	args := append(append(slices.Clone(compiler[1:]), "-o", built, filepath.Join(dir, p.source)), p.libs...)
+	cmd := withItsOwn(exec.CommandContext(ctx, compiler[0], args...))
 	cmd.Env = append(slices.Clone(environ), "TMPDIR="+dir) // where an interrupted compiler leaves its files
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", notBuilt(ctx, peer, err, string(out))

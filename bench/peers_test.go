@@ -44,6 +44,7 @@ func TestAPeerThatIsNotBuilt(t *testing.T) {
 		{"no compiler", "gloo", nil, true, "g++"},
 		{"no header", "gloo", map[string]string{"g++": "echo 'gloo.cc:6:10: fatal error: gloo/allgather.h: No such file or directory' >&2; exit 1"}, true, "gloo/allgather.h"},
 		{"no library", "gloo", map[string]string{"g++": "echo '/usr/bin/ld: cannot find -lgloo: No such file or directory'; echo 'collect2: error: ld returned 1' >&2; exit 1"}, true, "cannot find -lgloo"},
+		{"no Intel MPI", "impi", nil, true, "build peer impi: no include/mpi.h in its folder \"\"; install the packages impi-rt impi-devel"},
 		{"no mpirun", "openmpi", map[string]string{"mpicc": "exit 0"}, true, "mpirun"},
 		{"a full disk", "gloo", map[string]string{"g++": "echo 'x.s: Fatal error: No space left on device' >&2; exit 1"}, false, "No space left on device; look at"},
 		{"another gloo", "gloo", map[string]string{"g++": "echo 'gloo.cc:60: error: is not a member' >&2; exit 1"}, false, "is not a member"},
@@ -51,7 +52,7 @@ func TestAPeerThatIsNotBuilt(t *testing.T) {
 	} {
 		withPrograms(t, c.programs)
 		cache := t.TempDir()
-		_, err := buildPeer(t.Context(), c.peer, cache, os.Environ())
+		_, err := buildPeer(t.Context(), c.peer, Config{Cache: cache, Environ: os.Environ()})
 		var missing *MissingPeer
 		if err == nil || errors.As(err, &missing) != c.missing || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q, of a missing package: %v", c.what, err, c.want, c.missing)
@@ -68,7 +69,7 @@ func TestAPeerThatCannotBeKept(t *testing.T) {
 	const compiler = `while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done; echo '#!/bin/sh' > $out`
 	cache := t.TempDir()
 	withPrograms(t, map[string]string{"g++": compiler})
-	program, err := buildPeer(t.Context(), "gloo", cache, os.Environ())
+	program, err := buildPeer(t.Context(), "gloo", Config{Cache: cache, Environ: os.Environ()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestAPeerThatCannotBeKept(t *testing.T) {
 	if err := os.Symlink("/dev/full", part); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := buildPeer(t.Context(), "gloo", cache, os.Environ()); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "keep peer gloo: ") {
+	if _, err := buildPeer(t.Context(), "gloo", Config{Cache: cache, Environ: os.Environ()}); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "keep peer gloo: ") {
 		t.Errorf("%v", err)
 	}
 	if left, _ := os.ReadDir(cache); len(left) > 0 {
@@ -117,7 +118,7 @@ func TestInterruptedWhileAPeerIsBuilt(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left %v", left)
 	}
-	for _, row := range r.rows(newContest(c, missing)) {
+	for _, row := range r.rows(contestOf(c, missing)) {
 		if row.Failure != "interrupted" {
 			t.Errorf("%+v", row)
 		}

@@ -19,10 +19,31 @@ type Plan struct {
 
 // The names that a plan may hold.
 var (
-	AllOps   = []string{"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "reduce", "barrier", "named", "plan"}
+	AllOps   = []string{"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "reduce", "barrier", "named", "plan", "waiting", "memory"}
 	AllLinks = []string{"shm", "registered", "tcp"}
-	AllPeers = []string{"gloo", "openmpi", "openmpi_tuned", "roofline", "ordered", "best"}
+	AllPeers = []string{"gloo", "gloo_spin", "openmpi", "openmpi_tuned", "impi", "roofline", "ordered", "best"}
 )
+
+// everyPeer is what "all" stands for.
+var everyPeer = []string{"gloo", "gloo_spin", "openmpi", "openmpi_tuned", "impi", "best"}
+
+// Widen replaces "all" among the peers: every competitor stands beside those that the goals
+// name. It reports whether it was there.
+func (p *Plan) Widen() bool {
+	if !slices.Contains(p.Peers, "all") {
+		return false
+	}
+	p.Peers = slices.Clone(everyPeer)
+	return true
+}
+
+// unitOf is in what an operation is measured; "": microseconds.
+func unitOf(op string) string {
+	if op == "memory" {
+		return "KiB"
+	}
+	return ""
+}
 
 // DefaultSizes are the sizes at which the goals are stated.
 func DefaultSizes() []int {
@@ -38,6 +59,9 @@ func (p *Plan) Validate() error {
 		allowed []string
 	}{{"operation", p.Ops, AllOps}, {"link", p.Links, AllLinks}, {"peer", p.Peers, AllPeers}} {
 		for _, name := range list.have {
+			if name == "all" && list.what == "peer" {
+				continue
+			}
 			if !slices.Contains(list.allowed, name) {
 				faults = append(faults, fmt.Sprintf("no %s is called %q (there are %s)", list.what, name, strings.Join(list.allowed, ", ")))
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -206,33 +207,37 @@ func (r *runner) hora(parent context.Context, op, link string, np int, sizes []i
 	return together(ctx, cmds, sizes, stop)
 }
 
-// peer runs one configuration of a competitor: openmpi, openmpi_rule, gloo-ring, …
+// peer runs one configuration of a competitor: openmpi, openmpi-ring, impi, gloo-ring, …
 func (r *runner) peer(parent context.Context, which, op, link string, np int, sizes []int) (results, error) {
 	ctx, stop := context.WithTimeout(parent, r.limit())
 	defer stop()
-	switch {
-	case which == "roofline":
+	switch programOf(which) {
+	case "roofline":
 		return together(ctx, []*exec.Cmd{r.command(ctx, -1, r.programs["roofline"], sizeList(sizes))}, sizes, stop)
-	case strings.HasPrefix(which, "openmpi"):
+	case "openmpi":
 		return together(ctx, []*exec.Cmd{r.mpirun(ctx, which, op, link, np, sizes)}, sizes, stop)
+	case "impi":
+		return together(ctx, []*exec.Cmd{r.hydra(ctx, op, link, np, sizes)}, sizes, stop)
 	}
 	dir, err := os.MkdirTemp("", "hora-gloo-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	algorithm := strings.TrimPrefix(which, "gloo-")
+	if spin, ok := strings.CutPrefix(which, "gloo_spin-"); ok {
+		algorithm = "spin-" + spin
+	}
 	var cmds []*exec.Cmd
 	for rank := range np {
-		cmd := r.command(ctx, r.core(rank, np), r.programs["gloo"], strconv.Itoa(rank), strconv.Itoa(np), dir,
-			strings.TrimPrefix(which, "gloo-"), op, sizeList(sizes))
+		cmd := r.command(ctx, r.core(rank, np), r.programs["gloo"], strconv.Itoa(rank), strconv.Itoa(np), dir, algorithm, op, sizeList(sizes))
 		cmd.Env = r.cfg.Environ
 		cmds = append(cmds, cmd)
 	}
 	return together(ctx, cmds, sizes, stop)
 }
 
-// mpirun is Open MPI with its defaults, or (openmpi_rule) with the best dynamic rule
-// found for large allreduces: a segmented ring of 512 KiB.
+// mpirun is Open MPI under one of mpiSettings.
 func (r *runner) mpirun(ctx context.Context, which, op, link string, np int, sizes []int) *exec.Cmd {
 	args := []string{"mpirun", "--allow-run-as-root", "-np", strconv.Itoa(np)}
 	if np > len(r.cfg.Cores) {
@@ -245,17 +250,35 @@ func (r *runner) mpirun(ctx context.Context, which, op, link string, np int, siz
 		// It counts the machine's cores, and would leave those that this process may run on.
 		args = append(args, "--cpu-list", sizeList(cores), "--bind-to", "cpu-list:ordered")
 	}
-	if link == "tcp" {
+	set := settingOf(which)
+	if link == "tcp" && set.only != "tcp" {
 		args = append(args, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo")
 	}
-	if which == "openmpi_rule" {
-		args = append(args, "--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
-			"--mca", "coll_tuned_allreduce_algorithm_segmentsize", "524288")
-	}
-	cmd := r.command(ctx, -1, append(args, r.programs["openmpi"], op, sizeList(sizes))...)
-	cmd.Env = r.cfg.Environ
+	cmd := r.command(ctx, -1, append(append(args, set.args...), r.programs["openmpi"], op, sizeList(sizes))...)
+	cmd.Env = append(slices.Clone(r.cfg.Environ), set.env...)
 	// Asked to end, it removes the memory that its ranks share, which outlives them in
 	// /dev/shm. What does not heed it is killed after the delay and swept away.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	return cmd
+}
+
+// hydra is Intel MPI's mpirun. Left to itself it would let ranks of a host meet in shared
+// memory also where TCP is asked for.
+func (r *runner) hydra(ctx context.Context, op, link string, np int, sizes []int) *exec.Cmd {
+	root := r.cfg.Impi
+	env := []string{"I_MPI_ROOT=" + root, "LD_LIBRARY_PATH=" + filepath.Join(root, "lib"), "I_MPI_HYDRA_BOOTSTRAP=fork"}
+	if link == "tcp" {
+		env = append(env, "I_MPI_FABRICS=ofi", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo", "I_MPI_COLL_INTRANODE=pt2pt")
+	} else {
+		env = append(env, "I_MPI_FABRICS=shm")
+	}
+	if np > len(r.cfg.Cores) {
+		env = append(env, "I_MPI_PIN=0")
+	} else {
+		env = append(env, "I_MPI_PIN_PROCESSOR_LIST="+sizeList(r.cfg.Cores[:np]))
+	}
+	cmd := r.command(ctx, -1, filepath.Join(root, "bin", "mpiexec.hydra"), "-n", strconv.Itoa(np), r.programs["impi"], op, sizeList(sizes))
+	cmd.Env = append(slices.Clone(r.cfg.Environ), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	return cmd
 }

@@ -2,12 +2,18 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"hora"
 	"hora/tensor"
@@ -57,12 +63,13 @@ type measurement struct {
 	total       int // elements of the whole
 	share       int // elements of one rank's part
 	rank, ranks int
+	together    hora.Request // a barrier
 	call        func() error
 }
 
 func newMeasurement(ctx context.Context, w *hora.World, job RankJob, bytes int) (*measurement, error) {
 	g := w.Group()
-	m := &measurement{ctx: ctx, g: g, op: job.Op, bytes: bytes, rank: g.Rank(), ranks: g.Size()}
+	m := &measurement{ctx: ctx, g: g, op: job.Op, bytes: bytes, rank: g.Rank(), ranks: g.Size(), together: hora.Request{Call: hora.Call{Kind: hora.KindBarrier}}}
 	m.total = bytes / 4
 	m.share = max(m.total/m.ranks, 1)
 	if slices.Contains([]string{"allgather", "alltoall", "reducescatter"}, m.op) {
@@ -97,7 +104,7 @@ func (m *measurement) operation(w *hora.World) (func() error, error) {
 	part := in.Slice(0, m.share)
 	r := hora.Request{}
 	switch m.op {
-	case "allreduce":
+	case "allreduce", "waiting", "memory":
 		r.Call = hora.Call{Kind: hora.KindAllreduce, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: in}
 	case "reduce":
 		r.Call = hora.Call{Kind: hora.KindReduce, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: out}
@@ -165,24 +172,40 @@ func (m *measurement) apart(w *hora.World) (func() error, error) {
 }
 
 func (m *measurement) run(out io.Writer) error {
-	calls := callsFor(m.bytes)
+	measure := m.timed
+	if m.op == "waiting" {
+		measure = m.waiting
+	}
+	figure, calls, wrong, err := measure()
+	if err != nil {
+		return err
+	}
+	if m.op == "memory" {
+		if figure, err = ownKiB(4 * m.total); err != nil {
+			return err
+		}
+	}
+	verdict := "ok"
+	if wrong > 0 {
+		verdict = "wrong"
+	}
+	_, err = fmt.Fprintf(out, "result %s %d %d %.4f %s\n", m.op, m.bytes, calls, figure, verdict)
+	return err
+}
+
+// timed is the median of the calls, in microseconds, and how many gave a wrong result.
+func (m *measurement) timed() (figure float64, calls, wrong int, err error) {
+	calls = callsFor(m.bytes)
 	times := make([]time.Duration, 0, calls)
-	wrong := 0
 	// Since reads the monotonic clock alone: half the cost of Now.
 	base := time.Now()
-	inputs := m.in
-	if m.op == "allgather" {
-		inputs = m.in[:m.share]
-	}
-	together := hora.Request{Call: hora.Call{Kind: hora.KindBarrier}}
 	for turn := -warmCalls(calls); turn < calls; turn++ {
-		fill(inputs, m.rank, turn)
-		if _, _, err := m.g.Run(&together, -1); err != nil {
-			return err
+		if err := m.begin(turn); err != nil {
+			return 0, 0, 0, err
 		}
 		began := time.Since(base)
 		if err := m.call(); err != nil {
-			return err
+			return 0, 0, 0, err
 		}
 		took := time.Since(base) - began
 		if turn >= 0 {
@@ -193,33 +216,109 @@ func (m *measurement) run(out io.Writer) error {
 		}
 	}
 	slices.Sort(times)
-	verdict := "ok"
-	if wrong > 0 {
-		verdict = "wrong"
+	return float64(times[len(times)/2]) / 1e3, calls, wrong, nil
+}
+
+// begin rewrites the inputs of a turn and brings the ranks together.
+func (m *measurement) begin(turn int) error {
+	inputs := m.in
+	if m.op == "allgather" {
+		inputs = m.in[:m.share]
 	}
-	_, err := fmt.Fprintf(out, "result %s %d %d %.4f %s\n", m.op, m.bytes, calls, float64(times[len(times)/2])/1e3, verdict)
+	fill(inputs, m.rank, turn)
+	_, _, err := m.g.Run(&m.together, -1)
 	return err
 }
 
-// pattern is peers/measure.h's: small whole numbers whose sums are exact.
+// What rank 0 is kept waiting by the others, and how often; peers/measure.h has the same.
+const (
+	waits   = 3
+	waitFor = 500 * time.Millisecond
+)
+
+// waiting is the processor time, in microseconds, that rank 0 takes for a second of waiting
+// in an allreduce to which the others come late.
+func (m *measurement) waiting() (figure float64, calls, wrong int, err error) {
+	used := make([]float64, 0, waits)
+	for turn := -1; turn < waits; turn++ {
+		if err := m.begin(turn); err != nil {
+			return 0, 0, 0, err
+		}
+		if m.rank > 0 && turn >= 0 {
+			select {
+			case <-time.After(waitFor):
+			case <-m.ctx.Done():
+				return 0, 0, 0, m.ctx.Err()
+			}
+		}
+		before, err := processorTime()
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if err := m.call(); err != nil {
+			return 0, 0, 0, err
+		}
+		after, err := processorTime()
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		if turn >= 0 {
+			used = append(used, float64(after-before)/1e3*float64(time.Second/waitFor))
+		}
+		if !m.verify(turn, waits) {
+			wrong++
+		}
+	}
+	if m.rank > 0 {
+		return 0.001, waits, wrong, nil
+	}
+	return max(median(used), 0.001), waits, wrong, nil
+}
+
+func processorTime() (time.Duration, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("read the processor time of this rank: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// ownKiB is this process's memory in KiB less that of the arrays it has touched; what ranks share counts
+// once, a part at each.
+func ownKiB(arrays int) (float64, error) {
+	text, err := os.ReadFile("/proc/self/smaps_rollup")
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of this rank: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "Pss:" {
+			kib, err := strconv.ParseFloat(f[1], 64)
+			return max(kib-float64(arrays)/1024, 1), err
+		}
+	}
+	return 0, errors.New("read the memory of this rank: /proc/self/smaps_rollup has no Pss")
+}
+
+// period is that of the data, a prime: no block of a power of two, which is how data are
+// cut, holds what another one should.
+const period = 251
+
+// pattern is peers/measure.h's: whole numbers, other ones at each rank, index and turn,
+// whose sums are exact.
 func pattern(rank, i, turn int) float32 {
-	return float32(((i*7 + turn*3) & 15) + rank + 1)
+	return float32((i*7+(turn+1000)*13+rank*101)%period + 1)
 }
 
 func fill(x []float32, rank, turn int) {
-	// The pattern repeats every 16 elements: one period is computed, a kilobyte of it is
-	// copied front to back, as the peers' loops write. One large copy would not do: from
-	// 1 MiB on the runtime's goes past the cache, which the peers' stores do not.
-	n := min(len(x), 16)
+	// One period is computed, and copied front to back, as the peers' loops write. One large
+	// copy would not do: from 1 MiB on the runtime's goes past the cache, which the peers'
+	// stores do not.
+	n := min(len(x), period)
 	for i := range x[:n] {
 		x[i] = pattern(rank, i, turn)
 	}
-	block := min(len(x), 256)
-	for done := n; done < block; done *= 2 {
-		copy(x[done:block], x[:done])
-	}
-	for done := block; done < len(x); done += block {
-		copy(x[done:], x[:block])
+	for done := n; done < len(x); done += n {
+		copy(x[done:], x[:n])
 	}
 }
 
@@ -243,7 +342,7 @@ func (m *measurement) verify(turn, calls int) bool {
 			return true
 		}
 		want = func(i int) float32 { return m.sum(i, turn) }
-	case "allreduce", "named", "plan", "ordered":
+	case "allreduce", "named", "plan", "ordered", "waiting", "memory":
 		got, want = m.in, func(i int) float32 { return m.sum(i, turn) }
 	case "broadcast":
 		got, want = m.in, func(i int) float32 { return pattern(0, i, turn) }

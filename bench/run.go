@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
@@ -21,6 +19,7 @@ type Config struct {
 	Environ []string
 	Cores   []int          // that this process may run on
 	Cache   string         // where built peers are kept
+	Impi    string         // folder with Intel MPI's bin, include and lib; "": it is missing
 	Memory  uint64         // bytes that may be used; sizes that do not fit are left out
 	Chrt    bool           // try SCHED_RR
 	Limit   time.Duration  // of one measurement of one competitor, which hangs beyond; 0 means 3 minutes
@@ -31,20 +30,28 @@ type Config struct {
 
 // Row is one size of one operation against one peer.
 type Row struct {
-	Op       string  `json:"op"`
-	Link     string  `json:"link"`
-	NP       int     `json:"np"`
-	Bytes    int     `json:"bytes"`
-	DType    string  `json:"dtype"`
-	Sched    string  `json:"sched"`
-	HoraUS   float64 `json:"hora_us"`
-	Peer     string  `json:"peer"`
-	PeerUS   float64 `json:"peer_us"`
-	RatioMin float64 `json:"ratio_min"`
-	Ratio    float64 `json:"ratio"`
-	RatioMax float64 `json:"ratio_max"`
-	Failure  string  `json:"failure,omitempty"` // beside a ratio: of a round, or of one of the peer's ways
-	Rounds   int     `json:"rounds,omitempty"`  // how many count, where these are more than was asked for
+	Op     string  `json:"op"`
+	Link   string  `json:"link"`
+	NP     int     `json:"np"`
+	Bytes  int     `json:"bytes"`
+	DType  string  `json:"dtype"`
+	Sched  string  `json:"sched"`
+	HoraUS float64 `json:"hora_us"`
+	Peer   string  `json:"peer"`
+	PeerUS float64 `json:"peer_us"`
+	// Of the rounds: least, lower quartile, median, upper quartile and most.
+	RatioMin  float64 `json:"ratio_min"`
+	RatioLow  float64 `json:"ratio_low"`
+	Ratio     float64 `json:"ratio"`
+	RatioHigh float64 `json:"ratio_high"`
+	RatioMax  float64 `json:"ratio_max"`
+	ExtraHigh float64 `json:"-"`                 // upper quartile of what hora takes more
+	Failure   string  `json:"failure,omitempty"` // beside a ratio: of a round, or of one of the peer's ways
+	Rounds    int     `json:"rounds,omitempty"`  // how many count, where these are more than was asked for
+	Unit      string  `json:"unit,omitempty"`    // of what hora and the peer took; "": microseconds
+
+	Best    []string `json:"best,omitempty"`    // the peer's configurations that were the best one, and in how many rounds
+	Dropped []string `json:"dropped,omitempty"` // those that dropped out after two rounds, with the row's best over their time
 }
 
 // AlgBW is the algorithm's bandwidth in GB/s: total bytes by time, as nccl-tests count.
@@ -97,9 +104,9 @@ func rankEnvironment(dir string, np int) ([]string, error) {
 	}, nil
 }
 
-// settings are the variables of environ that change how our ranks work: a run with them is
+// changes are the variables of environ that change how our ranks work: a run with them is
 // none of the defaults.
-func settings(environ []string) []string {
+func changes(environ []string) []string {
 	var set []string
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
@@ -121,29 +128,27 @@ func Run(ctx context.Context, cfg Config, combos []Combination) ([]Row, error) {
 	if !r.realtime {
 		cfg.Say("SCHED_RR is not allowed here: on a busy machine these figures prove nothing")
 	}
-	if set := settings(cfg.Environ); len(set) > 0 {
+	if set := changes(cfg.Environ); len(set) > 0 {
 		cfg.Say("hora is measured with %s, as your environment says", strings.Join(set, " "))
 	}
-	missing := r.build(ctx, combos)
-	var contests []*contest
-	for i, c := range combos {
-		c.Sizes = r.fitting(c)
-		if len(c.Sizes) == 0 {
-			continue
-		}
-		cfg.Say("[%d/%d] %s over %s, %d ranks, against %v", i+1, len(combos), c.Op, c.Link, c.NP, c.Peers)
-		k := newContest(c, missing)
-		r.rounds(ctx, k, c.Sizes, cfg.Rounds)
-		contests = append(contests, k)
+	for i := range combos {
+		combos[i].Sizes = r.fitting(combos[i])
+	}
+	combos = slices.DeleteFunc(combos, func(c Combination) bool { return len(c.Sizes) == 0 })
+	all := contests(combos, len(cfg.Cores), r.build(ctx, combos))
+	for i, k := range all {
+		cfg.Say("[%d/%d] %s over %s, %d ranks, against %s", i+1, len(all), k.op, k.over(), k.np, strings.Join(k.peers(), ", "))
+		r.rounds(ctx, k, k.sizes(), cfg.Rounds)
 		if ctx.Err() != nil {
+			all = all[:i+1]
 			break
 		}
 	}
 	if cfg.Again != nil {
-		r.again(ctx, contests)
+		r.again(ctx, all)
 	}
 	var rows []Row
-	for _, k := range contests {
+	for _, k := range all {
 		rows = append(rows, r.rows(k)...)
 	}
 	return rows, ctx.Err()
@@ -158,12 +163,12 @@ func (r *runner) mayRaise(ctx context.Context) bool {
 func (r *runner) build(ctx context.Context, combos []Combination) map[string]error {
 	missing := map[string]error{}
 	for _, c := range combos {
-		for _, configuration := range configurations(c, c.Peers) {
+		for _, configuration := range configurations(c.Op, c.Link, c.Peers) {
 			program := programOf(configuration)
 			if program == "" || r.programs[program] != "" || missing[program] != nil {
 				continue
 			}
-			path, err := buildPeer(ctx, program, r.cfg.Cache, r.cfg.Environ)
+			path, err := buildPeer(ctx, program, r.cfg)
 			if ctx.Err() != nil { // which says nothing about the peer
 				return missing
 			}
@@ -176,50 +181,6 @@ func (r *runner) build(ctx context.Context, combos []Combination) map[string]err
 		}
 	}
 	return missing
-}
-
-func programOf(configuration string) string {
-	for _, p := range []string{"openmpi", "gloo", "roofline"} {
-		if len(configuration) >= len(p) && configuration[:len(p)] == p {
-			return p
-		}
-	}
-	return ""
-}
-
-// configurations lists what has to be run so that the peers' figures can be formed.
-func configurations(c Combination, peers []string) []string {
-	var all []string
-	add := func(names ...string) {
-		for _, n := range names {
-			if !slices.Contains(all, n) {
-				all = append(all, n)
-			}
-		}
-	}
-	gloo := func() {
-		if c.Op == "allreduce" {
-			add("gloo-ring", "gloo-bcube", "gloo-halving")
-		} else {
-			add("gloo-default")
-		}
-	}
-	for _, p := range peers {
-		switch p {
-		case "gloo":
-			gloo()
-		case "openmpi":
-			add("openmpi")
-		case "openmpi_tuned":
-			add("openmpi", "openmpi_rule")
-		case "best":
-			add("openmpi")
-			gloo()
-		case "roofline", "ordered":
-			add(p)
-		}
-	}
-	return all
 }
 
 // fitting leaves out sizes whose arrays, two per rank and as much again for slots, do
@@ -245,37 +206,23 @@ func (r *runner) failed(ctx context.Context, name string, err error, failures ma
 	if ctx.Err() != nil {
 		return
 	}
+	whole := name
+	name, _, _ = strings.Cut(name, "/")
 	r.cfg.Say("%s: %v", name, err)
-	if failures[name] == nil {
-		failures[name] = err
+	if failures[whole] == nil {
+		failures[whole] = err
 	}
 }
 
-func (r *runner) turn(ctx context.Context, c Combination, name string) (results, error) {
-	if err := lacks(name, c); err != nil {
-		return nil, err
-	}
-	switch name {
-	case "hora":
-		return r.hora(ctx, c.Op, c.Link, c.NP, c.Sizes)
-	case "ordered":
-		return r.hora(ctx, name, c.Link, c.NP, c.Sizes)
-	}
-	return r.peer(ctx, name, c.Op, c.Link, c.NP, c.Sizes)
-}
-
-// lacks says what a competitor has not got: it is named, and nothing is put in its place.
-func lacks(name string, c Combination) error {
-	path := c.Op == "named" || c.Op == "plan" // that an allreduce takes
+func (r *runner) turn(ctx context.Context, k *contest, name string, sizes []int) (results, error) {
+	who, link, ours := strings.Cut(name, "/")
 	switch {
-	case name == "roofline" && (c.Op != "allreduce" || c.NP != 2):
-		return errors.New("it is that of an allreduce of two ranks; measure it with --ops allreduce --np 2")
-	case name == "ordered" && c.Op != "allreduce" && !path:
-		return fmt.Errorf("it is an allreduce and has no %s; measure it with --ops named,plan", c.Op)
-	case path && (programOf(name) == "gloo" || programOf(name) == "openmpi"):
-		return fmt.Errorf("it has no operation %s; measure that with --peers ordered", c.Op)
+	case ours && who == "ordered":
+		return r.hora(ctx, who, link, k.np, sizes)
+	case ours:
+		return r.hora(ctx, k.op, link, k.np, sizes)
 	}
-	return nil
+	return r.peer(ctx, name, k.op, k.link, k.np, sizes)
 }
 
 // Combinations are the plan's, or, for an empty plan, all that the goals name.
@@ -286,8 +233,14 @@ func (ts Targets) Combinations(p Plan) []Combination {
 	}
 	byKey := map[key]*Combination{}
 	var order []key
+	wide := p.Widen()
 	for _, t := range ts.Targets {
-		if !wants(p, t) {
+		if named := p; wide {
+			named.Peers = nil
+			if !wants(named, t) {
+				continue
+			}
+		} else if !wants(p, t) {
 			continue
 		}
 		k := key{t.Op, t.Link, t.NP}
@@ -296,7 +249,9 @@ func (ts Targets) Combinations(p Plan) []Combination {
 			c = &Combination{Op: t.Op, Link: t.Link, NP: t.NP}
 			byKey[k], order = c, append(order, k)
 		}
-		c.Peers = append(c.Peers, t.Peer)
+		if !slices.Contains(c.Peers, t.Peer) {
+			c.Peers = append(c.Peers, t.Peer)
+		}
 		for _, n := range p.Sizes {
 			if t.Concerns(n) && !slices.Contains(c.Sizes, n) {
 				c.Sizes = append(c.Sizes, n)
@@ -305,7 +260,13 @@ func (ts Targets) Combinations(p Plan) []Combination {
 	}
 	var all []Combination
 	for _, k := range order {
-		slices.Sort(byKey[k].Sizes)
+		c := byKey[k]
+		slices.Sort(c.Sizes)
+		for _, peer := range p.Peers {
+			if wide && k.op != "named" && k.op != "plan" && !slices.Contains(c.Peers, peer) {
+				c.Peers = append(c.Peers, peer)
+			}
+		}
 		all = append(all, *byKey[k])
 	}
 	return all
@@ -318,6 +279,7 @@ func wants(p Plan, t Target) bool {
 
 // Combinations of a plan that names its own operations, links and peers.
 func (p Plan) Combinations() []Combination {
+	p.Widen()
 	var all []Combination
 	for _, op := range p.Ops {
 		for _, link := range p.Links {

@@ -9,12 +9,14 @@
 #   sh tools/deps.sh path tools print the tools' folder
 #   sh tools/deps.sh path trainers  print the folder with Lightning and Accelerate
 #   sh tools/deps.sh path jax       print the folder with JAX
+#   sh tools/deps.sh impi       install Intel MPI, which the benchmarks alone know (also: path impi)
 set -eu
 cd "$(dirname "$0")/.."
 cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
 requirements=python/requirements-test.txt
 trainers_list=python/requirements-trainers.txt
 jax_list=python/requirements-jax.txt
+impi_list=python/requirements-impi.txt
 
 packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
 
@@ -38,6 +40,7 @@ venv=$cache/venv-$version-$(hash_of "$requirements")
 tools=$cache/tools-$(hash_of tools/go.mod tools/go.sum)
 trainers=$cache/trainers-$version-$(hash_of "$trainers_list")
 jax=$cache/jax-$version-$(hash_of "$jax_list")
+impi=$cache/impi-$(hash_of "$impi_list")
 
 if [ "${1:-}" = path ]; then
     case ${2:-} in
@@ -45,8 +48,20 @@ if [ "${1:-}" = path ]; then
     tools) echo "$tools" ;;
     trainers) echo "$trainers" ;;
     jax) echo "$jax" ;;
-    *) echo "deps: path of what? venv, tools, trainers or jax" >&2; exit 2 ;;
+    impi) echo "$impi" ;;
+    *) echo "deps: path of what? venv, tools, trainers, jax or impi" >&2; exit 2 ;;
     esac
+    exit
+fi
+
+if [ "${1:-}" = impi ]; then
+    if [ ! -f "$impi/.complete" ]; then
+        echo "deps: installing Intel MPI for the benchmarks"
+        rm -rf "$impi"
+        "$python" -m venv "$impi"
+        "$impi/bin/python" -m pip install --quiet --disable-pip-version-check -r "$impi_list"
+        touch "$impi/.complete"
+    fi
     exit
 fi
 

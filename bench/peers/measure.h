@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 static double now_us(void) {
@@ -18,13 +19,19 @@ static double now_us(void) {
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-// Small whole numbers: sums over a few ranks are exact in float32.
+// The data: whole numbers from 1 to PERIOD, other ones at each rank, index and turn, whose
+// sums over a few ranks are exact in float32. The period is a prime, so that no block of a
+// power of two, which is how data are cut, holds what another one should.
+#define PERIOD 251
+
 static float pattern(int rank, size_t i, int turn) {
-    return (float)((int)((i * 7 + (size_t)turn * 3) & 15) + rank + 1);
+    return (float)((i * 7 + (size_t)(turn + 1000) * 13 + (size_t)rank * 101) % PERIOD + 1);
 }
 
 static void fill(float *x, size_t n, size_t first, int rank, int turn) {
-    for (size_t i = 0; i < n; i++) x[i] = pattern(rank, first + i, turn);
+    size_t head = n < PERIOD ? n : PERIOD;
+    for (size_t i = 0; i < head; i++) x[i] = pattern(rank, first + i, turn);
+    for (size_t i = head; i < n; i++) x[i] = x[i - PERIOD];
 }
 
 static float pattern_sum(int ranks, size_t i, int turn) {
@@ -60,6 +67,34 @@ static int calls_for(size_t bytes) {
 // look at every element, the others at some sixty.
 static size_t check_stride(size_t n, int turn, int calls) {
     return turn <= 0 || turn == calls - 1 || n <= 64 ? 1 : n / 61;
+}
+
+// What "waiting" measures: how long one rank is kept waiting, and how often.
+#define WAITS 3
+#define WAIT_US 500000.0
+
+static double processor_us(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static void late(void) {
+    struct timespec t = {0, (long)(WAIT_US * 1e3)};
+    nanosleep(&t, NULL);
+}
+
+// own_kib is this process's memory in KiB less that of its arrays; what ranks share counts
+// once, a part at each.
+static double own_kib(size_t arrays) {
+    double pss = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Pss: %lf kB", &pss) == 1) break;
+    if (f) fclose(f);
+    pss -= (double)arrays / 1024;
+    return pss > 1 ? pss : 1;
 }
 
 #endif

@@ -1,6 +1,9 @@
-// The peer "openmpi": times one collective over a list of sizes and prints, from rank 0,
+// The peers "openmpi" and "impi": times one collective over a list of sizes and prints, from rank 0,
 //   result OP BYTES CALLS MICROSECONDS ok|wrong
-// where BYTES is the total as nccl-tests counts it.
+// where BYTES is the total as nccl-tests counts it. "waiting" is an allreduce to which all
+// ranks but the first come late: the first one's microseconds of processor time a second
+// of waiting. "memory" is what a rank takes beside its arrays once it has run allreduces:
+// KiB in place of microseconds.
 // Usage: mpirun -np N openmpi OP BYTES[,BYTES…]
 #include <mpi.h>
 
@@ -15,7 +18,7 @@ struct arrays {
 
 static void run(const char *op, struct arrays *a) {
     int n = (int)a->total, m = (int)a->share;
-    if (!strcmp(op, "allreduce"))
+    if (!strcmp(op, "allreduce") || !strcmp(op, "waiting") || !strcmp(op, "memory"))
         MPI_Allreduce(MPI_IN_PLACE, a->in, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     else if (!strcmp(op, "reduce"))
         MPI_Reduce(a->in, a->out, n, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
@@ -36,7 +39,7 @@ static int wrong(const char *op, struct arrays *a, int turn, int calls) {
     const float *got = a->out;
     size_t n = a->total;
     if (!strcmp(op, "barrier") || (!strcmp(op, "reduce") && rank != 0)) return 0;
-    if (!strcmp(op, "allreduce") || !strcmp(op, "broadcast")) got = a->in;
+    if (strcmp(op, "allgather") && strcmp(op, "alltoall") && strcmp(op, "reduce") && strcmp(op, "reducescatter")) got = a->in;
     if (!strcmp(op, "reducescatter")) n = a->share;
     for (size_t i = 0; i < n; i += check_stride(n, turn, calls)) {
         float want;
@@ -55,6 +58,34 @@ static int wrong(const char *op, struct arrays *a, int turn, int calls) {
     return 0;
 }
 
+static void tell(const char *op, size_t bytes, int calls, double mine, int bad) {
+    double most;
+    int any;
+    MPI_Reduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&bad, &any, 1, MPI_INT, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        printf("result %s %zu %d %.4f %s\n", op, bytes, calls, most, any ? "wrong" : "ok");
+        fflush(stdout);
+    }
+}
+
+// waiting: as fill, barrier and call of measure, with the others late.
+static void waiting(struct arrays *a, size_t bytes) {
+    double used[WAITS];
+    int bad = 0;
+    for (int turn = -1; turn < WAITS; turn++) {
+        fill(a->in, a->total, 0, rank, turn);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank > 0 && turn >= 0) late();
+        double t = processor_us();
+        run("waiting", a);
+        if (turn >= 0) used[turn] = (processor_us() - t) * 1e6 / WAIT_US;
+        bad |= wrong("waiting", a, turn, WAITS);
+    }
+    double m = median(used, WAITS);
+    tell("waiting", bytes, WAITS, rank == 0 && m > 0.001 ? m : 0.001, bad);
+}
+
 static void measure(const char *op, size_t bytes) {
     static double times[MAX_CALLS];
     struct arrays a;
@@ -67,6 +98,12 @@ static void measure(const char *op, size_t bytes) {
     a.out = aligned_alloc(4096, (room + 4095) / 4096 * 4096);
     memset(a.out, 0, room);
     int calls = calls_for(bytes), bad = 0;
+    if (!strcmp(op, "waiting")) {
+        waiting(&a, bytes);
+        free(a.in);
+        free(a.out);
+        return;
+    }
     for (int turn = -WARM_CALLS(calls); turn < calls; turn++) {
         fill(a.in, !strcmp(op, "allgather") ? a.share : a.total, 0, rank, turn);
         MPI_Barrier(MPI_COMM_WORLD);
@@ -76,14 +113,8 @@ static void measure(const char *op, size_t bytes) {
         if (turn >= 0) times[turn] = t;
         bad |= wrong(op, &a, turn, calls);
     }
-    double mine = median(times, calls), slowest;
-    int any;
-    MPI_Reduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    MPI_Reduce(&bad, &any, 1, MPI_INT, MPI_MAX, 0, MPI_COMM_WORLD);
-    if (rank == 0) {
-        printf("result %s %zu %d %.4f %s\n", op, bytes, calls, slowest, any ? "wrong" : "ok");
-        fflush(stdout);
-    }
+    double mine = strcmp(op, "memory") ? median(times, calls) : own_kib(2 * room);
+    tell(op, bytes, calls, mine, bad);
     free(a.in);
     free(a.out);
 }

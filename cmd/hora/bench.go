@@ -34,7 +34,7 @@ type benchFlags struct {
 	ops, links, peers []string
 	sizes, format     string
 	rounds            int
-	check, plot       string
+	check, plot, impi string
 	slack             float64
 }
 
@@ -43,9 +43,12 @@ func (p *program) benchCollectives() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collectives",
 		Short: "time collectives side by side, in rounds, with verified results",
-		Long: "Times hora's collectives and the same ones of gloo and Open MPI in turn, in rounds, on this machine. Without flags\n" +
+		Long: "Times hora's collectives and the same ones of gloo, Open MPI and Intel MPI in turn, in rounds, on this machine. Without flags\n" +
 			"it runs all that the project's goals name. The peers' programs are built from sources inside this program, with\n" +
-			"Debian's openmpi-bin, libopenmpi-dev and libgloo-dev; a peer that is missing is named and left out.\n\n" +
+			"Debian's openmpi-bin, libopenmpi-dev and libgloo-dev, and the Python wheels impi-rt and impi-devel (make peers); a peer\n" +
+			"that is missing is named and left out. gloo runs over loopback TCP: it has no shared memory. openmpi is Open MPI at its\n" +
+			"defaults, openmpi_tuned the best of its settings in each round; gloo_spin is gloo polling its sockets, impi Intel MPI, best\n" +
+			"the best of all. A setting at less than half of a row's best after two rounds drops out of that row, which says so.\n\n" +
 			"With --check, rows that miss their goal for no known reason, or hold it by less than a tenth, are measured once more at the\n" +
 			"end, with twice the rounds; the medians of those rows are of all rounds, and the rows say of how many.",
 		Args: noArguments("bench collectives"),
@@ -55,9 +58,10 @@ func (p *program) benchCollectives() *cobra.Command {
 	fl.IntSliceVar(&f.np, "np", nil, "numbers of ranks, as 2,4")
 	fl.StringSliceVar(&f.ops, "ops", nil, "operations: "+strings.Join(bench.AllOps, ","))
 	fl.StringSliceVar(&f.links, "links", nil, "links: "+strings.Join(bench.AllLinks, ","))
-	fl.StringSliceVar(&f.peers, "peers", nil, "peers: "+strings.Join(bench.AllPeers, ","))
+	fl.StringSliceVar(&f.peers, "peers", nil, "peers: "+strings.Join(bench.AllPeers, ",")+", or all beside those that the goals name")
+	fl.StringVar(&f.impi, "impi", "", "`folder` with Intel MPI's bin, include and lib, as the wheels impi-rt and impi-devel install them (default: I_MPI_ROOT, or what make peers has installed)")
 	fl.StringVar(&f.sizes, "sizes", "4..64Mi", "a range of the usual sizes, or a list as 4,64Ki,1Mi")
-	fl.StringVar(&f.format, "format", "table", "table, jsonl or csv")
+	fl.StringVar(&f.format, "format", "table", "table, jsonl, csv or page (Markdown)")
 	fl.IntVar(&f.rounds, "rounds", 5, "how often everybody takes a turn")
 	fl.StringVar(&f.check, "check", "", "hold the results against the goals in this `file` (\"goals\": the built-in ones); exit 1 if short")
 	fl.Float64Var(&f.slack, "slack", 1, "multiply the goals by this before checking")
@@ -70,10 +74,6 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	write, ok := map[string]func(io.Writer, []bench.Row) error{"table": bench.WriteTable, "jsonl": bench.WriteJSONL, "csv": bench.WriteCSV}[f.format]
-	if !ok {
-		return usageError{fmt.Errorf("--format %s: want table, jsonl or csv", f.format)}
-	}
 	if !(f.slack > 0) || math.IsInf(f.slack, 1) { // NaN is no factor either
 		return usageError{fmt.Errorf("--slack %g: want a factor above 0", f.slack)}
 	}
@@ -84,6 +84,12 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	goals, err := bench.ReadTargets(path)
 	if err != nil {
 		return usageError{err}
+	}
+	write, ok := map[string]func(io.Writer, []bench.Row) error{
+		"table": bench.WriteTable, "jsonl": bench.WriteJSONL, "csv": bench.WriteCSV, "page": goals.WritePage,
+	}[f.format]
+	if !ok {
+		return usageError{fmt.Errorf("--format %s: want table, jsonl, csv or page", f.format)}
 	}
 	plan := bench.Plan{NP: f.np, Ops: f.ops, Links: f.links, Sizes: sizes, Peers: f.peers, Rounds: f.rounds}
 	if err := plan.Validate(); err != nil {
@@ -104,7 +110,7 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	if err := mayWrite(f.plot); err != nil {
 		return err
 	}
-	cfg, err := p.benchConfig(plan)
+	cfg, err := p.benchConfig(plan, f.impi)
 	if err != nil {
 		return err
 	}
@@ -180,7 +186,23 @@ func writePlot(path string, rows []bench.Row) error {
 	return nil
 }
 
-func (p *program) benchConfig(plan bench.Plan) (bench.Config, error) {
+// intelMPI is where Intel MPI may lie: the first of these folders that has it, or the first
+// that is named, so that the peer's absence tells of it.
+func (p *program) intelMPI(named string) string {
+	if named != "" {
+		return named
+	}
+	cache, _ := os.UserCacheDir()
+	installed, _ := filepath.Glob(filepath.Join(cache, "hora", "impi-*"))
+	for _, folder := range append([]string{p.getenv("I_MPI_ROOT")}, installed...) {
+		if _, err := os.Stat(filepath.Join(folder, "include", "mpi.h")); folder != "" && err == nil {
+			return folder
+		}
+	}
+	return p.getenv("I_MPI_ROOT")
+}
+
+func (p *program) benchConfig(plan bench.Plan, impi string) (bench.Config, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return bench.Config{}, fmt.Errorf("find this program: %w", err)
@@ -193,6 +215,7 @@ func (p *program) benchConfig(plan bench.Plan) (bench.Config, error) {
 		Plan: plan, Self: []string{self, benchRankCommand}, Environ: os.Environ(), Cache: filepath.Join(cache, "hora", "peers"), Chrt: true,
 		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
 	}
+	cfg.Impi = p.intelMPI(impi)
 	cfg.Cores, cfg.Memory, cfg.Sweep = usableCores(), freeMemory(), launch.Sweep
 	return cfg, nil
 }

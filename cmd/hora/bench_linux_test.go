@@ -41,7 +41,7 @@ func TestBenchCollectivesRefuses(t *testing.T) {
 		{"--sizes 3", 2, `read size "3": want a number of bytes from 4`},
 		{"--sizes 64Mi..4", 2, "the range holds none of the sizes"},
 		{"--rounds 0", 2, "at least one round is needed"},
-		{"--format xml", 2, "want table, jsonl or csv"},
+		{"--format xml", 2, "want table, jsonl, csv or page"},
 		{"--slack 0", 2, "want a factor above 0"},
 		{"--slack NaN", 2, "want a factor above 0"},
 		{"--slack Inf", 2, "want a factor above 0"},
@@ -156,7 +156,7 @@ func TestBenchRows(t *testing.T) {
 	if r.code != 0 || len(lines) != 6 {
 		t.Fatalf("exit code %d, %d rows, want 6:\n%s%s", r.code, len(lines), r.out, r.err)
 	}
-	const fields = "bytes dtype hora_us link np op peer peer_us ratio ratio_max ratio_min sched"
+	const fields = "best bytes dtype hora_us link np op peer peer_us ratio ratio_high ratio_low ratio_max ratio_min sched"
 	for i, line := range lines {
 		var has map[string]any
 		var row bench.Row
@@ -189,7 +189,7 @@ func TestBenchOtherOperationsAndLinks(t *testing.T) {
 	if err != nil || r.code != 0 || len(sheet) != 5 {
 		t.Fatalf("%v, exit code %d, %d lines, want 5:\n%s%s", err, r.code, len(sheet), r.out, r.err)
 	}
-	if got := strings.Join(sheet[0], " "); got != "op link np bytes dtype sched hora_us peer peer_us ratio_min ratio ratio_max failure rounds" {
+	if got := strings.Join(sheet[0], " "); got != "op link np bytes dtype sched hora_us peer peer_us ratio_min ratio ratio_max failure rounds ratio_low ratio_high unit best dropped" {
 		t.Errorf("the head is %s", got)
 	}
 	for i, want := range []string{"broadcast tcp 2 100 float32", "broadcast shm 2 100 float32", "barrier tcp 2 100 float32", "barrier shm 2 100 float32"} {
@@ -286,7 +286,7 @@ func TestBenchOnAFullDisk(t *testing.T) {
 func TestBenchHoldsAgainstGoals(t *testing.T) {
 	picture := filepath.Join(t.TempDir(), "x.svg")
 	r := benched(t, takes("5e9"), "--rounds", "1", "--check", "goals", "--plot", picture)
-	if r.code != 0 || !strings.Contains(r.out, "ratio min/median/max") || !strings.Contains(r.out, "2 goals: 2 reached, 0 known short, 0 short") {
+	if r.code != 0 || !strings.Contains(r.out, "ratio least/quartiles/most") || !strings.Contains(r.out, "2 goals: 2 reached, 0 known short, 0 short") {
 		t.Errorf("exit code %d:\n%s%s", r.code, r.out, r.err)
 	}
 	svg, err := os.ReadFile(picture)
@@ -312,7 +312,15 @@ func TestBenchHoldsAgainstGoals(t *testing.T) {
 		}
 	}
 	r = benched(t, takes("0.000001"), "--sizes", "4,64Ki", "--rounds", "1", "--check", "goals")
-	if r.code != 1 || !strings.Contains(r.out, "2 goals: 0 reached, 1 known short, 1 short") || r.last() != "hora: 1 goal is not reached" {
+	if r.code != 1 || !strings.Contains(r.out, "known short down to") || !strings.Contains(r.out, "2 goals: 0 reached, 0 known short, 2 short") || r.last() != "hora: 2 goals are not reached" {
+		t.Errorf("a ratio below each floor: exit code %d:\n%s%s", r.code, r.out, r.err)
+	}
+	goals := filepath.Join(t.TempDir(), "goals.json")
+	if err := os.WriteFile(goals, []byte(`{"targets": [{"op": "allreduce", "link": "shm", "np": 2, "peer": "gloo", "steps": [{"goal": 1e9}], "known_short": {"64": {"at_least": 1e-9, "reason": "thin air"}}}]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r = benched(t, takes("1"), "--sizes", "4,64", "--rounds", "1", "--check", goals)
+	if r.code != 1 || !strings.Contains(r.out, "thin air\n2 goals: 0 reached, 1 known short, 1 short") || r.last() != "hora: 1 goal is not reached" {
 		t.Errorf("exit code %d:\n%s%s", r.code, r.out, r.err)
 	}
 }
