@@ -39,7 +39,10 @@ type Config struct {
 	SecretFile string // read while joining when Secret is zero
 
 	StartTimeout time.Duration // how long ranks wait for each other to join; 0 means 30 s
-	PeerTimeout  time.Duration // silence after which a rank is lost; 0 means 10 s
+	// JoinTimeout, when it is longer, is how long they wait for those that have not come yet: the launcher says so, which
+	// sees whether those live and ends the wait itself. What follows their coming takes no longer than StartTimeout.
+	JoinTimeout time.Duration
+	PeerTimeout time.Duration // silence after which a rank is lost; 0 means 10 s
 	// ElasticTimeout is how long a job that lost a worker waits for enough others to go
 	// on; 0 means 10 minutes.
 	ElasticTimeout time.Duration

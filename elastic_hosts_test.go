@@ -230,6 +230,25 @@ func TestAClosedConnectionIsALostHost(t *testing.T) {
 	}
 }
 
+// TestAHostThatIsCutWhenTheWorkIsDone costs nothing: its workers have said that they are done.
+func TestAHostThatIsCutWhenTheWorkIsDone(t *testing.T) {
+	for _, policy := range []elastic.Policy{elastic.Continue, elastic.Replace, elastic.Stop} {
+		t.Run(policy.String(), func(t *testing.T) {
+			n := hosttest.Up(t, "a", "b")
+			plan := hostsPlan{NP: 2, OnLoss: policy, Min: 1, Hosts: "a:1,b:1", Silence: 2 * time.Second}
+			if policy == elastic.Replace {
+				plan.Restarts = 1
+			}
+			j := startOnHosts(t, n.Hosts[0], plan, "STEPS=20", "EVERY=1", "STAY=open")
+			j.until("both to be done", 40*time.Second, func() bool { return j.said(" digest ") == 2 })
+			n.Hosts[1].Cable(false)
+			j.until("the loss", 40*time.Second, func() bool { return j.said("the work is done, and its workers are not waited for") > 0 })
+			openAt(t, n)
+			j.sameWeights(2, 20)
+		})
+	}
+}
+
 // TestALateHostJoinsAndIsLost: a host that a discovery finds while the job runs is reached
 // by ssh and trains with the others; it is cut, the others go on; it comes back.
 func TestALateHostJoinsAndIsLost(t *testing.T) {

@@ -62,7 +62,7 @@ func TestAStoppedWorkerIsReplaced(t *testing.T) {
 		t.Errorf("digests %v, want %s\n%s", got, want, j.text())
 	}
 	text := j.text()
-	if !strings.Contains(text, "rank 1 on here: silent for 1.5s: its process is stopped: starting it again") || strings.Count(text, "starting it again") != 1 {
+	if !strings.Contains(text, "rank 1 on here: silent for 1.5s (HORA_PEER_TIMEOUT, hora run --peer-timeout): its process is stopped: starting it again") || strings.Count(text, "starting it again") != 1 {
 		t.Errorf("the events do not tell the story:\n%s", text)
 	}
 	if syscall.Kill(pid, 0) == nil {
@@ -79,7 +79,7 @@ func TestAStoppedWorkerIsLeftBehind(t *testing.T) {
 	j.until("two go on", 30*time.Second, func() bool { return j.said("reset size 2\n") == 2 })
 	open()
 	got := j.wait(time.Minute)
-	if len(got) != 2 || got[0] != got[1] || !strings.Contains(j.text(), "silent for 1.5s: its process is stopped: the other 2 go on") {
+	if len(got) != 2 || got[0] != got[1] || !strings.Contains(j.text(), "silent for 1.5s (HORA_PEER_TIMEOUT, hora run --peer-timeout): its process is stopped: the other 2 go on") {
 		t.Errorf("digests %v\n%s", got, j.text())
 	}
 }

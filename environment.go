@@ -251,6 +251,7 @@ func (e *environment) common(c *Config) {
 	c.RunDir = e.text("HORA_RUN_DIR", "XDG_RUNTIME_DIR")
 
 	c.StartTimeout = e.span(0, "HORA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS")
+	c.JoinTimeout = e.span(0, "HORA_JOIN_TIMEOUT")
 	c.PeerTimeout = e.span(0, "HORA_PEER_TIMEOUT")
 	c.ElasticTimeout = e.span(0, "HORA_ELASTIC_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT")
 	c.OpTimeout = e.span(0, "HORA_OP_TIMEOUT")

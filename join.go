@@ -44,11 +44,14 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 		return nil, fmt.Errorf("join world: %w", err)
 	}
 	w := newWorld(cfg)
-	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
+	limit := cfg.joinLimit()
+	meeting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := w.meet(ctx)
+	err := w.meet(meeting)
 	if err == nil {
-		w.group, err = w.open(ctx, w.everyone(), 0, groupOptions{name: "world"})
+		opening, cancel := cfg.openingLimit(ctx, meeting)
+		defer cancel()
+		w.group, err = w.open(opening, w.everyone(), 0, groupOptions{name: "world"})
 	}
 	if err == nil {
 		err = w.recording.enter(w)
@@ -57,12 +60,24 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 		w.Close()
 		err = fmt.Errorf("join world as rank %d of %d: %w", cfg.Rank, cfg.Size, err)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w after %v: look at the output of the missing ranks, start all %d ranks, or raise HORA_START_TIMEOUT", err, cfg.StartTimeout, cfg.Size)
+			err = fmt.Errorf("%w after %v: look at the output of the missing ranks, start all %d ranks, or raise HORA_START_TIMEOUT", err, limit, cfg.Size)
 		}
 		return nil, err
 	}
 	cfg.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
 	return w, nil
+}
+
+// joinLimit is how long a rank waits for the first epoch.
+func (c *Config) joinLimit() time.Duration { return max(c.JoinTimeout, c.StartTimeout) }
+
+// openingLimit bounds what follows when all ranks are there: by what is left of the meeting, or anew where that may have
+// taken long.
+func (c *Config) openingLimit(ctx, meeting context.Context) (context.Context, context.CancelFunc) {
+	if c.JoinTimeout <= c.StartTimeout {
+		return context.WithCancel(meeting)
+	}
+	return context.WithTimeout(ctx, c.StartTimeout)
 }
 
 // fill gives every field that is not set its meaning, and finds all faults.
@@ -248,7 +263,9 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 	if w.member != nil {
 		hear = w.member.notice
 	}
-	client, err := rendezvous.Dial(ctx, addr, s, rendezvous.Hello{
+	dial, cancel := context.WithTimeout(ctx, c.StartTimeout) // ctx may leave more, for ranks that are late
+	defer cancel()
+	client, err := rendezvous.Dial(dial, addr, s, rendezvous.Hello{
 		Job: c.Job, Rank: c.Rank, Size: c.Size, Host: c.Host, OnNotice: hear,
 		Beat: min(time.Second, c.PeerTimeout/4), Progress: c.meter.tell(),
 	})
@@ -362,6 +379,10 @@ func (w *World) notice(n rendezvous.Notice) {
 		time.AfterFunc(lastWord, func() { w.lost(&PeerLostError{Rank: n.Rank, Host: n.Host, Reason: n.Reason}) })
 	case rendezvous.NoticeLeft: // it may have been the first to have made a group that others are about to have made
 		time.AfterFunc(lastWord, func() { w.left(n.Rank, n.Host) })
+	case rendezvous.NoticeHeld:
+		w.mu.Lock()
+		w.held.note(n)
+		w.mu.Unlock()
 	case rendezvous.NoticeEnd:
 		w.lost(fmt.Errorf("the job has ended: %s", n.Reason))
 	}

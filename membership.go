@@ -27,6 +27,7 @@ type Membership struct {
 	world  *World     // the present one, or the one being joined
 	number uint64     // its epoch; 0 while it is being joined
 	lost   rendezvous.Notice
+	held   held
 	change uint64 // the epoch that newcomers wait beside
 	drain  string // why this rank is to leave by itself; "" while it is not
 	asked  string // why the launcher wants it to; that may be taken back
@@ -59,7 +60,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 	m.mu.Lock()
 	old := m.world
 	m.mu.Unlock()
-	limit := m.cfg.StartTimeout
+	limit := m.cfg.joinLimit()
 	if old != nil {
 		limit = m.cfg.ElasticTimeout
 		if err := old.Close(); err != nil {
@@ -70,7 +71,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 	defer cancel()
 	began := time.Now()
 	for {
-		w, err := m.attempt(ctx)
+		w, err := m.attempt(ctx, old == nil)
 		if err == nil {
 			m.cfg.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
 			return w, nil
@@ -87,7 +88,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 		case no != nil, m.client == nil, errors.As(err, new(*timelineError)):
 		case over != nil:
 			err = over
-		case ctx.Err() == nil:
+		case ctx.Err() == nil && !errors.As(err, new(*lateError)):
 			continue // a rank was lost while the epoch began
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -101,8 +102,8 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 	}
 }
 
-// attempt joins one epoch.
-func (m *Membership) attempt(ctx context.Context) (*World, error) {
+// attempt joins one epoch; first says that this process has been in none.
+func (m *Membership) attempt(ctx context.Context, first bool) (*World, error) {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	w := newWorld(m.cfg)
@@ -115,7 +116,17 @@ func (m *Membership) attempt(ctx context.Context) (*World, error) {
 	m.client, m.server = w.client, w.server
 	if err == nil {
 		m.begin(w)
-		w.group, err = w.open(ctx, w.everyone(), 0, groupOptions{name: "world"})
+		limit := m.cfg.StartTimeout + m.cfg.PeerTimeout // one that is silent is lost before
+		if !first {
+			limit = m.cfg.ElasticTimeout // as ctx has it
+		}
+		opening, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		w.group, err = w.open(opening, w.everyone(), 0, groupOptions{name: "world"})
+		if err != nil && ctx.Err() == nil && opening.Err() != nil {
+			w.Close()
+			return nil, &lateError{err, limit}
+		}
 	}
 	if err == nil {
 		if err = m.recording.enter(w); err == nil {
@@ -129,6 +140,16 @@ func (m *Membership) attempt(ctx context.Context) (*World, error) {
 		err = cause
 	}
 	return nil, err
+}
+
+// lateError is an epoch whose ranks do not reach each other.
+type lateError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *lateError) Error() string {
+	return fmt.Sprintf("%v after %v: look whether the ranks reach each other, or raise HORA_START_TIMEOUT", e.err, e.after)
 }
 
 // forget takes back what a coordinator said that was given up.
@@ -182,6 +203,9 @@ func (m *Membership) notice(n rendezvous.Notice) {
 		if number != n.Epoch {
 			w = nil
 		}
+	case rendezvous.NoticeHeld:
+		m.held.note(n)
+		w = nil
 	case rendezvous.NoticeChanged:
 		m.change, w = n.Epoch, nil
 	case rendezvous.NoticeDrain:

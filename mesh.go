@@ -93,7 +93,7 @@ func (w *World) share(ctx context.Context, g *Group, id uint64, seats []int) (*s
 		Secret: c.Secret, Job: c.Job, Epoch: w.number, Group: id,
 		Rank: slices.Index(g.ranks, c.Rank), Ranks: seats, Host: c.Host,
 		Listener: w.memory, Leader: w.members[g.ranks[seats[0]]].Unix,
-		PeerTimeout: c.PeerTimeout, Log: c.Log,
+		PeerTimeout: c.PeerTimeout, Excused: func(seat int) bool { return w.excused(g.ranks[seat]) }, Log: c.Log,
 	})
 }
 
@@ -128,7 +128,7 @@ func (w *World) tcpNode() (*tcp.Node, error) {
 	c := &w.cfg
 	node, err := tcp.NewNode(w.listener, tcp.NodeConfig{
 		Secret: c.Secret, Job: c.Job, Epoch: w.number, Rank: c.Rank, Host: c.Host,
-		PeerTimeout: c.PeerTimeout, TLS: c.TLS, Log: c.Log, Strangers: c.refused.Strangers,
+		PeerTimeout: c.PeerTimeout, Excused: w.excused, TLS: c.TLS, Log: c.Log, Strangers: c.refused.Strangers,
 	})
 	if err != nil {
 		return nil, err

@@ -41,6 +41,7 @@ type World struct {
 	ended    error             // why the world is over; nil while it lasts
 	closed   bool
 	broken   chan struct{} // closed when the coordinator says that the epoch is over
+	held     held          // who is, of a world without member, which has its own
 	absent   map[int]error // ranks that are lost or have left, and how
 	openings map[*opening]struct{}
 	losses   map[int]*loss      // what the coordinator says, or is asked, about lost ranks

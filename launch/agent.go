@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/elastic/rendezvous"
 	"hora/internal/secret"
 	"hora/internal/wire"
 )
@@ -77,7 +78,10 @@ type proc struct {
 	exited    bool
 	status    syscall.WaitStatus
 	timer     *time.Timer
-	halted    bool // it was stopped when last looked at
+	halt      rendezvous.Halt // what held it when last looked at
+	stopped   syscall.Signal  // the last one that has
+	used      time.Duration   // of processors, when last asked what it does
+	asked     time.Time       // when that was
 }
 
 type command struct {
@@ -94,8 +98,12 @@ type (
 
 type (
 	childless struct{}
-	pipeEnd   struct{ p *proc }
-	overdue   struct{ p *proc }
+	halted    struct {
+		pid int
+		by  syscall.Signal
+	}
+	pipeEnd struct{ p *proc }
+	overdue struct{ p *proc }
 )
 
 // Agent runs one host's part of a job until nothing of it is left or, when the launcher is gone, until it has ended
@@ -225,6 +233,10 @@ func (a *agent) own() {
 				a.stop(a.cfg.Grace)
 			case reaped:
 				a.reaped(e)
+			case halted:
+				if p := a.procs[e.pid]; p != nil {
+					p.stopped = e.by
+				}
 			case childless:
 				a.reaping = false
 				if a.again {
@@ -314,6 +326,8 @@ func (a *agent) obey(c command) {
 		if err := json.Unmarshal(c.body, &w); err == nil && a.plan != nil && !a.stopping {
 			a.startWorker(w)
 		}
+	case cmdDoing:
+		a.out.sendJSON(sayDoing, a.doings())
 	case cmdProbe:
 		var addrs []string
 		if json.Unmarshal(c.body, &addrs) == nil {
@@ -471,12 +485,14 @@ func (a *agent) reap() {
 	go func() {
 		for {
 			var st syscall.WaitStatus
-			pid, err := syscall.Wait4(-1, &st, 0, nil)
+			pid, err := syscall.Wait4(-1, &st, syscall.WUNTRACED, nil)
 			switch {
 			case err == syscall.EINTR:
 			case err != nil:
 				a.events <- childless{}
 				return
+			case st.Stopped():
+				a.events <- halted{pid, st.StopSignal()}
 			default:
 				a.events <- reaped{pid, st}
 			}

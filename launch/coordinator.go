@@ -23,7 +23,7 @@ import (
 type coordinator interface {
 	Exited(rank int, host, reason string)
 	Drain(rank int, reason string)
-	Halted(rank int, is bool)
+	Halted(rank int, h rendezvous.Halt)
 	Absent(rank int, is bool)
 	Close() error
 }
@@ -32,7 +32,7 @@ type coordinator interface {
 const (
 	tellSetup  uint8 = 1 + iota // to it: JSON setup
 	tellOrder                   // JSON order
-	tellHalted                  // JSON order
+	tellHalted                  // JSON holding
 	tellBegin                   // all earlier orders have been told
 	tellReady  uint8 = 64       // from it: JSON readiness
 	tellWord   uint8 = 65       // JSON word
@@ -51,6 +51,12 @@ type setup struct {
 
 // order is what the launcher says; N counts those that change the job's course.
 type order = rendezvous.Order
+
+// holding says what holds a rank's process.
+type holding struct {
+	Rank int
+	Halt rendezvous.Halt
+}
 
 // readiness is a coordinator's first message.
 type readiness struct {
@@ -73,6 +79,7 @@ type word struct {
 	Recovery rendezvous.Recovery `json:",omitzero"`
 	Progress rendezvous.Progress `json:",omitzero"`
 	Refused  secret.Refused      `json:",omitzero"`
+	Wait     rendezvous.Wait     `json:",omitzero"`
 }
 
 // speak calls what a word stands for.
@@ -92,6 +99,8 @@ func (w *word) speak(cfg *rendezvous.Config) {
 		cfg.OnSevered(w.Started, time.Now(), w.Reason, w.Silent)
 	case "member":
 		cfg.OnMember(w.Started)
+	case "wait":
+		cfg.OnWait(w.Wait)
 	case "progress":
 		if cfg.OnProgress != nil {
 			cfg.OnProgress(w.Rank, w.Host, w.Progress)
@@ -129,16 +138,20 @@ func Coordinate(in io.Reader, out io.Writer, door *os.File) error {
 		if err != nil {
 			return nil // the launcher has ended
 		}
-		var o order
-		if kind != tellBegin && decodeJSON(body, &o) != nil {
-			return nil
-		}
 		switch kind {
 		case tellBegin:
 			close(begin)
 		case tellHalted:
-			server.Halted(o.Rank, o.Is)
+			var h holding
+			if decodeJSON(body, &h) != nil {
+				return nil
+			}
+			server.Halted(h.Rank, h.Halt)
 		case tellOrder:
+			var o order
+			if decodeJSON(body, &o) != nil {
+				return nil
+			}
 			server.Order(o)
 		}
 	}
@@ -190,6 +203,7 @@ func (s *setup) serve(door *os.File, w *pipeWriter, begin <-chan struct{}) (*ren
 			w.sendJSON(tellWord, word{Kind: "progress", Rank: rank, Host: host, Progress: p})
 		},
 		Strangers: secret.NewStrangers(func(r secret.Refused) { w.sendJSON(tellWord, word{Kind: "refused", Refused: r}) }),
+		OnWait:    func(v rendezvous.Wait) { w.sendJSON(tellWord, word{Kind: "wait", Wait: v}) },
 		OnFault:   func(err error) { w.sendJSON(tellWord, word{Kind: "fault", Reason: err.Error()}) },
 	})
 	return server, journal, nil
@@ -213,7 +227,8 @@ type kept struct {
 	process *os.Process
 	writer  *pipeWriter
 	orders  []order // all numbered ones
-	open    bool    // the present child is ready for orders
+	halts   map[int]rendezvous.Halt
+	open    bool // the present child is ready for orders
 	closed  bool
 }
 
@@ -365,6 +380,9 @@ func (k *kept) repeat(known uint64) {
 		}
 	}
 	k.writer.send(tellBegin, nil)
+	for rank, h := range k.halts {
+		k.writer.sendJSON(tellHalted, holding{rank, h})
+	}
 	k.open = true
 }
 
@@ -390,11 +408,15 @@ func (k *kept) Absent(rank int, is bool) {
 	k.order(order{Kind: rendezvous.OrderAbsent, Rank: rank, Is: is})
 }
 
-func (k *kept) Halted(rank int, is bool) {
+func (k *kept) Halted(rank int, h rendezvous.Halt) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.halts == nil {
+		k.halts = map[int]rendezvous.Halt{}
+	}
+	k.halts[rank] = h
 	if k.open {
-		k.writer.sendJSON(tellHalted, order{Rank: rank, Is: is})
+		k.writer.sendJSON(tellHalted, holding{rank, h})
 	}
 }
 

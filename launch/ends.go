@@ -3,6 +3,8 @@ package launch
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -126,6 +128,23 @@ func (j *job) hostLost(l *link, reason string) {
 	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.name, reason, then)})
 }
 
+// silence is how a survivor tells of a rank whose process was there and said nothing.
+var silence = regexp.MustCompile(`lost rank (\d+) on host (\S+): (silent for [^;]*)`)
+
+// first is the first of failures that are all told as the consequence of another's loss: the lost one, where it is known.
+func (j *job) first() Outcome {
+	o := j.failed[0]
+	if j.culprit != nil && o.Rank >= 0 {
+		return *j.culprit
+	}
+	m := silence.FindStringSubmatch(o.Last)
+	if m == nil || o.Kind != Failed {
+		return o
+	}
+	rank, _ := strconv.Atoi(m[1])
+	return Outcome{Kind: Severed, Rank: rank, Host: m[2], Code: ExitHost, Last: strings.TrimSpace(m[3])}
+}
+
 // outcome picks the failure that was there first: one that is no consequence of another's loss.
 func (j *job) outcome() Outcome {
 	for _, o := range j.failed {
@@ -135,7 +154,7 @@ func (j *job) outcome() Outcome {
 	}
 	switch {
 	case len(j.failed) > 0:
-		return j.failed[0]
+		return j.first()
 	case j.cancel != nil:
 		return *j.cancel
 	}

@@ -72,6 +72,7 @@ type place struct {
 	masterPort int
 	elastic    bool
 	wait       time.Duration // how long an elastic job waits for workers; 0 where they are told otherwise
+	join       time.Duration // how long the launcher waits for those that have not joined
 	progress   bool
 	interfaces []string
 	listen     []string
@@ -116,6 +117,9 @@ func (p *place) variables() []string {
 	case len(p.interfaces) > 0:
 		set("HOROVOD_GLOO_IFACE", p.interfaces[0])
 		set("NCCL_SOCKET_IFNAME", strings.Join(p.interfaces, ","))
+	}
+	if p.join > 0 { // the launcher ends a wait that is too long, and says for whom it was
+		num("HORA_JOIN_TIMEOUT", int((p.join+time.Second-1+behind)/time.Second))
 	}
 	if p.progress {
 		set("HORA_PROGRESS", "1")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/elastic/rendezvous"
 	"hora/internal/wire"
 )
 
@@ -57,11 +58,11 @@ func FuzzCommands(f *testing.F) {
 // noCoordinator hears nothing.
 type noCoordinator struct{}
 
-func (noCoordinator) Exited(int, string, string) {}
-func (noCoordinator) Drain(int, string)          {}
-func (noCoordinator) Halted(int, bool)           {}
-func (noCoordinator) Absent(int, bool)           {}
-func (noCoordinator) Close() error               { return nil }
+func (noCoordinator) Exited(int, string, string)  {}
+func (noCoordinator) Drain(int, string)           {}
+func (noCoordinator) Halted(int, rendezvous.Halt) {}
+func (noCoordinator) Absent(int, bool)            {}
+func (noCoordinator) Close() error                { return nil }
 
 // FuzzAgentWords gives the launcher anything on the pipe from a host's agent: it is read
 // to its end, and a rank of another host is not taken for one of this.

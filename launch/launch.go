@@ -52,13 +52,17 @@ type Spec struct {
 	Environ []string // the environment that workers inherit
 	Env     []string // NAME=VALUE, added to or over Environ and over what the launcher sets
 
-	Job     string
-	Secret  secret.Secret // zero makes one
-	Bind    Bind
-	GPUs    int           // devices per rank; 0 leaves CUDA_VISIBLE_DEVICES as it is
-	Grace   time.Duration // between TERM and KILL; 0 means 5 s
-	Start   time.Duration // until every host has answered; 0 means 30 s
-	Silence time.Duration // a silent worker or host counts as lost; 0 means 10 s
+	Job    string
+	Secret secret.Secret // zero makes one
+	Bind   Bind
+	GPUs   int           // devices per rank; 0 leaves CUDA_VISIBLE_DEVICES as it is
+	Grace  time.Duration // between TERM and KILL; 0 means 5 s
+	Start  time.Duration // until every host has answered; 0 means 30 s
+	// Join is how long ranks that have joined wait for the others, 0 means 30 minutes: it is 30 s in which to start what
+	// dies and is seen to, and all the time that a living one may take. JoinWord is when to say for whom they wait, and
+	// half of when to say so again; 0 means 30 s.
+	Join, JoinWord time.Duration
+	Silence        time.Duration // a silent worker or host counts as lost; 0 means 10 s
 
 	OnLoss    elastic.Policy
 	Min, Max  int        // see elastic.Config
@@ -105,6 +109,12 @@ func (s *Spec) defaults() {
 	}
 	if s.Start <= 0 {
 		s.Start = 30 * time.Second
+	}
+	if s.Join <= 0 {
+		s.Join = 30 * time.Minute
+	}
+	if s.JoinWord <= 0 {
+		s.JoinWord = 30 * time.Second
 	}
 	if s.Silence <= 0 {
 		s.Silence = 10 * time.Second

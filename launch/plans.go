@@ -55,7 +55,7 @@ func (j *job) worker(s Seat, epoch uint64) worker {
 	j.took.Delete(s.Rank)
 	at := place{
 		seat: s, size: len(j.seats), host: j.links[s.Host].name, job: j.spec.Job, epoch: epoch, addr: r.addr,
-		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), progress: j.spec.Progress,
+		masterHost: r.master, masterPort: r.masterPort, elastic: j.spec.elastic(), join: j.spec.Join, progress: j.spec.Progress,
 		interfaces: j.spec.Interfaces, listen: r.listen, gpus: j.spec.GPUs,
 	}
 	if at.elastic && lookup(j.spec.Environ, "HORA_ELASTIC_TIMEOUT") == "" {

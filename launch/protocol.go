@@ -25,6 +25,7 @@ const (
 	cmdProbe  // JSON list of addresses: which can be reached
 	cmdSecret // the job's secret, before the plan
 	cmdStart  // JSON worker: start this one of the plan's ranks again
+	cmdDoing  // what do the workers do
 )
 
 // Messages of an agent.
@@ -38,9 +39,10 @@ const (
 	sayPong
 	sayDone // nothing of the job is left on the host
 	sayProbed
-	sayHalted // rank, flag: its process is stopped, or runs again
+	sayHalted // rank, Halt: what holds its process, or that it runs again
 	sayNotice // text: the host is about to go
 	sayServed // rank 0's port is used
+	sayDoing  // JSON list of doing
 )
 
 const (

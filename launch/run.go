@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/elastic/rendezvous"
 	"hora/event"
 	"hora/internal/secret"
 	"hora/internal/wire"
@@ -39,6 +40,7 @@ type job struct {
 	roster  *elastic.Roster // which worker belongs on which slot
 	alive   []bool
 	failed  []Outcome
+	culprit *Outcome // a worker that was lost without its end, where that ends the job
 	final   *time.Timer
 	stopped bool // the workers have been told to end
 	ending  patience
@@ -50,6 +52,8 @@ type job struct {
 	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
 	absent  map[int]bool      // by rank: what the coordinator has been told of it
 	story   story
+	missing arrivals
+	held    map[int]*hold   // by rank: what holds its process
 	over    chan struct{}   // closed when Run returns
 	rts     []route         // by host
 	here    map[string]bool // by host name: it means this machine
@@ -57,11 +61,12 @@ type job struct {
 	served  bool            // somebody is, or was, at rank 0's port
 	claim   io.Closer       // on rank 0's port, where it runs here; may be nil
 	// Written by the coordinator's goroutine:
-	epoch    atomic.Uint64 // the last that opened
-	size     atomic.Int64  // of that epoch
-	complete atomic.Bool   // every worker has done its work
-	took     sync.Map      // rank -> its present process has been a member
-	drained  sync.Map      // rank -> why it left before the work was done, until its process has ended
+	epoch    atomic.Uint64                   // the last that opened
+	size     atomic.Int64                    // of that epoch
+	complete atomic.Bool                     // every worker has done its work
+	waits    atomic.Pointer[rendezvous.Wait] // for whom an epoch waits
+	took     sync.Map                        // rank -> its present process has been a member
+	drained  sync.Map                        // rank -> why it left before the work was done, until its process has ended
 }
 
 type said struct {
@@ -82,7 +87,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
-		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{}, absent: map[int]bool{},
+		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{}, absent: map[int]bool{}, held: map[int]*hold{},
 	}
 	j.story.began = j.began
 	defer close(j.over)
@@ -264,9 +269,12 @@ func (j *job) hear(e said) {
 	case sayNotice:
 		j.noticed(e.l, string(e.body))
 	case sayHalted:
-		if rank, is := d.Int(0, len(j.seats)-1), d.Bool(); d.Done() == nil {
-			j.server.Halted(rank, is)
+		rank, halt := d.Int(0, len(j.seats)-1), rendezvous.Halt(d.Int(0, int(rendezvous.Suspended)))
+		if d.Done() == nil && j.seats[rank].Host == e.l.index {
+			j.halted(e.l, rank, halt)
 		}
+	case sayDoing:
+		j.missing.hear(e.body)
 	case sayWarning:
 		j.event(&Warning{Host: e.l.name, Text: string(e.body)})
 	case sayDone:
@@ -294,6 +302,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 		o.Kind = Finished
 	}
 	j.alive[rank] = false
+	delete(j.held, rank)
 	delete(j.begun, rank)
 	reason := ""
 	severed, ended := j.condemn[rank]
@@ -313,12 +322,18 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	j.server.Exited(rank, l.name, reason)
 	j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
 	end := j.step(j.exit(&o))
-	switch {
-	case end != nil:
+	if end != nil {
 		j.fail(o)
-	case j.roster.Left() == 0 && j.spec.elastic():
+		return
+	}
+	j.endIdle()
+}
+
+// endIdle ends what no work is left for.
+func (j *job) endIdle() {
+	if j.roster.Left() == 0 && j.spec.elastic() {
 		j.stop(0) // agents of elastic jobs wait for more
-	default:
+	} else {
 		j.endLatecomers()
 	}
 }
@@ -341,6 +356,8 @@ func (j *job) exit(o *Outcome) elastic.Exit {
 func (j *job) pings() {
 	j.late()
 	j.heed(elastic.Tick{})
+	j.awaitArrivals()
+	j.tellHeld()
 	if j.stopped && j.ending.due(time.Now()) {
 		j.event(&Delay{j.awaitedEnds()})
 	}

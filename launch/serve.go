@@ -46,6 +46,7 @@ func (j *job) serve(ctx context.Context) error {
 		},
 		OnLost: j.story.lost, OnRecovered: j.story.recovered,
 		OnProgress: func(rank int, host string, p rendezvous.Progress) { j.event(&Progress{rank, host, p}) },
+		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {

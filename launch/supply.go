@@ -244,17 +244,22 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 	if l.lost {
 		return true, "" // that has been dealt with
 	}
-	if j.stopped || j.complete.Load() || !j.spec.elastic() {
+	done := j.complete.Load() // what was to be done there has been
+	if !done && (j.stopped || !j.spec.elastic()) {
 		return false, ""
 	}
 	l.lost = true
 	l.waiting = nil
+	if done {
+		j.event(&Warning{Host: l.name, Text: fmt.Sprintf("%s: %s: the work is done, and its workers are not waited for", l.name, reason)})
+	}
 	for rank, s := range j.seats {
 		if s.Host != l.index {
 			continue
 		}
 		if j.alive[rank] {
 			j.alive[rank] = false
+			delete(j.held, rank)
 			j.server.Exited(rank, l.name, reason)
 			j.event(&Exited{Rank: rank, Host: l.name, Cause: reason})
 		}
@@ -263,7 +268,10 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 		j.drained.Delete(rank)
 	}
 	end := j.step(elastic.HostLost{Host: l.name, Cause: reason})
-	if end == nil {
+	if done {
+		j.endIdle()
+	}
+	if end == nil || done {
 		return true, ""
 	}
 	return false, end.Text

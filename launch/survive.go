@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -31,7 +29,11 @@ func (j *job) post(e any) {
 // severed ends a process that the job has lost: stopped, stuck or cut off from the coordinator, it would keep its slot
 // and its rank for ever. One whose connection broke is given the grace to say why it ends.
 func (j *job) severed(e severed) {
-	if j.stopped || !j.spec.elastic() || j.complete.Load() || e.rank >= len(j.seats) || !j.alive[e.rank] || e.since.Before(j.begun[e.rank]) {
+	if !j.spec.elastic() {
+		j.blame(e)
+		return
+	}
+	if j.stopped || j.complete.Load() || e.rank >= len(j.seats) || !j.alive[e.rank] || e.since.Before(j.begun[e.rank]) {
 		return
 	}
 	if !e.silent {
@@ -44,37 +46,24 @@ func (j *job) severed(e severed) {
 	j.links[j.seats[e.rank].Host].send(cmdSignal, b)
 }
 
-// lookAfter tells the launcher which workers are stopped, once each time that changes.
-func (a *agent) lookAfter() {
-	for _, p := range a.procs {
-		if p.exited {
-			continue
-		}
-		if is := stopped(p.pid, 4); is != p.halted {
-			p.halted = is
-			a.out.send(sayHalted, wire.AppendBool(wire.AppendI64(nil, int64(p.rank)), is))
-		}
+// blame deals with such a worker where a loss ends the job. The others know, and end soon; one whose connection broke may
+// yet say why it ends.
+func (j *job) blame(e severed) {
+	if j.complete.Load() || e.rank >= len(j.seats) || !j.alive[e.rank] || e.since.Before(j.begun[e.rank]) {
+		return
 	}
-}
-
-// stopped says whether a process is stopped, or the program that a shell or the like has started under it.
-func stopped(pid, depth int) bool {
-	dir := fmt.Sprintf("/proc/%d/", pid)
-	b, err := os.ReadFile(dir + "stat")
-	if err != nil {
-		return false
+	o := Outcome{Kind: Severed, Rank: e.rank, Host: j.links[j.seats[e.rank].Host].name, Code: ExitHost, Last: e.reason}
+	if j.culprit == nil {
+		j.culprit = &o
 	}
-	// The name in parentheses may hold anything.
-	if f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:])); len(f) > 0 && (f[0] == "T" || f[0] == "t") {
-		return true
+	switch {
+	case j.stopped:
+	case e.silent:
+		j.fail(o)
+	default:
+		e.silent = true
+		time.AfterFunc(j.spec.Grace, func() { j.post(e) })
 	}
-	children, err := os.ReadFile(dir + "task/" + strconv.Itoa(pid) + "/children")
-	if f := strings.Fields(string(children)); err == nil && len(f) == 1 && depth > 0 {
-		if child, err := strconv.Atoi(f[0]); err == nil {
-			return stopped(child, depth-1)
-		}
-	}
-	return false
 }
 
 // lament leaves a word about why the workers of this host are ended, where nobody is left to be told: in the job's log

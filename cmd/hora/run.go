@@ -181,7 +181,11 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	s.StateDir = o.stateDir
 	s.DrainOn, s.Wait = o.drainOn, o.elasticTimeout
 	s.CoolMin, s.CoolMax = o.cooldown[0], o.cooldown[1]
-	if s.Silence, err = peerTimeout(append(os.Environ(), s.Env...)); err != nil {
+	environ := append(os.Environ(), s.Env...)
+	if s.Silence, err = waitOf(environ, "HORA_PEER_TIMEOUT"); err != nil {
+		return nil, err
+	}
+	if s.Join, err = waitOf(environ, "HORA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS"); err != nil {
 		return nil, err
 	}
 	o.elastic(s)
@@ -246,23 +250,26 @@ func secretFault(path string, err error) error {
 	return fmt.Errorf("--secret-file: %w", err)
 }
 
-// peerTimeout is the workers' own, so that the launcher waits as long for a sign of life; 0 without one.
-func peerTimeout(environ []string) (time.Duration, error) {
-	const name = "HORA_PEER_TIMEOUT"
-	text := ""
-	for _, kv := range environ {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			text = v
+// waitOf is a time limit of the workers, so that the launcher waits as long as they do: the first of some variables that is
+// set; 0 without one.
+func waitOf(environ []string, names ...string) (time.Duration, error) {
+	for _, name := range names {
+		text := ""
+		for _, kv := range environ {
+			if v, ok := strings.CutPrefix(kv, name+"="); ok {
+				text = v
+			}
 		}
+		if text == "" {
+			continue
+		}
+		d, err := parseTime(text)
+		if err != nil || d <= 0 {
+			return 0, usageError{fmt.Errorf("%s: %q is not %s", name, text, aTime)}
+		}
+		return d, nil
 	}
-	if text == "" {
-		return 0, nil
-	}
-	d, err := parseTime(text)
-	if err != nil || d <= 0 {
-		return 0, usageError{fmt.Errorf("%s: %q is not %s", name, text, aTime)}
-	}
-	return d, nil
+	return 0, nil
 }
 
 // start runs the job and prints its last line.
@@ -317,7 +324,7 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
-	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Moved, *launch.Parked, *launch.Told, *launch.Delay:
+	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Moved, *launch.Parked, *launch.Told, *launch.Delay, *launch.Held:
 		fmt.Fprintf(r.w, "hora: %s\n", e)
 	case *launch.Warning:
 		fmt.Fprintf(r.w, "hora: warning: %s\n", e)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,7 @@ type status struct {
 	restarts int
 	losses   int
 	rates    rates
+	halts    map[int]string // by rank: what holds its process
 	shown    bool
 	held     bool // the last byte written was within a line
 	over     bool
@@ -38,7 +41,7 @@ type status struct {
 }
 
 func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *status {
-	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), up: map[int]bool{}, rates: rates{}, stop: make(chan struct{}), done: make(chan struct{})}
+	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), up: map[int]bool{}, rates: rates{}, halts: map[int]string{}, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.
@@ -118,6 +121,11 @@ func (s *status) Event(e event.Event) {
 	case *launch.Exited:
 		delete(s.up, e.Rank)
 		delete(s.rates, e.Rank)
+		delete(s.halts, e.Rank)
+	case *launch.Held:
+		if s.halts[e.Rank] = e.Why; e.Why == "" {
+			delete(s.halts, e.Rank)
+		}
 	case *launch.Progress:
 		s.rates.add(e, s.now())
 	case *launch.Restarted:
@@ -136,6 +144,9 @@ func (s *status) text() string {
 	}
 	if s.losses > 0 {
 		text += fmt.Sprintf(", lost: %d", s.losses)
+	}
+	for _, rank := range slices.Sorted(maps.Keys(s.halts)) {
+		text += fmt.Sprintf(", waiting for rank %d: %s", rank, s.halts[rank])
 	}
 	return text + s.rates.text(s.now())
 }

@@ -54,7 +54,15 @@ func basicFlags() []flagRow {
 		{spellings: "--verbose", help: "tell what the launcher does", set: setBool(func(o *options) *bool { return &o.verbose })},
 		{spellings: "--dry-run", help: "print the plan (host, rank, cores, command) and start nothing", set: setBool(func(o *options) *bool { return &o.dryRun })},
 		{spellings: "--" + configFlag, arg: "FILE", help: "read flags from a YAML file; what follows on the command line wins", set: func(o *options, v string) error { return o.readConfig(v) }},
-		{spellings: "--start-timeout", arg: "SECONDS", def: "30", help: "until every host has answered", set: setSeconds(func(o *options) *time.Duration { return &o.start }, "HOROVOD_START_TIMEOUT")},
+		{spellings: "--start-timeout", arg: "SECONDS", def: "30", help: "until every host has answered; where it is given also until all ranks have joined, else 30 minutes", set: setSeconds(func(o *options) *time.Duration { return &o.start }, "HOROVOD_START_TIMEOUT")},
+		{spellings: "--peer-timeout", arg: "SECONDS", def: "10", help: "a rank or host that is silent for so long counts as lost", set: func(o *options, v string) error {
+			d, err := parseTime(v)
+			if err != nil || d <= 0 {
+				return fmt.Errorf("%q is not %s", v, aTime)
+			}
+			o.extra = append(o.extra, "HORA_PEER_TIMEOUT="+seconds(v, d))
+			return nil
+		}},
 		{spellings: "--stdin", arg: "RANK", help: "the rank on this machine that reads this terminal, file or pipe, for breakpoint() and input(); without it rank 0, and a terminal only where -np is 1", set: setInt(func(o *options) *int { return &o.stdin }, 0, 1<<20)},
 		{spellings: "--env", arg: "NAME=VALUE", help: "set a variable for the workers; repeatable", set: func(o *options, v string) error {
 			name, _, ok := strings.Cut(v, "=")

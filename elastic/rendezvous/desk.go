@@ -35,6 +35,7 @@ type desk struct {
 	held     map[int]received         // by rank: a Join that is quicker than the report of its predecessor's end
 	ghosts   map[elastic.Worker]*conn // workers of a coordinator before this one, from its journal
 	news     []Notice                 // what the present epoch's members were told, with a Journal
+	waiting  time.Time                // since when somebody waits for an epoch; zero: nobody does
 }
 
 type wait struct {
@@ -66,6 +67,7 @@ func (s *Server) own(ctx context.Context) {
 			now := time.Now()
 			// A coordinator that was stopped itself has heard nobody, and blames nobody for it.
 			d.watch(now.Sub(before) > 3*period)
+			d.tellWait(now)
 			before = now
 		}
 	}
@@ -109,9 +111,7 @@ func (d *desk) act(e any) {
 	case absent:
 		d.do(d.machine.Step(elastic.Absent{Rank: e.rank, Is: e.is}))
 	case halted:
-		if c := d.started[e.rank]; c != nil {
-			c.halted = e.is
-		}
+		d.halted(e)
 	case drained:
 		if e.rank >= 0 && d.started[e.rank] == nil {
 			delete(d.asks, e.rank)
@@ -336,6 +336,11 @@ func (d *desk) open(a elastic.Open) {
 			b = wire.AppendI64(b, int64(n))
 			return d.appendMembers(b, want)
 		}))
+	}
+	for _, c := range d.byRank {
+		if c.halt.Excused() {
+			d.tellHalt(c)
+		}
 	}
 }
 

@@ -133,18 +133,65 @@ func (d *desk) exited(e exited) {
 // watch counts the ticks of silence of every member.
 func (d *desk) watch(paused bool) {
 	for _, c := range d.workers {
-		if c.seen.Swap(false) || paused || c.gone || !c.joined || c.doomed != "" {
+		if c.seen.Swap(false) || paused || c.gone || !c.joined || c.doomed != "" || c.halt.Excused() {
 			c.quiet = 0
 			continue
 		}
 		if c.quiet++; c.quiet > 10 {
-			state := "stuck, or cut off"
-			if c.halted {
-				state = "its process is stopped"
+			state := c.halt.String()
+			if state == "" {
+				state = "stuck, or cut off"
 			}
-			d.handle(doomed{c, fmt.Sprintf("silent for %v: %s", d.s.cfg.Silence, state)})
+			d.handle(doomed{c, fmt.Sprintf("silent for %v (HORA_PEER_TIMEOUT, hora run --peer-timeout): %s", d.s.cfg.Silence, state)})
 		}
 	}
+}
+
+// halted hears what holds a worker's process. The others wait for one that somebody holds on purpose, and so do their
+// links.
+func (d *desk) halted(e halted) {
+	c := d.started[e.rank]
+	if c == nil {
+		return
+	}
+	was := c.halt
+	c.halt = e.halt
+	if was.Excused() != e.halt.Excused() {
+		d.tellHalt(c)
+	}
+}
+
+// tellHalt tells the members of an open epoch whether one of them is held on purpose.
+func (d *desk) tellHalt(c *conn) {
+	if !d.machine.Open() || c.rank < 0 || c.rank >= len(d.byRank) || d.byRank[c.rank] != c {
+		return
+	}
+	n := Notice{Kind: NoticeHeld, Epoch: d.machine.Epoch(), Rank: c.rank, Host: c.member.Host}
+	if c.halt.Excused() {
+		n.Reason = c.halt.String()
+	}
+	d.tell(n)
+}
+
+// tellWait says for whom an epoch waits.
+func (d *desk) tellWait(now time.Time) {
+	if d.s.cfg.OnWait == nil {
+		return
+	}
+	m := d.machine
+	joined := m.Waiting()
+	if m.Open() || m.Over() != "" || joined == 0 {
+		if !d.waiting.IsZero() {
+			d.waiting = time.Time{}
+			d.s.cfg.OnWait(Wait{Epoch: m.Epoch()})
+		}
+		return
+	}
+	if d.waiting.IsZero() {
+		d.waiting = now
+	}
+	missing, more := m.Missing(missingTold)
+	d.s.cfg.OnWait(Wait{Epoch: m.Epoch(), For: now.Sub(d.waiting), Joined: joined, More: more, Missing: missing})
 }
 
 // broken says in a message's words how a connection ended.

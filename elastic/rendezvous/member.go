@@ -83,6 +83,7 @@ const (
 	NoticeEnd                           // the job is over: Reason says why
 	NoticeCut                           // the coordinator itself is gone
 	NoticeDrain                         // this worker itself is asked to commit and leave; without a Reason, to stay after all
+	NoticeHeld                          // a member is held, by a debugger for one, and is waited for; without a Reason, no longer
 )
 
 // String names the kind as messages do.
@@ -100,6 +101,8 @@ func (k NoticeKind) String() string {
 		return "cut"
 	case NoticeDrain:
 		return "drain"
+	case NoticeHeld:
+		return "held"
 	}
 	return fmt.Sprintf("notice %d", uint8(k))
 }

@@ -261,7 +261,7 @@ func TestSilenceIsALoss(t *testing.T) {
 	_, addr := serveTCP(t, Config{Secret: key, Size: 2, Silence: 300 * time.Millisecond})
 	news := make(chan Notice, 4)
 	joinOneSilent(t, addr, key, news)
-	if n := <-news; n.Rank != 1 || n.Reason != "silent for 300ms: stuck, or cut off" {
+	if n := <-news; n.Rank != 1 || n.Reason != "silent for 300ms (HORA_PEER_TIMEOUT, hora run --peer-timeout): stuck, or cut off" {
 		t.Errorf("notice %+v", n)
 	}
 }

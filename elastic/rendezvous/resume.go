@@ -139,7 +139,7 @@ func (d *desk) welcome(c *conn) {
 func (d *desk) replace(old, c *conn) {
 	c.worker, c.member, c.since = old.worker, old.member, old.since
 	c.joinID, c.lastJoin, c.doneID, c.joined, c.rank, c.left = old.joinID, old.lastJoin, old.doneID, old.joined, old.rank, old.left
-	c.halted, c.asked, c.stays, c.results, c.gets = old.halted, old.asked, old.stays, old.results, old.gets
+	c.halt, c.asked, c.stays, c.results, c.gets = old.halt, old.asked, old.stays, old.results, old.gets
 	c.seen.Store(true)
 	old.gone, old.replaced = true, true
 	old.hangUp()

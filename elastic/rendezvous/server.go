@@ -43,6 +43,9 @@ type Config struct {
 	OnRecovered func(rank int, r Recovery)
 	// OnProgress, when set, is called likewise with what a member that was asked to tells about itself.
 	OnProgress func(rank int, host string, p Progress)
+	// OnWait, when set, is called likewise from time to time while workers wait for an epoch, and once when they do no
+	// more. Those who wait beside an open one do not count.
+	OnWait func(Wait)
 	// OnComplete, when set, is called likewise when every member of an epoch has done its work.
 	OnComplete func(epoch uint64)
 	// OnLost, when set, is called likewise when an epoch ends by a loss, and for each member that is lost before the
@@ -54,6 +57,17 @@ type Config struct {
 	// wake up and write to memory that it shares with them.
 	OnSevered func(started int, since time.Time, reason string, silent bool)
 }
+
+// Wait is what workers wait for who have joined while no epoch is open.
+type Wait struct {
+	Epoch   uint64        // the last one
+	For     time.Duration // since the first of them joined
+	Joined  int           // how many wait; 0 when nobody does any more
+	More    int           // how many are needed yet
+	Missing []int         // ranks among those, up to missingTold
+}
+
+const missingTold = 64
 
 const (
 	proofTimeout = 10 * time.Second
@@ -96,7 +110,7 @@ type conn struct {
 	left   bool
 	quiet  int       // ticks without a word
 	since  time.Time // when it connected
-	halted bool      // its process is stopped, its host says
+	halt   Halt      // what holds its process, its host says
 	doomed string    // why it is lost, while its process is being ended
 
 	replaced bool             // another connection speaks for its worker
@@ -152,7 +166,7 @@ type absent struct {
 }
 type halted struct {
 	rank int
-	is   bool
+	halt Halt
 }
 
 // Serve runs a coordinator on ln until ctx ends or Close. It owns ln.
@@ -178,9 +192,9 @@ func (s *Server) Bytes() (received, sent int64) { return s.gotBytes.Load(), s.se
 // should hear ("killed by signal 9").
 func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason, 0}) }
 
-// Halted tells the coordinator that the process of a rank is stopped (SIGSTOP), or runs again: the reason of its loss
-// names that.
-func (s *Server) Halted(rank int, is bool) { s.post(halted{rank, is}) }
+// Halted tells the coordinator what holds the process of a rank, or that it runs again. One that somebody holds on purpose
+// is waited for; of another the reason of its loss names that.
+func (s *Server) Halted(rank int, h Halt) { s.post(halted{rank, h}) }
 
 // Absent tells the coordinator that no process is there as a rank, nor about to be, or that there is one after all: see
 // elastic.Absent.

@@ -23,9 +23,9 @@ func TestASilentWorkersEndComesFirst(t *testing.T) {
 		},
 	})
 	joinOneSilent(t, addr, key, news)
-	s.Halted(1, true)
+	s.Halted(1, Stopped)
 	reason := <-severed
-	if reason != "silent for 300ms: its process is stopped" {
+	if reason != "silent for 300ms (HORA_PEER_TIMEOUT, hora run --peer-timeout): its process is stopped" {
 		t.Errorf("reason %q", reason)
 	}
 	select {

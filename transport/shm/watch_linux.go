@@ -170,7 +170,11 @@ func (l *Link) feel(seat int, w *pulseWatch, passed time.Duration) {
 	if w.silent += passed; w.silent < l.cfg.PeerTimeout {
 		return
 	}
-	why := fmt.Sprintf("silent for %v: stopped or stuck", l.cfg.PeerTimeout)
+	if l.cfg.Excused != nil && l.cfg.Excused(l.cfg.Ranks[seat]) {
+		w.silent = 0
+		return
+	}
+	why := fmt.Sprintf("silent for %v (HORA_PEER_TIMEOUT, hora run --peer-timeout): stopped or stuck", l.cfg.PeerTimeout)
 	l.work.Add(1)
 	go func() {
 		defer l.work.Done()

@@ -99,7 +99,7 @@ func (l *link) read() {
 	why := loss{reason: reasonClosed, grace: 100 * time.Millisecond}
 	switch {
 	case errors.As(err, &nerr) && nerr.Timeout():
-		why = loss{reason: fmt.Sprintf("silent for %v", l.n.cfg.PeerTimeout)}
+		why = loss{reason: fmt.Sprintf("silent for %v (HORA_PEER_TIMEOUT, hora run --peer-timeout)", l.n.cfg.PeerTimeout)}
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		why.reason = reasonReset
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
@@ -126,6 +126,9 @@ func (p patience) Read(b []byte) (int, error) {
 		}
 		l.conn.SetReadDeadline(time.Now().Add(grace))
 		n, err = l.conn.Read(b)
+	}
+	if n == 0 && errors.As(err, &nerr) && nerr.Timeout() && l.n.cfg.Excused != nil && l.n.cfg.Excused(l.rank) {
+		return p.Read(b)
 	}
 	return n, err
 }

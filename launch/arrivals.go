@@ -1,0 +1,143 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"hora/elastic/rendezvous"
+)
+
+// arrivals is the launcher's wait for ranks that have not joined while others have. They may have much to prepare: as
+// long as their processes live they are waited for, up to Spec.Join.
+type arrivals struct {
+	told  time.Duration  // how long the wait had lasted at the last word
+	doing map[int]string // by rank: what its process does
+}
+
+// doing is what an agent says of one rank's process.
+type doing struct {
+	Rank int
+	Text string
+}
+
+func (a *arrivals) hear(body []byte) {
+	var all []doing
+	if json.Unmarshal(body, &all) != nil {
+		return
+	}
+	if a.doing == nil {
+		a.doing = map[int]string{}
+	}
+	for _, d := range all {
+		a.doing[d.Rank] = d.Text
+	}
+}
+
+// awaitArrivals says for whom the others wait, and ends a job that has waited for too long. An elastic job's later epochs
+// are bounded by the wait for enough workers.
+func (j *job) awaitArrivals() {
+	a, w := &j.missing, j.waits.Load()
+	if w == nil || w.Joined == 0 || j.stopped || j.spec.elastic() && w.Epoch > 0 {
+		*a = arrivals{}
+		return
+	}
+	if w.For >= min(j.spec.JoinWord, j.spec.Join)-2*time.Second {
+		for _, l := range j.links {
+			if l.planned && !l.ended {
+				l.send(cmdDoing, nil)
+			}
+		}
+	}
+	due := j.spec.JoinWord
+	if a.told > 0 {
+		due = a.told + 2*j.spec.JoinWord
+	}
+	switch {
+	case w.For >= j.spec.Join && !j.watched(w.Missing):
+		j.fail(Outcome{Kind: NotStarted, Rank: -1, Code: ExitTimeout, Last: fmt.Sprintf(
+			"%s not joined %v after the first rank did: look at the output there, or give it longer with --start-timeout", j.absentees(w, "has", "have"), j.spec.Join)})
+	case w.For >= due:
+		a.told = w.For
+		j.event(&Delay{fmt.Sprintf("waiting for %s to join; %s; %v of %v are over (--start-timeout)",
+			j.absentees(w, "", ""), joined(w), w.For.Round(time.Second), j.spec.Join)})
+	}
+}
+
+// joined says how many wait.
+func joined(w *rendezvous.Wait) string {
+	if w.Joined == 1 {
+		return fmt.Sprintf("1 of %d ranks has", w.Joined+w.More)
+	}
+	return fmt.Sprintf("%d of %d ranks have", w.Joined, w.Joined+w.More)
+}
+
+// absentees names the ranks that others wait for and what they do, with a verb behind them.
+func (j *job) absentees(w *rendezvous.Wait, is, are string) string {
+	var names []string
+	for _, rank := range w.Missing {
+		if rank >= len(j.seats) || j.seats[rank].Host < 0 {
+			continue
+		}
+		does := "its process has not been started"
+		if j.alive[rank] {
+			does = "its process runs"
+			if text := j.missing.doing[rank]; text != "" {
+				does = text
+			}
+		}
+		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, j.links[j.seats[rank].Host].name, does))
+	}
+	if len(names) == 0 {
+		names = append(names, counted(w.More, "more worker"))
+	}
+	if is == "" {
+		return list(names)
+	}
+	if len(names) == 1 && w.More <= 1 {
+		return list(names) + " " + is
+	}
+	return list(names) + " " + are
+}
+
+// watched says whether somebody holds all of these ranks, in a debugger for one: they are not blamed for being late.
+func (j *job) watched(ranks []int) bool {
+	for _, rank := range ranks {
+		if text := j.missing.doing[rank]; text != rendezvous.Debugged.String() && text != rendezvous.Suspended.String() {
+			return false
+		}
+	}
+	return len(ranks) > 0
+}
+
+// doings says what the processes of this host's workers do.
+func (a *agent) doings() []doing {
+	all := []doing{}
+	for _, p := range a.procs {
+		if !p.exited {
+			all = append(all, doing{p.rank, a.does(p)})
+		}
+	}
+	return all
+}
+
+// does says what one does: whether it is held, waits for a disk, or how many processors it and its children have used
+// since this was last asked.
+func (a *agent) does(p *proc) string {
+	if text := a.haltOf(p).String(); text != "" {
+		return text
+	}
+	now, used := time.Now(), usedBy(p.pid)
+	took, more := now.Sub(p.asked), used-p.used
+	first := p.asked.IsZero()
+	p.asked, p.used = now, used
+	switch share := more.Seconds() / took.Seconds(); {
+	case inDisk(p.pid):
+		return "its process waits for a disk or a file server"
+	case first || took < 100*time.Millisecond:
+		return "its process runs"
+	case share >= 0.1:
+		return fmt.Sprintf("its process computes, on %.1f processors", share)
+	}
+	return "its process is idle"
+}
