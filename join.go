@@ -197,9 +197,10 @@ func (w *World) persist(ctx context.Context, try func() error) error {
 		err := try()
 		var refused *secret.RefusedError
 		var version *secret.VersionError
+		var folder *secret.FolderError
 		var no *rendezvous.JoinError
 		switch {
-		case err == nil, errors.As(err, &refused), errors.As(err, &version), ctx.Err() != nil:
+		case err == nil, errors.As(err, &refused), errors.As(err, &version), errors.As(err, &folder), ctx.Err() != nil:
 			return err
 		case !errors.As(err, &no) || !no.Final:
 			refusedSince = time.Time{}
@@ -353,8 +354,11 @@ func (w *World) listen(ctx context.Context) error {
 	}
 	if c.Links != "shm" && w.listener == nil && w.node == nil {
 		var at []string
-		if c.Listen != "" {
+		switch {
+		case c.Listen != "":
 			at = strings.Split(c.Listen, ",")
+		case c.alone():
+			at = []string{net.JoinHostPort(loopback, "0")}
 		}
 		l, err := tcp.Listen(ctx, at...)
 		if err != nil {

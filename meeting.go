@@ -40,7 +40,12 @@ func (w *World) meetByFiles(ctx context.Context) error {
 	if c.Rank == 0 {
 		return w.meetAsFirst(ctx, key)
 	}
-	err := w.persist(ctx, func() error { return w.tryFiles(ctx, key) })
+	err := w.persist(ctx, func() error {
+		if err := secret.OwnFolder(dir); err != nil {
+			return err
+		}
+		return w.tryFiles(ctx, key)
+	})
 	if err != nil {
 		err = fmt.Errorf("meet rank 0 by the files %s.*: %w", key, err)
 	}
@@ -57,6 +62,13 @@ func isHere(addr string) bool {
 	ip := net.ParseIP(host)
 	return addr == "" || err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
+
+// loopback is where the ranks of a job that is on one host listen.
+const loopback = "127.0.0.1"
+
+// alone says that all ranks are on this host: rank 0 serves them where no other host can mean it, or the launcher
+// counted no rank elsewhere.
+func (c *Config) alone() bool { return c.Serve && (c.LocalSize == c.Size || isHere(c.Addr)) }
 
 // launcher is the process that started the ranks of this host: the nearest one above this
 // that was not given a rank itself, since scripts may stand between.
@@ -89,20 +101,19 @@ func launcher() int {
 func (w *World) meetAsFirst(ctx context.Context, key string) error {
 	c := &w.cfg
 	c.Secret = secret.New()
-	addr := c.Addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
+	any := net.JoinHostPort(loopback, "0")
+	addr := any
+	if _, port, err := net.SplitHostPort(c.Addr); err == nil {
+		addr = net.JoinHostPort(loopback, port)
 	}
-	if err := w.serve(ctx, addr); err != nil && addr != "127.0.0.1:0" {
-		err = w.serve(ctx, "127.0.0.1:0") // the port may be taken; the file says which it is
-		if err != nil {
-			return err
-		}
-	} else if err != nil {
+	err := w.serve(ctx, addr)
+	if err != nil && addr != any {
+		err = w.serve(ctx, any) // the port may be taken; the file says which it is
+	}
+	if err != nil {
 		return err
 	}
-	_, port, _ := net.SplitHostPort(w.server.Addr().String())
-	addr = net.JoinHostPort("127.0.0.1", port)
+	addr = w.server.Addr().String()
 	if err := c.Secret.WriteFile(key + ".secret"); err != nil {
 		return err
 	}
@@ -120,11 +131,11 @@ func (w *World) meetAsFirst(ctx context.Context, key string) error {
 
 // tryFiles joins by what the files say now.
 func (w *World) tryFiles(ctx context.Context, key string) error {
-	addr, err := os.ReadFile(key + ".addr")
+	addr, err := secret.ReadFile(key + ".addr")
 	if err != nil {
 		return err
 	}
-	s, err := secret.Read(key + ".secret")
+	s, err := secret.ReadOwn(key + ".secret")
 	if err != nil {
 		return err
 	}

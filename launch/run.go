@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -390,7 +389,7 @@ func (j *job) routes(ctx context.Context) ([]route, error) {
 	}
 	out := make([]route, len(j.links))
 	for i := range out {
-		out[i] = route{addr: "127.0.0.1:" + strconv.Itoa(j.port), master: "127.0.0.1", masterPort: port}
+		out[i] = j.near(loopback, port)
 	}
 	return out, nil
 }

@@ -17,9 +17,9 @@ import (
 
 // serve starts the coordinator: on the loopback when every host is this machine.
 func (j *job) serve(ctx context.Context) error {
-	at := "127.0.0.1:"
-	if j.remote() || j.spec.Discovery != nil || j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }) {
-		at = ":"
+	at := ":"
+	if j.stays() {
+		at = loopback + ":"
 	}
 	ln, err := listen(ctx, at+strconv.Itoa(j.spec.Port))
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -60,6 +60,23 @@ func (j *job) serve(ctx context.Context) error {
 		return nil
 	}
 	return j.serveApart(ln.(*net.TCPListener), cfg)
+}
+
+const loopback = "127.0.0.1"
+
+// stays says whether the job is on this machine alone, now and later: then nothing of it listens to others.
+func (j *job) stays() bool {
+	return !j.remote() && j.spec.Discovery == nil &&
+		!(j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }))
+}
+
+// near is by what a host on this machine reaches the coordinator.
+func (j *job) near(master string, masterPort int) route {
+	r := route{addr: net.JoinHostPort(loopback, strconv.Itoa(j.port)), master: master, masterPort: masterPort}
+	if j.stays() {
+		r.listen = []string{loopback}
+	}
+	return r
 }
 
 // listen is net.Listen without MPTCP, which Go listens with otherwise: a connection of few bytes gains nothing by it,

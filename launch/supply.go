@@ -3,9 +3,7 @@ package launch
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -226,7 +224,7 @@ func (j *job) hostLink(name string) (*link, error) {
 	l.reader.Add(1)
 	go j.read(l)
 	if l.local {
-		j.rts[l.index] = route{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(j.port)), master: j.rts[0].master, masterPort: j.rts[0].masterPort}
+		j.rts[l.index] = j.near(j.rts[0].master, j.rts[0].masterPort)
 		j.sendPlan(l, nil, slots)
 	}
 	return l, nil

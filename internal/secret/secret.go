@@ -67,47 +67,120 @@ func Parse(b []byte) (Secret, error) {
 	return s, nil
 }
 
+// maxFile bounds what is read of any file here: a secret, an address.
+const maxFile = 512
+
 // Read reads a secret from a file that belongs to this user and that nobody
-// else may read or write.
+// else may read or write. A symbolic link is followed, since whoever mounts a
+// secret may make one: what counts is the file that it leads to.
 func Read(path string) (Secret, error) {
-	// O_NONBLOCK: a FIFO in the file's place must not block us.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	// Asked before it is opened, which alone may wake a device, and again when it is open.
+	info, err := os.Stat(path)
 	if err != nil {
 		return Secret{}, fmt.Errorf("read secret: %w; set HORA_SECRET_FILE to the job's secret file", err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	if err := private(path, info); err != nil {
+		return Secret{}, fmt.Errorf("read secret: %w", err)
+	}
+	b, err := read(path, 0)
 	if err != nil {
 		return Secret{}, fmt.Errorf("read secret: %w", err)
 	}
-	if err := private(path, info); err != nil {
+	return parseFile(path, b)
+}
+
+// ReadOwn is Read for a file in a folder of our own, where nobody makes links.
+func ReadOwn(path string) (Secret, error) {
+	b, err := ReadFile(path)
+	if err != nil {
 		return Secret{}, err
 	}
-	if info.Size() > 2*Bytes+1 {
-		return Secret{}, fmt.Errorf("read secret: %s has %d bytes; write 64 hexadecimal digits or 32 raw bytes to it", path, info.Size())
-	}
-	b := make([]byte, 2*Bytes+2)
-	n, err := io.ReadFull(f, b)
-	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
-		return Secret{}, fmt.Errorf("read secret: %w", err)
-	}
-	s, err := Parse(b[:n])
+	return parseFile(path, b)
+}
+
+func parseFile(path string, b []byte) (Secret, error) {
+	s, err := Parse(b)
 	if err != nil {
 		return Secret{}, fmt.Errorf("read secret: %s: %w", path, err)
 	}
 	return s, nil
 }
 
+// ReadFile reads a small file that ranks leave for each other in a folder of
+// their own: a regular file of this user's, closed to others, and no link.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := private(path, info); err != nil {
+		return nil, err
+	}
+	return read(path, syscall.O_NOFOLLOW)
+}
+
+// read reads a file that is what private asks for when it is open.
+func read(path string, flags int) ([]byte, error) {
+	// O_NONBLOCK: a FIFO that has come in the file's place must not block us.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := private(path, info); err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are read: it is another file", path, info.Size(), maxFile)
+	}
+	b := make([]byte, maxFile)
+	n, err := io.ReadFull(f, b)
+	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
+		return nil, err
+	}
+	return b[:n], nil
+}
+
 // private refuses what is not a regular file of this user closed to others.
 func private(path string, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("read secret: %s is not a regular file; set HORA_SECRET_FILE to the job's secret file", path)
+		return fmt.Errorf("%s is not a regular file; set HORA_SECRET_FILE to the job's secret file", path)
 	}
 	if uid, ok := owner(info); ok && uid != os.Geteuid() {
-		return fmt.Errorf("read secret: %s belongs to user %d, not to this user (%d); make a file of your own", path, uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to user %d, not to this user (%d); make a file of your own", path, uid, os.Geteuid())
 	}
 	if perm := info.Mode().Perm(); perm&0o077 != 0 {
-		return fmt.Errorf("read secret: %s has mode %04o and is open to other users; run: chmod 600 %s", path, perm, path)
+		return fmt.Errorf("%s has mode %04o and is open to other users; run: chmod 600 %s", path, perm, path)
+	}
+	return nil
+}
+
+// FolderError says why a folder is not one to leave secrets in. Waiting does not help.
+type FolderError struct{ Reason string }
+
+func (e *FolderError) Error() string { return e.Reason }
+
+// OwnFolder says, with a *FolderError, why dir is not a folder that only this
+// user can enter. In a place where everybody may make files somebody else may
+// have made it, or a link to one of ours.
+func OwnFolder(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	bad := func(format string, a ...any) error { return &FolderError{fmt.Sprintf(format, a...)} }
+	if !info.IsDir() {
+		return bad("%s is no folder: somebody made it in our folder's place; remove it, or set HORA_RUN_DIR to a folder of your own", dir)
+	}
+	if uid, ok := owner(info); ok && uid != os.Geteuid() {
+		return bad("directory %s belongs to user %d, not to this user (%d); set HORA_RUN_DIR to a folder of your own", dir, uid, os.Geteuid())
+	}
+	if perm := info.Mode().Perm(); perm&0o077 != 0 {
+		return bad("directory %s has mode %04o and is open to other users; run: chmod 700 %s", dir, perm, dir)
 	}
 	return nil
 }
@@ -128,18 +201,14 @@ func (s Secret) WriteFile(path string) error {
 		return errors.New("write secret: there is none; make one with secret.New")
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return fmt.Errorf("write secret: %w", err)
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write secret: %w", err)
 	}
-	if uid, ok := owner(info); ok && uid != os.Geteuid() {
-		return fmt.Errorf("write secret: directory %s belongs to user %d, not to this user (%d); use a directory of your own", dir, uid, os.Geteuid())
-	}
-	if perm := info.Mode().Perm(); perm&0o077 != 0 {
-		return fmt.Errorf("write secret: directory %s has mode %04o and is open to other users; run: chmod 700 %s", dir, perm, dir)
+	if err := OwnFolder(dir); err != nil {
+		return fmt.Errorf("write secret: %w", err)
 	}
 	f, err := os.CreateTemp(dir, ".secret-*") // mode 0600
 	if err != nil {

@@ -2,10 +2,12 @@ package secret
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -79,6 +81,59 @@ func TestReadRefusesAnothersFile(t *testing.T) {
 	}
 	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "user 12345") {
 		t.Fatal(err)
+	}
+}
+
+// What else may lie in a file's place blocks nobody and fills no memory; a mounted secret may be a link.
+func TestOddFilesAreRefusedAtOnce(t *testing.T) {
+	s := New()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	good := write(t, s.Hex(), 0o600)
+	for _, err := range []error{
+		syscall.Mkfifo(at("fifo"), 0o600), os.Symlink("/dev/zero", at("zero")), os.Symlink(good, at("link")),
+		os.WriteFile(at("large"), make([]byte, 513), 0o600), os.WriteFile(at("address"), []byte("127.0.0.1:99"), 0o600),
+		os.Symlink(at("none"), at("dangling")), os.Symlink(at("fifo"), at("to a fifo")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ name, read, own string }{ // what each says; "": it is taken
+		{"fifo", "not a regular file", "not a regular file"},
+		{"zero", "not a regular file", "not a regular file"},
+		{"link", "", "not a regular file"},
+		{"large", "513 bytes", "513 bytes"},
+		{"dangling", "no such file", "not a regular file"},
+		{"to a fifo", "not a regular file", "not a regular file"},
+	} {
+		_, err := Read(at(c.name))
+		if (err == nil) != (c.read == "") || err != nil && !strings.Contains(err.Error(), c.read) {
+			t.Errorf("Read %s: %v", c.name, err)
+		}
+		_, err = ReadOwn(at(c.name))
+		if err == nil || !strings.Contains(err.Error(), c.own) {
+			t.Errorf("ReadOwn %s: %v", c.name, err)
+		}
+	}
+	if b, err := ReadFile(at("address")); err != nil || string(b) != "127.0.0.1:99" {
+		t.Error(string(b), err)
+	}
+	if got, err := ReadOwn(good); err != nil || got != s {
+		t.Error(err)
+	}
+	folder := at("folder")
+	if err := New().WriteFile(filepath.Join(folder, "s")); err != nil || OwnFolder(folder) != nil {
+		t.Error(err, OwnFolder(folder))
+	}
+	if err := os.Symlink(folder, at("to a folder")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"to a folder", "fifo"} {
+		var strange *FolderError
+		if err := New().WriteFile(filepath.Join(at(name), "s")); !errors.As(err, &strange) || !strings.Contains(err.Error(), "HORA_RUN_DIR") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
