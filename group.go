@@ -1,6 +1,7 @@
 package hora
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,6 +225,23 @@ func (g *Group) Counters() Counters { return g.engine.Counters() }
 
 // Fail ends pending and later operations of the group on this rank with err.
 func (g *Group) Fail(err error) { g.engine.Fail(err) }
+
+// farewell tells the other members that this rank takes part in nothing more, waits up to
+// grace for them to leave too, and remembers whether they have made as many calls.
+func (g *Group) farewell(grace time.Duration) {
+	if err := g.engine.Farewell(grace); err != nil {
+		g.world.mu.Lock()
+		g.world.apart = cmp.Or(g.world.apart, err)
+		g.world.mu.Unlock()
+	}
+}
+
+// Owe counts n calls that this rank was asked for and that come to nothing.
+func (g *Group) Owe(n int) { g.engine.Owe(n) }
+
+// Finish says that this rank makes no more calls in the group, before Close: the group's calls
+// are then compared with what the others made, and Leave tells a difference.
+func (g *Group) Finish() { g.farewell(0) }
 
 // Close gives the group up on this rank. It is idempotent.
 func (g *Group) Close() error {

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"hora/transport"
@@ -20,6 +22,12 @@ func (g *Group) calls() uint64 {
 // count notes a call that takes the short way. The turn is held.
 func (g *Group) count() { transport.Note(&g.direct, g.direct+1) }
 
+// uncount takes the last count back: the call goes the long way, which counts it again.
+func (g *Group) uncount() { transport.Note(&g.direct, g.direct-1) }
+
+// Owe counts n calls that this rank was asked for elsewhere and that come to nothing.
+func (g *Group) Owe(n int) { atomic.AddUint64(&g.given, uint64(n)) }
+
 // together is the length of the call that rs are in an ordered group.
 func together(rs []Request) (n int) {
 	for i := range rs {
@@ -29,6 +37,30 @@ func together(rs []Request) (n int) {
 	}
 	return n
 }
+
+// behind adds to the loss of a rank that left how many calls it had made.
+func (g *Group) behind(err error) error {
+	var lost *transport.PeerLostError
+	if !errors.As(err, &lost) || !lost.Left() {
+		return err
+	}
+	for r := range g.Size() {
+		w, ok := g.parting.of(r)
+		if g.worldRank(r) != lost.Rank || !ok || !w.left {
+			continue
+		}
+		more := *lost
+		more.After = fmt.Sprintf(" after %s in %s, of which this rank has made %d", callCount(w.calls), g.called(), g.calls())
+		if g.names != nil {
+			more.Cure = UnevenCure
+		}
+		return &more
+	}
+	return err
+}
+
+// UnevenCure is what helps where some ranks have more batches than others.
+const UnevenCure = "; where ranks have different numbers of batches, call hora.join() after the loop or use DistributedSampler(drop_last=True)"
 
 // dropCall ends what is left of a call whose length differs between ranks: r has failed with
 // wrong on all of them, and what follows r in the call is nobody else's. So all ranks go on

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestGroupedLengths: ranks whose lists have other lengths get one sentence, what is left of
@@ -80,5 +81,71 @@ func TestGroupedAgainstPlain(t *testing.T) {
 		r := sum(x, "")
 		_, _, err = g.Run(&r, -1)
 		return err
+	}))
+}
+
+// TestPartingComparesCalls: ranks that made different numbers of calls learn it as they leave,
+// whoever leaves first, and ranks that made as many part in peace.
+func TestPartingComparesCalls(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		extra []int // calls that nobody waits for, on each rank
+		named bool
+		want  string
+	}{
+		{"equal", []int{1, 1, 1}, false, ""},
+		{"surplus", []int{0, 1, 0}, false, "ranks 0, 2 made 3 calls, rank 1 made 4 calls"},
+		{"missing", []int{2, 2, 0}, false, "ranks 0-1 made 5 calls, rank 2 made 3 calls"},
+		{"all differ", []int{0, 1, 2}, false, "rank 0 made 3 calls, rank 1 made 4 calls, rank 2 made 5 calls"},
+		{"named equal", []int{1, 1, 1}, true, ""},
+		{"named surplus", []int{0, 0, 1}, true, "ranks 0-1 made 3 calls, rank 2 made 4 calls"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hosts(t, func(t *testing.T, one bool) {
+				all := newCluster(t, 3, one, Config{Named: c.named})
+				errs := all.each(func(rank int, g *Group) error {
+					x := []float32{1}
+					for i := range 3 {
+						r := sum(x, fmt.Sprint("x", i))
+						if _, _, err := g.Run(&r, -1); err != nil {
+							return err
+						}
+					}
+					for i := range c.extra[rank] {
+						var tk [1]Ticket
+						if err := g.Submit([]Request{sum([]float32{1}, fmt.Sprint("y", i))}, tk[:]); err != nil {
+							return err
+						}
+					}
+					return g.Farewell(5 * time.Second)
+				})
+				for r, err := range errs {
+					var wrong *MismatchError
+					switch {
+					case c.want == "" && err != nil:
+						t.Errorf("rank %d: %v", r, err)
+					case c.want != "" && (!errors.As(err, &wrong) || !strings.Contains(wrong.Text, c.want)):
+						t.Errorf("rank %d: %v", r, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPartingAfterJoin: who joined has made the others' calls with them.
+func TestPartingAfterJoin(t *testing.T) {
+	c := newCluster(t, 2, true, Config{Named: true})
+	c.must(c.each(func(rank int, g *Group) error {
+		for i := range 5 - 3*rank {
+			r := sum([]float32{1}, fmt.Sprint("x", i%2))
+			if _, _, err := g.Run(&r, -1); err != nil {
+				return err
+			}
+		}
+		if _, _, err := g.Join(-1); err != nil {
+			return err
+		}
+		return g.Farewell(5 * time.Second)
 	}))
 }

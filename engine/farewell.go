@@ -15,15 +15,20 @@ import (
 
 // farewell is the first good-bye, in the group's order, that was heard.
 type farewell struct {
-	rank int
-	last uint64 // the last operation that it took part in
+	rank  int
+	last  uint64 // the last operation that it took part in
+	calls uint64 // how many calls it has made
 }
 
 // farewellGrace is how long operations that the rank took part in may still go on here.
 const farewellGrace = 300 * time.Millisecond
 
 // leave tells the others that this rank takes part in nothing more.
-func (g *Group) leave() { g.spread(farewell{g.Rank(), g.view.ended()}) }
+func (g *Group) leave() {
+	if g.parting.begin() {
+		g.spread(farewell{g.Rank(), g.view.ended(), g.calls()})
+	}
+}
 
 // spread tells everybody of a farewell: directly in a small group, in a large one along
 // the tree whose root is the rank that left.
@@ -31,6 +36,7 @@ func (g *Group) spread(f farewell) {
 	msg := wire.AppendU8(nil, tellLeft)
 	msg = wire.AppendU64(msg, f.last)
 	msg = wire.AppendI64(msg, int64(f.rank))
+	msg = wire.AppendU64(msg, f.calls)
 	n := g.Size()
 	if n <= askAll {
 		for r := range n {
@@ -45,7 +51,12 @@ func (g *Group) spread(f farewell) {
 
 // left hears a farewell. It runs on a goroutine of the link and does not block.
 func (g *Group) left(f farewell) {
-	if f.rank == g.Rank() || g.cause.Load() != nil {
+	if f.rank == g.Rank() {
+		return
+	}
+	g.parting.hear(f.rank, word{f.calls, true})
+	g.stay(f.rank)
+	if g.cause.Load() != nil {
 		return
 	}
 	for {
@@ -101,6 +112,7 @@ func (g *Group) number() {
 	g.seq++
 	g.at.Store(g.seq)
 	if f := g.gone.Load(); f != nil && g.seq > f.last {
+		g.stay(f.rank) // it may yet hear of a call too many
 		g.missed()
 	}
 }

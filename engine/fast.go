@@ -60,7 +60,9 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 	if err != nil {
 		withdrawn, err = n.disagreed(r, err)
 	}
-	if !withdrawn {
+	if withdrawn {
+		g.uncount()
+	} else {
 		g.view.end(s.Seq)
 		n.stepped(step)
 		if listen {

@@ -35,7 +35,9 @@ type Group struct {
 	queued atomic.Int64          // operations in the queue, the one being run included
 	cause  atomic.Pointer[error] // why the group has failed
 	gone   atomic.Pointer[farewell]
-	at     atomic.Uint64 // seq, for others than its owner
+
+	parting parting
+	at      atomic.Uint64 // seq, for others than its owner
 
 	// Owned by whoever has the turn.
 	seq    uint64
@@ -109,6 +111,7 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 		g.names = newNames(g)
 	}
 	g.pairs.init(g)
+	g.parting.init()
 	mem := c.mem
 	runtime.AddCleanup(g, func([]byte) { unix.Munmap(mem) }, mem)
 	m.OnTell(g.hear)
@@ -167,6 +170,7 @@ func (g *Group) lost(err error) {
 	g.mu.Unlock()
 	g.work.Broadcast()
 	g.done.Broadcast()
+	g.parting.news()
 }
 
 // failed hears from the links that the group is over. It runs on their goroutine, so
@@ -249,7 +253,7 @@ func (g *Group) drain() {
 
 // failure is the error that r gets from a group that has failed.
 func (g *Group) failure(r *Request) error {
-	return &OperationError{Name: r.Name, Kind: r.Kind.String(), Err: *g.cause.Load()}
+	return &OperationError{Name: r.Name, Kind: r.Kind.String(), Err: g.behind(*g.cause.Load())}
 }
 
 // Close waits for nothing: what is pending fails with ErrClosed. It joins the group's

@@ -159,6 +159,7 @@ func (n *names) applyShared(body []byte) error {
 		switch {
 		case n.away:
 			u = n.phantom(list)
+			n.g.count() // this rank takes part in it
 		case i < len(all):
 			u = all[i]
 		default:

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 	"unsafe"
+
+	"hora/transport"
 )
 
 // A caller that brings one operation with a known name, with nothing else there on its rank,
@@ -168,6 +170,7 @@ func (n *names) unfold(r *Request) Ticket {
 	}
 	o := g.newOp(r)
 	o.cell, n.spare = n.spare, nil
+	transport.Note(&g.given, g.given+1)
 	g.queued.Add(1)
 	news := n.news
 	u := n.bundle(unsafe.Slice(r, 1))

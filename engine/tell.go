@@ -18,6 +18,7 @@ const (
 	tellLeft              // a rank takes part in nothing more: its last operation, who
 	tellWatch             // rank 0 wants to know when names are ready, or no longer
 	tellReady             // names that a rank had for the first time, and when
+	tellStill             // the answer to tellLeft of who has not left: its calls
 )
 
 // hear takes a control message from another rank. It runs on a goroutine of the link
@@ -49,9 +50,13 @@ func (g *Group) hear(from int, msg []byte) {
 			g.names.hearReady(from, &d)
 		}
 	case tellLeft:
-		f := farewell{last: d.U64(), rank: d.Int(0, g.Size()-1)}
+		f := farewell{last: d.U64(), rank: d.Int(0, g.Size()-1), calls: d.U64()}
 		if d.Done() == nil {
 			g.left(f)
+		}
+	case tellStill:
+		if calls := d.U64(); d.Done() == nil {
+			g.parting.hear(from, word{calls, false})
 		}
 	case tellOffer, tellGrant, tellChunk, tellTaken, tellRefuse:
 		g.pairs.hear(from, msg[0], &d)

@@ -214,7 +214,7 @@ func TestErrorsSayWhoAndWhere(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&PeerLostError{3, "n1", "silent for 10s"}, "lost rank 3 on host n1: silent for 10s"},
+		{&PeerLostError{Rank: 3, Host: "n1", Reason: "silent for 10s"}, "lost rank 3 on host n1: silent for 10s"},
 		{&PeerLostError{Rank: 3, Reason: ReasonLeft}, "lost rank 3: it has left (its program ended or shut hora down); all ranks must make the same calls"},
 		{&DeadlineError{2, 7, 1500 * time.Millisecond}, "rank 2 has not come within the timeout of 1.5s; see what it does instead, or allow more time"},
 		{&MismatchError{1, Stamp{4, 10}, Stamp{4, 11}}, "match operation 4: rank 1 came with operation 4 (fingerprint 000000000000000b, here 000000000000000a)"},

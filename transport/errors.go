@@ -20,6 +20,9 @@ type PeerLostError struct {
 	Rank   int
 	Host   string
 	Reason string // "process ended", "killed by signal 9", "connection reset", "silent for 10s", "left"
+
+	// Of a rank that left: how far it was, as in " after 5 calls", and what may help.
+	After, Cure string
 }
 
 // ReasonLeft is the Reason of a rank that left in order (Close) while another
@@ -32,7 +35,7 @@ func (e *PeerLostError) Left() bool { return e.Reason == ReasonLeft }
 func (e *PeerLostError) Error() string {
 	why := e.Reason
 	if e.Left() {
-		why = "it has left (its program ended or shut hora down); all ranks must make the same calls"
+		why = "it has left (its program ended or shut hora down)" + e.After + "; all ranks must make the same calls" + e.Cure
 	}
 	if e.Host == "" {
 		return fmt.Sprintf("lost rank %d: %s", e.Rank, why)

@@ -74,6 +74,7 @@ type action struct {
 	MarkCycles bool   `json:"mark_cycles"` // of start_timeline
 	Name       string `json:"name"`        // of parts: an operation's
 	Parts      string `json:"parts"`       // of parts: what it is made of
+	Code       int    `json:"code"`        // of exit: what the process ends with where its program says 0
 }
 
 //export horaAction
@@ -95,11 +96,14 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 			return errOut(err)
 		}
 		return 0
+	case "exit":
+		C.libhora_verdict(C.int(a.Code))
+		return 0
 	case "parts":
 		the.record.tell(a.Name, a.Parts)
 		return 0
 	}
-	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, recovered, start_timeline, stop_timeline or parts", a.Action))
+	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, recovered, start_timeline, stop_timeline, parts or exit", a.Action))
 }
 
 func (l *library) elastic(m *hora.Membership, a *action) C.int64_t {

@@ -37,6 +37,7 @@ type group struct {
 	making   bool
 	err      error // why there is no named group
 	deferred []func(*group, error)
+	owed     int // calls among deferred
 }
 
 // tables finds a group by the table of its tickets. Table 0 is the library's own.
@@ -76,6 +77,38 @@ func (ts *tables) add(g *group, world bool) error {
 	}
 	return nil
 }
+
+// each calls f with what was made in a life.
+func (ts *tables) each(of *life, f func(*group)) {
+	for i := range ts.all {
+		if g := ts.all[i].Load(); g != nil && g.life == of {
+			f(g)
+		}
+	}
+}
+
+// owe counts calls by name that wait for their group to be made with those of g. If all are
+// making it, it is there in a moment.
+func (g *group) owe() {
+	made := make(chan struct{})
+	g.mu.Lock()
+	if g.making {
+		g.deferred = append(g.deferred, func(*group, error) { close(made) })
+	} else {
+		close(made)
+	}
+	g.mu.Unlock()
+	select {
+	case <-made:
+	case <-time.After(makeGrace):
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.g.Owe(g.owed)
+}
+
+// makeGrace is how long a rank that leaves waits for a group that is being made.
+const makeGrace = 300 * time.Millisecond
 
 // cellBase is where a group's cells begin: that of a ticket with lower half 0.
 func cellBase(g *hora.Group) unsafe.Pointer { return g.Cell(hora.Ticket(1 << 32)) }
@@ -191,6 +224,9 @@ func (g *group) makeNamed() {
 		g.mu.Lock()
 		waiting := g.deferred
 		g.deferred = nil
+		if err == nil {
+			g.owed = 0
+		}
 		if len(waiting) == 0 {
 			g.making, g.err = false, err
 			if n != nil {
@@ -259,7 +295,13 @@ func horaGroupClose(handle C.uint64_t) (answer C.int32_t) {
 	case handle == 0:
 		return C.int32_t(errOut(argument("close group: the world is closed by shutdown")))
 	case err == nil:
-		go the.close(g)
+		go func() {
+			g.g.Finish()
+			if n := g.named.Load(); n != nil {
+				n.g.Finish()
+			}
+			the.close(g)
+		}()
 	}
 	return 0
 }

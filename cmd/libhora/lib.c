@@ -207,6 +207,23 @@ int32_t hora_wait(uint64_t ticket, uint32_t timeout_ms) {
     return fail(HORA_CLOSED, "wait for operation: its handle was released, or its group was closed meanwhile");
 }
 
+// ---- the end of a process whose program has ended well although its calls were wrong
+
+static int verdict;
+
+static void judge(int status, void *unused) {
+    (void)unused;
+    if (status == 0 && verdict && !forked()) {
+        fflush(NULL);
+        _exit(verdict);
+    }
+}
+
+void libhora_verdict(int code) {
+    if (!verdict) on_exit(judge, NULL);
+    verdict = code;
+}
+
 // ---- the rest goes to Go
 
 #define ENTER(bad) \

@@ -24,6 +24,8 @@ void libhora_table(uint32_t table, void *cells, int helps);
 int libhora_idle(uint32_t table);
 
 void libhora_done(uint32_t cell, uint32_t state);
+// From now on the process ends with code where its program says 0.
+void libhora_verdict(int code);
 void libhora_fail(int32_t kind, int32_t rank, const char *text, uint64_t n);
 // Answers 0, or -1 with this thread's failure in a forked child.
 int libhora_enter(void);

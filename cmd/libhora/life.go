@@ -187,6 +187,8 @@ func (l *library) leave(reason string) C.int64_t {
 		if old.world == nil {
 			return nil
 		}
+		the.tables.each(old, (*group).owe)
+		_ = old.world.Finish() // Leave gives its error
 		l.closeGroups(old)
 		l.record.leave()
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
@@ -204,11 +206,7 @@ func (l *library) leave(reason string) C.int64_t {
 // closeGroups closes what was made in a life.
 func (l *library) closeGroups(of *life) {
 	l.gpus.closeLife(of)
-	for i := range l.tables.all {
-		if g := l.tables.all[i].Load(); g != nil && g.life == of {
-			l.close(g)
-		}
-	}
+	l.tables.each(of, l.close)
 }
 
 // info is what hora_info answers.

@@ -37,6 +37,11 @@ func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error
 		}
 		out[i] = C.uint64_t(own[i])
 	}
+	g.mu.Lock()
+	if g.named.Load() == nil {
+		g.owed++
+	}
+	g.mu.Unlock()
 	g.withNamed(func(n *group, err error) {
 		ts := make([]hora.Ticket, len(rs))
 		if err == nil {

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import _lib
 from ._version import __version__
-from .errors import DrainedError, FinishedError, HoraError, InternalError, SettingsError
+from .errors import DrainedError, FinishedError, HoraError, InternalError, MismatchError, SettingsError
 
 EXIT_WAIT = 2.0  # seconds that the end of the program waits for the others to be told
 
@@ -100,13 +100,14 @@ def shutdown(timeout: float | None = None) -> None:
     ticket = _lib.load().hora_shutdown()
     if ticket < 0:
         raise _lib.failure("shutdown")
-    if ticket:
-        if timeout is None:
+    try:
+        if ticket and timeout is None:
             _lib.finish(ticket)
-        else:
+        elif ticket:
             _lib.wait(ticket, timeout)
-    _lib.in_flight.clear()
-    _lib.orphans.clear()
+    finally:
+        _lib.in_flight.clear()
+        _lib.orphans.clear()
 
 
 def _at_exit() -> None:
@@ -115,7 +116,11 @@ def _at_exit() -> None:
         return
     try:
         shutdown(EXIT_WAIT)
-    except (HoraError, _lib.OperationFailed):  # nobody is left to be told
+    except _lib.OperationFailed as failed:
+        if isinstance(failed.error, MismatchError):  # what the program computed may be wrong: it must not end well
+            print(f"hora: {failed.error}", file=sys.stderr, flush=True)
+            _act("exit", code=1)
+    except HoraError:  # nobody is left to be told
         pass
 
 

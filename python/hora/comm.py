@@ -46,6 +46,9 @@ def init(**settings: Any) -> None:
 def shutdown() -> None:
     """Leave the job; pending operations end with `ClosedError`. Not needed before exit.
 
+    Raises `MismatchError` where the ranks have made different numbers of calls, after it has left; at exit that is a
+    line on standard error and exit code 1.
+
     >>> hora.shutdown()
     >>> hora.init()                     # and back, into a new life
     """

@@ -290,3 +290,49 @@ def work_abort():
 
 def test_abort(ranks):
     ranks(2, work_abort)
+
+
+def work_other_counts(how):
+    """Ranks that make different numbers of equal calls end with a sentence that has both."""
+    hora.init()
+    r = hora.rank()
+    for _ in range(3):
+        hora.allreduce(np.ones(2))
+    hora.barrier()
+    if how == "surplus" and r == 1:
+        hora.allreduce(np.ones(2))
+    elif how == "in the background" and r == 1:
+        hora.allreduce(np.ones(2), async_=True)
+    elif how == "missing":
+        for i in range(3):
+            if r == 0 or i != 1:
+                hora.allreduce(np.ones(2), async_=True)
+    elif how == "by name" and r == 1:
+        hora.allreduce(np.ones(2), name="x", named=True, async_=True)
+    elif how == "batches":
+        for _ in range(2 + r):
+            hora.allreduce(np.ones(2), name="g", named=True)
+    elif how == "exception" and r == 1:
+        hora.allreduce(np.ones(2), async_=True)
+        raise ValueError("a fault of its own")
+
+
+@pytest.mark.parametrize("links", ["", "tcp"])
+@pytest.mark.parametrize("how", ["surplus", "in the background", "missing", "by name"])
+def test_other_counts_end_with_both(job, how, links):
+    few, more = {"missing": ("6", "7")}.get(how, ("4", "5"))
+    for r, ended in enumerate(job(2, work_other_counts, args=(how,), links=links).wait()):
+        if how == "by name" and r == 0 and ended.code == 0:
+            continue  # it left before rank 1 knew that nobody makes the group of its call
+        assert ended.code == 1, (r, ended)
+        assert f"made {few} calls" in ended.err or f"after {few} calls" in ended.err, (r, ended.err)
+        assert f"made {more} calls" in ended.err or f"has made {more}" in ended.err, (r, ended.err)
+
+
+def test_as_many_calls_part_in_peace(ranks):
+    ranks(3, work_other_counts, args=("equal",))
+
+
+def test_uneven_batches_name_the_cure(job):
+    ended = job(2, work_other_counts, args=("batches",)).wait()
+    assert "lost rank 0" in ended[1].err and "2 calls" in ended[1].err and "hora.join()" in ended[1].err, ended[1].err

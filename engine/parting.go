@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hora/internal/wire"
+)
+
+// Ranks that leave compare how many calls they have made. A call that one of them missed, or
+// made once more, goes unseen where all calls look alike: each later one then meets its
+// neighbour, and what is left over in the end is waited for by nobody. Who leaves tells its
+// number with its good-bye. Who hears that and stays answers with its own, unless its
+// good-bye is on its way already: so of any two ranks the one that leaves last knows both
+// numbers, and a rank whose neighbour is in a call too many knows it before it leaves.
+
+// parting is what this rank has heard of others' calls, and whether it has taken leave.
+type parting struct {
+	mu    sync.Mutex // guards the rest
+	gone  bool
+	heard map[int]word
+	wake  chan struct{} // one slot: something was heard, or the group has failed
+}
+
+// word is a rank's number of calls, and whether it has left.
+type word struct {
+	calls uint64
+	left  bool
+}
+
+func (p *parting) init() { p.heard, p.wake = map[int]word{}, make(chan struct{}, 1) }
+
+// begin notes that this rank takes leave, the first time.
+func (p *parting) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := !p.gone
+	p.gone = true
+	return first
+}
+
+func (p *parting) hear(from int, w word) {
+	p.mu.Lock()
+	if !p.heard[from].left {
+		p.heard[from] = w
+	}
+	p.mu.Unlock()
+	p.news()
+}
+
+func (p *parting) news() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// of is what was heard of a rank.
+func (p *parting) of(rank int) (word, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, ok := p.heard[rank]
+	return w, ok
+}
+
+// stay answers a good-bye. In large groups the two neighbours of who left do: where any two
+// ranks differ, some neighbours do.
+func (g *Group) stay(rank int) {
+	if n := g.Size(); n > askAll && rank != (g.Rank()+1)%n && g.Rank() != (rank+1)%n {
+		return
+	}
+	g.parting.mu.Lock()
+	gone := g.parting.gone
+	g.parting.mu.Unlock()
+	if !gone {
+		g.tell(rank, wire.AppendU64(wire.AppendU8(nil, tellStill), g.calls()))
+	}
+}
+
+// Farewell tells the others that this rank takes part in nothing more, and waits up to grace
+// for them to leave as well. A *MismatchError says that ranks have made different numbers of
+// calls. A group that has failed, whose ranks may rightly be anywhere, gives none.
+func (g *Group) Farewell(grace time.Duration) error {
+	if g.cause.Load() != nil || g.Size() == 1 {
+		return nil
+	}
+	g.leave()
+	mine := g.calls()
+	end := time.NewTimer(grace)
+	defer end.Stop()
+	for waiting := true; waiting; {
+		if left, _ := g.others(mine); left || g.cause.Load() != nil {
+			break
+		}
+		select {
+		case <-g.parting.wake:
+		case <-g.stop:
+			waiting = false
+		case <-end.C:
+			waiting = false
+		}
+	}
+	if _, differ := g.others(mine); differ {
+		return g.unequal(mine)
+	}
+	return nil
+}
+
+// others looks at what was heard: whether all have left whom this rank waits for, and
+// whether one of them has made another number of calls. Who has not left and made fewer may
+// be on its way.
+func (g *Group) others(mine uint64) (left, differ bool) {
+	n, me := g.Size(), g.Rank()
+	left = true
+	for r := range n {
+		if r == me || n > askAll && r != (me+1)%n && me != (r+1)%n {
+			continue
+		}
+		w, ok := g.parting.of(r)
+		left = left && ok && w.left
+		differ = differ || ok && (w.calls > mine || w.left && w.calls != mine)
+	}
+	return left, differ
+}
+
+// unequal is the error of ranks that have made different numbers of calls.
+func (g *Group) unequal(mine uint64) error {
+	counts := []uint64{mine}
+	ranks := map[uint64][]int{mine: {g.worldRank(g.Rank())}}
+	for r := range g.Size() {
+		if w, ok := g.parting.of(r); ok && (w.left || w.calls > mine) {
+			if ranks[w.calls] == nil {
+				counts = append(counts, w.calls)
+			}
+			ranks[w.calls] = append(ranks[w.calls], g.worldRank(r))
+		}
+	}
+	slices.SortFunc(counts, func(a, b uint64) int { return cmp.Compare(slices.Min(ranks[a]), slices.Min(ranks[b])) })
+	var parts []string
+	for _, c := range counts {
+		parts = append(parts, fmt.Sprintf("%s made %s", rankList(ranks[c]), callCount(c)))
+	}
+	return &MismatchError{Text: "Mismatched numbers of calls: in " + g.called() + " " + strings.Join(parts, ", ") +
+		", so from some call on what they shared did not belong together, and results may be wrong; make the same calls on every rank."}
+}
