@@ -1,6 +1,6 @@
 """The shared library as Python sees it: its declarations, the calls that are made most often, addresses of memory.
 
-This is the only module of the package that uses ctypes. `Calls` are six functions of the library; the extension
+This is the only module of the package that uses ctypes. `Calls` are seven ways into the library; the extension
 module `_fast` has them without ctypes, and where it cannot be loaded (another Python than CPython, a tree that was
 not built) nothing is lost but time.
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import array
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from ._find import why_not
@@ -88,6 +90,14 @@ def bridge_failure(lib: Any) -> tuple[str, int, int]:
 class Outcome(ctypes.Structure):
     """struct hora_outcome."""
 
+    size: int
+    ncount: int
+    value: int
+    memory: int | None
+    bytes: int
+    buffer: int
+    counts: int | None
+
     _fields_ = (
         ("size", c_uint32),
         ("ncount", c_uint32),
@@ -126,36 +136,105 @@ def open_library(path: str) -> Any:
 
 
 class Calls(NamedTuple):
-    """hora_run, … as callables. `submit` answers the tickets, or None on failure; the rest answer what C answers."""
+    """hora_run, … as callables that lose no ticket, whatever a signal handler raises and where.
 
-    run: Callable[[int, bytes], int]
-    submit: Callable[[int, bytes, int], list[int] | None]
-    start: Callable[[int], int]
-    start_async: Callable[[int], int]
+    Each takes last what the operation works on, and has put it into `flights` under the ticket when it answers one. The
+    number that it answers looks after itself: when nothing refers to it any more, the ticket is released, or is one of
+    the `orphans` while its operation goes on. Those of calls that wait (`run`, `start`, others where `awaited`) are True there.
+    """
+
+    run: Callable[[int, bytes, Any, bool], int]
+    submit: Callable[[int, bytes, int, Any, bool], list[int] | None]  # None on failure
+    start: Callable[[int, Any], int]
+    start_async: Callable[[int, Any], int]
     wait: Callable[[int, int], int]
-    release: Callable[[int], int]
+    release: Callable[[int], None]
+    own: Callable[[Any, tuple[Any, ...], Any], int]  # any other function that answers a ticket
 
 
-def by_ctypes(lib: Any) -> Calls:
-    """The calls through ctypes."""
-    hora_submit = lib.hora_submit
+def by_ctypes(lib: Any, flights: dict[int, Any], orphans: dict[int, bool]) -> Calls:
+    """The calls through ctypes.
 
-    def submit(group: int, ops: bytes, n: int) -> list[int] | None:
-        tickets = (c_uint64 * n)()
-        return None if hora_submit(group, ops, n, tickets) < 0 else list(tickets)
+    Handlers run between two steps of Python's: so the library's answer goes into a list within one step, and the list
+    is known, with what is to be kept, before.
+    """
+    landing: dict[int, Any] = {}  # calls being made, by the id of their list
 
-    return Calls(lib.hora_run, submit, lib.hora_start, lib.hora_start_async, lib.hora_wait, lib.hora_release)
+    class Ticket(int):
+        __slots__ = ()
+        awaited = False
+
+        def __del__(self) -> None:
+            let_go(int(self), self.awaited)
+
+    class AwaitedTicket(Ticket):
+        __slots__ = ()
+        awaited = True
+
+    def let_go(ticket: int, awaited: bool) -> None:
+        if ticket not in flights:
+            return
+        if lib.hora_wait(ticket, 0) == 1:
+            orphans.setdefault(ticket, awaited)
+        else:
+            lib.hora_release(ticket)
+            flights.pop(ticket, None)
+            orphans.pop(ticket, None)
+
+    def fly(answers: list[int], call: Callable[[], Any], what: Any, keep: Any, awaited: bool) -> list[int]:
+        key = id(answers)
+        landing[key] = answers, what, keep
+        try:
+            call()
+            made = []
+            for ticket in answers:
+                if ticket > 0:
+                    flights[ticket] = what, keep
+                made.append((AwaitedTicket if awaited else Ticket)(ticket) if ticket > 0 else ticket)
+        except BaseException:
+            for ticket in answers:
+                if ticket > 0:
+                    flights[ticket] = what, keep
+                    orphans.setdefault(ticket, awaited)
+            del landing[key]
+            raise
+        del landing[key]
+        return made
+
+    def one(function: Any, arguments: tuple[Any, ...], what: Any, keep: Any, awaited: bool) -> int:
+        answers: list[int] = []
+        return fly(answers, lambda: answers.extend(starmap(function, (arguments,))), what, keep, awaited)[0]
+
+    def run(group: int, op: bytes, keep: Any, awaited: bool) -> int:
+        return one(lib.hora_run, (group, op), op, keep, awaited)
+
+    def submit(group: int, ops: bytes, n: int, keep: Any, awaited: bool) -> list[int] | None:
+        tickets: Any = (c_uint64 * n)()
+        bad: list[int] = []
+        made = fly(tickets, lambda: bad.extend(starmap(lib.hora_submit, ((group, ops, n, tickets),))), ops, keep, awaited)
+        return None if bad[0] < 0 else made
+
+    return Calls(
+        run=run,
+        submit=submit,
+        start=lambda plan, keep: one(lib.hora_start, (plan,), None, keep, True),
+        start_async=lambda plan, keep: one(lib.hora_start_async, (plan,), None, keep, False),
+        wait=lib.hora_wait,
+        release=lambda ticket: let_go(int(ticket), False) if ticket in flights else lib.hora_release(ticket),
+        own=lambda function, arguments, keep: one(function, arguments, arguments, keep, False),
+    )
 
 
-def calls(lib: Any) -> Calls:
+def calls(lib: Any, flights: dict[int, Any], orphans: dict[int, bool]) -> Calls:
     """The calls, the shortest way there is."""
     if _fast is None:
-        return by_ctypes(lib)
-    _fast.bind(*(ctypes.cast(getattr(lib, f"hora_{name}"), c_void_p).value or 0 for name in Calls._fields))
+        return by_ctypes(lib, flights, orphans)
+    at = [ctypes.cast(getattr(lib, f"hora_{name}"), c_void_p).value or 0 for name in ("run", "submit", "start", "start_async", "wait", "release")]
+    _fast.bind(at[0], at[1], at[2], at[3], at[4], at[5], flights, orphans)
     return Calls(*(getattr(_fast, name) for name in Calls._fields))
 
 
-def shortcut(slow: Any, ended: Callable[[int, Any, Any], None], codes: dict[Any, int], default: Any, signature: str) -> Any:
+def shortcut(slow: Any, ended: Callable[[int], None], codes: dict[Any, int], default: Any, signature: str) -> Any:
     """allreduce in C, where it is there: it takes what it can and leaves the rest to `slow`."""
     if _fast is None:
         return slow
@@ -179,13 +258,15 @@ def view(address: int, nbytes: int, owner: Any) -> memoryview:
     return memoryview(raw).cast("B")
 
 
-def take(lib: Any, ticket: int) -> tuple[int, int, int, list[int], int] | None:
-    """What an ended ticket left: address, bytes and handle of memory, counts, value; None on failure."""
-    out = Outcome(size=ctypes.sizeof(Outcome))
-    if lib.hora_result(ticket, ctypes.byref(out)) < 0:
-        return None
-    counts = list((c_int64 * out.ncount).from_address(out.counts)) if out.ncount else []
-    return out.memory or 0, out.bytes, out.buffer, counts, out.value
+def take(lib: Any, ticket: int, out: Outcome) -> bool:
+    """Have what an ended ticket left written into `out`, which its maker keeps: memory is lost nowhere. False on failure."""
+    out.size = ctypes.sizeof(Outcome)
+    return lib.hora_result(ticket, ctypes.byref(out)) >= 0
+
+
+def counts(out: Outcome) -> list[int]:
+    """The counts in an outcome, until its ticket is released."""
+    return list((c_int64 * out.ncount).from_address(out.counts)) if out.ncount and out.counts else []
 
 
 def int64s(values: Sequence[int] | None) -> tuple[int, Any]:
@@ -228,6 +309,17 @@ def copy(to: int, source: int, nbytes: int) -> None:
 def peek(address: int, n: int) -> bytes:
     """A copy of n bytes at an address."""
     return ctypes.string_at(address, n)
+
+
+def names(ops: bytes) -> list[bytes]:
+    """The names of packed operations, whose memory is still there."""
+    found = []
+    size = int.from_bytes(ops[:4], sys.byteorder)
+    for at in range(size, len(ops) + 1, size):
+        address = int.from_bytes(ops[at - 8 : at], sys.byteorder)  # hora_op's last field
+        if address:
+            found.append(ctypes.string_at(address))
+    return found
 
 
 capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer

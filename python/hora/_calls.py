@@ -50,7 +50,7 @@ def _go(g: Group, call: _Call, finish: _Finish, async_: bool, named: bool, name:
             raise ArgumentError(f"{Kind(call['kind']).name.lower()}: named=True needs a name, the same on every rank")
         call["flags"] = call.get("flags", 0) | FLAG_NAMED
     if call.get("flags", 0) & FLAG_SIZES or call["kind"] == Kind.RECV and call["root"] == ANY_SOURCE:
-        ticket = g.submit_many([call], named=named)[0]  # the result is known by its ticket
+        ticket = g.submit_many([call], named=named, awaited=not async_)[0]  # the result is known by its ticket
     elif async_:
         ticket = g.submit_many([call], named=named)[0] if named else g.submit(**call)
     else:

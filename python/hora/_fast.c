@@ -5,6 +5,12 @@
  * the same whichever Python runs the builder. Where it is not there or cannot be loaded, _abi.py's functions of the
  * same names do the same through ctypes. It knows the library by the addresses that bind() was given.
  *
+ * Python's signal handlers run between any two steps of a program and may raise there, so a ticket must not be lost on
+ * its way from the library to who waits for it: before these functions return one, they have put it and what its
+ * operation reads and writes into `flights`, which keeps the memory until the operation has ended. What they return is a
+ * number that looks after itself: when nothing refers to it any more, its ticket is released, or counted among the
+ * `orphans` while its operation goes on. Nothing in here runs Python code between the library's answer and that.
+ *
  * allreduce() is the reduction in place of one array, blocking and ordered: NumPy arrays and other buffers are looked
  * at through the buffer protocol, tensors through DLPack's exchange table, and everything else, faults included, goes
  * to the function in Python that it stands before. */
@@ -47,10 +53,22 @@ typedef struct {
     void *internal;
 } Py_buffer; /* as it has been since 3.3, and in the stable ABI since 3.11 */
 
+typedef struct {
+    int slot;
+    void *function;
+} PyType_Slot;
+typedef struct {
+    const char *name;
+    int basicsize, itemsize;
+    unsigned flags;
+    PyType_Slot *slots;
+} PyType_Spec;
+
 enum { METH_O = 8, METH_FASTCALL = 0x80, METH_KEYWORDS = 2 };
+enum { Py_tp_finalize = 80, Py_TPFLAGS_DEFAULT = 1 << 18 };
 enum { PyBUF_WRITABLE = 1, PyBUF_FORMAT = 4, PyBUF_ND = 8 };
 
-extern PyObject _Py_NoneStruct;
+extern PyObject _Py_NoneStruct, PyLong_Type;
 extern PyObject *PyExc_TypeError;
 PyObject *PyModule_Create2(PyModuleDef *, int);
 void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
@@ -67,9 +85,16 @@ PyObject *PyTuple_New(Py_ssize_t), *PyTuple_GetItem(PyObject *, Py_ssize_t);
 Py_ssize_t PyTuple_Size(PyObject *);
 int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *);
 PyObject *PyDict_New(void), *PyDict_GetItemWithError(PyObject *, PyObject *);
-int PyDict_SetItem(PyObject *, PyObject *, PyObject *);
+int PyDict_SetItem(PyObject *, PyObject *, PyObject *), PyDict_DelItem(PyObject *, PyObject *);
+Py_ssize_t PyDict_Size(PyObject *);
 PyObject *PyErr_Occurred(void);
 void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
+void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject *, PyObject *, PyObject *);
+PyObject *PyTuple_Pack(Py_ssize_t, ...);
+PyObject *PyType_FromSpecWithBases(PyType_Spec *, PyObject *);
+int PyObject_IsTrue(PyObject *);
+long long PyLong_AsLongLong(PyObject *);
+PyObject *PyMemoryView_FromObject(PyObject *);
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *);
 PyObject *PyObject_CallFunctionObjArgs(PyObject *, ...);
 int PyObject_GetBuffer(PyObject *, Py_buffer *, int);
@@ -116,10 +141,15 @@ static struct {
     int32_t (*release)(uint64_t);
 } lib;
 
+static PyObject *flights; /* ticket -> what its operation reads and writes */
+static PyObject *orphans; /* ticket -> whether its caller waited for it: nobody does any more, and it may not have ended */
+static PyObject *types[2]; /* of tickets that are handed out, and of those that the call itself waits for */
+
+/* bind(six addresses, flights, orphans) makes the library known. */
 static PyObject *bind(PyObject *self, PyObject *const *a, Py_ssize_t n) {
     (void)self;
     void *at[6];
-    if (n != 6) return PyErr_SetString(PyExc_TypeError, "bind takes six addresses"), NULL;
+    if (n != 8) return PyErr_SetString(PyExc_TypeError, "bind takes six addresses and two dictionaries"), NULL;
     for (int i = 0; i < 6; i++) at[i] = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(a[i]);
     if (PyErr_Occurred()) return NULL;
     lib.run = (int64_t(*)(uint64_t, const hora_op *))at[0];
@@ -128,8 +158,55 @@ static PyObject *bind(PyObject *self, PyObject *const *a, Py_ssize_t n) {
     lib.start_async = (int64_t(*)(uint64_t))at[3];
     lib.wait = (int32_t(*)(uint64_t, uint32_t))at[4];
     lib.release = (int32_t(*)(uint64_t))at[5];
+    Py_IncRef(a[6]), Py_IncRef(a[7]); /* for as long as the process lives */
+    flights = a[6], orphans = a[7];
     Py_IncRef(None);
     return None;
+}
+
+/* let_go releases the ticket of a key of flights, or leaves it to the orphans while its operation goes on. */
+static void let_go(PyObject *key, int awaited) {
+    uint64_t ticket = PyLong_AsUnsignedLongLong(key);
+    PyObject *kept = PyDict_GetItemWithError(flights, key);
+    if (!kept) return PyErr_Clear(); /* it was released before */
+    if (lib.wait(ticket, 0) == 1) {
+        PyObject *was = PyDict_GetItemWithError(orphans, key) ? NULL : PyLong_FromLongLong(awaited);
+        if (was) PyDict_SetItem(orphans, key, was), Py_DecRef(was);
+    } else {
+        lib.release(ticket);
+        Py_IncRef(kept); /* whose end may call anything: last */
+        PyDict_DelItem(flights, key);
+        if (PyDict_GetItemWithError(orphans, key)) PyDict_DelItem(orphans, key);
+        Py_DecRef(kept);
+    }
+    PyErr_Clear();
+}
+
+/* dropped is the end of a number that was handed out. */
+static void dropped(PyObject *ticket) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *key = PyLong_FromUnsignedLongLong(PyLong_AsUnsignedLongLong(ticket));
+    if (key) let_go(key, TYPE(ticket) == types[1]), Py_DecRef(key);
+    PyErr_Restore(type, value, trace);
+}
+
+static PyType_Slot ticket_slots[] = {{Py_tp_finalize, (void *)dropped}, {0, NULL}};
+static PyType_Spec ticket_specs[2] = {
+    {"hora._fast.Ticket", 0, 0, Py_TPFLAGS_DEFAULT, ticket_slots},
+    {"hora._fast.AwaitedTicket", 0, 0, Py_TPFLAGS_DEFAULT, ticket_slots},
+};
+
+/* flying answers the number for what the library answered; a ticket's operation keeps `what` (and `more`) until its end. */
+static PyObject *flying(int64_t ticket, PyObject *what, PyObject *more, int awaited) {
+    PyObject *key = PyLong_FromLongLong(ticket);
+    if (!key || ticket <= 0) return key;
+    PyObject *kept = PyTuple_Pack(2, what, more);
+    if (!kept || PyDict_SetItem(flights, key, kept) < 0) Py_IncRef(what), Py_IncRef(more); /* no memory for that: then for ever */
+    if (kept) Py_DecRef(kept);
+    PyObject *answer = PyObject_CallFunctionObjArgs(types[awaited], key, NULL);
+    Py_DecRef(key);
+    return answer;
 }
 
 /* ready reports whether n arguments came and the library is known; else it sets an error. */
@@ -141,7 +218,7 @@ static int ready(Py_ssize_t got, Py_ssize_t n, const char *usage) {
 
 static PyObject *run(PyObject *self, PyObject *const *a, Py_ssize_t n) {
     (void)self;
-    if (!ready(n, 2, "hora_run takes a group and a packed operation")) return NULL;
+    if (!ready(n, 4, "hora_run takes a group, a packed operation, what to keep and whether the caller waits")) return NULL;
     uint64_t group = PyLong_AsUnsignedLongLong(a[0]);
     char *op;
     Py_ssize_t bytes;
@@ -150,13 +227,13 @@ static PyObject *run(PyObject *self, PyObject *const *a, Py_ssize_t n) {
     void *thread = PyEval_SaveThread();
     int64_t ticket = lib.run(group, (const hora_op *)op);
     PyEval_RestoreThread(thread);
-    return PyLong_FromLongLong(ticket);
+    return ticket > 0 ? flying(ticket, a[1], a[2], PyObject_IsTrue(a[3])) : PyLong_FromLongLong(ticket);
 }
 
 /* submit answers the tickets, or None on failure. */
 static PyObject *submit(PyObject *self, PyObject *const *a, Py_ssize_t n) {
     (void)self;
-    if (!ready(n, 3, "hora_submit takes a group, packed operations and their number")) return NULL;
+    if (!ready(n, 5, "hora_submit takes a group, packed operations, their number, what to keep and whether the caller waits")) return NULL;
     uint64_t group = PyLong_AsUnsignedLongLong(a[0]), count = PyLong_AsUnsignedLongLong(a[2]);
     char *ops;
     Py_ssize_t bytes;
@@ -176,26 +253,53 @@ static PyObject *submit(PyObject *self, PyObject *const *a, Py_ssize_t n) {
     if (bad) {
         Py_IncRef(None);
     } else if ((answer = PyList_New((Py_ssize_t)count))) {
-        for (uint64_t i = 0; i < count; i++) PyList_SetItem(answer, (Py_ssize_t)i, PyLong_FromUnsignedLongLong(tickets[i]));
+        int awaited = PyObject_IsTrue(a[4]);
+        for (uint64_t i = 0; i < count; i++) PyList_SetItem(answer, (Py_ssize_t)i, flying((int64_t)tickets[i], a[1], a[3], awaited));
     }
     if (many) Py_DecRef(many);
     return answer;
 }
 
-#define ONE(function, member)                                                     \
-    static PyObject *function(PyObject *self, PyObject *const *a, Py_ssize_t n) { \
-        (void)self;                                                               \
-        if (!ready(n, 1, "hora_" #member " takes a handle")) return NULL;         \
-        uint64_t handle = PyLong_AsUnsignedLongLong(a[0]);                        \
-        if (PyErr_Occurred()) return NULL;                                        \
-        void *thread = PyEval_SaveThread();                                       \
-        int64_t answer = lib.member(handle);                                      \
-        PyEval_RestoreThread(thread);                                             \
-        return PyLong_FromLongLong(answer);                                       \
+#define ONE(function, awaited)                                                       \
+    static PyObject *function(PyObject *self, PyObject *const *a, Py_ssize_t n) {    \
+        (void)self;                                                                  \
+        if (!ready(n, 2, "hora_" #function " takes a plan and what to keep")) return NULL; \
+        uint64_t plan = PyLong_AsUnsignedLongLong(a[0]);                             \
+        if (PyErr_Occurred()) return NULL;                                           \
+        void *thread = PyEval_SaveThread();                                          \
+        int64_t ticket = lib.function(plan);                                         \
+        PyEval_RestoreThread(thread);                                                \
+        return ticket > 0 ? flying(ticket, None, a[1], awaited) : PyLong_FromLongLong(ticket); \
     }
-ONE(start, start)
-ONE(start_async, start_async)
-ONE(release, release)
+ONE(start, 1)
+ONE(start_async, 0)
+
+/* release gives a ticket back; while its operation goes on, it is an orphan. */
+static PyObject *release(PyObject *self, PyObject *const *a, Py_ssize_t n) {
+    (void)self;
+    if (!ready(n, 1, "hora_release takes a ticket")) return NULL;
+    uint64_t ticket = PyLong_AsUnsignedLongLong(a[0]);
+    if (PyErr_Occurred()) return NULL;
+    PyObject *key = PyLong_FromUnsignedLongLong(ticket);
+    if (!key) return NULL;
+    if (PyDict_GetItemWithError(flights, key)) let_go(key, 0);
+    else lib.release(ticket);
+    Py_DecRef(key);
+    Py_IncRef(None);
+    return None;
+}
+
+/* own(function, arguments, what to keep) calls another function of the library that answers a ticket. */
+static PyObject *own(PyObject *self, PyObject *const *a, Py_ssize_t n) {
+    (void)self;
+    if (!ready(n, 3, "own takes a function, its arguments and what to keep")) return NULL;
+    if (PyTuple_Size(a[1]) < 0) return PyErr_Clear(), PyErr_SetString(PyExc_TypeError, "own: the arguments are a tuple"), NULL;
+    PyObject *answer = PyObject_Call(a[0], a[1], NULL);
+    if (!answer) return NULL;
+    int64_t ticket = PyLong_AsLongLong(answer);
+    Py_DecRef(answer);
+    return PyErr_Occurred() ? NULL : flying(ticket, a[1], a[2], 0);
+}
 
 static PyObject *wait(PyObject *self, PyObject *const *a, Py_ssize_t n) {
     (void)self;
@@ -212,7 +316,7 @@ static PyObject *wait(PyObject *self, PyObject *const *a, Py_ssize_t n) {
 /* ---- the short way of allreduce */
 
 static PyObject *slow;     /* the function of comm.py */
-static PyObject *ended;    /* ended(ticket, keep): waits for a ticket > 0, raises for -1 */
+static PyObject *ended;    /* ended(ticket): waits for a ticket > 0, raises for -1 */
 static PyObject *readers;  /* class -> capsule: how to look at its arrays; the capsule of buffers holds this module's NULL_TABLE */
 static PyObject *codes;    /* operator -> its number */
 static PyObject *word_out; /* "out" */
@@ -332,8 +436,14 @@ static PyObject *in_place(PyObject *x, int op) {
     PyEval_RestoreThread(thread);
     PyObject *answer = x;
     if (ticket) {
-        PyObject *number = PyLong_FromLongLong(ticket);
-        PyObject *done = number ? PyObject_CallFunctionObjArgs(ended, number, x, block, NULL) : NULL;
+        /* An export of its own: this one ends here, whatever `ended` does. */
+        PyObject *look = is_buffer && ticket > 0 ? PyMemoryView_FromObject(x) : NULL;
+        if (!look) PyErr_Clear();
+        PyObject *keep = PyTuple_Pack(2, x, look ? look : None);
+        if (look) Py_DecRef(look);
+        PyObject *number = flying(ticket, block, keep ? keep : x, 1);
+        if (keep) Py_DecRef(keep);
+        PyObject *done = number ? PyObject_CallFunctionObjArgs(ended, number, NULL) : NULL;
         if (number) Py_DecRef(number);
         if (done) Py_DecRef(done);
         else answer = NULL;
@@ -364,7 +474,7 @@ end:
 static PyObject *allreduce(PyObject *self, PyObject *const *a, Py_ssize_t n, PyObject *names) {
     (void)self;
     /* allreduce(x, out=x) and allreduce(x, op, out=x) */
-    if (lib.run && names && (n == 1 || n == 2) && PyTuple_Size(names) == 1 && a[n] == a[0]) {
+    if (lib.run && !PyDict_Size(orphans) && names && (n == 1 || n == 2) && PyTuple_Size(names) == 1 && a[n] == a[0]) {
         PyObject *name = PyTuple_GetItem(names, 0);
         if (name == word_out || PyUnicode_Compare(name, word_out) == 0) {
             int op = n == 2 ? number(a[1]) : (int)default_op;
@@ -423,6 +533,7 @@ static PyMethodDef methods[] = {
     {"start_async", (void *)start_async, METH_FASTCALL, NULL},
     {"wait", (void *)wait, METH_FASTCALL, NULL},
     {"release", (void *)release, METH_FASTCALL, NULL},
+    {"own", (void *)own, METH_FASTCALL, NULL},
     {"shortcut", (void *)shortcut, METH_FASTCALL, NULL},
     {"accept", (void *)accept, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
@@ -437,7 +548,10 @@ static PyModuleDef module = {
 };
 
 __attribute__((visibility("default"))) PyObject *PyInit__fast(void) {
+    PyObject *bases = PyTuple_Pack(1, &PyLong_Type);
+    for (int i = 0; bases && i < 2; i++)
+        if (!(types[i] = PyType_FromSpecWithBases(&ticket_specs[i], bases))) return NULL;
     readers = PyDict_New();
     word_out = PyUnicode_InternFromString("out");
-    return readers && word_out ? PyModule_Create2(&module, 3) : NULL; /* 3: the stable ABI */
+    return bases && readers && word_out ? PyModule_Create2(&module, 3) : NULL; /* 3: the stable ABI */
 }

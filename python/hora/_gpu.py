@@ -60,8 +60,7 @@ class Gpu:
             "chunk": chunk,
             "timeout": timeout or 0,
         }
-        lib = _lib.load()
-        ticket = lib.hora_gpu(json.dumps(settings).encode())
+        ticket = _lib.own("hora_gpu", json.dumps(settings).encode())
         if ticket < 0:
             raise _lib.failure("hora_gpu")
         out = _lib.outcome(ticket)
@@ -97,10 +96,9 @@ class Gpu:
             packed.append(p)
             held.append(h)
         ops = b"".join(packed)
-        ticket = _lib.load().hora_gpu_submit(self.handle, ops, len(packed), stream)
+        ticket = _lib.own("hora_gpu_submit", self.handle, ops, len(packed), stream, keep=(held, keep))
         if ticket < 0:
             raise _lib.failure("hora_gpu_submit")
-        _lib.in_flight[ticket] = (ops, held, keep)
         return ticket
 
     def follow(self, ticket: int, stream: int, timeout: float | None = None) -> None:

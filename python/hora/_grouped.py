@@ -34,7 +34,7 @@ def many(g: Group, made: list[tuple[Call, Finish]], async_: bool, named: bool, n
         raise ArgumentError("grouped call: named=True needs a name, the same on every rank")
     if not calls:
         return _Ready([]) if async_ else []
-    tickets = g.submit_many(calls, named=named)
+    tickets = g.submit_many(calls, named=named, awaited=not async_)
     parts = [Handle(t, finish) for t, (_, finish) in zip(tickets, made, strict=True)]
     if not async_:
         return wait_all(parts)

@@ -28,20 +28,35 @@ class OperationFailed(Exception):
 
 
 class Memory:
-    """Memory of the library's, given back when nothing refers to it any more."""
+    """Memory of the library's, given back when nothing refers to it any more.
 
-    __slots__ = ("__weakref__", "address", "handle", "nbytes")
+    It is made before it is filled in, so that no memory comes into this process that nobody gives back.
+    """
 
-    def __init__(self, address: int, nbytes: int, handle: int) -> None:
-        self.address, self.nbytes, self.handle = address, nbytes, handle
+    __slots__ = ("__weakref__", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome = _abi.Outcome()
+
+    @property
+    def address(self) -> int:
+        return self.outcome.memory or 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.outcome.bytes
+
+    @property
+    def handle(self) -> int:
+        return self.outcome.buffer
 
     def view(self) -> memoryview:
         """The bytes; the view keeps this object alive."""
         return _abi.view(self.address, self.nbytes, self)
 
     def __del__(self) -> None:
-        if self.handle and _lib is not None and _forked_after_load is False:
-            _lib.hora_buffer_close(self.handle)
+        if self.outcome.buffer and _lib is not None and _forked_after_load is False:
+            _lib.hora_buffer_close(self.outcome.buffer)
 
 
 class Result:
@@ -53,6 +68,15 @@ class Result:
         self.memory, self.counts, self.value = memory, counts, value
 
 
+class _Taken:
+    """What an ended operation kept, with the memory that it left: asked again it is the same."""
+
+    __slots__ = ("kept", "memory")
+
+    def __init__(self, kept: Any, memory: Memory) -> None:
+        self.kept, self.memory = kept, memory
+
+
 _lib: Any = None
 _calls: Any = None  # _abi.Calls of it
 _load_lock = threading.Lock()
@@ -60,8 +84,11 @@ _forked_after_load = False
 world: dict[str, Any] | None = None  # rank, size, …; None while there is none. _world.py sets it
 parents: dict[str, Any] | None = None  # in a forked child: the world that its parent had
 age = 0  # which life of the world this is: plans of another are void
+
+# Signal handlers may raise between any two steps. So what an operation reads and writes is here before its ticket is in
+# anybody's hands (_abi.Calls), and whoever loses a ticket, by an exception or by dropping a handle, leaves an orphan.
 in_flight: dict[int, Any] = {}  # ticket → what its operation reads and writes
-orphans: list[int] = []  # tickets whose handle was dropped before they ended
+orphans: dict[int, bool] = {}  # tickets that nobody waits for any more → whether their call waited; reap() releases them
 
 
 def load() -> Any:
@@ -74,7 +101,7 @@ def load() -> Any:
     with _load_lock:
         if _lib is None:
             lib = _abi.open_library(find())
-            _calls = _abi.calls(lib)
+            _calls = _abi.calls(lib, in_flight, orphans)
             _lib = lib
     return _lib
 
@@ -148,36 +175,33 @@ def poll(ticket: int) -> bool:
 
 
 def release(ticket: int) -> None:
-    """Forget a ticket."""
+    """Forget a ticket; what its operation works on is kept until that has ended."""
     if not _forked_after_load:
-        if ticket in in_flight and _calls.wait(ticket, 0) == 1:
-            orphans.append(ticket)  # it still reads its arguments: release it when it has ended
-            return
-        in_flight.pop(ticket, None)
         _calls.release(ticket)
 
 
-def finish(ticket: int, keep: Any = None) -> None:
-    """Wait for a ticket and release it, keeping `keep` alive if an exception (Ctrl-C) cuts the wait short."""
+def finish(ticket: int) -> None:
+    """Wait for a ticket and release it. If an exception (Ctrl-C) cuts the wait short it becomes an orphan."""
+    if orphans:
+        reap()
     try:
         wait(ticket)
     except OperationFailed as failed:
         _calls.release(ticket)
         raise failed.error from None
-    except BaseException:
-        in_flight[ticket] = keep
-        orphans.append(ticket)
-        raise
     _calls.release(ticket)
 
 
 def result(ticket: int) -> Result:
-    """What the ended operation of a ticket left behind."""
-    taken = _abi.take(_lib, ticket)
-    if taken is None:
+    """What the ended operation of a ticket left behind; asked again, the same."""
+    kept = in_flight.get(ticket)
+    if type(kept) is not _Taken:
+        kept = _Taken(kept, Memory())
+        in_flight[int(ticket)] = kept
+    out = kept.memory.outcome
+    if not _abi.take(_lib, ticket, out):
         raise failure()
-    address, nbytes, buffer, counts, value = taken
-    return Result(Memory(address, nbytes, buffer) if buffer else None, counts, value)
+    return Result(kept.memory if out.buffer else None, _abi.counts(out), out.value)
 
 
 def outcome(ticket: int) -> Result:
@@ -191,62 +215,100 @@ def outcome(ticket: int) -> Result:
         _calls.release(ticket)
 
 
+def give_up(tickets: list[int]) -> None:
+    """These were waited for, and an exception has ended that."""
+    for ticket in tickets:
+        if ticket in in_flight:
+            orphans[int(ticket)] = True
+
+
 def reap() -> None:
-    """Release tickets whose handles were dropped, once they have ended."""
-    for ticket in orphans[:]:
+    """Release orphans that have ended."""
+    for ticket in list(orphans):
         if _calls.wait(ticket, 0) <= 0:
             _calls.release(ticket)
-            in_flight.pop(ticket, None)
-            orphans.remove(ticket)
+
+
+def _again() -> bool:
+    """Whether a call that has failed is to be made again: the name is still in use by one that was cut short, and is free by now.
+
+    That one is the earlier call on every rank: this one could not end before it either.
+    """
+    text = _lib.hora_last_error().decode("utf-8", "replace")
+    if not orphans or not text.startswith(_DUPLICATE):
+        return False
+    name = text[len(_DUPLICATE) :].partition(": an operation of that name")[0].encode()
+    for ticket, awaited in list(orphans.items()):
+        kept = in_flight.get(ticket)
+        if awaited and type(kept) is tuple and type(kept[0]) is bytes and name in _abi.names(kept[0]):
+            try:
+                wait(ticket)
+            except OperationFailed:  # its caller is gone
+                pass
+            reap()
+            return True
+    return False
+
+
+_DUPLICATE = "Duplicate tensor name "
 
 
 # -- operations
+
+
+def own(function: str, *arguments: Any, keep: Any = None) -> int:
+    """Call a function of the library that answers a ticket; its failure is an answer below 0."""
+    library = load()
+    return _calls.own(getattr(library, function), arguments, keep)
 
 
 def run(group: int, op: bytes, keep: Any) -> None:
     """Run a packed hora_op; waits when it could not end inline."""
     if world is None:
         raise no_world()
-    ticket = _calls.run(group, op)
+    if orphans:
+        reap()
+    ticket = _calls.run(group, op, keep, True)
+    while ticket < 0 and _again():
+        ticket = _calls.run(group, op, keep, True)
     if ticket:
         if ticket < 0:
             raise failure()
-        finish(ticket, keep)
+        finish(ticket)
 
 
-def ended(ticket: int, array: Any, keep: Any) -> None:
+def ended(ticket: int) -> None:
     """What is left to do for a call that did not end inline (ticket > 0) or failed."""
     if world is None:
         raise no_world()
     if ticket < 0:
         raise failure()
-    finish(ticket, (array, keep))
+    finish(ticket)
 
 
 def begin(group: int, op: bytes, keep: Any) -> int:
     """Run a packed hora_op for its budget: 0 when it has ended, else its ticket."""
     if world is None:
         raise no_world()
-    ticket = _calls.run(group, op)
-    if ticket > 0:
-        in_flight[ticket] = keep
-    elif ticket < 0:
+    if orphans:
+        reap()
+    ticket = _calls.run(group, op, keep, False)
+    if ticket < 0:
         raise failure()
     return ticket
 
 
-def submit(group: int, ops: bytes, n: int, keep: Any) -> list[int]:
-    """Submit n packed hora_op and return their tickets."""
+def submit(group: int, ops: bytes, n: int, keep: Any, awaited: bool = False) -> list[int]:
+    """Submit n packed hora_op and return their tickets; awaited: the caller does nothing but wait for them."""
     if world is None:
         raise no_world()
     if orphans:
         reap()
-    tickets: list[int] | None = _calls.submit(group, ops, n)
+    tickets: list[int] | None = _calls.submit(group, ops, n, keep, awaited)
+    while tickets is None and _again():
+        tickets = _calls.submit(group, ops, n, keep, awaited)
     if tickets is None:
         raise failure()
-    if keep is not None:
-        for ticket in tickets:
-            in_flight[ticket] = keep
     return tickets
 
 
@@ -259,21 +321,23 @@ def plan(group: int, op: bytes) -> int:
     return handle
 
 
-def start(handle: int, keep: Any = None) -> None:
+def start(handle: int, keep: Any) -> None:
     """Run a plan; waits when it could not end inline."""
     if world is None:
         raise no_world()
-    ticket = _calls.start(handle)
+    ticket = _calls.start(handle, keep)
     if ticket:
         if ticket < 0:
             raise failure()
-        finish(ticket, keep)
+        finish(ticket)
 
 
-def start_async(handle: int) -> int:
+def start_async(handle: int, keep: Any) -> int:
     if world is None:
         raise no_world()
-    ticket = _calls.start_async(handle)
+    if orphans:
+        reap()
+    ticket = _calls.start_async(handle, keep)
     if ticket < 0:
         raise failure()
     return ticket
@@ -287,7 +351,7 @@ def plan_close(handle: int) -> None:
 def join(group: int) -> int:
     if world is None:
         raise no_world()
-    ticket = _lib.hora_join(group)
+    ticket = own("hora_join", group)
     if ticket < 0:
         raise failure()
     return ticket

@@ -32,6 +32,7 @@ def _run() -> None:
         handle = _work.get()
         try:
             handle.exception()
+            handle._call_back()  # of one that was settled elsewhere, by who was interrupted there
         except BaseException:  # the callback's own fault, or the library is gone: the thread lives on
             import traceback
 

@@ -31,26 +31,33 @@ def init(settings: dict[str, Any]) -> None:
         elif not isinstance(value, (str, int, float, os.PathLike)):
             raise SettingsError(f"init: setting {key}={value!r} must be text or a number")
         given[key] = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-    ticket = lib.hora_init(json.dumps({"env": dict(os.environ), "settings": given}).encode())
-    if ticket < 0:
-        raise _lib.failure("init")
-    if ticket:
-        try:
+    asked = json.dumps({"env": dict(os.environ), "settings": given}).encode()
+    try:
+        ticket = _lib.own("hora_init", asked)
+        if ticket < 0:
+            raise _lib.failure("init")
+        if ticket:
             _lib.finish(ticket)
-        except KeyboardInterrupt:
-            lib.hora_shutdown()
-            raise
-        except FinishedError as error:  # all is well: the program ends with 0
-            print(f"hora: {error}: nothing is left to do for this worker", file=sys.stderr, flush=True)
-            raise SystemExit(0) from error
-        except DrainedError as error:
-            print(f"hora: {error}", file=sys.stderr, flush=True)
-            raise SystemExit(0) from error
-    _lib.age += 1
-    _lib.world = {}
-    _lib.world = info(0)
+    except FinishedError as error:  # all is well: the program ends with 0
+        print(f"hora: {error}: nothing is left to do for this worker", file=sys.stderr, flush=True)
+        raise SystemExit(0) from error
+    except DrainedError as error:
+        print(f"hora: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(0) from error
+    except HoraError:
+        raise
+    except BaseException:  # Ctrl-C, or whatever else a signal handler raises
+        lib.hora_shutdown()
+        raise
+    _enter()
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
+
+
+def _enter() -> None:
+    """A new life of the world begins for this package."""
+    _lib.age += 1
+    _lib.world = _read(0)
 
 
 def _look_for_foreign() -> None:
@@ -97,17 +104,24 @@ def shutdown(timeout: float | None = None) -> None:
     if _lib.world is None:
         return
     _lib.world = None
-    ticket = _lib.load().hora_shutdown()
+    ticket = _lib.own("hora_shutdown")
     if ticket < 0:
         raise _lib.failure("shutdown")
     try:
         if ticket and timeout is None:
             _lib.finish(ticket)
-        elif ticket:
-            _lib.wait(ticket, timeout)
-    finally:
-        _lib.in_flight.clear()
-        _lib.orphans.clear()
+        elif ticket and not _lib.wait(ticket, timeout):
+            return
+    except (HoraError, _lib.OperationFailed):
+        _forget()
+        raise
+    _forget()
+
+
+def _forget() -> None:
+    """The library has ended all that was in flight."""
+    _lib.in_flight.clear()
+    _lib.orphans.clear()
 
 
 def _at_exit() -> None:
@@ -144,19 +158,18 @@ def news() -> int:
 def next_epoch() -> None:
     """Leave the present epoch and join the next one; groups and plans of the old one are closed."""
     world_info()
-    lib = _lib.load()
-    ticket = _act("next")
-    _lib.world = None
     try:
+        ticket = _act("next")
+        _lib.world = None
         _lib.finish(ticket)
-    except KeyboardInterrupt:
-        lib.hora_shutdown()
+    except HoraError:
         raise
-    _lib.in_flight.clear()
-    _lib.orphans.clear()
-    _lib.age += 1
-    _lib.world = {}
-    _lib.world = info(0)
+    except BaseException:  # Ctrl-C, or whatever else a signal handler raises
+        _lib.world = None
+        _lib.load().hora_shutdown()
+        raise
+    _forget()
+    _enter()
 
 
 def finish_elastic() -> bool:
@@ -189,7 +202,7 @@ def leave_elastic(reason: str) -> None:
 
 
 def _act(action: str, **settings: Any) -> int:
-    ticket = _lib.load().hora_action(json.dumps({"action": action, **settings}).encode())
+    ticket = _lib.own("hora_action", json.dumps({"action": action, **settings}).encode())
     if ticket < 0:
         raise _lib.failure()
     return ticket
@@ -210,6 +223,10 @@ def place() -> dict[str, Any]:
 def info(group: int) -> dict[str, Any]:
     """What the library says about a group, as of now."""
     world_info()
+    return _read(group)
+
+
+def _read(group: int) -> dict[str, Any]:
     text = _lib.load().hora_info(group)
     if not text:
         raise _lib.failure()
@@ -219,7 +236,7 @@ def info(group: int) -> dict[str, Any]:
 def group_open(ranks: list[int], tag: str, timeout: float | None) -> int:
     """Make a group together with its other members; the handle."""
     world_info()
-    ticket = _lib.load().hora_group(json.dumps({"ranks": ranks, "tag": tag, "timeout": timeout or 0}).encode())
+    ticket = _lib.own("hora_group", json.dumps({"ranks": ranks, "tag": tag, "timeout": timeout or 0}).encode())
     if ticket < 0:
         raise _lib.failure()
     return _lib.outcome(ticket).value
@@ -241,7 +258,7 @@ def abort(group: int, reason: str) -> None:
 def allocate(group: int, nbytes: int) -> _lib.Memory:
     """Memory that every rank of this host maps; every rank of the group asks for it together."""
     world_info()
-    ticket = _lib.load().hora_buffer(group, nbytes)
+    ticket = _lib.own("hora_buffer", group, nbytes)
     if ticket < 0:
         raise _lib.failure()
     memory = _lib.outcome(ticket).memory
@@ -250,14 +267,14 @@ def allocate(group: int, nbytes: int) -> _lib.Memory:
     return memory
 
 
-def register(group: int, address: int, nbytes: int, fd: int, offset: int, named: bool) -> _lib.Memory:
+def register(group: int, address: int, nbytes: int, fd: int, offset: int, named: bool, keep: Any = None) -> _lib.Memory:
     """Have the group's other ranks on this host map memory that this process mapped from fd; they all call this together.
 
     It ends when the answer is collected; the memory must stay mapped until then. `named` is for operations matched by
     name: they do not know what is registered for the others.
     """
     world_info()
-    ticket = _lib.load().hora_register(group, address, nbytes, fd, offset, 1 if named else 0)
+    ticket = _lib.own("hora_register", group, address, nbytes, fd, offset, 1 if named else 0, keep=keep)
     if ticket < 0:
         raise _lib.failure()
     memory = _lib.outcome(ticket).memory

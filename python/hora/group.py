@@ -121,11 +121,11 @@ class Plan:
 
     def run(self) -> None:
         """Start and wait: inline on this thread when nothing is queued."""
-        _lib.start(self.handle)
+        _lib.start(self.handle, self._keep)
 
     def submit(self) -> int:
         """Start in the background and return the ticket."""
-        return _lib.start_async(self.handle)
+        return _lib.start_async(self.handle, self._keep)
 
     def close(self) -> None:
         """Give the plan back; not while it is running."""
@@ -247,16 +247,20 @@ class Group:
         timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
         shape: Sequence[int] | None = None, device: int = 0, keep: Any = None,
     ) -> int:  # fmt: skip
-        """Start one operation, ordered as called, and return its ticket. Arguments as for `run`."""
+        """Start one operation, ordered as called, and return its ticket. Arguments as for `run`.
+
+        A ticket is a number that releases itself when nothing refers to it any more.
+        """
         packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
                              send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
         return _lib.submit(self.handle, packed, 1, (held, keep))[0]
 
-    def submit_many(self, calls: Sequence[dict[str, Any]], *, named: bool = False) -> list[int]:
+    def submit_many(self, calls: Sequence[dict[str, Any]], *, named: bool = False, awaited: bool = False) -> list[int]:
         """Start several operations as one: all or none, one ticket each.
 
         Every call is a dict of the arguments of `run` by name. With `named` they need names, match by name
-        whatever the order on the other ranks, and become ready as a unit.
+        whatever the order on the other ranks, and become ready as a unit. `awaited` says that the caller waits for
+        them at once: should an exception cut that short, its next call by one of these names waits in its place.
         """
         parts, keeps = [], []
         for call in calls:
@@ -269,7 +273,7 @@ class Group:
             )  # fmt: skip
             parts.append(packed)
             keeps.append((held, call.get("keep")))
-        return _lib.submit(self.handle, b"".join(parts), len(parts), keeps)
+        return _lib.submit(self.handle, b"".join(parts), len(parts), keeps, awaited)
 
     def plan(
         self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from . import _lib
-from .errors import DeadlineError
+from .errors import DeadlineError, HoraError
 
 __all__ = ["Handle", "wait_all"]
 
@@ -27,7 +27,7 @@ class Handle:
     __slots__ = ("_callbacks", "_error", "_finish", "_keep", "_lock", "_result", "_ticket")
 
     def __init__(self, ticket: int, finish: Callable[[int], Any] | None = None, keep: Any = None) -> None:
-        self._ticket = ticket  # 0 once it has ended
+        self._ticket = ticket  # 0 once it has ended; it releases itself when this handle goes
         self._finish = finish  # makes the result out of the ticket; called once, before the release
         self._keep = keep
         self._result: Any = None
@@ -35,7 +35,8 @@ class Handle:
         self._callbacks: list[Callable[[Handle], Any]] | None = None
         self._lock = threading.Lock()
         if ticket:
-            _lib.in_flight[ticket] = (_lib.in_flight.get(ticket), keep)
+            if keep is not None:
+                _lib.in_flight[int(ticket)] = (_lib.in_flight.get(ticket), keep)
         elif finish is not None:
             self._result = finish(0)
             self._finish = None
@@ -86,7 +87,10 @@ class Handle:
         fn(self)
 
     def _settle(self, timeout: float | None) -> bool:
-        """Wait for the ticket and take its outcome; False when it is still pending."""
+        """Wait for the ticket and take its outcome; False when it is still pending.
+
+        An exception of a signal handler may come anywhere in here: then nothing is settled, and the next call does it again.
+        """
         ticket = self._ticket
         try:
             if not _lib.wait(ticket, timeout):
@@ -94,22 +98,36 @@ class Handle:
             error: BaseException | None = None
         except _lib.OperationFailed as failed:
             error = failed.error
-        callbacks = None
         with self._lock:
             if self._ticket:
                 if error is None and self._finish is not None:
                     try:
                         self._result = self._finish(ticket)
-                    except BaseException as e:  # the result cannot be made: that is the outcome
+                    except Exception as e:
+                        if threading.current_thread() is threading.main_thread() and not isinstance(e, HoraError):
+                            raise  # perhaps a handler's, and perhaps the result cannot be made: then it is raised again
                         error = e
                 self._error = error
-                self._finish = self._keep = None
                 self._ticket = 0
+                self._finish = self._keep = None
                 _lib.release(ticket)
-                callbacks, self._callbacks = self._callbacks, None
-        for fn in callbacks or ():
-            fn(self)
+        self._call_back()
         return True
+
+    def _call_back(self) -> None:
+        """Run what is to run at the end, on whichever thread comes first."""
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, None
+        while callbacks:
+            try:
+                callbacks[0](self)
+            except BaseException:  # the others', and this one if a handler cut it short, run on a thread without handlers
+                from . import _notify
+
+                self._callbacks = callbacks
+                _notify.watch(self)
+                raise
+            del callbacks[0]
 
     def __await__(self) -> Generator[Any, None, Any]:
         if not self.done():
@@ -128,13 +146,6 @@ class Handle:
             self.add_done_callback(wake)
             yield from future.__await__()
         return self.wait()
-
-    def __del__(self) -> None:
-        if self._ticket:
-            try:
-                _lib.release(self._ticket)
-            except Exception:  # the interpreter is going down: so is the operation
-                pass
 
     def __repr__(self) -> str:
         state = "pending" if self._ticket else "failed" if self._error is not None else "done"

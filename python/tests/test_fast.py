@@ -157,14 +157,15 @@ def work_raw():
     hora.init()
     fast = _abi._fast
     for call in (
-        lambda: fast.run(0, b"short"), lambda: fast.run("0", b"x" * 500), lambda: fast.run(0), lambda: fast.submit(0, b"x" * 500, 99),
-        lambda: fast.start("x"), lambda: fast.wait(1), lambda: fast.wait(-1, 0), lambda: fast.bind(1),
+        lambda: fast.run(0, b"short", None, True), lambda: fast.run("0", b"x" * 500, None, True), lambda: fast.run(0),
+        lambda: fast.submit(0, b"x" * 500, 99, None, False), lambda: fast.own(1, (), None), lambda: fast.own(len, 1, None),
+        lambda: fast.start("x", None), lambda: fast.wait(1), lambda: fast.wait(-1, 0), lambda: fast.bind(1),
         lambda: fast.shortcut(1), lambda: fast.release(2**70),
     ):  # fmt: skip
         with pytest.raises((TypeError, OverflowError, ValueError)):
             call()
-    assert fast.run(0, b"\0" * 500) == -1 and fast.submit(0, b"\0" * 5000, 20) is None
-    assert fast.start(1 << 40) == -1 and fast.wait(1 << 40, 1) == -1
+    assert fast.run(0, b"\0" * 500, None, True) == -1 and fast.submit(0, b"\0" * 5000, 20, None, False) is None
+    assert fast.start(1 << 40, None) == -1 and fast.wait(1 << 40, 1) == -1
     x = np.ones(3)
     tickets = hora.world().submit_many([dict(kind=1, dtype=13, send=x.ctypes.data, recv=x.ctypes.data, count=3) for _ in range(20)])
     assert len(set(tickets)) == 20

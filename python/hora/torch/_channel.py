@@ -9,10 +9,25 @@ from typing import Any
 import torch
 
 from .. import _lib, _world
+from ..errors import HoraError
 from ..group import FLAG_NAMED, Group, Kind, Op, Plan, _pack
 from ._tensor import code
 
-__all__ = ["Channel", "Standing"]
+__all__ = ["Channel", "Standing", "register"]
+
+
+_unsure: list[torch.Tensor] = []  # what was being registered when an exception came
+
+
+def register(group: Group, address: int, nbytes: int, fd: int, named: bool, memory: torch.Tensor) -> Any:
+    """Have the host's ranks map memory."""
+    try:
+        return _world.register(group.handle, address, nbytes, fd, 0, named=named, keep=memory)
+    except HoraError:
+        raise
+    except BaseException:  # a signal handler's: the library may know this memory for good
+        _unsure.append(memory)
+        raise
 
 
 class _Mapped(mmap.mmap):
@@ -67,11 +82,11 @@ class Channel:
         return Standing(self.group.handle, packed, (held, t))
 
     def start(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> int:
-        """Start to reduce t in place; the caller keeps it alive until the ticket has ended."""
+        """Start to reduce t in place."""
         p = t.data_ptr()
         call = {
             "kind": Kind.ALLREDUCE, "op": op, "dtype": code(t), "send": p, "recv": p, "count": t.numel(), "prescale": prescale,
-            "postscale": postscale, "name": name, "shape": t.shape,
+            "postscale": postscale, "name": name, "shape": t.shape, "keep": t,
         }  # fmt: skip
         return self.group.submit_many([call], named=self.named)[0]
 
@@ -85,7 +100,7 @@ class Channel:
             os.ftruncate(fd, nbytes)
             mapped = _Mapped(fd, nbytes)
             memory = torch.frombuffer(mapped, dtype=torch.uint8)
-            mapped.registration = _world.register(self.group.handle, memory.data_ptr(), nbytes, fd, 0, named=self.named)
+            mapped.registration = register(self.group, memory.data_ptr(), nbytes, fd, self.named, memory)
         finally:
             os.close(fd)
         return memory

@@ -47,7 +47,7 @@ class DeltaMixin(_Inner):
         for device in found:
             host = device.detach().to("cpu", copy=True)
             at = host.data_ptr()
-            self._channel.run(Kind.ALLREDUCE, Op.MAX, code(host), 0, at, at, 1, name="DistributedOptimizer.infinite")
+            self._channel.run(Kind.ALLREDUCE, Op.MAX, code(host), 0, at, at, 1, name="DistributedOptimizer.infinite", keep=host)
             device.copy_(host)
 
     def _hora_stepped(self) -> None:
@@ -80,9 +80,9 @@ class DeltaMixin(_Inner):
         for i, (p, t) in enumerate(zip(params, sent, strict=True)):
             at = t.data_ptr()
             calls.append({"kind": Kind.ALLREDUCE, "op": Op.ADASUM, "dtype": code(t), "send": at, "recv": at, "count": t.numel(),
-                              "name": f"delta.{self._names.get(p, i)}", "shape": t.shape})  # fmt: skip
+                              "name": f"delta.{self._names.get(p, i)}", "shape": t.shape, "keep": t})  # fmt: skip
         group = self._channel.group
-        tickets = group.submit_many(calls, named=self._channel.named) if calls else []
+        tickets = group.submit_many(calls, named=self._channel.named, awaited=True) if calls else []
         error: BaseException | None = None
         for ticket in tickets:
             try:

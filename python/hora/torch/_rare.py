@@ -32,7 +32,7 @@ def reduce_sparse(channel: Channel, params: list[torch.nn.Parameter], op: Op, pr
     counts = torch.empty((channel.size, len(grads)), dtype=torch.int64)
     channel.run(
         Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), counts.data_ptr(), len(grads), recv_count=counts.numel(),
-        name="DistributedOptimizer.sparse.counts",
+        name="DistributedOptimizer.sparse.counts", keep=(mine, counts),
     )  # fmt: skip
     factor = prescale * postscale / (channel.size if op is Op.AVERAGE else 1)
     for i, (p, g) in enumerate(zip(params, grads, strict=True)):

@@ -59,12 +59,12 @@ class Reductions(_Backend):
                     if inline:
                         _lib.run(self.group.handle, packed, t)
                         return self._finished
-                    ticket = _lib.begin(self.group.handle, packed, t)
+                    ticket = _lib.begin(self.group.handle, packed, tensors)
                 except HoraError as error:
                     self._error = error
                     raise failure(error) from error
                 if ticket:
-                    return TicketWork([Handle(ticket, None, tensors)], tensors, self._live, self._patience)
+                    return TicketWork([Handle(ticket)], tensors, self._live, self._patience)
                 return c10d._create_work_from_future(finished_future(tensors))
         if t.is_sparse:
             return self.allreduce_sparse(tensors, opts)

@@ -19,7 +19,7 @@ def gather_rows(group: Any, t: torch.Tensor, counts: list[int], seconds: float |
     out = torch.empty((sum(counts), *t.shape[1:]), dtype=t.dtype)
     group.run(
         Kind.ALLGATHER, Op.SUM, code(t), 0, t.data_ptr(), out.data_ptr(), t.numel(),
-        recv_count=out.numel(), recv_counts=[c * row for c in counts], timeout=seconds, name=name,
+        recv_count=out.numel(), recv_counts=[c * row for c in counts], timeout=seconds, name=name, keep=(t, out),
     )  # fmt: skip
     return out
 
@@ -35,7 +35,10 @@ def row_counts(group: Group, n: int, seconds: float | None = None) -> list[int]:
     """Everybody's n."""
     mine = torch.tensor([n], dtype=torch.int64)
     out = torch.empty(group.size, dtype=torch.int64)
-    group.run(Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), out.data_ptr(), 1, recv_count=group.size, timeout=seconds)
+    group.run(
+        Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), out.data_ptr(), 1, recv_count=group.size, timeout=seconds,
+        keep=(mine, out),
+    )  # fmt: skip
     return out.tolist()
 
 

@@ -262,8 +262,9 @@ class Verbs(_Backend):
         self._seq += 1
         try:
             ticket = self.group.submit(
-                Kind.RECV, Op.SUM, code(t), ANY_SOURCE, 0, t.data_ptr(), 0, recv_count=t.numel(), tag=tag, timeout=self._timeout
-            )
+                Kind.RECV, Op.SUM, code(t), ANY_SOURCE, 0, t.data_ptr(), 0, recv_count=t.numel(), tag=tag, timeout=self._timeout,
+                keep=(tensors, t),
+            )  # fmt: skip
         except HoraError as error:
             raise failure(error) from error
 
@@ -273,7 +274,7 @@ class Verbs(_Backend):
             if t.data_ptr() != out.data_ptr():
                 out.detach().copy_(t)
 
-        work = TicketWork([Handle(ticket, finish, (tensors, t))], value, self._live, self._patience)
+        work = TicketWork([Handle(ticket, finish)], value, self._live, self._patience)
         return work
 
     # -- several at once
@@ -336,15 +337,19 @@ class Verbs(_Backend):
 
     def _send_token(self, to: int, seconds: float) -> None:
         token = torch.ones(1, dtype=torch.uint8)
-        self.group.run(Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG, timeout=seconds)
+        self.group.run(
+            Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG, timeout=seconds, keep=token
+        )
 
     def _await_token(self, source: int, end: float) -> None:
         """Wait for a rank's token. A receive that ran out of time stays posted and serves the next barrier."""
         posted = self._tokens.get(source)
         if posted is None:
             token = torch.zeros(1, dtype=torch.uint8)
-            ticket = self.group.submit(Kind.RECV, Op.SUM, code(token), source, 0, token.data_ptr(), 0, recv_count=1, tag=_BARRIER_TAG)
-            posted = self._tokens[source] = Handle(ticket, None, token)
+            ticket = self.group.submit(
+                Kind.RECV, Op.SUM, code(token), source, 0, token.data_ptr(), 0, recv_count=1, tag=_BARRIER_TAG, keep=token
+            )
+            posted = self._tokens[source] = Handle(ticket)
         try:
             posted.wait(max(0.0, end - time.monotonic()))
         finally:

@@ -104,7 +104,7 @@ class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
         """Run or start one operation; `finish` copies results to where torch wants them."""
         self._seq += 1
         if self._batch is not None:
-            call = dict(kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, **more)
+            call = dict(kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, keep=(keep, value), **more)
             self._batch.append((call, finish, (keep, value)))
             return None
         device = _gpu.device_of(keep)
@@ -113,22 +113,23 @@ class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
             return _gpu.go(self, device, [call], wait, value, keep, finish)
         try:
             if wait:
-                self.group.run(kind, op, dtype, root, send, recv, count, timeout=seconds, **more)
+                self.group.run(kind, op, dtype, root, send, recv, count, timeout=seconds, keep=(keep, value), **more)
                 if finish is not None:
                     finish()
                 return self._finished
             if self._patience and kind < Kind.SEND:
+                more["keep"] = keep, value
                 ticket = self.group.begin(kind, op, dtype, root, send, recv, count, timeout=seconds, budget=self._patience, **more)
                 if not ticket:
                     if finish is not None:
                         finish()
                     return c10d._create_work_from_future(finished_future(value))
             else:
-                ticket = self.group.submit(kind, op, dtype, root, send, recv, count, timeout=seconds, **more)
+                ticket = self.group.submit(kind, op, dtype, root, send, recv, count, timeout=seconds, keep=(keep, value), **more)
         except HoraError as error:
             self._error = error
             raise failure(error) from error
-        return TicketWork([Handle(ticket, _after(finish), (keep, value))], value, self._live, self._patience)
+        return TicketWork([Handle(ticket, _after(finish))], value, self._live, self._patience)
 
     def _many(self, calls: list[tuple[dict, Callable | None, Any]], wait: bool, value: Any) -> Any:
         """Start several operations as one submission."""
@@ -138,13 +139,13 @@ class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
         if device is not None:
             return _gpu.many(self, device, calls, wait, value)
         try:
-            tickets = self.group.submit_many([c for c, _, _ in calls])
+            tickets = self.group.submit_many([c if "keep" in c else c | {"keep": keep} for c, _, keep in calls], awaited=wait)
         except HoraError as error:
             self._error = error
             raise failure(error) from error
         handles = []
-        for ticket, (_, finish, keep) in zip(tickets, calls, strict=True):
-            handles.append(Handle(ticket, _after(finish), keep))
+        for ticket, (_, finish, _) in zip(tickets, calls, strict=True):
+            handles.append(Handle(ticket, _after(finish)))
         work = TicketWork(handles, value, self._live, self._patience)
         if wait:
             work.wait()

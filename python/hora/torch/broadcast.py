@@ -24,8 +24,8 @@ def broadcast_tensors(named: list[tuple[str, torch.Tensor]], root: int, group: G
             after.append((t, host))
         p = host.data_ptr()
         calls.append({"kind": Kind.BROADCAST, "op": Op.SUM, "dtype": code(host), "root": root, "send": p, "recv": p, "count": host.numel(),
-                          "name": f"broadcast.{name}", "shape": list(t.shape)})  # fmt: skip
-    tickets = group.submit_many(calls) if calls else []
+                          "name": f"broadcast.{name}", "shape": list(t.shape), "keep": host})  # fmt: skip
+    tickets = group.submit_many(calls, awaited=True) if calls else []
     error: BaseException | None = None
     for ticket in tickets:
         try:

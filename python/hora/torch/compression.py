@@ -93,7 +93,7 @@ class Int8:
         gathered = torch.empty(size * whole.numel(), dtype=torch.uint8)
         group.run(
             Kind.ALLGATHER, Op.SUM, DTYPES["uint8"], 0, whole.data_ptr(), gathered.data_ptr(), whole.numel(),
-            recv_count=gathered.numel(), name=f"compression.int8.{key}",
+            recv_count=gathered.numel(), name=f"compression.int8.{key}", keep=(whole, gathered),
         )  # fmt: skip
         total = torch.zeros(blocks, block)
         for part in gathered.view(size, -1):
@@ -177,7 +177,7 @@ def _sum(group: Any, t: torch.Tensor, average: bool, name: str) -> None:
 
     host = t if t.device.type == "cpu" else t.cpu()
     p = host.data_ptr()
-    group.run(Kind.ALLREDUCE, Op.AVERAGE if average else Op.SUM, code(t), 0, p, p, t.numel(), name=name)
+    group.run(Kind.ALLREDUCE, Op.AVERAGE if average else Op.SUM, code(t), 0, p, p, t.numel(), name=name, keep=host)
     if host is not t:
         t.copy_(host)
 

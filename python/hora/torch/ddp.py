@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from .. import _world
 from ..errors import HoraError
 from ..group import Group, Kind, Op
+from ._channel import register
 from ._cores import free_core
 from ._tensor import code
 from ._work import failure, finished_future
@@ -28,7 +28,7 @@ class _Bucket:
         self.at = t.data_ptr()
         self.ticket = 0
         self.done = finished_future(t)  # which DDP only reads
-        self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=name, timeout=seconds)
+        self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=name, timeout=seconds, keep=t)
 
     def reduce(self) -> None:
         self.plan.run()
@@ -60,7 +60,7 @@ def _register(group: Group, t: torch.Tensor) -> Any:
     if group.size == 1 or not t.numel() or not hasattr(storage, "_share_fd_cpu_"):
         return None
     fd, nbytes = storage._share_fd_cpu_()  # the storage keeps fd
-    return _world.register(group.handle, storage.data_ptr(), nbytes, fd, 0, named=False)
+    return register(group, storage.data_ptr(), nbytes, fd, False, t)
 
 
 class _Hook:

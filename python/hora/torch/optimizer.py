@@ -342,7 +342,7 @@ class _Mixin(_Inner):
         """Each number's maximum over the ranks."""
         t = torch.tensor(numbers, dtype=torch.int64)
         at = t.data_ptr()
-        self._channel.run(Kind.ALLREDUCE, Op.MAX, code(t), 0, at, at, len(numbers), name=f"DistributedOptimizer.{of}")
+        self._channel.run(Kind.ALLREDUCE, Op.MAX, code(t), 0, at, at, len(numbers), name=f"DistributedOptimizer.{of}", keep=t)
         return t.tolist()
 
     # -- what users call
@@ -454,7 +454,7 @@ class _Mixin(_Inner):
         op = Op.SUM if self._op is Op.SUM else Op.AVERAGE
         at = t.data_ptr()
         try:
-            self._channel.run(Kind.ALLREDUCE, op, code(t), 0, at, at, 1, name="DistributedOptimizer.loss")
+            self._channel.run(Kind.ALLREDUCE, op, code(t), 0, at, at, 1, name="DistributedOptimizer.loss", keep=t)
         except HoraError as error:
             raise self._hora_translate(error) from None
         return loss.new_tensor(t.item()) if isinstance(loss, torch.Tensor) else t.item()

@@ -19,7 +19,7 @@ def _add(t: torch.Tensor, group: Group, name: str) -> torch.Tensor:
     """The sum of a small tensor over the group, on t's device."""
     host = t.detach().to("cpu", torch.float64, copy=True).contiguous()
     p = host.data_ptr()
-    group.run(Kind.ALLREDUCE, Op.SUM, code(host), 0, p, p, host.numel(), flags=FLAG_NAMED, name=name)
+    group.run(Kind.ALLREDUCE, Op.SUM, code(host), 0, p, p, host.numel(), flags=FLAG_NAMED, name=name, keep=host)
     return host.to(t.device)
 
 

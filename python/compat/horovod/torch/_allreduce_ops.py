@@ -11,7 +11,7 @@ from hora.group import Kind
 from ..common.process_sets import ProcessSet, global_process_set
 from ._check import device_of, dtype_code, host, operator
 from ._fast import begin_here, reduce_here
-from ._handles import group_of, next_handle, run, start, synchronize
+from ._handles import complete, group_of, next_handle, run, start
 from .compression import Compression
 
 __all__ = [
@@ -32,7 +32,7 @@ def _reduce_now(src: torch.Tensor, dst: torch.Tensor, name: str | None, op: Any,
         a = b = a.cpu()
     run(
         group, _ALLREDUCE, op, dtype_code(a), 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post,
-        name=f"allreduce.{name}" if name else f"allreduce.noname.{handle}", shape=a.shape, device=device_of(src),
+        name=f"allreduce.{name}" if name else f"allreduce.noname.{handle}", shape=a.shape, device=device_of(src), keep=(a, b),
     )  # fmt: skip
     if staged:
         dst.detach().copy_(b)
@@ -73,7 +73,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, average: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet) -> torch.Tensor:
         ctx.settings = (average, op, pre, post, ps)
-        return synchronize(allreduce_async(tensor, average, name, op, pre, post, ps))
+        return complete(allreduce_async(tensor, average, name, op, pre, post, ps))
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
@@ -148,7 +148,7 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, average: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
         ctx.settings = (average, op, pre, post, ps)
-        return tuple(synchronize(grouped_allreduce_async(list(tensors), average, name, op, pre, post, ps)))
+        return tuple(complete(grouped_allreduce_async(list(tensors), average, name, op, pre, post, ps)))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
@@ -169,7 +169,7 @@ def grouped_allreduce(
     if torch.is_grad_enabled() and any(t.requires_grad for t in small):
         outs = _GroupedAllreduce.apply(average, name, op, prescale_factor, postscale_factor, process_set, *small)
     else:
-        outs = synchronize(grouped_allreduce_async(small, average, name, op, prescale_factor, postscale_factor, process_set))
+        outs = complete(grouped_allreduce_async(small, average, name, op, prescale_factor, postscale_factor, process_set))
     return [compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs, strict=True)]
 
 
@@ -189,7 +189,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:  # fmt: skip
     """grouped_allreduce in place."""
-    return synchronize(grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set))
+    return complete(grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set))
 
 
 def grouped_allreduce_async_(

@@ -46,9 +46,9 @@ def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: flo
     handle = next_handle()
     written.value = full or b"allreduce.noname.%d" % handle  # read before submit returns
     try:
-        tickets = _lib.submit(number, packed, 1, None)
-    except hora.HoraError as error:
-        raise internal(error) from error
+        tickets = _lib.submit(number, packed, 1, (keep, t))
+    except BaseException as error:
+        raise _cut_short(key, error) from None
     _handle_map[handle] = Pending(group, tickets, None, (t, keep))
     return handle
 
@@ -63,18 +63,24 @@ def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: fl
     if len(full) >= _NAME:
         run(
             group, Kind.ALLREDUCE, op, dtype_code(t), 0, t.data_ptr(), t.data_ptr(), t.numel(), prescale=pre, postscale=post,
-            name=full.decode(), shape=t.shape,
+            name=full.decode(), shape=t.shape, keep=t,
         )  # fmt: skip
         return
     written.value = full
     try:
         _lib.run(number, packed, (keep, t))
     except BaseException as error:
-        # A call that was cut short may still read the name: the next call packs anew.
-        _known.pop(key, None)
-        if isinstance(error, hora.HoraError):
-            raise internal(error) from error
-        raise
+        raise _cut_short(key, error) from None
+
+
+def _cut_short(key: tuple, error: BaseException) -> BaseException:
+    """A call that was cut short is known by its name while it goes on: the next call packs anew."""
+    _known.pop(key, None)
+    if not isinstance(error, hora.HoraError):
+        return error
+    said = internal(error)
+    said.__cause__ = error
+    return said
 
 
 def _remember(key: tuple, t: torch.Tensor, op: Any, pre: float, post: float, group: hora.Group) -> tuple:

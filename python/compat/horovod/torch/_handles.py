@@ -14,7 +14,7 @@ from ..common import basics
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, table
 
-__all__ = ["Pending", "group_of", "internal", "next_handle", "poll", "run", "start", "synchronize"]
+__all__ = ["Pending", "complete", "group_of", "internal", "next_handle", "poll", "run", "start", "synchronize"]
 
 _handle_map: dict[int, Pending] = {}
 _cut: dict[int, Pending] = {}  # in flight at the last shutdown, with the memory they use
@@ -96,6 +96,7 @@ def run(group: hora.Group, *args: Any, **more: Any) -> None:
 
 def start(handle: int, group: hora.Group, calls: list[dict], finish: Callable[[list[int]], Any], keep: Any) -> int:
     """Submit named operations as one unit and remember them under the handle."""
+    calls[0]["keep"] = keep  # with one, all of them keep it
     try:
         tickets = group.submit_many(calls, named=True)
     except hora.HoraError as error:
@@ -111,39 +112,49 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for the operation and return its result; None for a handle that is not known."""
-    pending = _handle_map.pop(handle, None)
+    """Wait for the operation and return its result; None for a handle that is not known.
+
+    Where a signal handler raises meanwhile the handle stays good, and this can be called again.
+    """
+    pending = _handle_map.get(handle)
     if pending is None:
         if handle in _cut and not hora.is_initialized():
             raise _shut_down(f"handle {handle} was not synchronized before that; call synchronize() before shutdown()")
         return None
-    if pending.finish is None:
-        try:
-            _lib.finish(pending.tickets[0], pending.keep)
-        except hora.HoraError as error:
-            raise internal(error) from error
-        return pending.keep[0]
     group = pending.group
     failed: hora.HoraError | None = None
-    done = 0
     try:
         for ticket in pending.tickets:
             try:
                 group.wait(ticket)
             except hora.HoraError as error:
                 failed = failed or error
-            done += 1
-        if failed is not None:
-            raise internal(failed) from failed
-        try:
-            return pending.finish(pending.tickets)
-        except hora.HoraError as error:
-            raise internal(error) from error
-    finally:
-        if done == len(pending.tickets):
-            for ticket in pending.tickets:
-                group.release(ticket)
-        else:  # Ctrl-C: the operation still runs on the memory
-            for ticket in pending.tickets:
-                _lib.in_flight[ticket] = pending.keep
-            _lib.orphans.extend(pending.tickets)
+        if failed is None:
+            try:
+                result = pending.keep[0] if pending.finish is None else pending.finish(pending.tickets)
+            except hora.HoraError as error:
+                failed = error
+    except HorovodInternalError:
+        _close(handle, pending)
+        raise
+    _close(handle, pending)
+    if failed is not None:
+        raise internal(failed) from failed
+    return result
+
+
+def complete(handle: int) -> Any:
+    """synchronize, of an operation whose handle nobody else has: an exception of a signal handler gives it up."""
+    try:
+        return synchronize(handle)
+    except BaseException:
+        pending = _handle_map.pop(handle, None)
+        if pending is not None:
+            _lib.give_up(pending.tickets)
+        raise
+
+
+def _close(handle: int, pending: Pending) -> None:
+    _handle_map.pop(handle, None)
+    for ticket in pending.tickets:
+        pending.group.release(ticket)

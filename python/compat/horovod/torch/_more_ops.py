@@ -15,7 +15,7 @@ from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set
 from ._allreduce_ops import allreduce
 from ._check import device_of, dtype_code, host, scatter_operator
-from ._handles import group_of, internal, next_handle, start, synchronize
+from ._handles import complete, group_of, internal, next_handle, start, synchronize
 from .compression import Compression
 
 __all__ = [
@@ -90,7 +90,7 @@ class _Allgather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: Any, ps: ProcessSet) -> torch.Tensor:
-        out = synchronize(allgather_async(tensor, name, ps))
+        out = complete(allgather_async(tensor, name, ps))
         ctx.rows, ctx.ps = tensor.shape[0], ps
         return out
 
@@ -110,7 +110,7 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Proces
     """All ranks' tensors joined along the first dimension, whose size may differ. Gradients flow through it."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Allgather.apply(tensor, name, process_set)
-    return synchronize(allgather_async(tensor, name, process_set))
+    return complete(allgather_async(tensor, name, process_set))
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -121,7 +121,7 @@ def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: 
 class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Any, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
-        outs = synchronize(grouped_allgather_async(list(tensors), name, ps))
+        outs = complete(grouped_allgather_async(list(tensors), name, ps))
         ctx.rows, ctx.ps = [t.shape[0] for t in tensors], ps
         return tuple(outs)
 
@@ -136,7 +136,7 @@ def grouped_allgather(
     """allgather of several tensors as one unit. Gradients flow through it."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return list(_GroupedAllgather.apply(name, process_set, *tensors))
-    return synchronize(grouped_allgather_async(tensors, name, process_set))
+    return complete(grouped_allgather_async(tensors, name, process_set))
 
 
 def grouped_allgather_async(tensors: list[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -173,7 +173,7 @@ class _Alltoall(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: Any, ps: ProcessSet) -> Any:
         ctx.ps, ctx.rows = ps, tensor.shape[0]
         asked = splits if splits is not None else torch.tensor(_splits(None, tensor, ps.size()), dtype=torch.int32)
-        out, received = synchronize(alltoall_async(tensor, asked, name, ps))
+        out, received = complete(alltoall_async(tensor, asked, name, ps))
         ctx.received = received
         if splits is None:
             return out
@@ -192,7 +192,7 @@ def alltoall(tensor: torch.Tensor, splits: Any = None, name: str | None = None, 
     """Send splits[j] rows to rank j; (what came, rows from each rank), or only the former without splits."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Alltoall.apply(tensor, splits, name, process_set)
-    return synchronize(alltoall_async(tensor, splits, name, process_set))
+    return complete(alltoall_async(tensor, splits, name, process_set))
 
 
 def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -263,7 +263,7 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: Any, op: Any, pre: float, post: float, ps: ProcessSet) -> torch.Tensor:
         ctx.settings = (op, pre, post, ps)
-        return synchronize(reducescatter_async(tensor, name, op, ps, pre, post))
+        return complete(reducescatter_async(tensor, name, op, ps, pre, post))
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
@@ -288,7 +288,7 @@ def reducescatter(
     if small.requires_grad and torch.is_grad_enabled():
         out = _Reducescatter.apply(small, name, op, prescale_factor, postscale_factor, process_set)
     else:
-        out = synchronize(reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
+        out = complete(reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
     return compression.decompress(out, ctx)
 
 
@@ -304,7 +304,7 @@ class _GroupedReducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Any, op: Any, pre: float, post: float, ps: ProcessSet, *tensors: torch.Tensor) -> tuple:
         ctx.settings = (op, pre, post, ps)
-        return tuple(synchronize(grouped_reducescatter_async(list(tensors), name, op, ps, pre, post)))
+        return tuple(complete(grouped_reducescatter_async(list(tensors), name, op, ps, pre, post)))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
@@ -321,7 +321,7 @@ def grouped_reducescatter(
     if torch.is_grad_enabled() and any(t.requires_grad for t in small):
         outs = _GroupedReducescatter.apply(name, op, prescale_factor, postscale_factor, process_set, *small)
     else:
-        outs = synchronize(grouped_reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
+        outs = complete(grouped_reducescatter_async(small, name, op, process_set, prescale_factor, postscale_factor))
     return [compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs, strict=True)]
 
 
@@ -375,4 +375,4 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Return when every rank of the set has come here."""
     group = group_of(process_set)
     handle = next_handle()
-    synchronize(start(handle, group, [{"kind": int(Kind.BARRIER), "name": "barrier.noname"}], lambda _: None, None))
+    complete(start(handle, group, [{"kind": int(Kind.BARRIER), "name": "barrier.noname"}], lambda _: None, None))

@@ -28,7 +28,7 @@ from ._allreduce_ops import (
 )
 from ._check import device_of, dtype_code, host, root_in
 from ._fast import forget
-from ._handles import _handle_map, group_of, next_handle, poll, start, synchronize
+from ._handles import _handle_map, complete, group_of, next_handle, poll, start, synchronize
 from ._more_ops import (
     allgather,
     allgather_async,
@@ -109,7 +109,7 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: Any, ps: ProcessSet) -> torch.Tensor:
         ctx.root_rank, ctx.ps = root_rank, ps
-        return synchronize(broadcast_async(tensor, root_rank, name, ps))
+        return complete(broadcast_async(tensor, root_rank, name, ps))
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple:
@@ -123,7 +123,7 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None, pro
     """A new tensor with root's values (root_rank counts in the whole job). Gradients flow through it."""
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Broadcast.apply(tensor, root_rank, name, process_set)
-    return synchronize(broadcast_async(tensor, root_rank, name, process_set))
+    return complete(broadcast_async(tensor, root_rank, name, process_set))
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
@@ -133,7 +133,7 @@ def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = Non
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
     """broadcast in place."""
-    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+    return complete(broadcast_async_(tensor, root_rank, name, process_set))
 
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
