@@ -229,7 +229,10 @@ def calls(lib: Any, flights: dict[int, Any], orphans: dict[int, bool]) -> Calls:
     """The calls, the shortest way there is."""
     if _fast is None:
         return by_ctypes(lib, flights, orphans)
-    at = [ctypes.cast(getattr(lib, f"hora_{name}"), c_void_p).value or 0 for name in ("run", "submit", "start", "start_async", "wait", "release")]
+    at = [
+        ctypes.cast(getattr(lib, f"hora_{name}"), c_void_p).value or 0
+        for name in ("run", "submit", "start", "start_async", "wait", "release")
+    ]
     _fast.bind(at[0], at[1], at[2], at[3], at[4], at[5], flights, orphans)
     return Calls(*(getattr(_fast, name) for name in Calls._fields))
 

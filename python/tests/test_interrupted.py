@@ -35,7 +35,9 @@ def work_goes_on(how: str):
         }[how]  # fmt: skip
         if rank == 1 and turn % 3 == 2:
             time.sleep(0.06)
-        if rank == 0 and (how != "same name" or turn % 3):  # a call of that name begins when the one before has ended: that one is waited for
+        if rank == 0 and (
+            how != "same name" or turn % 3
+        ):  # a call of that name begins when the one before has ended: that one is waited for
             signal.setitimer(signal.ITIMER_REAL, 0.02)
         try:
             y = hora.allreduce([x], **call)[0] if how == "grouped" else hora.allreduce(x, **call)

@@ -140,6 +140,7 @@ class Averager:
         self.limit = limit
         self.channel = _Channel(group, seconds)
         self.asked = False
+        self.cut = ""  # what cut an average short
         self.came: deque = deque(maxlen=16 * len(params) + 64)  # one more for each hook; backward passes nobody asked for are many
         self.buckets: list[_Bucket] = []
         self.home: dict[torch.nn.Parameter, _Bucket] = {}
@@ -211,6 +212,11 @@ class Averager:
 
     def check(self) -> None:
         """No forward pass before the gradients of the last one are averaged, or this rank would be one average behind the others."""
+        if self.cut:
+            raise RuntimeError(
+                f"accelerate: {self.cut} cut an average of gradients short on rank {self.channel.group.rank}, which does not know what the "
+                "other ranks do now; wrap the model in DistributedDataParallel again on every rank, or end the job."
+            )
         if not self.asked or not self.came:
             return
         absent = [self.name(p) for p in self.absent()]
@@ -249,6 +255,11 @@ class Averager:
             self.average()
         except HoraError as error:
             raise failure(error) from error
+        except BaseException as error:  # a signal handler's, most likely
+            self.cut = type(error).__name__
+            for p in self.params if self.as_view else ():
+                p.grad = None  # the buckets may be on their way for a while
+            raise
 
     def average(self) -> None:
         if not self.buckets:

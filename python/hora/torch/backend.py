@@ -104,7 +104,9 @@ class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
         """Run or start one operation; `finish` copies results to where torch wants them."""
         self._seq += 1
         if self._batch is not None:
-            call = dict(kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, keep=(keep, value), **more)
+            call = dict(
+                kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, keep=(keep, value), **more
+            )
             self._batch.append((call, finish, (keep, value)))
             return None
         device = _gpu.device_of(keep)

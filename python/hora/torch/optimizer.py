@@ -167,6 +167,7 @@ class _Mixin(_Inner):
         self._next = 0  # the bucket to start next, while backward runs
         self._hooks: list[Any] = []
         self._arriving = threading.Lock()  # guards what hooks count: torch calls them on a thread for each device
+        self._cut = ""  # what cut a reduction short
         self._age = _lib.age
         self._watch()
 
@@ -177,6 +178,7 @@ class _Mixin(_Inner):
         self._release()
         self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
         self._synchronized = False
+        self._cut = ""
         self._watch()
 
     def _stale(self) -> bool:
@@ -359,6 +361,11 @@ class _Mixin(_Inner):
         self._passes = 0
         if self._channel.size == 1:
             return
+        if self._cut:
+            raise RuntimeError(
+                f"step: {self._cut} cut an earlier reduction of gradients short on rank {_world.world_info()['rank']}, whose parameters may "
+                "differ from the others' now; call broadcast_parameters and DistributedOptimizer again on every rank, or end the job."
+            )
         try:
             self._reduce()
         except MismatchError as error:
@@ -368,7 +375,20 @@ class _Mixin(_Inner):
             raise self._hora_translate(MismatchError(said)) from None
         except HoraError as error:
             raise self._hora_translate(error) from None
+        except BaseException as error:  # a signal handler's, most likely
+            self._give_up(error)
+            raise
         self._synchronized = True
+
+    def _give_up(self, error: BaseException) -> None:
+        """Gradients may be on their way for a while: leave them that memory, and this rank does not know what the others do now."""
+        self._cut = f"{type(error).__name__}{f' ({error})' if str(error) else ''}"
+        buckets, self._buckets, self._home, self._next = self._buckets or [], None, {}, 0
+        for bucket in buckets:
+            for p in bucket.params:
+                p.grad = None
+            bucket.close()
+        self._watch()
 
     def _reduce(self) -> None:
         if self._buckets is None or self._stale():
