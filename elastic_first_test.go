@@ -23,7 +23,7 @@ func init() {
 	}
 }
 
-// dieEarly is trainElastic whose rank EARLY names dies, once: before it joins, or with EARLY_JOINED while it waits for the
+// dieEarly is trainElastic whose rank EARLY names dies, once: before it joins (with EARLY_STOPS it is stopped there), or with EARLY_JOINED while it waits for the
 // others. Rank HOLD_RANK joins when the file HOLD is there.
 func dieEarly(ctx context.Context, cfg hora.Config) error {
 	rank := strconv.Itoa(cfg.Rank)
@@ -33,6 +33,9 @@ func dieEarly(ctx context.Context, cfg hora.Config) error {
 			return err
 		}
 		die := func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+		if os.Getenv("EARLY_STOPS") != "" {
+			die = func() { syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+		}
 		if os.Getenv("EARLY_JOINED") == "" {
 			die()
 		}

@@ -66,6 +66,24 @@ func TestARankThatNeverJoinsEndsTheJob(t *testing.T) {
 	}
 }
 
+// TestARankThatNeverJoinsIsLost where the policy goes on after a loss: its process is ended, and replaced or left behind.
+func TestARankThatNeverJoinsIsLost(t *testing.T) {
+	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
+		t.Run(policy.String(), func(t *testing.T) {
+			t.Parallel()
+			mark := filepath.Join(t.TempDir(), "mark")
+			j := startElastic(t, 3, "early", func(s *launch.Spec) {
+				s.OnLoss, s.Min, s.Restarts, s.Join = policy, 1, 1, 2*time.Second
+				if policy == elastic.Continue {
+					s.Restarts = 0
+				}
+			}, "STEPS=50", "EVERY=1", "EARLY=1", "EARLY_STOPS=1", "EARLY_MARK="+mark)
+			j.sameWeights(map[elastic.Policy]int{elastic.Replace: 3, elastic.Continue: 2}[policy], 50)
+			j.tells("rank 1 on here: has not joined in 2s (--start-timeout): its process is stopped: ")
+		})
+	}
+}
+
 // TestALateRankDies: the wait ends with it.
 func TestALateRankDies(t *testing.T) {
 	j, _ := late(t, nil)

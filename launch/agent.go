@@ -51,10 +51,11 @@ type agent struct {
 	again    bool // something was forked since the reaper began
 	childish bool // some child is left
 	plan     *plan
-	secret   string  // hex
-	dir      string  // of the secret's file
-	at       string  // where workers start
-	shares   []Share // by slot
+	secret   string   // hex
+	dir      string   // of the secret's file
+	lock     *os.File // that folder, locked: whoever finds it unlocked knows that its agent is gone
+	at       string   // where workers start
+	shares   []Share  // by slot
 	stopping bool
 	orphaned bool             // the launcher is gone
 	deadline <-chan time.Time // when KILL follows TERM
@@ -378,6 +379,7 @@ func (a *agent) start() {
 			return
 		}
 	}
+	sweepDead(a.cfg.Temp)
 }
 
 // startWorker forks one worker of the plan, on the cores of its rank.
@@ -580,12 +582,16 @@ func (a *agent) keepSecret() error {
 	if err != nil {
 		return fmt.Errorf("make the secret's directory: %w; set TMPDIR to a directory with room", err)
 	}
+	if a.lock, err = os.Open(a.dir); err == nil {
+		_ = syscall.Flock(int(a.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // else its process tells
+	}
 	return s.WriteFile(filepath.Join(a.dir, "secret"))
 }
 
 func (a *agent) forget() {
 	if a.dir != "" {
 		os.RemoveAll(a.dir)
+		a.lock.Close()
 	}
 }
 

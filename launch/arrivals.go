@@ -3,9 +3,11 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
+	"syscall"
 	"time"
 
 	"hora/elastic/rendezvous"
+	"hora/internal/wire"
 )
 
 // arrivals is the launcher's wait for ranks that have not joined while others have. They may have much to prepare: as
@@ -54,6 +56,8 @@ func (j *job) awaitArrivals() {
 		due = a.told + 2*j.spec.JoinWord
 	}
 	switch {
+	case w.For >= j.spec.Join && j.spec.elastic():
+		j.giveUpOn(w.Missing)
 	case w.For >= j.spec.Join && !j.watched(w.Missing):
 		j.fail(Outcome{Kind: NotStarted, Rank: -1, Code: ExitTimeout, Last: fmt.Sprintf(
 			"%s not joined %v after the first rank did: look at the output there, or give it longer with --start-timeout", j.absentees(w, "has", "have"), j.spec.Join)})
@@ -61,6 +65,21 @@ func (j *job) awaitArrivals() {
 		a.told = w.For
 		j.event(&Delay{fmt.Sprintf("waiting for %s to join; %s; %v of %v are over (--start-timeout)",
 			j.absentees(w, "", ""), joined(w), w.For.Round(time.Second), j.spec.Join)})
+	}
+}
+
+// giveUpOn ends the processes that have had their time to join: the policy says what follows, as after any loss.
+func (j *job) giveUpOn(missing []int) {
+	for _, rank := range missing {
+		late := rank < len(j.alive) && j.alive[rank] && time.Since(j.begun[rank]) >= j.spec.Join
+		if late && j.condemn[rank] == "" && !j.watched([]int{rank}) {
+			text := "its process runs"
+			if does := j.missing.doing[rank]; does != "" {
+				text = does
+			}
+			j.condemn[rank] = fmt.Sprintf("has not joined in %v (--start-timeout): %s", j.spec.Join, text)
+			j.links[j.seats[rank].Host].send(cmdSignal, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(syscall.SIGKILL)))
+		}
 	}
 }
 

@@ -84,6 +84,7 @@ type Spec struct {
 	Port        int      // of the coordinator; 0 takes a free one
 	Interfaces  []string // only addresses of these network interfaces are used
 	Self        []string // argv of an agent on this host
+	Guard       string   // the program whose first argument __guard makes it a Guard, "" for none
 	Temp        string   // where agents on this host keep the secret; what a killed one leaves is removed
 	SSH         SSH
 	Binary      string   // path of the program to copy to other hosts; "" means Self[0]

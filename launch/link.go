@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,9 @@ type link struct {
 
 // openLinks starts an agent for every host that has a rank, all at once.
 func (j *job) openLinks() error {
+	if err := j.openGuard(); err != nil {
+		return err
+	}
 	used := 0
 	for _, s := range j.seats {
 		used = max(used, s.Host+1)
@@ -90,6 +94,10 @@ func (j *job) startAgent(l *link) error {
 	} else {
 		return j.startRemote(l, inR, outW)
 	}
+	if j.guard != nil {
+		argv = append(slices.Clone(argv), fmt.Sprintf("%s=%d", guardFlag, len(files)))
+		files = append(files, j.guard.w)
+	}
 	l.process, err = os.StartProcess(argv[0], argv, &os.ProcAttr{
 		Env: j.spec.Environ, Files: files, Sys: detached(),
 	})
@@ -98,6 +106,7 @@ func (j *job) startAgent(l *link) error {
 		outR.Close()
 		return fault(ExitSystem, "start the agent %s: %v", argv[0], err)
 	}
+	j.guard.say("agent %d", l.process.Pid)
 	l.writer = newPipeWriter(l.in, l.in, false)
 	return nil
 }

@@ -52,6 +52,7 @@ type job struct {
 	absent  map[int]bool      // by rank: what the coordinator has been told of it
 	story   story
 	missing arrivals
+	guard   *guard
 	held    map[int]*hold   // by rank: what holds its process
 	over    chan struct{}   // closed when Run returns
 	rts     []route         // by host
@@ -120,6 +121,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		return Outcome{}, err
 	}
 	defer j.out.close()
+	defer func() { j.guard.close() }() // when the agents have ended
 	if err := j.openLinks(); err != nil {
 		j.closeLinks()
 		return Outcome{}, err
@@ -137,6 +139,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	if err := j.sendPlans(ctx); err != nil {
 		return Outcome{}, err
 	}
+	j.startGuard()
 	if spec.Discovery != nil {
 		watching, stop := context.WithCancel(ctx)
 		var watch sync.WaitGroup

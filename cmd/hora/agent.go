@@ -44,6 +44,16 @@ func coordinator() int {
 	return 0
 }
 
+// guardCommand makes it what looks after a job whose launcher and agents have been killed.
+const guardCommand = "__guard"
+
+func guard(args []string) int {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT) // it ends with its input
+	_ = os.WriteFile("/proc/self/comm", []byte("job-guard"), 0)                     // for ps; a system without it shows another name
+	launch.Guard(os.Stdin, args[0])
+	return 0
+}
+
 func agent(args []string) int {
 	cfg := launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Getenv: os.Getenv}
 	cfg.Home, _ = os.UserHomeDir()
@@ -56,6 +66,10 @@ func agent(args []string) int {
 			cfg.InputRank, _ = strconv.Atoi(value)
 		case "--remote":
 			cfg.Remote = true
+		case "--guard": // open as long as this process lives, and in no other
+			if fd, err := strconv.Atoi(value); err == nil {
+				syscall.CloseOnExec(fd)
+			}
 		case keptFlag:
 			kept = true
 		}

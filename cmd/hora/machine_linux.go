@@ -12,6 +12,9 @@ import (
 	"hora/launch"
 )
 
+// guardProgram is this program by a name that does not tell which.
+const guardProgram = "/proc/self/exe"
+
 // usableCores are the cores that this process may run on.
 func usableCores() []int {
 	var set unix.CPUSet

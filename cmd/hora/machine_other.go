@@ -4,6 +4,9 @@ package main
 
 import "runtime"
 
+// guardProgram is none where a process's variables cannot be read.
+const guardProgram = ""
+
 // usableCores assumes that this process may run on all cores.
 func usableCores() []int {
 	cores := make([]int, runtime.NumCPU())

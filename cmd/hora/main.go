@@ -26,6 +26,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == coordinatorCommand {
 		os.Exit(coordinator())
 	}
+	if len(os.Args) > 2 && os.Args[1] == guardCommand {
+		os.Exit(guard(os.Args[2:]))
+	}
 	os.Exit(run(context.Background(), os.Args, os.Getenv, stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
 

@@ -57,7 +57,7 @@ func (p *program) onHosts(ctx context.Context, r *reach, hosts []launch.Host, ar
 		Start: r.start, Interfaces: r.interfaces, Untagged: true,
 		Environ: os.Environ(), Env: []string{"HORA_LINKS=tcp"}, Stdout: &out, Stderr: &errs,
 		SSH:  launch.SSH{Port: r.port, Identity: r.identity, RemoteHora: r.remoteHora},
-		Self: []string{self, agentCommand}, Binary: self,
+		Self: []string{self, agentCommand}, Guard: guardProgram, Temp: os.TempDir(), Binary: self,
 	}
 	s.Events = &event.Sink{}
 	s.Events.Add(&reporter{w: p.err})

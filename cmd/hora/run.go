@@ -213,6 +213,7 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	}
 	s.Coordinator = []string{self, coordinatorCommand}
 	s.Self, s.Binary, s.Temp = []string{self, agentCommand}, self, os.TempDir()
+	s.Guard = guardProgram
 	if o.secretFile != "" {
 		if s.Secret, err = secret.Read(o.secretFile); err != nil {
 			return nil, usageError{secretFault(o.secretFile, err)}

@@ -20,7 +20,7 @@ import (
 
 // The test binary is the program itself when HORA_TEST_PROGRAM is set, and an agent of it.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == agentCommand || os.Getenv("HORA_TEST_PROGRAM") != "" {
+	if len(os.Args) > 1 && (os.Args[1] == agentCommand || os.Args[1] == guardCommand) || os.Getenv("HORA_TEST_PROGRAM") != "" {
 		main()
 	}
 	if os.Getenv("HORA_TEST_WORKER") != "" {
