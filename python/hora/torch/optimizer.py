@@ -162,6 +162,7 @@ class _Mixin(_Inner):
         self._buckets: Any = None  # a list of Bucket, from the first reduction on
         self._frozen: list[torch.nn.Parameter] = []  # had no gradient when the buckets were opened
         self._sparse: list[torch.nn.Parameter] = []
+        self._thin: set[torch.nn.Parameter] = set()  # reduced as dense, but sparse again afterwards: sparse_as_dense
         self._custom: list[torch.nn.Parameter] = []
         self._home: dict[torch.nn.Parameter, Bucket] = {}
         self._next = 0  # the bucket to start next, while backward runs
@@ -174,6 +175,7 @@ class _Mixin(_Inner):
     def _renew(self) -> None:
         """In another life of the world, as elastic training has: other ranks, and neither memory nor plans of the old one."""
         self._age = _lib.age
+        self._group = self._hora_regroup(self._group)
         self._channel = Channel(self._group, self._channel.named)
         self._release()
         self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
@@ -250,6 +252,8 @@ class _Mixin(_Inner):
         bucket = self._home.get(p)
         if bucket is None:
             return
+        if self._sparse_as_dense and p.grad is not None and p.grad.is_sparse:
+            self._thin.add(p)
         if bucket.takes:
             bucket.take(p)
         if not self._overlap:
@@ -318,12 +322,16 @@ class _Mixin(_Inner):
 
     def _agree(self, params: list[torch.nn.Parameter], why: str) -> tuple[set[int], int]:
         """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on any."""
-        sparse = [p.grad is not None and p.grad.is_sparse and not self._sparse_as_dense for p in params]
+        sparse = [p.grad is not None and p.grad.is_sparse for p in params]
         key = (self._group.ranks, self._group.tag)
         number = _numbers.get(key, 0) if self._number < 0 else self._number
         *top, smallest, self._number = self._greatest([*map(int, sparse), _MOST_BYTES - self._bucket_bytes, number], why)
         _numbers[key] = max(_numbers.get(key, 0), self._number + 1)
-        return {id(p) for p, s in zip(params, top, strict=True) if s}, _MOST_BYTES - smallest
+        found = {p for p, s in zip(params, top, strict=True) if s}
+        if self._sparse_as_dense:
+            self._thin |= found
+            found = set()
+        return set(map(id, found)), _MOST_BYTES - smallest
 
     def _check_layout(self, layout: list[list[torch.nn.Parameter]], params: list[torch.nn.Parameter]) -> None:
         """Ranks that put gradients together differently would wait for each other's memory: all of them raise this first."""
@@ -390,7 +398,17 @@ class _Mixin(_Inner):
             bucket.close()
         self._watch()
 
+    @staticmethod
+    def _hora_regroup(group: Group) -> Group:
+        """In another life of the world; the horovod package asks its process set."""
+        return group
+
+    def _hora_dress(self, made: Any) -> None:
+        """What a copy of this optimizer has besides; the horovod package adds to it."""
+
     def _reduce(self) -> None:
+        if self._sparse_as_dense:
+            self._thin.update(p for p in self._home if p.grad is not None and p.grad.is_sparse)
         if self._buckets is None or self._stale():
             self._open()
         elif thawed := [p for p in self._frozen if p.requires_grad]:
@@ -411,6 +429,10 @@ class _Mixin(_Inner):
 
             _rare.reduce_sparse(self._channel, self._sparse, self._wire_op, *self._scales)
             _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._prefix, self._names)
+        for p in self._thin:  # as SparseAdam wants it
+            if (g := p.grad) is not None and not g.is_sparse:
+                p.grad = None
+                p.grad = g.to_sparse(1) if g.dim() else g
 
     def _finish_buckets(self) -> None:
         self._submit_ready(wait_for_all=True)
@@ -522,7 +544,7 @@ class _Mixin(_Inner):
             copy.deepcopy(self._names, memo), copy.deepcopy(self._compression, memo), self._passes_per_step, self._op, self._predivide, self._num_groups,
             copy.deepcopy(self._groups, memo), self._sparse_as_dense, self._group, self._overlap, self._bucket_bytes, self._channel.named,
         )  # fmt: skip
-        made._hora_translate = self._hora_translate
+        self._hora_dress(made)
         return made
 
     # As torch's schedules mark the step that they watch: they look for it, and for `_opt_called`, whether they were made
@@ -553,7 +575,7 @@ class _Mixin(_Inner):
                 for p in bucket.params:
                     if not p.requires_grad:  # frozen since: no backward pass makes it a gradient
                         p.grad = None
-        for p in self._sparse:
+        for p in (*self._sparse, *self._thin):
             p.grad = None
         for p in self._frozen:  # by now they may have one
             if p.grad is not None:

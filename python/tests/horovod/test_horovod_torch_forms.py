@@ -98,6 +98,61 @@ def work_forms():
         adam.step()
     hvd.broadcast_optimizer_state(adam, root_rank=0)
     assert adam.param_groups[0]["lr"] == 0.1 and [s["step"].item() for s in adam.state.values()] == [1, 1]
+    # One that is fresh everywhere gets its state, and gradients of zero; the parameters stay where they are.
+    for make in (
+        lambda params: torch.optim.Adam(params, lr=0.1, weight_decay=0.1),
+        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.1),
+        lambda params: hvd.DistributedOptimizer(torch.optim.Adam(params, lr=0.1, weight_decay=0.1)),
+    ):
+        model = torch.nn.Linear(2, 1)
+        model.bias.requires_grad_(False)
+        values = [p.detach().clone() for p in model.parameters()]
+        fresh = make(model.parameters())
+        hvd.broadcast_optimizer_state(fresh, root_rank=0)
+        assert model.weight.grad.tolist() == [[0, 0]] and model.bias.grad is None
+        assert list(fresh.state) == [model.weight] and all(torch.equal(p, v) for p, v in zip(model.parameters(), values, strict=True))
+    rows = torch.nn.Embedding(4, 2, sparse=True)
+    for fresh in (torch.optim.SGD(rows.parameters(), lr=0.1), torch.optim.SparseAdam(rows.parameters())):
+        hvd.broadcast_optimizer_state(fresh, 0, rows)
+        assert rows.weight.grad.is_sparse and not rows.weight.grad.to_dense().any()
+
+
+def work_sparse_adam():
+    """With sparse_as_dense a gradient that was sparse is sparse again after the sum, also where a rank had none."""
+    import horovod.torch as hvd
+
+    import hora.torch
+
+    hvd.init()
+    r = hvd.rank()
+    for overlap in (False, True):
+        torch.manual_seed(1)
+        rows, twin = torch.nn.Embedding(10, 3, sparse=True), torch.nn.Embedding(10, 3, sparse=True)
+        twin.load_state_dict(rows.state_dict())
+        opt = torch.optim.SparseAdam(list(rows.parameters()), lr=0.1)
+        if overlap:
+            opt = hora.torch.DistributedOptimizer(opt, sparse_as_dense=True, overlap=True)
+        else:
+            opt = hvd.DistributedOptimizer(opt, rows.named_parameters(), sparse_as_dense=True)
+        plain = torch.optim.SparseAdam(list(twin.parameters()), lr=0.1)
+        used = [([1, 2], None), ([2], [3]), ([5, 5, 1], [1])]
+        for of_rank in used:
+            opt.zero_grad()
+            plain.zero_grad()
+            if of_rank[r] is not None:
+                rows(torch.tensor(of_rank[r])).square().sum().backward()
+            for some in of_rank:
+                if some is not None:
+                    (twin(torch.tensor(some)).square().sum() / 2).backward()
+            opt.step()
+            plain.step()
+            assert rows.weight.grad.is_sparse
+            torch.testing.assert_close(rows.weight.grad.to_dense(), twin.weight.grad.to_dense())
+            torch.testing.assert_close(rows.weight, twin.weight)
+
+
+def test_sparse_adam(ranks):
+    ranks(2, work_sparse_adam, timeout=60)
 
 
 def test_forms(ranks):
@@ -246,10 +301,21 @@ def test_exceptions_and_caches(monkeypatch):
     assert exceptions.HostsUpdatedInterrupt(True).skip_sync is True and exceptions.HostsUpdatedInterrupt().skip_sync is False
     mismatch = exceptions.HorovodVersionMismatchError("torch", "2.0", "2.1")
     assert isinstance(mismatch, ImportError) and all(word in str(mismatch) for word in ("torch", "2.0", "2.1"))
-    monkeypatch.setattr(util, "_cache", {})
-    assert util.gpu_available("torch") is torch.cuda.is_available() and util.gpu_available("mxnet") is False
-    monkeypatch.setattr(util, "_cache", dict.fromkeys(util._cache, "kept"))
-    assert util.gpu_available("torch") == "kept", "asked once"
+    there = util.gpu_available("torch")
+    assert there is torch.cuda.is_available() and util.gpu_available("mxnet") is False
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: not there)
+    assert util.gpu_available("torch") is there, "asked once"
+
+    asked = []
+
+    @util._cache
+    def total(*numbers, start=0):
+        """A sum."""
+        asked.append(numbers)
+        return sum(numbers, start)
+
+    assert [total(1, 2), total(1, 2), total(2, 1), total(1, 2, start=4), total(1, 2, start=4)] == [3, 3, 3, 7, 7]
+    assert asked == [(1, 2), (2, 1), (1, 2)] and total.__doc__ == "A sum."
     assert util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__) is None
 
 

@@ -64,6 +64,54 @@ def work_again():
     assert hvd.remove_process_set(other) and second.process_set_id is None
 
 
+def work_outside():
+    """A rank outside the set steps by itself and keeps nobody waiting; those inside average among themselves."""
+    import copy
+
+    import horovod.torch as hvd
+    import torch
+
+    pair = hvd.ProcessSet([0, 2])
+    hvd.init(process_sets=[pair])
+    r = hvd.rank()
+    for op, named in ((hvd.Average, True), (hvd.Sum, False)):
+        torch.manual_seed(1)
+        model, twin = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        twin.load_state_dict(model.state_dict())
+        opt = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters() if named else None, op=op, process_set=pair
+        )
+        plain = torch.optim.SGD(twin.parameters(), lr=0.5)
+        names = ["weight", "bias"] if named else ["parameter.0", "parameter.1"]
+        assert [opt._parameter_names[p] for p in model.parameters()] == names and opt.process_set is pair
+        for step in range(3):
+            opt.zero_grad()
+            plain.zero_grad()
+            mine = torch.full((1, 3), float(10 * step + r))
+            model(mine).sum().backward()
+            if pair.included():
+                for other in pair.ranks:
+                    (twin(torch.full((1, 3), float(10 * step + other))).sum() / (2 if op == hvd.Average else 1)).backward()
+            else:
+                twin(mine).sum().backward()
+            if step == 1:
+                opt.synchronize()
+                with opt.skip_synchronize():
+                    opt.step()
+            else:
+                opt.step()
+            plain.step()
+        for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(a, b)
+        again = copy.deepcopy(opt)
+        assert again.process_set is pair and set(again._parameter_names.values()) == set(names)
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 3
+
+
+def test_an_optimizer_outside_its_set(ranks):
+    ranks(3, work_outside, timeout=60)
+
+
 def test_ranks_that_want_different_things(ranks):
     said = ranks(2, work_disagree, timeout=90)
     assert "rank 0 goes on to train while rank 1 adds a process set" in said[0], said

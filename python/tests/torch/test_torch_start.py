@@ -141,7 +141,7 @@ def work_held(horovod):
             assert float(group["lr"]) == pytest.approx(0.1)
             plain = opt.state_dict()
             numbers = [[float(v) for v in t.reshape(-1)] for s in plain["state"].values() for t in s.values() if t is not None]
-            assert bool(numbers) == (0 in have)
+            assert bool(numbers) == (horovod or 0 in have)  # Horovod's makes one that is fresh everywhere
             equal_everywhere(numbers, "state")
             equal_everywhere([{k: str(v) for k, v in g.items() if k != "params"} for g in plain["param_groups"]], "groups")
 

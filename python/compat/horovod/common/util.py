@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 __all__ = [
@@ -30,8 +31,20 @@ __all__ = [
     "support_non_legacy_keras_optimizers",
 ]
 
-# Answers of the questions below; scripts clear it between tests.
-_cache: dict[Any, Any] = {}
+
+def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function that is to be asked once for each set of arguments."""
+    answers: dict[Any, Any] = {}
+
+    @functools.wraps(f)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        key = (args, frozenset(kwargs.items()))
+        if key not in answers:
+            answers[key] = f(*args, **kwargs)
+        return answers[key]
+
+    return asked
+
 
 # Frameworks that this distribution has a module for, and the module that proves the framework is there.
 _FRAMEWORKS = {"torch": "torch"}
@@ -39,13 +52,11 @@ _FRAMEWORKS = {"torch": "torch"}
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether `horovod.<name>` can be used here: the framework is installed and we have a module for it."""
-    key = ("extension", ext_base_name)
-    if key not in _cache:
-        needed = _FRAMEWORKS.get(ext_base_name)
-        _cache[key] = needed is not None and importlib.util.find_spec(needed) is not None
-    if verbose and not _cache[key]:
+    needed = _FRAMEWORKS.get(ext_base_name)
+    found = needed is not None and importlib.util.find_spec(needed) is not None
+    if verbose and not found:
         print(f"horovod.{ext_base_name} is not available: " + _why_not(ext_base_name))
-    return _cache[key]
+    return found
 
 
 def _why_not(name: str) -> str:
@@ -65,45 +76,49 @@ def check_installed_version(name: str, version: str, exception: Exception | None
     """Nothing is compiled against a framework, so every installed version will do."""
 
 
+@_cache
 def gloo_built(verbose: bool = False) -> bool:
     return True
 
 
+@_cache
 def mpi_built(verbose: bool = False) -> bool:
     return False
 
 
+@_cache
 def nccl_built(verbose: bool = False) -> int:
     return 0
 
 
+@_cache
 def ddl_built(verbose: bool = False) -> bool:
     return False
 
 
+@_cache
 def ccl_built(verbose: bool = False) -> bool:
     return False
 
 
+@_cache
 def cuda_built(verbose: bool = False) -> bool:
     return False
 
 
+@_cache
 def rocm_built(verbose: bool = False) -> bool:
     return False
 
 
+@_cache
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether the framework sees a GPU (asked in this process, once)."""
-    key = ("gpu", ext_base_name)
-    if key not in _cache:
-        found = False
-        if ext_base_name == "torch" and extension_available("torch"):
-            import torch
+    if ext_base_name != "torch" or not extension_available("torch"):
+        return False
+    import torch
 
-            found = torch.cuda.is_available()
-        _cache[key] = found
-    return _cache[key]
+    return torch.cuda.is_available()
 
 
 def get_ext_suffix() -> str:

@@ -33,10 +33,16 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
-    """Send root's optimizer state to all ranks; ranks without any yet get it whole."""
+    """Send root's optimizer state to all ranks.
+
+    An optimizer that has none yet makes it first, as Horovod's does: by a step with gradients of zero, which stay. Here the
+    parameters do not move in it. `model` tells which parameters of SGD have sparse gradients.
+    """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state: its history is not a table of tensors; start every rank equally")
     group = group_of(global_process_set)
+    if not optimizer.state_dict()["state"]:
+        _fresh(optimizer, model)
     if group.size == 1:
         return
     tensors: list[torch.Tensor] = []
@@ -53,6 +59,25 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         raise internal(error) from error
     if state is not None:
         _broadcast.load(optimizer, state)
+
+
+def _fresh(optimizer: torch.optim.Optimizer, model: Any) -> None:
+    """Make the optimizer's first state."""
+    sparse = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding) and m.sparse} if model is not None else set()
+    params = [p for g in optimizer.param_groups for p in g["params"] if p.requires_grad]
+    before = [p.detach().clone() for p in params]
+    for p in params:
+        thin = isinstance(optimizer, torch.optim.SparseAdam) or (isinstance(optimizer, torch.optim.SGD) and id(p) in sparse)
+        p.grad = None  # one of another layout may not be replaced directly
+        p.grad = torch.zeros_like(p.detach()).to_sparse() if thin else torch.zeros_like(p.detach())
+    inner = getattr(type(optimizer), "_hora_inner", type(optimizer))
+    try:
+        inner.step(optimizer)  # a wrapped one's own step would wait for the other ranks
+    except TypeError:
+        return  # its step wants a closure, and there is none to give
+    with torch.no_grad():
+        for p, value in zip(params, before, strict=True):
+            p.copy_(value)
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:

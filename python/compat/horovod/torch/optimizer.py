@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,11 +45,32 @@ def DistributedOptimizer(
         raise NotImplementedError("Adasum does not support non-global process sets yet: use hvd.global_process_set")
     wrapped = _distribute(
         optimizer, named_parameters, compression, backward_passes_per_step, OPERATORS[op], gradient_predivide_factor,
-        num_groups, groups, sparse_as_dense, group_of(process_set),
+        num_groups, groups, sparse_as_dense, _members(process_set),
     )  # fmt: skip
-    wrapped.process_set = process_set
-    wrapped._hora_translate = _translate
+    _dress(process_set, wrapped)
     return wrapped
+
+
+class _Alone:
+    """The group of a rank outside the process set: its optimizer is a plain local one."""
+
+    size, rank, handle = 1, 0, 0
+
+    def __init__(self) -> None:
+        self.ranks, self.tag = (hora.rank(),), "horovod/alone"
+
+
+def _members(process_set: ProcessSet) -> Any:
+    return _Alone() if process_set.included() is False else group_of(process_set)
+
+
+def _dress(process_set: ProcessSet, wrapped: Any) -> None:
+    """What Horovod's optimizer has besides."""
+    wrapped.process_set = process_set
+    wrapped._parameter_names = wrapped._names
+    wrapped._hora_translate = _translate
+    wrapped._hora_regroup = lambda _: _members(process_set)
+    wrapped._hora_dress = functools.partial(_dress, process_set)
 
 
 def _translate(error: BaseException) -> BaseException:
