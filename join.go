@@ -371,6 +371,7 @@ func (w *World) listen(ctx context.Context) error {
 
 // notice hears news of the epoch from the coordinator.
 func (w *World) notice(n rendezvous.Notice) {
+	n.Reason = event.OneLine(n.Reason)
 	switch n.Kind {
 	case rendezvous.NoticeLost:
 		w.learn(n.Rank, n.Reason)

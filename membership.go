@@ -191,6 +191,7 @@ func (m *Membership) begin(w *World) {
 
 // notice hears from the coordinator. Only the client's reading goroutine calls it.
 func (m *Membership) notice(n rendezvous.Notice) {
+	n.Reason = event.OneLine(n.Reason)
 	m.mu.Lock()
 	w, number := m.world, m.number
 	switch n.Kind {

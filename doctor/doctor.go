@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"hora/bench"
+	"hora/event"
 )
 
 // State is how a finding bears on a job.
@@ -107,11 +108,11 @@ func WritePage(w io.Writer, all []Finding) error {
 			}
 		}
 		mark := map[State]string{Good: " ", Note: "-", Problem: "!"}[f.State]
-		if _, err := fmt.Fprintf(w, "%s %-14s %s\n", mark, f.Topic, f.Text); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %-14s %s\n", mark, f.Topic, event.Visible(f.Text)); err != nil {
 			return err
 		}
 		if f.Do != "" {
-			if _, err := fmt.Fprintf(w, "  %-14s → %s\n", "", f.Do); err != nil {
+			if _, err := fmt.Fprintf(w, "  %-14s → %s\n", "", event.Visible(f.Do)); err != nil {
 				return err
 			}
 		}

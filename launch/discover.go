@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/event"
 )
 
 const (
@@ -71,7 +72,7 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 			said = said[at+1:]
 		}
 		if said != "" {
-			said = " (" + said + ")"
+			said = " (" + event.OneLine(said) + ")"
 		}
 		return nil, fault(ExitUsage, "ask %s for hosts: %v%s: run it by hand and correct it", commandName(s.Command), err, said)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"hora/event"
 )
 
 // maxLine is the longest line that is kept whole; a longer one is broken between characters.
@@ -192,7 +194,7 @@ func LastException(stderr []byte) string {
 	}
 	for _, s := range [...]string{exception, panicked, last} {
 		if s != "" {
-			return shorten(s)
+			return shorten(event.OneLine(s))
 		}
 	}
 	return ""

@@ -75,10 +75,14 @@ func (o *output) open(r, width int) (pair [2]*stream, err error) {
 			continue
 		}
 		dir := filepath.Join(spec.LogDir, fmt.Sprintf("rank.%0*d", width, r))
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		err := logFolder(spec.LogDir)
+		if err == nil {
+			err = logFolderIn(spec.LogDir, dir)
+		}
+		if err != nil {
 			return pair, fault(ExitLogs, "make log directory: %v: choose another --log-dir", err)
 		}
-		f, err := os.Create(filepath.Join(dir, streamNames[i]))
+		f, err := openLog(filepath.Join(dir, streamNames[i]), os.O_RDWR|os.O_TRUNC)
 		if err != nil {
 			return pair, fault(ExitLogs, "open log: %v: choose another --log-dir", err)
 		}

@@ -56,6 +56,7 @@ func TestLastException(t *testing.T) {
 		"a\nfinal words\n\n": "final words",
 		"Traceback (most recent call last):\n  File \"a\", line 1\n    x\nValueError: no\nterminating\n":                                                                 "ValueError: no",
 		"out of patience\n2026/11/22 18:40:28 WARN refused a connection at the port of rank 1 on a: no\n2026/11/22 18:40:29 WARN refused 9 more connections, the last\n": "out of patience",
+		"\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m\n":                                                                                                           `\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m`,
 		"panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:3 +0x1d\nexit status 2\n":                                                                           "panic: boom",
 		"Traceback (most recent call last):\n  x\nKeyError: 1\n\nDuring handling:\n\nTraceback (most recent call last):\n  y\nRuntimeError: two\n":                       "RuntimeError: two",
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"hora/elastic"
 	"hora/elastic/rendezvous"
+	"hora/event"
 )
 
 // Report is the story of a job: its epochs, who left and why, and what each recovery cost. --report writes it as JSON.
@@ -78,7 +79,7 @@ func (s *story) lost(number uint64, rank int, host, reason string) {
 		return
 	}
 	e := &s.epochs[n-1]
-	reason = s.why(s.now(), host, reason)
+	reason = event.OneLine(s.why(s.now(), host, reason))
 	switch {
 	case e.Gone == nil:
 		e.Ended, e.Gone = s.now(), &Departure{Rank: rank, Host: host, Reason: reason}
@@ -109,7 +110,7 @@ func (j *job) report(o *Outcome) *Report {
 	j.story.mu.Lock()
 	defer j.story.mu.Unlock()
 	r := &Report{
-		Job: j.spec.Job, Command: j.spec.Command, Ended: o.String(), ExitCode: o.ExitCode(), Seconds: j.story.now(),
+		Job: j.spec.Job, Command: j.spec.Command, Ended: event.Visible(o.String()), ExitCode: o.ExitCode(), Seconds: j.story.now(),
 		OnLoss: j.spec.OnLoss.String(), Restarts: j.roster.Used(), Epochs: j.story.epochs,
 	}
 	if j.spec.Restarts > 0 {
@@ -128,7 +129,7 @@ func (s *Spec) reportable() error {
 		return nil // a pipe may have no reader yet
 	}
 	_, before := os.Lstat(s.Report)
-	f, err := os.OpenFile(s.Report, os.O_WRONLY|os.O_CREATE, 0o644)
+	f, err := openLog(s.Report, os.O_WRONLY)
 	if err != nil {
 		return fault(ExitLogs, "%v", unwritten(err))
 	}
@@ -154,7 +155,9 @@ func (j *job) tell(o *Outcome) error {
 	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
-		err = os.WriteFile(j.spec.Report, append(b, '\n'), 0o644)
+		// What JSON leaves as it is and a terminal would act on, as JSON writes it with a number.
+		text := event.Visible(strings.ReplaceAll(string(b), "\x7f", `\u007f`))
+		err = writeLog(j.spec.Report, []byte(text+"\n"))
 	}
 	if err != nil {
 		return unwritten(err)

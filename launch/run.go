@@ -258,7 +258,7 @@ func (j *job) hear(e said) {
 			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
 		}
 	case sayFailed:
-		rank, code, text := d.Int(-1, len(j.seats)-1), d.Int(0, 255), d.String(maxText)
+		rank, code, text := d.Int(-1, len(j.seats)-1), d.Int(0, 255), event.OneLine(d.String(maxText))
 		if d.Done() != nil {
 			return
 		}
@@ -269,7 +269,7 @@ func (j *job) hear(e said) {
 	case sayServed:
 		j.served = true
 	case sayNotice:
-		j.noticed(e.l, string(e.body))
+		j.noticed(e.l, event.OneLine(string(e.body)))
 	case sayHalted:
 		rank, halt := d.Int(0, len(j.seats)-1), rendezvous.Halt(d.Int(0, int(rendezvous.Suspended)))
 		if d.Done() == nil && j.seats[rank].Host == e.l.index {
@@ -278,7 +278,7 @@ func (j *job) hear(e said) {
 	case sayDoing:
 		j.missing.hear(e.body)
 	case sayWarning:
-		j.event(&Warning{Host: e.l.name, Text: string(e.body)})
+		j.event(&Warning{Host: e.l.name, Text: event.OneLine(string(e.body))})
 	case sayDone:
 		e.l.done = true
 		e.l.hangUp()

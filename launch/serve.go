@@ -12,6 +12,7 @@ import (
 
 	"hora/elastic"
 	"hora/elastic/rendezvous"
+	"hora/event"
 	"hora/internal/secret"
 )
 
@@ -48,7 +49,7 @@ func (j *job) serve(ctx context.Context) error {
 		OnProgress: func(rank int, host string, p rendezvous.Progress) { j.event(&Progress{rank, host, p}) },
 		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
-		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, reason) },
+		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, event.OneLine(reason)) },
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {
 			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
 		},

@@ -77,8 +77,8 @@ func (a *agent) lament(why string) {
 		its = fmt.Sprintf("its %d workers here are", a.live)
 	}
 	text := fmt.Sprintf("%s hora: job %s on %s: %s: %s ended\n", time.Now().Format(time.DateTime), a.plan.Job, a.plan.Host, why, its)
-	if a.plan.LogDir != "" && os.MkdirAll(a.plan.LogDir, 0o755) == nil {
-		f, err := os.OpenFile(filepath.Join(a.plan.LogDir, "hora."+a.plan.Host), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if a.plan.LogDir != "" && logFolder(a.plan.LogDir) == nil {
+		f, err := openLog(filepath.Join(a.plan.LogDir, "hora."+a.plan.Host), os.O_APPEND|os.O_WRONLY)
 		if err == nil {
 			_, err = f.WriteString(text)
 			f.Close()

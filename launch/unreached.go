@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hora/event"
 )
 
 // unreached says in one sentence why a host's agent did not answer.
@@ -99,10 +101,10 @@ func sshWords(said string) string {
 		switch {
 		case line == "", strings.HasPrefix(line, "Warning: Permanently added"), strings.HasPrefix(line, "@@@"):
 		case strings.Contains(line, "IDENTIFICATION HAS CHANGED"):
-			return line
+			return event.OneLine(line)
 		default:
 			last = line
 		}
 	}
-	return strings.TrimPrefix(last, "ssh: ")
+	return event.OneLine(strings.TrimPrefix(last, "ssh: "))
 }

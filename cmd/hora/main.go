@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"hora/event"
 	"hora/launch"
 )
 
@@ -73,7 +74,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, io stdi
 	if err == nil {
 		return p.code
 	}
-	fmt.Fprintln(io.err, "hora:", err)
+	fmt.Fprintln(io.err, "hora:", event.Visible(err.Error()))
 	var known *launch.Error
 	var usage usageError
 	switch {

@@ -306,7 +306,7 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	}
 	p.code = out.ExitCode()
 	if p.code != 0 {
-		fmt.Fprintf(p.err, "hora: %s\n", out.String())
+		fmt.Fprintf(p.err, "hora: %s\n", event.Visible(out.String()))
 	} else if text := written.missing(s.Command); text != "" {
 		fmt.Fprintf(p.err, "hora: warning: %s\n", text)
 	} else if text := apart(s.Command, &out); text != "" && !s.Itself {
@@ -326,12 +326,12 @@ func (r *reporter) Operation(*event.Operation) {}
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
 	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Moved, *launch.Parked, *launch.Told, *launch.Delay, *launch.Held:
-		fmt.Fprintf(r.w, "hora: %s\n", e)
+		fmt.Fprintf(r.w, "hora: %s\n", event.Visible(e.String()))
 	case *launch.Warning:
-		fmt.Fprintf(r.w, "hora: warning: %s\n", e)
+		fmt.Fprintf(r.w, "hora: warning: %s\n", event.Visible(e.String()))
 	case *launch.Started, *launch.Exited, *launch.Note, *launch.Hosts:
 		if r.verbose {
-			fmt.Fprintf(r.w, "hora: %s\n", e)
+			fmt.Fprintf(r.w, "hora: %s\n", event.Visible(e.String()))
 		}
 	}
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import re
 import secrets
 import shutil
 import subprocess
@@ -23,6 +24,12 @@ from .errors import ArgumentError, HoraError, PeerLostError
 __all__ = ["RemoteTraceback", "program", "run"]
 
 _LAST_LINES = 40  # of the workers' output, for the error of a job that left no exception
+
+
+def _shown(text: str) -> str:
+    """What would act on a terminal, shown instead: controls but tab and line end, and what turns the direction of writing."""
+    acts = "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    return re.sub(acts, lambda m: m[0].encode("unicode_escape").decode(), text)
 
 
 class RemoteTraceback(Exception):
@@ -189,7 +196,7 @@ def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
     if failed:
         last = max(failed, key=lambda o: (not isinstance(o["error"], PeerLostError), o["time"]))  # the job lived through earlier ones
         raise last["error"] from RemoteTraceback(last["rank"], last["host"], last["traceback"])
-    said = "".join(job.last).strip()
+    said = _shown("".join(job.last).strip())
     raise HoraError(
         f"run: the job ended with exit code {code} and {len(ended)} results where {least} were wanted; its last lines:\n{said or '(none)'}"
     )
@@ -207,7 +214,7 @@ def _results(folder: str, n: int, code: int, job: _Job) -> list[Any]:
         raise first["error"] from RemoteTraceback(first["rank"], first["host"], first["traceback"])
     missing = sorted(set(range(n)) - set(ended))
     if code or missing:
-        said = "".join(job.last).strip()
+        said = _shown("".join(job.last).strip())
         raise HoraError(
             f"run: the job ended with exit code {code} and ranks {missing} left no result; their last lines:\n{said or '(none)'}"
         )
