@@ -105,6 +105,21 @@ def uses_lock():
         return 1
 
 
+def test_last_lines_do_not_act_on_a_terminal():
+    def die():
+        import os
+        import sys
+
+        sys.stderr.write("\x1b[2Jgone \u202eback\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+    with pytest.raises(hora.HoraError) as failed:
+        hora.run(die, np=1)
+    assert r"\x1b[2Jgone \u202eback" in str(failed.value)
+    assert "\x1b" not in str(failed.value)
+
+
 def test_what_cannot_travel_is_named():
     with pytest.raises(
         hora.ArgumentError, match=r"uses_lock uses the variable 'lock' \(a _thread.lock\) in line \d+ of test_run.py.*inside the function"
