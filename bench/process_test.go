@@ -454,3 +454,24 @@ func TestFloors(t *testing.T) {
 		t.Errorf("%d verdicts of ten sizes: their mean is not that of eleven", len(all))
 	}
 }
+
+// TestPythonTakesTheSameSettings: mpi4py runs under the flags that the C program runs under.
+func TestPythonTakesTheSameSettings(t *testing.T) {
+	text, err := os.ReadFile("python_bench.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := 0
+	for _, s := range mpiSettings {
+		if s.only == "tcp" {
+			continue
+		}
+		wanted++
+		if line := strconv.Quote(s.name) + ": " + strconv.Quote(strings.Join(s.args, " ")) + ","; !strings.Contains(string(text), line) {
+			t.Errorf("python_bench.py lacks %s", line)
+		}
+	}
+	if got := strings.Count(string(text), `    "openmpi`); got != wanted {
+		t.Errorf("python_bench.py has %d settings of Open MPI, want %d", got, wanted)
+	}
+}

@@ -1,14 +1,16 @@
 """What the timeline costs: steps of a tiny model with it on against off, turn by turn in one pair of processes.
 
-    HOROVOD_TIMELINE=DYNAMIC hora run -np 2 --bind python bench/timeline_bench.py [pairs] [steps]
+    HOROVOD_TIMELINE=DYNAMIC hora run -np 2 --bind core python bench/timeline_bench.py [pairs] [steps]
 
 Each turn is a number of steps with the timeline and as many without, in changing order; stopping, which writes the rest of the file,
-counts as part of the steps with it. As root the turns run under SCHED_RR with a rest after each, so that other programs do not disturb them.
+counts as part of the steps with it. Ten steps before must lead where one process on the joined batch gets, within checks.BOUND, and the ranks' weights
+be equal at the end. As root the turns run under SCHED_RR with a rest after each, so that other programs do not disturb them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import statistics
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import horovod.torch as hvd
 import torch
+from checks import BOUND, apart
 
 
 def tiny() -> torch.nn.Module:
@@ -49,7 +52,8 @@ def main() -> None:
     plain = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(plain, named_parameters=model.named_parameters()) if fused else plain
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    x, y = torch.randn(64, 32), torch.randint(0, 10, (64,))
+    batches = [(torch.randn(64, 32), torch.randint(0, 10, (64,))) for _ in range(hvd.size())]  # other ones on each rank
+    x, y = batches[rank]
     loss_of = torch.nn.CrossEntropyLoss()
     names = [n for n, _ in model.named_parameters()]
 
@@ -61,6 +65,19 @@ def main() -> None:
             for h in handles:
                 hvd.synchronize(h)
         optimizer.step()
+
+    def weights() -> list:
+        return [p.detach().numpy().copy() for p in model.parameters()]
+
+    start, joined = weights(), copy.deepcopy(model)
+    reference = torch.optim.SGD(joined.parameters(), lr=0.01, momentum=0.9)
+    for _ in range(10):
+        step()
+        reference.zero_grad()
+        loss_of(joined(torch.cat([b[0] for b in batches])), torch.cat([b[1] for b in batches])).backward()
+        reference.step()
+    far = apart(start, weights(), [p.detach().numpy() for p in joined.parameters()])
+    assert max(hvd.allgather_object(far)) <= BOUND, f"ten steps end {far:.4f} of their way from one process on the joined batch"
 
     def block(on: bool, path: str) -> float:
         if on:
@@ -99,6 +116,9 @@ def main() -> None:
                 f"ratio median {mid:.3f} quartiles {low:.3f}-{high:.3f}; {ops} operations, {Path(path).stat().st_size} bytes in the last file"
             )
             assert ops >= steps, "the last file does not hold every step"
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    every = hvd.allgather(flat).view(hvd.size(), -1)
+    assert bool((every == every[0]).all()), "the ranks' weights differ"
     hvd.shutdown()
 
 
