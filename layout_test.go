@@ -47,14 +47,18 @@ var packages = map[string]struct {
 	"demo/digits":        {"", "std"},
 	"doctor":             {". launch event tensor bench", ""},
 	"bench":              {". launch event tensor", ""},
+	"storage":            {"", ""},
+	"dataset":            {"storage dataset/plan dataset/parquet", ""},
+	"dataset/plan":       {"", "std"},
+	"dataset/parquet":    {"", "github.com/klauspost/compress"},
 	"cmd/hora":           {"any", ""},
-	"cmd/libhora":        {". tensor device timeline event checkpoint dataset", "std"},
+	"cmd/libhora":        {". tensor device timeline event checkpoint dataset dataset/plan", "std"},
 	"internal/simtest":   {"any", "std"},
 	"internal/hosttest":  {"", "std"},
 }
 
 // pure packages are state machines: no network, files, clock, locks or goroutines.
-var pure = []string{"elastic", "job", "sweep", "pipeline", "server/schedule"}
+var pure = []string{"elastic", "dataset/plan", "job", "sweep", "pipeline", "server/schedule"}
 
 var drawers = []string{"util", "utils", "common", "helper", "helpers", "misc", "pkg", "base"}
 

@@ -1,0 +1,227 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"hora/dataset/parquet"
+)
+
+// loaded is a decoded block. Its gatherer asks for it, a fetcher and a decoder fill it,
+// and after ready is closed it is the gatherer's until he lets it go.
+type loaded struct {
+	block int
+	ready chan struct{}
+	err   error
+
+	raw    []byte // fetched
+	chunks [][]byte
+	data   [][]byte  // of each field: its rows, or its texts
+	ends   [][]int64 // of text fields: where each begins, and the end
+	mask   [][]byte
+}
+
+// stages are a reader's fetchers and decoders.
+type stages struct {
+	set     *Set
+	ctx     context.Context
+	fetch   chan *loaded
+	decode  chan *loaded
+	workers sync.WaitGroup
+	fetched sync.WaitGroup
+	spare   chan *loaded
+	times   times
+}
+
+// times are nanoseconds that stages worked and waited.
+type times struct {
+	fetch, decode, gather, caller, blocks, full atomic.Int64
+}
+
+func since(t *atomic.Int64, begin time.Time) { t.Add(int64(time.Since(begin))) }
+
+func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
+	st := &stages{set: s, ctx: ctx, fetch: make(chan *loaded, depth), decode: make(chan *loaded), spare: make(chan *loaded, depth)}
+	for range fetchers {
+		st.fetched.Go(func() {
+			for l := range st.fetch {
+				begin := time.Now()
+				l.err = st.read(l)
+				since(&st.times.fetch, begin)
+				st.decode <- l
+			}
+		})
+	}
+	st.workers.Go(func() {
+		st.fetched.Wait()
+		close(st.decode)
+	})
+	for range s.cfg.Threads {
+		st.workers.Go(func() {
+			var d parquet.Decoder
+			for l := range st.decode {
+				begin := time.Now()
+				if l.err == nil {
+					l.err = ctx.Err() // nobody wants it any more
+				}
+				if l.err == nil {
+					l.err = s.columns(&d, l)
+				}
+				since(&st.times.decode, begin)
+				close(l.ready)
+			}
+		})
+	}
+	return st
+}
+
+// ask begins to load a block.
+func (st *stages) ask(block int) *loaded {
+	var l *loaded
+	select {
+	case l = <-st.spare:
+	default:
+		n := len(st.set.fields)
+		l = &loaded{data: make([][]byte, n), ends: make([][]int64, n), mask: make([][]byte, n)}
+	}
+	l.block, l.err, l.ready = block, nil, make(chan struct{})
+	st.fetch <- l
+	return l
+}
+
+// drop lets a block go whose loading has ended.
+func (st *stages) drop(l *loaded) {
+	select {
+	case st.spare <- l:
+	default:
+	}
+}
+
+func (st *stages) close() {
+	close(st.fetch)
+	st.workers.Wait()
+}
+
+// gap is how far apart two ranges may lie that are read at once.
+const gap = 128 << 10
+
+type span struct{ begin, end int64 }
+
+// read fetches the bytes of the block's wanted columns, near ones together.
+func (st *stages) read(l *loaded) error {
+	if st.ctx.Err() != nil {
+		return st.ctx.Err()
+	}
+	b := &st.set.blocks[l.block]
+	f := &st.set.files[b.file]
+	g := &f.meta.Groups[b.group]
+	spans := make([]span, 0, 8)
+	for i := range f.index {
+		for _, c := range f.index[i] {
+			k := &g.Chunks[c]
+			spans = append(spans, span{k.Offset, k.Offset + k.Compressed})
+		}
+	}
+	sort.Slice(spans, func(i, j int) bool { return spans[i].begin < spans[j].begin })
+	merged := spans[:1]
+	for _, s := range spans[1:] {
+		if last := &merged[len(merged)-1]; s.begin <= last.end+gap {
+			last.end = max(last.end, s.end)
+		} else {
+			merged = append(merged, s)
+		}
+	}
+	total := int64(0)
+	for _, s := range merged {
+		total += s.end - s.begin
+	}
+	if total > maxBlock {
+		return f.wrong("read", fmt.Errorf("row group %d has %d MiB, more than hora reads at once", b.group, total>>20))
+	}
+	if int64(cap(l.raw)) < total {
+		l.raw = make([]byte, total)
+	}
+	l.raw = l.raw[:total]
+	at := int64(0)
+	for _, s := range merged {
+		n := s.end - s.begin
+		if err := f.store.ReadAt(st.ctx, f.object, l.raw[at:at+n], s.begin); err != nil {
+			return f.wrong("read", err)
+		}
+		at += n
+	}
+	l.chunks = l.chunks[:0]
+	for i := range f.index {
+		for _, c := range f.index[i] {
+			k, at := &g.Chunks[c], int64(0)
+			for _, s := range merged {
+				if k.Offset >= s.begin && k.Offset+k.Compressed <= s.end {
+					l.chunks = append(l.chunks, l.raw[at+k.Offset-s.begin:at+k.Offset-s.begin+k.Compressed])
+					break
+				}
+				at += s.end - s.begin
+			}
+		}
+	}
+	return nil
+}
+
+// columns decodes a block.
+func (s *Set) columns(d *parquet.Decoder, l *loaded) error {
+	b := &s.blocks[l.block]
+	f := &s.files[b.file]
+	g := &f.meta.Groups[b.group]
+	total := int64(0)
+	for i := range s.fields {
+		total += int64(b.rows) * int64(s.fields[i].Width)
+	}
+	if total > maxBlock {
+		return f.wrong("read", fmt.Errorf("row group %d has %d rows, %d MiB, more than hora reads at once", b.group, b.rows, total>>20))
+	}
+	chunk := 0
+	for i := range s.fields {
+		fd := &s.fields[i]
+		t := parquet.Target{Per: fd.per, Null: fd.null, NoNulls: fd.noNul, Most: maxBlock}
+		if fd.text {
+			l.ends[i] = grow(l.ends[i], b.rows+1)
+			t.Bytes, t.Offsets = l.data[i], l.ends[i]
+		} else {
+			l.data[i] = grow(l.data[i], b.rows*fd.Width)
+		}
+		if fd.Mask {
+			l.mask[i] = grow(l.mask[i], b.rows*fd.per*len(fd.cols))
+			clear(l.mask[i])
+		}
+		for n, col := range fd.cols {
+			if !fd.text {
+				t.Data, t.Step = l.data[i][min(col.offset, len(l.data[i])):], fd.Width
+				if fd.per > 1 || fd.Count > 0 && len(fd.cols) == 1 {
+					t.Step = fd.value
+				}
+			}
+			if fd.Mask {
+				t.Mask, t.MaskStep = l.mask[i][n:], len(fd.cols)
+			}
+			c := f.index[i][n]
+			if err := d.Chunk(b.group, &f.meta.Columns[c], &g.Chunks[c], l.chunks[chunk], &t); err != nil {
+				return f.wrong("read", err)
+			}
+			chunk++
+		}
+		if fd.text {
+			l.data[i] = t.Bytes
+		}
+	}
+	return nil
+}
+
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

@@ -1,0 +1,299 @@
+// Package dataset hands a job the rows of its tables: Parquet files in, equal, shuffled,
+// resumable batches out, decoded by goroutines of the training process itself.
+//
+// A Set is the files, the columns and the order; it does not change. A Reader walks one
+// epoch for one rank. Its stages have an owner each and are bounded: the gatherer walks
+// the plan, asks for the blocks that the next steps need and copies rows into slots;
+// fetchers read a block's bytes; decoders turn them into columns. A slot is memory of
+// this package, outside Go's heap, and belongs to whoever holds the Batch until it is
+// released; it may outlive the Reader and the Set.
+//
+// Goroutines: of a Reader one gatherer, its fetchers and its decoders; Close joins them.
+package dataset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+
+	"hora/dataset/parquet"
+	"hora/dataset/plan"
+	"hora/storage"
+)
+
+// Shuffle is how well rows are mixed.
+type Shuffle uint8
+
+const (
+	Window Shuffle = iota // within what the memory holds
+	Full                  // exactly; all of the data must fit in the memory
+	None                  // the order of the files
+)
+
+// Config says what is read and how.
+type Config struct {
+	Source  []string // paths, folders, patterns, addresses
+	Fields  []Want   // what a batch has; none: each column that can be read
+	Nulls   map[string]any
+	Shuffle Shuffle
+	Seed    uint64
+	Memory  int64 // bytes that the whole job may hold for mixing; 0: 512 MiB
+	Threads int   // that decode; 0: one
+	// Order, where lanes are given, is the order that a state was saved with.
+	Lanes, Window int
+}
+
+// Want names one array of a batch: a column, or several that become one matrix.
+type Want struct {
+	Name    string   `json:"name"`
+	Columns []string `json:"columns"`
+}
+
+const (
+	defaultMemory = 512 << 20
+	// maxBlock bounds what one row group decodes to: what a footer may make us allocate.
+	maxBlock = 4 << 30
+	opening  = 8 // footers that are read at a time
+)
+
+// Set is the data as it was when it was opened.
+type Set struct {
+	cfg         Config
+	files       []file
+	blocks      []block
+	sizes       []int // rows of each block
+	rows        int64
+	fields      []field
+	fingerprint string
+	lanes       int
+	window      int
+	slots       slots
+}
+
+type file struct {
+	store  storage.Store
+	object storage.Object
+	name   string // below what all have in common
+	meta   *parquet.File
+	index  [][]int // of each field's columns in this file
+}
+
+// block is a row group.
+type block struct {
+	file, group, rows int
+}
+
+// Open lists the source and reads the footers.
+func Open(ctx context.Context, cfg Config) (*Set, error) {
+	if cfg.Memory == 0 {
+		cfg.Memory = defaultMemory
+	}
+	if cfg.Memory < 0 {
+		return nil, fmt.Errorf("open data: a memory of %d bytes; give a positive number", cfg.Memory)
+	}
+	cfg.Threads = max(1, cfg.Threads)
+	s := &Set{cfg: cfg}
+	if err := s.list(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.footers(ctx); err != nil {
+		return nil, err
+	}
+	for i := range s.files {
+		for g := range s.files[i].meta.Groups {
+			n := int(s.files[i].meta.Groups[g].Rows)
+			s.blocks = append(s.blocks, block{i, g, n})
+			s.sizes = append(s.sizes, n)
+			s.rows += int64(n)
+		}
+	}
+	if s.rows == 0 {
+		return nil, fmt.Errorf("open %s: its %d files have no rows", strings.Join(cfg.Source, ", "), len(s.files))
+	}
+	if err := s.resolve(); err != nil {
+		return nil, err
+	}
+	s.fingerprint = fingerprint(s.files)
+	return s, s.order()
+}
+
+func (s *Set) list(ctx context.Context) error {
+	for _, name := range s.cfg.Source {
+		store, err := storage.Find(name)
+		if err != nil {
+			return err
+		}
+		objects, err := store.List(ctx, name)
+		if err != nil {
+			return err
+		}
+		folder := len(objects) != 1 || objects[0].Name != name
+		for _, o := range objects {
+			if folder && !isParquet(o.Name) {
+				continue
+			}
+			s.files = append(s.files, file{store: store, object: o})
+		}
+	}
+	if len(s.files) == 0 {
+		return fmt.Errorf("open %s: there is no Parquet file; their names end in .parquet, .parq or .pq", strings.Join(s.cfg.Source, ", "))
+	}
+	common := path.Dir(s.files[0].object.Name)
+	for i := range s.files {
+		for name := s.files[i].object.Name; common != "." && common != "/" && !strings.HasPrefix(name, common+"/"); {
+			common = path.Dir(common)
+		}
+	}
+	for i := range s.files {
+		s.files[i].name = strings.TrimPrefix(strings.TrimPrefix(s.files[i].object.Name, common), "/")
+	}
+	return nil
+}
+
+func isParquet(name string) bool {
+	for _, end := range []string{".parquet", ".parq", ".pq"} {
+		if strings.HasSuffix(strings.ToLower(name), end) {
+			return true
+		}
+	}
+	return false
+}
+
+// footers reads all of them, some at a time.
+func (s *Set) footers(ctx context.Context) error {
+	errs := make([]error, len(s.files))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(opening, len(s.files)) {
+		workers.Go(func() {
+			for i := range next {
+				f := &s.files[i]
+				f.meta, errs[i] = parquet.Read(f.object.Size, func(p []byte, at int64) error {
+					return f.store.ReadAt(ctx, f.object, p, at)
+				})
+			}
+		})
+	}
+	for i := range s.files {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return s.files[i].wrong("open", err)
+		}
+	}
+	return nil
+}
+
+// wrong says which file an error is about, unless the storage has said it.
+func (f *file) wrong(do string, err error) error {
+	if _, said := err.(*storage.Error); said {
+		return err
+	}
+	return fmt.Errorf("%s %s: %w; write the file again, or leave it out", do, f.object.Name, err)
+}
+
+func fingerprint(files []file) string {
+	h := sha256.New()
+	for i := range files {
+		f := &files[i]
+		fmt.Fprintf(h, "%q %d %x\n", f.name, f.object.Size, f.meta.Digest)
+		for g := range f.meta.Groups {
+			fmt.Fprintln(h, f.meta.Groups[g].Rows)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+const mostLanes = 64
+
+// order chooses lanes and window by the memory, where no state says them.
+func (s *Set) order() error {
+	blocks := int64(0)
+	for _, n := range s.sizes {
+		if n > 0 {
+			blocks++
+		}
+	}
+	mean := (s.rows + blocks - 1) / blocks
+	holds := max(1, s.cfg.Memory/max(1, s.rowBytes())) // rows
+	most := min(mostLanes, blocks)
+	switch {
+	case s.cfg.Shuffle == None:
+		s.lanes, s.window = 1, 0
+	case s.cfg.Lanes > 0:
+		s.lanes, s.window = s.cfg.Lanes, s.cfg.Window
+	case s.cfg.Shuffle == Full:
+		if s.rows > holds {
+			return fmt.Errorf("open data: shuffle=\"full\" needs %d MiB and memory= is %d MiB; raise memory=, or leave shuffle= out", s.rows*s.rowBytes()>>20, s.cfg.Memory>>20)
+		}
+		s.lanes, s.window = 1, int(s.rows)
+	case s.rows <= holds:
+		s.lanes = even(blocks, most)
+		s.window = int(s.rows) // no lane is longer
+	default:
+		s.lanes = even(blocks, max(1, min(most, holds/(4*mean))))
+		s.window = int(max(1, (holds/int64(s.lanes)-mean)/3)) // three windows and what is cut are open
+		if holds < 4*mean {
+			s.window = int(max(1, mean/3)) // a block is open anyway
+		}
+	}
+	s.window = min(s.window, plan.MaxWindow)
+	_, err := s.plan(0)
+	return err
+}
+
+// even is at most most lanes that get equally many blocks, as far as that goes.
+func even(blocks, most int64) int {
+	each := (blocks + most - 1) / most
+	return int((blocks + each - 1) / each)
+}
+
+func (s *Set) plan(epoch uint64) (*plan.Plan, error) {
+	return plan.New(s.sizes, plan.Order{Seed: s.cfg.Seed, Epoch: epoch, Lanes: s.lanes, Window: s.window})
+}
+
+// Rows is how many rows an epoch has.
+func (s *Set) Rows() int64 { return s.rows }
+
+// State is where the data stand at a position of an epoch.
+func (s *Set) State(epoch uint64, position int64) *plan.State {
+	return &plan.State{
+		Version: plan.Version, Data: s.fingerprint, Seed: s.cfg.Seed, Epoch: epoch, Position: position, Lanes: s.lanes, Window: s.window,
+	}
+}
+
+// Resume takes over the order that a state was saved with.
+func (s *Set) Resume(from *plan.State) error {
+	if from.Data != s.fingerprint {
+		return fmt.Errorf("go on from saved state: it is of other data (%s) than these %d files with %d rows (%s); open the files of that time, or begin anew without the state",
+			from.Data, len(s.files), s.rows, s.fingerprint)
+	}
+	if from.Position > s.rows {
+		return fmt.Errorf("go on from saved state: it stands at row %d of %d; begin the epoch anew", from.Position, s.rows)
+	}
+	s.cfg.Seed, s.lanes, s.window = from.Seed, from.Lanes, from.Window
+	return nil
+}
+
+// Mixing says in a line what is mixed with what.
+func (s *Set) Mixing() string {
+	switch {
+	case s.window == 0:
+		return "the order of the files"
+	case int64(s.window) >= s.rows:
+		return fmt.Sprintf("all %d rows are mixed, in %d lanes", s.rows, s.lanes)
+	}
+	open := min(s.rows, int64(s.lanes)*3*int64(s.window))
+	text := fmt.Sprintf("%d lanes of %d rows: %.1f %% of the data are mixed at a time", s.lanes, s.window, 100*float64(open)/float64(s.rows))
+	if s.lanes < 8 {
+		text += fmt.Sprintf("; row groups of %d MiB leave room for no more: write smaller ones (1 to 4 MiB), or raise memory=", s.rowBytes()*s.rows/int64(len(s.blocks))>>20)
+	}
+	return text
+}

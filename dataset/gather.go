@@ -1,0 +1,347 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"hora/dataset/plan"
+)
+
+// gatherer owns the order: it walks the plan, asks for blocks and fills slots.
+type gatherer struct {
+	r      *Reader
+	set    *Set
+	stages *stages
+	ctx    context.Context
+
+	main   *stream
+	other  *stream // of the rows that fill the last step
+	ahead  int64   // position up to which blocks have been asked for
+	early  []int64 // where the steps begin that blocks were asked for ahead of
+	counts []int64
+	runs   []plan.Run
+	refs   []plan.Ref
+	perm   []uint32
+	from   []source
+}
+
+// source is a row: its block, and its place there.
+type source struct {
+	block *loaded
+	row   int
+}
+
+// stream is one walk along an epoch, with the blocks that it has open.
+type stream struct {
+	plan   *plan.Plan
+	order  plan.Order
+	walker *plan.Walker
+	lanes  []openLane
+}
+
+// openLane is a lane's blocks from first on.
+type openLane struct {
+	first int
+	open  []*loaded
+}
+
+func (s *Set) stream(epoch uint64) (*stream, error) {
+	p, err := s.plan(epoch)
+	if err != nil {
+		return nil, err
+	}
+	st := s.State(epoch, 0)
+	return &stream{plan: p, order: st.Order(), walker: p.Walk(), lanes: make([]openLane, p.Lanes())}, nil
+}
+
+func newGatherer(r *Reader, ctx context.Context) (*gatherer, error) {
+	g := &gatherer{r: r, set: r.set, stages: r.stages, ctx: ctx, ahead: r.walk.Position}
+	var err error
+	if g.main, err = r.set.stream(r.walk.Epoch); err != nil {
+		return nil, err
+	}
+	g.counts = make([]int64, g.main.plan.Counts())
+	return g, nil
+}
+
+// run walks to the end of the epoch.
+func (g *gatherer) run() error {
+	w := &g.r.walk
+	for pos := w.Position; ; {
+		step := plan.Next(w.Epoch, pos, g.set.rows, w.Batch, w.Last)
+		if step.N == 0 {
+			return nil
+		}
+		if err := g.step(&step); err != nil {
+			return err
+		}
+		if pos = step.After; step.Epoch != w.Epoch {
+			return nil
+		}
+	}
+}
+
+// step makes this rank's batch of a step, if it has one.
+func (g *gatherer) step(step *plan.Step) error {
+	w := &g.r.walk
+	begin, end := plan.Share(step.Rows(), w.Rank, w.Size)
+	own, padded := int(end-begin), 0
+	g.from = g.from[:0]
+	first := step.Ranges[0]
+	n := first.End - first.Begin // rows of the step that lie in it; the rest fill it up
+	if err := g.rows(g.main, first, min(begin, n), min(end, n)); err != nil {
+		return err
+	}
+	if step.N > 1 && end > n {
+		if w.Last == plan.Pad {
+			padded = own - len(g.from)
+		}
+		if err := g.fill(step.Ranges[1], max(begin, n)-n, end-n); err != nil {
+			return err
+		}
+	}
+	if own == 0 {
+		return nil
+	}
+	b, err := g.batch(own)
+	if err != nil {
+		return err
+	}
+	b.Rows, b.Padded, b.Epoch, b.Position = own, padded, step.Epoch, step.After
+	h := b.slot.header()
+	h[hRows], h[hPadded], h[hEpoch], h[hPosition] = int64(own), int64(padded), int64(step.Epoch), step.After
+	if step.N == 1 {
+		g.release(g.main)
+	}
+	begun := time.Now()
+	defer since(&g.stages.times.full, begun)
+	select {
+	case g.r.out <- b:
+		return nil
+	case <-g.ctx.Done():
+		g.set.slots.give(b.slot, false)
+		return g.ctx.Err()
+	}
+}
+
+// fill adds rows of the range that fills a step up.
+func (g *gatherer) fill(r plan.Range, from, to int64) error {
+	if g.other == nil {
+		var err error
+		if g.other, err = g.set.stream(r.Epoch); err != nil {
+			return err
+		}
+	}
+	return g.rows(g.other, r, from, to)
+}
+
+// rows adds the rows of a range, from one to another of them, in the order of the batch.
+func (g *gatherer) rows(s *stream, r plan.Range, from, to int64) error {
+	if from >= to {
+		return nil
+	}
+	g.runs = s.plan.Slice(g.runs[:0], r.Begin, r.End, from, to, g.counts)
+	for _, run := range g.runs {
+		first, end := s.plan.Need(run)
+		g.open(s, run.Lane, first, end)
+	}
+	if s == g.main {
+		g.lookAhead(r.End)
+		g.runs = s.plan.Slice(g.runs[:0], r.Begin, r.End, from, to, g.counts)
+	}
+	for _, run := range g.runs {
+		if err := g.await(s, run); err != nil {
+			return err
+		}
+	}
+	begun := time.Now()
+	defer since(&g.stages.times.gather, begun)
+	g.refs = g.refs[:0]
+	for _, run := range g.runs {
+		g.refs = s.walker.Rows(g.refs, run)
+	}
+	n, at := len(g.refs), len(g.from)
+	g.from = grow2(g.from, at+n)
+	into := g.from[at:]
+	if s.order.Window == 0 {
+		for i, ref := range g.refs {
+			l := &s.lanes[ref.Lane]
+			into[i] = source{l.open[int(ref.Block)-l.first], int(ref.Row)}
+		}
+		return nil
+	}
+	g.perm = grow(g.perm, n)
+	plan.Permute(g.perm, plan.StepKey(s.order, r.Begin, from))
+	for i, ref := range g.refs {
+		l := &s.lanes[ref.Lane]
+		into[g.perm[i]] = source{l.open[int(ref.Block)-l.first], int(ref.Row)}
+	}
+	return nil
+}
+
+// grow2 keeps what is there.
+func grow2(s []source, n int) []source {
+	for cap(s) < n {
+		s = append(s[:cap(s)], source{})
+	}
+	return s[:n]
+}
+
+// open asks for a lane's blocks up to end and forgets those before first.
+func (g *gatherer) open(s *stream, lane, first, end int) []*loaded {
+	l := &s.lanes[lane]
+	if len(l.open) == 0 {
+		l.first = max(l.first, first)
+	}
+	for l.first+len(l.open) < end {
+		l.open = append(l.open, g.stages.ask(s.plan.Blocks(lane)[l.first+len(l.open)]))
+	}
+	return l.open
+}
+
+// lookAhead asks for what the next steps need, as far as the workers keep up.
+func (g *gatherer) lookAhead(from int64) {
+	w, p := &g.r.walk, g.main.plan
+	for len(g.early) > 0 && g.early[0] < from {
+		g.early = g.early[:copy(g.early, g.early[1:])]
+	}
+	g.ahead = max(g.ahead, from)
+	limit := cap(g.stages.fetch)
+	for steps := 0; len(g.early) < limit && steps < 64 && g.ahead < g.set.rows; steps++ {
+		end := min(g.ahead+w.Batch, g.set.rows)
+		g.runs = p.Part(g.runs[:0], g.ahead, end, w.Rank, w.Size, g.counts)
+		for _, run := range g.runs {
+			first, end := p.Need(run)
+			l := &g.main.lanes[run.Lane]
+			for have := len(l.open); have < len(g.open(g.main, run.Lane, first, end)); have++ {
+				g.early = append(g.early, g.ahead)
+			}
+		}
+		g.ahead = end
+	}
+}
+
+// await waits for the blocks of a run.
+func (g *gatherer) await(s *stream, run plan.Run) error {
+	first, end := s.plan.Need(run)
+	l := &s.lanes[run.Lane]
+	for n := max(first, l.first); n < end; n++ {
+		b := l.open[n-l.first]
+		select {
+		case <-b.ready:
+		default:
+			begun := time.Now()
+			select {
+			case <-b.ready:
+			case <-g.ctx.Done():
+				return g.ctx.Err()
+			}
+			since(&g.stages.times.blocks, begun)
+		}
+		if b.err != nil {
+			return b.err
+		}
+	}
+	return nil
+}
+
+// release lets blocks go that no later step takes rows from. The runs are the last
+// step's.
+func (g *gatherer) release(s *stream) {
+	for _, run := range g.runs {
+		first, _ := s.plan.Need(plan.Run{Lane: run.Lane, Begin: min(run.End, s.plan.LaneRows(run.Lane)-1), End: run.End})
+		if run.End == s.plan.LaneRows(run.Lane) {
+			first = len(s.plan.Blocks(run.Lane))
+		}
+		l := &s.lanes[run.Lane]
+		n := min(first-l.first, len(l.open))
+		if n <= 0 {
+			continue
+		}
+		for _, b := range l.open[:n] {
+			select {
+			case <-b.ready:
+				g.stages.drop(b)
+			default: // nobody waited for it, and a worker still has it
+			}
+		}
+		l.open = l.open[:copy(l.open, l.open[n:])]
+		l.first += n
+	}
+}
+
+// batch copies the rows in from to a slot.
+func (g *gatherer) batch(n int) (*Batch, error) {
+	if n != len(g.from) || n > g.r.most {
+		return nil, fmt.Errorf("internal fault of hora: a batch of %d rows where %d are due; please report it", len(g.from), n)
+	}
+	begun := time.Now()
+	defer since(&g.stages.times.gather, begun)
+	bytes := g.r.fixed
+	for i := range g.set.fields {
+		if g.set.fields[i].text {
+			for _, s := range g.from {
+				bytes += int(s.block.ends[i][s.row+1] - s.block.ends[i][s.row])
+			}
+			bytes = up(bytes)
+		}
+	}
+	sl, err := g.set.slots.take(bytes, g.set.cfg.Memory)
+	if err != nil {
+		return nil, err
+	}
+	at := g.r.fixed
+	for i := range g.set.fields {
+		at = g.copy(sl, i, at)
+	}
+	return &Batch{slot: sl, slots: &g.set.slots}, nil
+}
+
+// copy copies a field's rows; texts begin at a byte of the slot, and it answers where
+// the next ones do.
+func (g *gatherer) copy(sl *slot, i, at int) int {
+	f, lay := &g.set.fields[i], &g.r.fields[i]
+	if f.Mask {
+		width := max(1, f.Count)
+		rows(sl.mem[lay.MaskAt:], g.from, width, func(l *loaded) []byte { return l.mask[i] })
+	}
+	if !f.text {
+		rows(sl.mem[lay.At:], g.from, f.Width, func(l *loaded) []byte { return l.data[i] })
+		return at
+	}
+	ends := unsafe.Slice((*int64)(unsafe.Pointer(&sl.mem[lay.At])), len(g.from)+1)
+	begin := at
+	ends[0] = 0
+	for k, s := range g.from {
+		from := s.block.data[i][s.block.ends[i][s.row]:s.block.ends[i][s.row+1]]
+		at += copy(sl.mem[at:], from)
+		ends[k+1] = int64(at - begin)
+	}
+	h := sl.header()
+	h[lay.Text], h[lay.Text+1] = int64(begin), int64(at-begin)
+	return up(at)
+}
+
+// rows copies rows of a width, those that lie together at once.
+func rows(to []byte, from []source, width int, of func(*loaded) []byte) {
+	for k := 0; k < len(from); {
+		s := from[k]
+		n := 1
+		for k+n < len(from) && from[k+n].block == s.block && from[k+n].row == s.row+n {
+			n++
+		}
+		data := of(s.block)[s.row*width : (s.row+n)*width]
+		at := to[k*width : (k+n)*width]
+		switch {
+		case len(data) == 4:
+			*(*[4]byte)(at) = [4]byte(data)
+		case len(data) == 8:
+			*(*[8]byte)(at) = [8]byte(data)
+		default:
+			copy(at, data)
+		}
+		k += n
+	}
+}

@@ -1,0 +1,101 @@
+package parquet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+)
+
+// codec is how pages are compressed.
+type codec int32
+
+const (
+	uncompressed codec = 0
+	snappy       codec = 1
+	gzipped      codec = 2
+	zstandard    codec = 6
+)
+
+var codecNames = map[codec]string{3: "LZO", 4: "Brotli", 5: "LZ4 (Hadoop)", 7: "LZ4"}
+
+// inflater undoes compression; it keeps what its codecs allocate.
+type inflater struct {
+	zstd *zstd.Decoder
+	gzip *gzip.Reader
+	from bytes.Reader
+}
+
+// inflate fills to, exactly, from a compressed page.
+func (f *inflater) inflate(c codec, to, from []byte) error {
+	switch c {
+	case snappy:
+		n, err := s2.DecodedLen(from)
+		if err != nil {
+			return fmt.Errorf("snappy: %w", err)
+		}
+		if n != len(to) {
+			return fmt.Errorf("snappy: the page has %d bytes and is said to have %d", n, len(to))
+		}
+		if _, err := s2.Decode(to, from); err != nil {
+			return fmt.Errorf("snappy: %w", err)
+		}
+	case zstandard:
+		return f.unzstd(to, from)
+	case gzipped:
+		return f.gunzip(to, from)
+	default:
+		return fmt.Errorf("its compression (%s) is none that hora reads: snappy, zstd, gzip, none", c)
+	}
+	return nil
+}
+
+func (c codec) String() string {
+	if name := codecNames[c]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("number %d", int(c))
+}
+
+func (f *inflater) unzstd(to, from []byte) error {
+	if f.zstd == nil {
+		var err error
+		f.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPage), zstd.WithDecodeAllCapLimit(true))
+		if err != nil {
+			return err
+		}
+	}
+	out, err := f.zstd.DecodeAll(from, to[:0:len(to)])
+	if err != nil {
+		return fmt.Errorf("zstd: %w", err)
+	}
+	if len(out) != len(to) {
+		return fmt.Errorf("zstd: the page has %d bytes and is said to have %d", len(out), len(to))
+	}
+	return nil
+}
+
+func (f *inflater) gunzip(to, from []byte) error {
+	f.from.Reset(from)
+	var err error
+	if f.gzip == nil {
+		f.gzip, err = gzip.NewReader(&f.from)
+	} else {
+		err = f.gzip.Reset(&f.from)
+	}
+	if err == nil {
+		_, err = io.ReadFull(f.gzip, to)
+	}
+	if err != nil {
+		return fmt.Errorf("gzip: %w", err)
+	}
+	var more [1]byte
+	if n, err := f.gzip.Read(more[:]); n > 0 || !errors.Is(err, io.EOF) {
+		return errors.New("gzip: the page has more bytes than it is said to have, or a wrong checksum")
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// inFlight is how many requests one server gets at a time: with 50 ms to an answer and
+// ranges of a MiB, more than half a GB a second.
+const inFlight = 64
+
+// web is the store of http and https addresses.
+var web = NewWeb()
+
+// Web reads files from servers that know ranges.
+type Web struct {
+	client *http.Client
+	places chan struct{}
+	pause  time.Duration // before the first repetition; doubled each time
+	giveUp time.Duration
+}
+
+// NewWeb makes a store with connections of its own.
+func NewWeb() *Web {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 2*inFlight, inFlight
+	t.ResponseHeaderTimeout = 30 * time.Second
+	t.DisableCompression = true // ranges are of the file as it lies there
+	return &Web{client: &http.Client{Transport: t}, places: make(chan struct{}, inFlight), pause: 100 * time.Millisecond, giveUp: 60 * time.Second}
+}
+
+// List answers the one file: servers list no folders.
+func (w *Web) List(ctx context.Context, name string) ([]Object, error) {
+	if strings.HasSuffix(name, "/") {
+		return nil, &Error{"list", name, errors.New("a web server lists no folders; give the addresses of the files")}
+	}
+	o, err := w.Stat(ctx, name)
+	return []Object{o}, err
+}
+
+// Stat asks for the size and the tag.
+func (w *Web) Stat(ctx context.Context, name string) (Object, error) {
+	var o Object
+	err := w.repeat(ctx, "open", name, func(ctx context.Context) error {
+		answer, err := w.do(ctx, http.MethodHead, name, nil, nil)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.ContentLength < 0 {
+			return final(errors.New("the server does not say how long the file is"))
+		}
+		o = Object{Name: name, Size: answer.ContentLength, Tag: tag(answer)}
+		return nil
+	})
+	return o, err
+}
+
+func tag(r *http.Response) string {
+	if etag := r.Header.Get("ETag"); etag != "" && !strings.HasPrefix(etag, "W/") {
+		return etag
+	}
+	return r.Header.Get("Last-Modified")
+}
+
+// ReadAt gets a range. An answer that is cut short is asked for again from there.
+func (w *Web) ReadAt(ctx context.Context, o Object, p []byte, offset int64) error {
+	if len(p) == 0 {
+		return nil
+	}
+	got := 0
+	return w.repeat(ctx, "read", o.Name, func(ctx context.Context) error {
+		header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", offset+int64(got), offset+int64(len(p))-1)}}
+		answer, err := w.do(ctx, http.MethodGet, o.Name, header, nil)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if o.Tag != "" && tag(answer) != o.Tag {
+			return final(ErrChanged)
+		}
+		if err := rangeIs(answer, offset+int64(got), o.Size); err != nil {
+			return final(err)
+		}
+		n, err := io.ReadFull(answer.Body, p[got:])
+		got += n
+		return err
+	})
+}
+
+// rangeIs checks that the answer begins where it was asked to.
+func rangeIs(r *http.Response, offset, size int64) error {
+	if r.StatusCode == http.StatusOK && offset == 0 {
+		return nil
+	}
+	if r.StatusCode != http.StatusPartialContent {
+		return errors.New("the server sends the whole file where a part is asked for; it must know ranges")
+	}
+	var from, to, all int64
+	said := r.Header.Get("Content-Range")
+	if n, _ := fmt.Sscanf(said, "bytes %d-%d/%d", &from, &to, &all); n < 2 || from != offset || n == 3 && all != size {
+		return fmt.Errorf("the server answers with the range %q where byte %d of %d is asked for", said, offset, size)
+	}
+	return nil
+}
+
+// Put sends a whole file.
+func (w *Web) Put(ctx context.Context, name string, content []byte) error {
+	return w.repeat(ctx, "write", name, func(ctx context.Context) error {
+		answer, err := w.do(ctx, http.MethodPut, name, nil, content)
+		if err != nil {
+			return err
+		}
+		return answer.Body.Close()
+	})
+}
+
+// do makes one request. Answers that are no success are errors.
+func (w *Web) do(ctx context.Context, method, name string, header http.Header, body []byte) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, name, bytes.NewReader(body))
+	if err != nil {
+		return nil, final(errors.New("it is no address"))
+	}
+	for k, v := range header {
+		request.Header[k] = v
+	}
+	answer, err := w.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode/100 == 2 {
+		return answer, nil
+	}
+	answer.Body.Close()
+	switch code := answer.StatusCode; {
+	case code == http.StatusNotFound || code == http.StatusGone:
+		return nil, final(ErrNotFound)
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return nil, final(ErrDenied)
+	case code == http.StatusPreconditionFailed || code == http.StatusRequestedRangeNotSatisfiable:
+		return nil, final(ErrChanged)
+	case code == http.StatusTooManyRequests || code >= 500 || code == http.StatusRequestTimeout:
+		return nil, &busy{answer.Status, after(answer)}
+	default:
+		return nil, final(fmt.Errorf("the server answers %s", answer.Status))
+	}
+}
+
+// busy is an answer that asks to come again.
+type busy struct {
+	status string
+	after  time.Duration
+}
+
+func (b *busy) Error() string { return "the server answers " + b.status }
+
+func after(r *http.Response) time.Duration {
+	seconds, _ := strconv.Atoi(r.Header.Get("Retry-After"))
+	return time.Duration(min(max(seconds, 0), 30)) * time.Second
+}
+
+// finalError is one that comes again when asked again.
+type finalError struct{ error }
+
+func (f finalError) Unwrap() error { return f.error }
+func final(err error) error        { return finalError{err} }
+
+// repeat tries until it works, is denied for good, or the time is over.
+func (w *Web) repeat(ctx context.Context, do, name string, try func(context.Context) error) error {
+	select {
+	case w.places <- struct{}{}:
+		defer func() { <-w.places }()
+	case <-ctx.Done():
+		return &Error{do, name, ctx.Err()}
+	}
+	limited, cancel := context.WithTimeout(ctx, w.giveUp)
+	defer cancel()
+	var last error
+	for pause := w.pause; ; pause *= 2 {
+		err := try(limited)
+		if err == nil {
+			return nil
+		}
+		var f finalError
+		if errors.As(err, &f) {
+			return &Error{do, name, f.error}
+		}
+		if ctx.Err() != nil {
+			return &Error{do, name, ctx.Err()}
+		}
+		if limited.Err() == nil || last == nil {
+			last = err
+		}
+		wait := pause
+		var b *busy
+		if errors.As(err, &b) {
+			wait = max(wait, b.after)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-limited.Done():
+			timer.Stop()
+			return &Error{do, name, fmt.Errorf("%w; it was asked for %v; see whether the server is well, then go on from the saved state", last, w.giveUp)}
+		}
+	}
+}
