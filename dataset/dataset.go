@@ -262,6 +262,10 @@ func (s *Set) plan(epoch uint64) (*plan.Plan, error) {
 // Rows is how many rows an epoch has.
 func (s *Set) Rows() int64 { return s.rows }
 
+// Files and Blocks are how many there are.
+func (s *Set) Files() int  { return len(s.files) }
+func (s *Set) Blocks() int { return len(s.blocks) }
+
 // State is where the data stand at a position of an epoch.
 func (s *Set) State(epoch uint64, position int64) *plan.State {
 	return &plan.State{

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -304,13 +303,4 @@ func (s *Set) texts() int {
 		}
 	}
 	return n
-}
-
-// names are the fields' names.
-func (s *Set) names() []string {
-	var all []string
-	for i := range s.fields {
-		all = append(all, s.fields[i].Name)
-	}
-	return slices.Clip(all)
 }

@@ -35,7 +35,8 @@ func (s *slot) header() []int64 {
 type slots struct {
 	mu   sync.Mutex // guards what follows
 	free []*slot
-	held int // by callers
+	held int  // by callers
+	over bool // nothing is kept any more
 }
 
 // take gives a slot of so many bytes or more.
@@ -94,7 +95,7 @@ func (s *slots) give(sl *slot, held bool) {
 	if held {
 		s.held--
 	}
-	keep := len(s.free) < ring
+	keep := len(s.free) < ring && !s.over
 	if keep {
 		s.free = append(s.free, sl)
 	}
@@ -104,11 +105,11 @@ func (s *slots) give(sl *slot, held bool) {
 	}
 }
 
-// drain gives back what nobody holds.
+// drain gives back what nobody holds, and from now on what anybody gives back.
 func (s *slots) drain() {
 	s.mu.Lock()
 	free := s.free
-	s.free = nil
+	s.free, s.over = nil, true
 	s.mu.Unlock()
 	for _, sl := range free {
 		sl.unmap()

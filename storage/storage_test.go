@@ -136,7 +136,7 @@ func TestWeb(t *testing.T) {
 			}
 		})
 	}
-	web, url, asked := server(t, content)
+	web, url, _ := server(t, content)
 	if o, err := web.Stat(context.Background(), url); err != nil || o.Size != 10000 || o.Tag != `"1"` {
 		t.Errorf("%+v %v", o, err)
 	}
@@ -144,7 +144,7 @@ func TestWeb(t *testing.T) {
 	for i := range forever {
 		forever[i] = status(503)
 	}
-	web, url, asked = server(t, content, forever...)
+	web, url, asked := server(t, content, forever...)
 	web.giveUp = 50 * time.Millisecond
 	if err := web.ReadAt(context.Background(), Object{url, 10000, `"1"`}, make([]byte, 4), 0); err == nil || !strings.Contains(err.Error(), "503") || asked.Load() < 3 {
 		t.Errorf("%v after %d", err, asked.Load())

@@ -10,6 +10,7 @@
 #   sh tools/deps.sh path trainers  print the folder with Lightning and Accelerate
 #   sh tools/deps.sh path jax       print the folder with JAX
 #   sh tools/deps.sh impi       install Intel MPI, which the benchmarks alone know (also: path impi)
+#   sh tools/deps.sh path data      print the folder with pyarrow
 set -eu
 cd "$(dirname "$0")/.."
 cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
@@ -17,6 +18,7 @@ requirements=python/requirements-test.txt
 trainers_list=python/requirements-trainers.txt
 jax_list=python/requirements-jax.txt
 impi_list=python/requirements-impi.txt
+data_list=python/requirements-data.txt
 
 packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
 
@@ -41,6 +43,7 @@ tools=$cache/tools-$(hash_of tools/go.mod tools/go.sum)
 trainers=$cache/trainers-$version-$(hash_of "$trainers_list")
 jax=$cache/jax-$version-$(hash_of "$jax_list")
 impi=$cache/impi-$(hash_of "$impi_list")
+data=$cache/data-$version-$(hash_of "$data_list")
 
 if [ "${1:-}" = path ]; then
     case ${2:-} in
@@ -49,7 +52,8 @@ if [ "${1:-}" = path ]; then
     trainers) echo "$trainers" ;;
     jax) echo "$jax" ;;
     impi) echo "$impi" ;;
-    *) echo "deps: path of what? venv, tools, trainers, jax or impi" >&2; exit 2 ;;
+    data) echo "$data" ;;
+    *) echo "deps: path of what? venv, tools, trainers, jax, data or impi" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -106,5 +110,6 @@ beside() { # folder, list, what
 }
 beside "$trainers" "$trainers_list" "trainers built on torch"
 beside "$jax" "$jax_list" "JAX"
+beside "$data" "$data_list" "what the tests of data compare with"
 go mod download
 echo "deps: ready"

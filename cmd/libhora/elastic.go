@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"hora"
@@ -81,7 +82,8 @@ type action struct {
 func horaAction(settings C.hora_str) (answer C.int64_t) {
 	defer guard(&answer)
 	var a action
-	if err := json.Unmarshal([]byte(C.GoString(settings)), &a); err != nil {
+	text := C.GoString(settings)
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		return errOut(argument("act: settings are not JSON: %v", err))
 	}
 	switch a.Action {
@@ -103,7 +105,10 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 		the.record.tell(a.Name, a.Parts)
 		return 0
 	}
-	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, recovered, start_timeline, stop_timeline, parts or exit", a.Action))
+	if strings.HasPrefix(a.Action, "data_") {
+		return the.data.act(text)
+	}
+	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, recovered, start_timeline, stop_timeline, parts, exit, or those of data", a.Action))
 }
 
 func (l *library) elastic(m *hora.Membership, a *action) C.int64_t {

@@ -115,7 +115,7 @@ int64_t hora_buffer(uint64_t group, uint64_t bytes); /* > 0: ticket */
 int64_t hora_register(uint64_t group, void *at, uint64_t bytes, int32_t fd, uint64_t offset, uint32_t flags); /* memory mapped from fd by the caller, until hora_buffer_close(outcome.buffer); flags: 0, or HORA_NAMED for operations matched by name */
 int32_t hora_buffer_close(uint64_t buffer);
 
-/* -- elastic jobs and more. {"action": "next" | "finish" | "drain" | "leave" | "recovered" | "start_timeline" | "stop_timeline" | "parts" | "exit", …}, see docs/abi.md */
+/* -- elastic jobs and more. {"action": "next" | "finish" | "drain" | "leave" | "recovered" | "start_timeline" | "stop_timeline" | "parts" | "exit" | "data_…", …}, see docs/abi.md */
 int32_t hora_news(void);                /* 0: none; 1: join the next epoch; 2: leave; -1: the epoch is over, hora_last_error says why */
 int64_t hora_action(hora_str settings); /* > 0: ticket; 0: done */
 

@@ -8,8 +8,8 @@
 // The library never calls back into its caller and never blocks it longer than 50 ms.
 //
 // Goroutines: one for each ticket that stands for more than one operation (init,
-// shutdown, making a group or a buffer, exchanging sizes, join); each ends with its
-// ticket. It lives until the process ends: a Go library cannot be unloaded.
+// shutdown, making a group or a buffer, exchanging sizes, join, opening data); each ends
+// with its ticket. Opened data have those of package dataset. It lives until the process ends: a Go library cannot be unloaded.
 package main
 
 /*
@@ -48,6 +48,7 @@ type library struct {
 	plans  plans
 	memory memories
 	gpus   gpus
+	data   datasets
 	build  *C.char
 }
 

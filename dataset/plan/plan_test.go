@@ -167,8 +167,14 @@ func TestEnds(t *testing.T) {
 		epoch       uint64
 		steps       int64
 	}{
-		{Short, 96, 4, 100, 5, 1}, {Drop, 96, 0, 100, 5, 0}, {Pad, 96, 10, 100, 5, 1}, {Wrap, 96, 10, 6, 6, 1},
-		{Short, 90, 10, 100, 5, 1}, {Drop, 90, 10, 100, 5, 1}, {Wrap, 90, 10, 100, 5, 1}, {Wrap, 100, 0, 100, 5, 0},
+		{Short, 96, 4, 100, 5, 1},
+		{Drop, 96, 0, 100, 5, 0},
+		{Pad, 96, 10, 100, 5, 1},
+		{Wrap, 96, 10, 6, 6, 1},
+		{Short, 90, 10, 100, 5, 1},
+		{Drop, 90, 10, 100, 5, 1},
+		{Wrap, 90, 10, 100, 5, 1},
+		{Wrap, 100, 0, 100, 5, 0},
 	} {
 		s := Next(5, c.pos, 100, 10, c.last)
 		if s.Rows() != c.rows || s.After != c.after || s.Epoch != c.epoch || Steps(c.pos, 100, 10, c.last) != c.steps {

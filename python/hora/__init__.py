@@ -64,6 +64,7 @@ from .handle import Handle, wait_all
 from .objects import allgather_object, broadcast_object, gather_object
 
 if TYPE_CHECKING:  # loaded by __getattr__
+    from . import dataset as dataset
     from . import elastic as elastic
     from ._run import run as run
 
@@ -152,7 +153,7 @@ def __getattr__(name: str) -> Any:
         from ._run import run
 
         return run
-    if name in ("elastic", "jax", "torch") and _exists(name):
+    if name in ("dataset", "elastic", "jax", "torch") and _exists(name):
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

@@ -62,6 +62,12 @@ DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_gpu_close": (c_int32, (c_uint64,)),
 }
 
+# Every function of hora_data.h.
+DATA_DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "hora_data_next": (c_int32, (c_uint64, c_uint32, c_void_p)),
+    "hora_data_release": (c_int32, (c_uint64,)),
+}
+
 
 # Those of bridges.h, declared when a framework's package asks for them. hora_xla is only ever called by XLA.
 BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -109,6 +115,16 @@ class Outcome(ctypes.Structure):
     )
 
 
+class DataBatch(ctypes.Structure):
+    """struct hora_batch."""
+
+    _fields_ = (("size", c_uint32), ("rows", c_uint32), ("batch", c_uint64), ("memory", c_void_p), ("bytes", c_uint64))
+
+    def __init__(self) -> None:
+        super().__init__(size=ctypes.sizeof(self))
+        self.reference = ctypes.byref(self)
+
+
 def open_library(path: str) -> Any:
     """The library with all its functions declared; refuses another version and a foreign system with a sentence."""
     try:
@@ -124,7 +140,7 @@ def open_library(path: str) -> Any:
             f"load {path}: the library has interface {abi}, this package ({__version__}) needs {ABI}; "
             "reinstall hora: pip install --force-reinstall hora"
         )
-    for name, (answer, arguments) in DECLARATIONS.items():
+    for name, (answer, arguments) in (DECLARATIONS | DATA_DECLARATIONS).items():
         function = getattr(lib, name, None)
         if function is None:
             raise VersionError(f"load {path}: the library has no {name}; reinstall hora: pip install --force-reinstall hora")

@@ -14,6 +14,7 @@ from hora._find import find
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "cmd" / "libhora" / "hora.h"
+DATA = ROOT / "cmd" / "libhora" / "hora_data.h"
 
 C_TYPES = {
     "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
@@ -26,17 +27,18 @@ POINTERS = {
     "uint64_t": ctypes.c_void_p,
     "hora_outcome": ctypes.c_void_p,
     "int32_t": ctypes.c_void_p,
+    "hora_batch": ctypes.c_void_p,
 }
 
 
-def header() -> str:
-    return re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
+def header(of: Path = HEADER) -> str:
+    return re.sub(r"/\*.*?\*/", "", of.read_text(), flags=re.S)
 
 
-def declared() -> dict:
-    """Every function of the header: what it answers and takes."""
+def declared(of: Path = HEADER) -> dict:
+    """Every function of a header: what it answers and takes."""
     functions = {}
-    for answer, name, arguments in re.findall(r"^(\w+)\s+(hora_\w+)\(([^)]*)\);", header(), flags=re.M):
+    for answer, name, arguments in re.findall(r"^(\w+)\s+(hora_\w+)\(([^)]*)\);", header(of), flags=re.M):
         takes = []
         for a in arguments.split(","):
             a = a.strip()
@@ -50,6 +52,7 @@ def declared() -> dict:
 
 def test_header_and_python_agree():
     assert declared() == _abi.DECLARATIONS
+    assert declared(DATA) == _abi.DATA_DECLARATIONS
 
 
 def test_at_most_thirty_functions():
@@ -74,7 +77,7 @@ def test_the_bridges_and_python_agree():
 def test_exports_are_the_headers():
     out = subprocess.run(["nm", "-D", "--defined-only", find()], check=True, capture_output=True, text=True).stdout
     exported = {line.split()[-1] for line in out.splitlines()}
-    assert exported == set(declared()) | set(_abi.BRIDGES)
+    assert exported == {*declared(), *_abi.BRIDGES, *declared(DATA)}
 
 
 def test_operation_layout():

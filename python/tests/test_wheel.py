@@ -84,6 +84,7 @@ def test_contents(machine):
             "hora/_fast.abi3.so",
             "hora/_fast.pyi",
             "hora/hora.h",
+            "hora/hora_data.h",
             "hora/py.typed",
             f"hora-{version}.data/scripts/hora",
         } <= set(names)

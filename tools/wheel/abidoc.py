@@ -13,11 +13,9 @@ BEGIN, END = (
 )
 
 
-def tables(header: str) -> str:
-    """The functions, error numbers and structures, as Markdown."""
-    lines = ["", "| function | what it does |", "| --- | --- |"]
-    section = ""
-    body = header[header.index("/* -- the library */") :]
+def functions(body: str) -> list[str]:
+    """A row for each section and each function."""
+    lines = []
     for line in body.splitlines():
         if m := re.match(r"/\* -- (.*?)(?:\*/)?$", line):
             section = m.group(1).strip()
@@ -26,15 +24,23 @@ def tables(header: str) -> str:
             )
         elif m := re.match(r"(\w+ hora_\w+\([^)]*\);)\s*(?:/\* (.*?) \*/)?", line):
             lines.append(f"| `{m.group(1)}` | {m.group(2) or ''} |")
+    return lines
+
+
+def tables(header: str, data: str) -> str:
+    """The functions, error numbers and structures, as Markdown."""
+    lines = ["", "| function | what it does |", "| --- | --- |"]
+    lines += functions(header[header.index("/* -- the library */") :])
+    lines += functions(data[data.index("/* -- ") :])
     lines += bridges()
     lines += ["", "| number | name | meaning |", "| --- | --- | --- |"]
     for name, number, meaning in re.findall(
         r"^    (HORA_\w+) = (\d+),?\s*(?:/\* (.*?) \*/)?$", header, flags=re.M
     ):
         lines.append(f"| {number} | `{name}` | {meaning or 'no failure'} |")
-    for struct in ("hora_op", "hora_outcome"):
+    for struct in ("hora_op", "hora_outcome", "hora_batch"):
         text = re.search(
-            rf"typedef struct {struct} \{{.*?\}} {struct};", header, flags=re.S
+            rf"typedef struct {struct} \{{.*?\}} {struct};", header + data, flags=re.S
         ).group(0)
         lines += ["", "```c", text, "```"]
     lines += ["", *numbers(), ""]
@@ -73,7 +79,7 @@ def main() -> None:
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     fresh = (
-        before + BEGIN + tables((ROOT / "cmd/libhora/hora.h").read_text()) + END + after
+        before + BEGIN + tables((ROOT / "cmd/libhora/hora.h").read_text(), (ROOT / "cmd/libhora/hora_data.h").read_text()) + END + after
     )
     if "--check" in sys.argv:
         if fresh != text:

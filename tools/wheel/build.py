@@ -196,7 +196,8 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     w.add("hora/_version.py", f'__version__ = "{version()}"\n')
     w.add("hora/libhora.so", so.read_bytes(), 0o755)
     w.add("hora/_fast.abi3.so", fast.read_bytes(), 0o755)
-    w.add("hora/hora.h", (ROOT / "cmd/libhora/hora.h").read_bytes())
+    for header in ("hora.h", "hora_data.h"):
+        w.add(f"hora/{header}", (ROOT / "cmd/libhora" / header).read_bytes())
     w.add(f"{w.data}/scripts/hora", exe.read_bytes(), 0o755)
     w.add(
         f"{w.info}/entry_points.txt",

@@ -1,0 +1,297 @@
+"""open() and what it answers."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .. import _lib
+from ..errors import ArgumentError, ClosedError
+from ._calls import Handle, Reader
+from ._views import HEADER, Batch, makers, to_torch
+
+TOLD = 16  # batches that may be held before their holder is told
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def open(
+    source: Any,
+    *,
+    columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
+    batch: int | None = None,
+    global_batch: int | None = None,
+    shuffle: bool | str = True,
+    seed: int = 0,
+    epoch: int = 0,
+    last: str = "short",
+    nulls: Mapping[str, Any] | None = None,
+    memory: int | str = "512MiB",
+    threads: int | None = None,
+    rank: int | None = None,
+    size: int | None = None,
+) -> Loader:
+    """Open Parquet files as batches for this rank.
+
+    `source` is a file, a folder, a pattern (`data/*.parquet`), an http address, or a list of these. `columns` names the
+    columns that are wanted; as a dict it names a batch's arrays, and a list of columns of one type becomes one matrix
+    `[rows, columns]`. `batch` is how many rows each rank gets in a step, `global_batch` how many all of them get together.
+
+    `shuffle` is True (within what `memory` holds for the whole job), "full" (exactly; all must fit) or False (the order
+    of the files). `last` says what becomes of an end that fills no step: "short", "drop", "pad" (with rows from the
+    beginning) or "wrap" (with rows of the next epoch, which leaves them out). `nulls` says for each array what a null
+    becomes: "nan", "mask" (a second array, `NAME.null`), "error" or a value; floats and dates become NaN and NaT where
+    nothing is said, in others a null is an error.
+
+    >>> loader = hora.dataset.open("data/train", batch=256, seed=1)
+    """
+    return Loader(source, columns, batch, global_batch, shuffle, seed, epoch, last, nulls, memory, threads, rank, size)
+
+
+class Loader:
+    """Batches of this rank, epoch after epoch; made by `open`.
+
+    Iterating goes through one epoch: the one that `set_epoch` said, or the one after the last that was finished.
+    After `load_state_dict` it goes on at the very row.
+    """
+
+    def __init__(
+        self, source: Any, columns: Any, batch: int | None, global_batch: int | None, shuffle: Any, seed: int, epoch: int,
+        last: str, nulls: Mapping[str, Any] | None, memory: int | str, threads: int | None, rank: int | None, size: int | None,
+    ) -> None:  # fmt: skip
+        if (batch is None) == (global_batch is None):
+            raise ArgumentError("open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)")
+        if min(batch or 1, global_batch or 1) < 1:
+            raise ArgumentError("open data: a batch has one row or more")
+        if (rank is None) != (size is None):
+            raise ArgumentError("open data: rank= and size= are given together")
+        self.batch, self.global_batch, self.last = batch, global_batch, last
+        self._place = None if rank is None or size is None else (rank, size)
+        if last not in ("short", "drop", "pad", "wrap"):
+            raise ArgumentError(f'open data: last={last!r}; use "short", "drop", "pad" or "wrap"')
+        modes = {True: "window", False: "none", None: "none", "full": "full"}
+        if shuffle not in modes:
+            raise ArgumentError(f'open data: shuffle={shuffle!r}; use True, False or "full"')
+        where = self._where()
+        self._handle = Handle(
+            source=_sources(source), fields=_fields(columns), nulls=dict(nulls or {}), shuffle=modes[shuffle],
+            seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads or _threads(where[1]),
+        )  # fmt: skip
+        about = self._handle.about
+        self.rows: int = about["rows"]
+        self.mixing: str = about["mixing"]
+        self._state: dict[str, Any] = about["state"] | {"epoch": epoch}
+        self._begun = False  # the epoch is to go on where the state says, not to begin anew
+        self._said = True  # somebody said which epoch comes next
+        self._turn = 0  # which iteration is the present one
+        self._told = False
+
+    # -- where we are
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last batch, or of the next one."""
+        return self._state["epoch"]
+
+    @property
+    def position(self) -> int:
+        """How many of the epoch's rows all ranks together have been handed."""
+        return self._state["pos"]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch comes next. One that a loaded state stands in goes on; any other begins."""
+        if epoch != self.epoch or not self._begun:
+            self._state |= {"epoch": epoch, "pos": 0}
+            self._begun = False
+        self._said = True
+        self._turn += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the job stands in its data, as numbers for a checkpoint: equal on all ranks, for any number of them.
+
+        The rows of the batch that was handed out last count as done.
+        """
+        return dict(self._state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was called, with any number of ranks and any batch size."""
+        self._state = self._handle.act("data_state", state=dict(state))
+        self._begun, self._said = True, False
+        self._turn += 1
+
+    # -- batches
+
+    def _where(self) -> tuple[int, int]:
+        return self._place or place()
+
+    def _whole(self, size: int) -> int:
+        return self.global_batch or (self.batch or 1) * size
+
+    def __len__(self) -> int:
+        """How many batches this rank gets until the end of the epoch."""
+        rank, size = self._where()
+        whole = self._whole(size)
+        left = self.rows - (self._next()[1])
+        steps, rest = divmod(left, whole)
+        if not rest or self.last == "drop":
+            return steps
+        if self.last != "short":
+            return steps + 1
+        return steps + (rest * (rank + 1) // size > rest * rank // size)
+
+    def _next(self) -> tuple[int, int]:
+        """Epoch and position that iterating begins with."""
+        epoch, position = self.epoch, self.position
+        over = position >= self.rows
+        if self._begun and not (over and not self._said):
+            return epoch, position
+        return (epoch if self._said or not over else epoch + 1), 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, position = self._next()
+        rank, size = self._where()
+        self._turn += 1
+        layout = self._handle.act(
+            "data_seek", epoch=epoch, position=position, rank=rank, size=size, batch=self._whole(size), last=self.last
+        )
+        self._state |= {"epoch": epoch, "pos": position}
+        self._begun = self._said = False
+        return self._batches(self._turn, makers(layout))
+
+    def _batches(self, turn: int, make: list[Any]) -> Iterator[Batch]:
+        reader = Reader(self._handle)
+        state, unpack, begun = self._state, struct.Struct(f"={HEADER}q").unpack_from, self._state["epoch"]
+        while True:
+            if turn != self._turn:
+                raise ClosedError("iterate over data: another iteration, another epoch or a loaded state has ended this one")
+            memory = reader.next()
+            if memory is None:
+                break
+            rows, padded, epoch, position, held = unpack(memory)
+            batch = Batch()
+            for m in make:
+                m(memory, rows, batch)
+            if padded:
+                batch.padded = padded
+            del memory
+            state["epoch"], state["pos"] = epoch, position
+            if held > TOLD and not self._told:
+                self._hold(held)
+            yield batch
+            batch = None  # type: ignore[assignment]
+        if state["epoch"] == begun:
+            state["pos"] = self.rows  # of what last="drop" leaves out too
+        else:
+            self._begun = self._said = True  # last="wrap" has begun the next one
+
+    def _hold(self, held: int) -> None:
+        self._told = True
+        warnings.warn(
+            f"{held} batches of hora.dataset are held at a time: each keeps its memory until its arrays are gone; "
+            "copy what is kept, or drop batches when they are used",
+            ResourceWarning,
+            stacklevel=3,
+        )
+
+    def torch(self) -> TorchLoader:
+        """The same batches as torch tensors over the same memory."""
+        return TorchLoader(self)
+
+    def why(self) -> dict[str, float]:
+        """Seconds since the epoch began here: what threads did, and who waited for whom.
+
+        `fetch`, `decode`, `gather` are work; `caller_waited` is how long this program waited for batches, `blocks_awaited`
+        how long copying waited for decoded data, `caller_awaited` how long a ready batch waited for this program.
+        """
+        return self._handle.act("data_why")
+
+    def __repr__(self) -> str:
+        about = self._handle.about
+        return f"<hora.dataset.Loader {self.rows} rows in {about['files']} files, {about['blocks']} row groups; {self.mixing}>"
+
+
+class TorchLoader:
+    """A Loader whose batches hold torch tensors; made by `Loader.torch`. It is the same loader, with the same state."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(to_torch, self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Loader.state_dict."""
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See Loader.load_state_dict."""
+        self.loader.load_state_dict(state)
+
+    def __repr__(self) -> str:
+        return f"{self.loader!r}.torch()"
+
+
+# -- arguments
+
+
+def place() -> tuple[int, int]:
+    """This process's rank and the number of ranks: hora's, torch.distributed's, or those of a process alone."""
+    world = _lib.world
+    if world:
+        return world["rank"], world["size"]
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    for name in ("HORA_SIZE", "WORLD_SIZE"):
+        if os.environ.get(name, "1") not in ("", "1"):
+            raise ArgumentError(
+                f"open data: {name} is {os.environ[name]} and this process has not joined the others: call hora.init() "
+                "(or init_process_group) first, or give rank= and size="
+            )
+    return 0, 1
+
+
+def _sources(source: Any) -> list[str]:
+    if isinstance(source, (str, os.PathLike)):
+        return [os.fspath(source)]
+    try:
+        return [os.fspath(s) for s in source]
+    except TypeError:
+        raise ArgumentError(
+            f"open data: {type(source).__name__} is no source; give a path, a pattern, an address, or a list of them"
+        ) from None
+
+
+def _fields(columns: Any) -> list[dict[str, Any]]:
+    if columns is None:
+        return []
+    if isinstance(columns, str):
+        raise ArgumentError(f"open data: columns={columns!r} is one text; give a list of names, or a dict")
+    if isinstance(columns, Mapping):
+        return [{"name": n, "columns": [c] if isinstance(c, str) else list(c)} for n, c in columns.items()]
+    return [{"name": c, "columns": [c]} for c in columns]
+
+
+def _bytes(memory: int | str) -> int:
+    if isinstance(memory, str):
+        text = memory.strip().upper().removesuffix("IB").removesuffix("B")
+        try:
+            return int(float(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1))
+        except ValueError:
+            raise ArgumentError(f'open data: memory={memory!r}; give a number of bytes, or a text such as "512MiB"') from None
+    return int(memory)
+
+
+def _threads(size: int) -> int:
+    """Threads that decode: at most four, and one core is left to the training."""
+    local = (_lib.world or {}).get("local_size") or min(size, int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1))
+    return min(4, max(1, len(os.sched_getaffinity(0)) // max(1, local) - 1))

@@ -1,0 +1,120 @@
+"""Arrays over a batch's memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, overload
+
+import numpy as np
+
+HEADER = 5  # rows, padded, epoch, position, held
+
+
+class Batch(dict[str, Any]):
+    """The arrays of a batch by name. They are views of memory that stays theirs as long as one of them is there.
+
+    `padded` counts rows at the end that repeat others (last="pad").
+    """
+
+    padded = 0
+
+
+class Texts(Sequence[Any]):
+    """A column of texts or bytes: `data` and `ends` are NumPy views, an item is made when it is asked for.
+
+    Item i is `data[ends[i]:ends[i + 1]]`: a str, or a memoryview for bytes. `numpy.asarray` and `list` make all of them.
+    """
+
+    def __init__(self, data: Any, ends: Any, binary: bool) -> None:
+        self.data, self.ends, self.binary = data, ends, binary
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, i: int) -> Any: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Any]: ...
+    def __getitem__(self, i: int | slice) -> Any:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if i < 0:
+            i += len(self)
+        if not 0 <= i < len(self):
+            raise IndexError(f"text {i} of {len(self)}")
+        part = memoryview(self.data)[self.ends[i] : self.ends[i + 1]]
+        return part if self.binary else str(part, "utf-8")
+
+    def tolist(self) -> list[Any]:
+        """All of them, as str or bytes."""
+        whole, ends = self.data.tobytes(), self.ends.tolist()
+        parts = [whole[a:b] for a, b in pairwise(ends)]
+        return parts if self.binary else [p.decode() for p in parts]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self))) if self.binary else iter(self.tolist())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = np.empty(len(self), dtype=object)
+        array[:] = self.tolist()
+        return array if dtype is None else array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} {'binaries' if self.binary else 'texts'} of {len(self.data)} bytes>"
+
+
+Maker = Callable[[memoryview, int, Batch], None]
+
+
+def makers(layout: list[dict[str, Any]]) -> list[Maker]:
+    """What makes each array of a batch from its memory and rows."""
+    return [m for field in layout for m in _makers(field)]
+
+
+def _makers(field: dict[str, Any]) -> Iterator[Maker]:
+    name, at = field["name"], field["at"]
+    columns = field["count"]
+    if field["text"] >= 0:
+        yield _text(name, at, field["text"], field["type"] == "binary")
+    else:
+        yield _fixed(name, at, np.dtype(field["type"]), columns)
+    if field["mask"]:
+        yield _fixed(name + ".null", field["mask_at"], np.dtype(bool), columns)
+
+
+def _fixed(name: str, at: int, dtype: Any, columns: int) -> Maker:
+    ndarray = np.ndarray
+
+    def make(memory: memoryview, rows: int, batch: Batch) -> None:
+        batch[name] = ndarray((rows, columns) if columns else rows, dtype, memory, at)
+
+    return make
+
+
+def _text(name: str, at: int, header: int, binary: bool) -> Maker:
+    def make(memory: memoryview, rows: int, batch: Batch) -> None:
+        begin, length = struct.unpack_from("=qq", memory, header * 8)
+        ends = np.ndarray(rows + 1, np.int64, memory, at)
+        batch[name] = Texts(np.ndarray(length, np.uint8, memory, begin), ends, binary)
+
+    return make
+
+
+def to_torch(batch: Batch) -> Batch:
+    """The same memory as torch tensors; dates become their int64 numbers, texts stay what they are."""
+    import torch
+
+    out = Batch()
+    out.padded = batch.padded
+    for name, array in batch.items():
+        if isinstance(array, np.ndarray):
+            kind = array.dtype.kind
+            if kind in "mM":
+                array = array.view(np.int64)
+            elif kind == "V":
+                array = array.view(np.uint8).reshape(len(array), -1)
+            array = torch.from_numpy(array)
+        out[name] = array
+    return out
