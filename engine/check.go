@@ -41,7 +41,10 @@ func (g *Group) check(r *Request) error {
 			return invalid(r, "adasum is an allreduce; %s takes sum, average, product, min or max", r.Kind)
 		}
 	}
-	return g.checkCounts(r, n)
+	if err := g.checkCounts(r, n); err != nil {
+		return err
+	}
+	return g.checkOverlap(r)
 }
 
 func (g *Group) checkPair(r *Request, n int) error {

@@ -78,7 +78,7 @@ func (n *names) recall(r *Request) (int, print) {
 	a := &n.table.entries[i].asked
 	what := r.plain()
 	if what != 0 && a.what == what && a.sendCount == r.Send.Count && a.recvCount == r.Recv.Count && a.name == r.Name &&
-		r.Send.Ptr != nil && r.Recv.Ptr != nil {
+		r.Send.Ptr != nil && r.Recv.Ptr != nil && r.clear() {
 		return i, a.print
 	}
 	if r.pair() || stemOf(r.Name) != "" || n.g.check(r) != nil {

@@ -33,6 +33,11 @@ func (g *Group) submit(rs []Request, tickets []Ticket, wake bool) error {
 		clear(tickets)
 		return nil
 	}
+	if len(rs) > 1 {
+		if err := g.checkApart(rs); err != nil {
+			return err
+		}
+	}
 	err := g.enqueue(rs, tickets, wake)
 	if pairs {
 		g.pairs.flush()

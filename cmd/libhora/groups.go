@@ -37,7 +37,8 @@ type group struct {
 	making   bool
 	err      error // why there is no named group
 	deferred []func(*group, error)
-	owed     int // calls among deferred
+	claimed  map[string]bool // names in use by operations that came before named was there
+	owed     int             // calls among deferred
 }
 
 // tables finds a group by the table of its tickets. Table 0 is the library's own.

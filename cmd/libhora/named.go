@@ -26,9 +26,16 @@ func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error
 	if err != nil {
 		return err
 	}
+	if n, err := g.claim(rs); n != nil || err != nil {
+		if err == nil {
+			err = n.submit(ops, out)
+		}
+		return err
+	}
 	own := make([]C.int64_t, len(ops))
 	for i := range own {
 		if own[i], err = l.own.begin(); err != nil {
+			g.unclaim(rs)
 			for _, t := range own[:i] {
 				l.own.end(t, &outcome{err: err})
 				l.own.release(C.uint64_t(t))
@@ -48,6 +55,7 @@ func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error
 			err = n.post(rs, ts)
 		}
 		if err != nil {
+			g.unclaim(rs)
 			for _, t := range own {
 				l.own.end(t, &outcome{err: err})
 			}
@@ -55,11 +63,47 @@ func (l *library) submitNamed(g *group, ops []C.hora_op, out []C.uint64_t) error
 		}
 		go func() {
 			for i, t := range own {
-				l.own.end(t, n.await(ts[i]))
+				o := n.await(ts[i])
+				g.unclaim(rs[i : i+1])
+				l.own.end(t, o)
 			}
 		}()
 	})
 	return nil
+}
+
+// claim takes the names of rs for operations that are submitted while the named group is being made: until they have
+// ended nobody else has them. It answers the group when that has come meanwhile.
+func (g *group) claim(rs []hora.Request) (*group, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := g.named.Load(); n != nil {
+		return n, nil
+	}
+	if g.claimed == nil {
+		g.claimed = map[string]bool{}
+	}
+	for i := range rs {
+		if rs[i].Kind == hora.KindSend || rs[i].Kind == hora.KindRecv {
+			continue // messages are matched by tag
+		}
+		if name := rs[i].Name; g.claimed[name] {
+			for j := range i {
+				delete(g.claimed, rs[j].Name)
+			}
+			return nil, argument("Duplicate tensor name %s: an operation of that name is in flight on this rank; wait for it or choose another name", name)
+		}
+		g.claimed[rs[i].Name] = true
+	}
+	return nil, nil
+}
+
+func (g *group) unclaim(rs []hora.Request) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range rs {
+		delete(g.claimed, rs[i].Name)
+	}
 }
 
 // await waits for one of the engine's tickets, takes what it left and releases it.
