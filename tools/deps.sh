@@ -11,6 +11,7 @@
 #   sh tools/deps.sh path jax       print the folder with JAX
 #   sh tools/deps.sh impi       install Intel MPI, which the benchmarks alone know (also: path impi)
 #   sh tools/deps.sh path data      print the folder with pyarrow
+#   sh tools/deps.sh path tensorflow  print the folder with TensorFlow and Keras
 set -eu
 cd "$(dirname "$0")/.."
 cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
@@ -19,6 +20,7 @@ trainers_list=python/requirements-trainers.txt
 jax_list=python/requirements-jax.txt
 impi_list=python/requirements-impi.txt
 data_list=python/requirements-data.txt
+tensorflow_list=python/requirements-tensorflow.txt
 
 packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
 
@@ -44,6 +46,7 @@ trainers=$cache/trainers-$version-$(hash_of "$trainers_list")
 jax=$cache/jax-$version-$(hash_of "$jax_list")
 impi=$cache/impi-$(hash_of "$impi_list")
 data=$cache/data-$version-$(hash_of "$data_list")
+tensorflow=$cache/tensorflow-$version-$(hash_of "$tensorflow_list")
 
 if [ "${1:-}" = path ]; then
     case ${2:-} in
@@ -53,7 +56,8 @@ if [ "${1:-}" = path ]; then
     jax) echo "$jax" ;;
     impi) echo "$impi" ;;
     data) echo "$data" ;;
-    *) echo "deps: path of what? venv, tools, trainers, jax, data or impi" >&2; exit 2 ;;
+    tensorflow) echo "$tensorflow" ;;
+    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, data or impi" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -111,5 +115,6 @@ beside() { # folder, list, what
 beside "$trainers" "$trainers_list" "trainers built on torch"
 beside "$jax" "$jax_list" "JAX"
 beside "$data" "$data_list" "what the tests of data compare with"
+beside "$tensorflow" "$tensorflow_list" "TensorFlow and Keras"
 go mod download
 echo "deps: ready"

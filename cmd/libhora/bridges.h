@@ -19,4 +19,7 @@ hora_str hora_bridge_failure(int32_t *kind, int32_t *rank); /* the last failure 
 int32_t hora_xla_open(uint32_t minor, uint32_t create);
 void *hora_xla(void *frame);
 
+/* -- TensorFlow. Called from inside tf.load_op_library, by the constructor of a library that has nothing else. */
+int32_t hora_tf_open(void); /* operations HoraEach, HoraAllgather, … and their kernels are registered; once */
+
 #endif

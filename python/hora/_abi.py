@@ -73,6 +73,7 @@ DATA_DECLARATIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_bridge_group": (c_int32, (c_uint64, c_uint64)),
     "hora_bridge_failure": (c_char_p, (c_void_p, c_void_p)),
+    "hora_tf_open": (c_int32, ()),
     "hora_xla_open": (c_int32, (c_uint32, c_uint32)),
     "hora_xla": (c_void_p, (c_void_p,)),
 }

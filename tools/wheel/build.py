@@ -100,6 +100,19 @@ def module(machine: str, cc: str, to: Path) -> None:
     run([*shlex.split(c), *flags.split(), "-I", "cmd/libhora", "-o", str(to), "python/hora/_fast.c"])
 
 
+def stub(machine: str, cc: str, so: Path, to: Path) -> None:
+    """The library of some KB that TensorFlow opens: it registers the operations of libhora.so, which lies beside it."""
+    c, _ = compiler(machine, cc)
+    beside = to.parent / f".{to.name}.d"
+    beside.mkdir(exist_ok=True)
+    try:
+        shutil.copy(so, beside / "libhora.so")
+        flags = "-O2 -g0 -fPIC -shared -Wall -Wextra -Wl,-s -Wl,--build-id=none -Wl,-rpath,$ORIGIN"
+        run([*shlex.split(c), *flags.split(), "-o", str(to), "cmd/libhora/stub/tf_stub.c", f"-L{beside}", "-lhora"])
+    finally:
+        shutil.rmtree(beside)
+
+
 def program(machine: str, to: Path) -> None:
     """The hora program for one machine, without a C library."""
     run(["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", str(to), "./cmd/hora"],
@@ -186,6 +199,7 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     """The wheel of hora for one machine."""
     so, exe, fast = work / f"libhora-{machine}.so", work / f"hora-{machine}", work / f"_fast-{machine}.so"
     library(machine, cc, so)
+    stub(machine, cc, so, work / f"libhora_tf-{machine}.so")
     module(machine, cc, fast)
     program(machine, exe)
     platforms = (
@@ -198,6 +212,7 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     w.add("hora/_fast.abi3.so", fast.read_bytes(), 0o755)
     for header in ("hora.h", "hora_data.h"):
         w.add(f"hora/{header}", (ROOT / "cmd/libhora" / header).read_bytes())
+    w.add("hora/libhora_tf.so", (work / f"libhora_tf-{machine}.so").read_bytes(), 0o755)
     w.add(f"{w.data}/scripts/hora", exe.read_bytes(), 0o755)
     w.add(
         f"{w.info}/entry_points.txt",
@@ -273,6 +288,9 @@ def main() -> None:
             fresh = so.with_name(f"{os.getpid()}-{name}")
             build(platform.machine(), "native", fresh)
             fresh.replace(so)  # never written in place: running programs have it mapped
+        fresh = ROOT / "python/hora" / f"{os.getpid()}-libhora_tf.so"
+        stub(platform.machine(), "native", ROOT / "python/hora/libhora.so", fresh)
+        fresh.replace(ROOT / "python/hora/libhora_tf.so")
         return
     machines = (
         list(PLATFORMS)

@@ -6,9 +6,9 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "horovod.tensorflow": "use PyTorch through horovod.torch, or the NumPy collectives of `import hora` inside tf.numpy_function",
-    "horovod.keras": 'run Keras 3 on its torch backend (KERAS_BACKEND=torch) with torch.distributed\'s backend "hora"',
-    "horovod._keras": 'run Keras 3 on its torch backend (KERAS_BACKEND=torch) with torch.distributed\'s backend "hora"',
+    "horovod.tensorflow": "use hora.tensorflow: its tape averages gradients inside tf.function",
+    "horovod.keras": "use hora.keras with Keras 3: DistributedOptimizer and the callbacks are there",
+    "horovod._keras": "use hora.keras with Keras 3: DistributedOptimizer and the callbacks are there",
     "horovod.mxnet": "MXNet is retired upstream; move the model to PyTorch and use horovod.torch",
     "horovod.spark": "start the job with `hora run`, or with sparkdl.HorovodRunner(np=-2) on the driver's machine",
     "horovod.ray": "start the job with `hora run` on the hosts of the Ray cluster",

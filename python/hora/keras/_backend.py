@@ -1,0 +1,55 @@
+"""The one call that each of Keras' backends needs: a list of gradients reduced over all ranks, None staying None."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy
+
+from .. import comm
+from ..errors import ArgumentError
+from ..group import Group
+
+
+def reduce(
+    grads: list[Any], op: Any, group: Group | None, prescale: float, postscale: float, compression: Any, sparse_as_dense: bool
+) -> list[Any]:
+    """Average or sum gradients in the framework that Keras runs on, in one call."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        from ..tensorflow._calls import grouped
+        from ..tensorflow.compression import Compression
+
+        if sparse_as_dense:
+            grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        how = getattr(Compression, compression) if isinstance(compression, str) else compression or Compression.none
+        return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=how, name="gradients")
+    at = [i for i, g in enumerate(grads) if g is not None]
+    given = [grads[i] for i in at]
+    sixteen = {"fp16": "float16", "bf16": "bfloat16"}.get(compression) if isinstance(compression, str) else None
+    before = [str(keras.backend.standardize_dtype(g.dtype)) for g in given]
+    if sixteen:
+        given = [keras.ops.cast(g, sixteen) if d in ("float32", "float64") else g for g, d in zip(given, before, strict=True)]
+    if backend == "jax":
+        from .. import jax
+
+        given = jax.allreduce(given, op, group=group, prescale=prescale, postscale=postscale, name="gradients")
+    elif backend == "torch":
+        given = comm.allreduce([g.detach().contiguous() for g in given], op, group=group, prescale=prescale, postscale=postscale)
+    else:
+        raise ArgumentError(f"hora.keras: Keras runs on {backend}; it works on tensorflow, jax and torch (KERAS_BACKEND)")
+    out = list(grads)
+    for i, g, d in zip(at, given, before, strict=True):
+        out[i] = keras.ops.cast(g, d) if sixteen else g
+    return out
+
+
+def broadcast_variables(variables: list[Any], root: int = 0) -> None:
+    """Give every rank root's values of Keras' variables."""
+    held = [v for v in variables if str(v.dtype) != "string"]
+    got = comm.broadcast([numpy.array(keras.ops.convert_to_numpy(v), order="C") for v in held], root)
+    for v, y in zip(held, got, strict=True):
+        v.assign(y)

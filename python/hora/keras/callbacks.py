@@ -1,0 +1,174 @@
+"""Callbacks for `fit`: begin as one, average what is measured, warm the learning rate up, save on one rank."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy
+
+from .. import comm
+from ..errors import ArgumentError
+from ..group import Op
+from . import _backend
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariables",
+    "LearningRateSchedule",
+    "LearningRateWarmup",
+    "MetricAverage",
+]
+
+
+def warn_of_jit(model: Any) -> None:
+    """Say once that XLA cannot hold TensorFlow's operations of ours, and compile without it."""
+    if getattr(model, "jit_compile", False) and keras.backend.backend() == "tensorflow":
+        warnings.warn(
+            "hora.keras: jit_compile=True is not possible with hora's operations on TensorFlow, since XLA knows only its own; this model runs "
+            "without it. Pass jit_compile=False to compile() to be rid of this line.",
+            stacklevel=2,
+        )
+        model.jit_compile = False
+
+
+def _settle(model: Any) -> None:
+    """On JAX the variables live in the step's arguments while `fit` runs: have them in the model, where they can be seen and set."""
+    sync = getattr(model, "jax_state_sync", None)
+    if sync is not None:
+        sync()
+
+
+def _rate(model: Any) -> float:
+    _settle(model)
+    return float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
+
+
+class BroadcastGlobalVariables(keras.callbacks.Callback):
+    """Every rank begins with root's weights and optimizer state.
+
+    The model's are sent before the first batch; the optimizer's too, or after the first batch if only that makes them.
+    """
+
+    def __init__(self, root: int = 0) -> None:
+        super().__init__()
+        self.root = root
+        self._left = True
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        warn_of_jit(model)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        _backend.broadcast_variables(self.model.variables, self.root)
+        self._left = True
+        self._optimizer()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._left:
+            self._optimizer()
+
+    def _optimizer(self) -> None:
+        optimizer = getattr(self.model, "optimizer", None)
+        # All ranks are at the same place here: an optimizer is built everywhere or nowhere, as the model is the same.
+        if optimizer is not None and optimizer.built:
+            _settle(self.model)
+            _backend.broadcast_variables(optimizer.variables, self.root)
+            self._left = False
+
+
+class MetricAverage(keras.callbacks.Callback):
+    """Averages the epoch's metrics over all ranks; put it before callbacks that look at them (checkpoints, early stopping)."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if not logs:
+            return
+        names = sorted(k for k, v in logs.items() if numpy.ndim(v) == 0)
+        values = comm.allreduce(
+            numpy.array([float(logs[k]) for k in names], dtype="float64"), Op.AVERAGE, name=f"metrics {' '.join(names)}", named=True
+        )
+        for k, v in zip(names, values, strict=True):
+            logs[k] = float(v)
+
+
+class LearningRateSchedule(keras.callbacks.Callback):
+    """The learning rate is `initial × multiplier(epoch)` from `start` on and before `end`.
+
+    `multiplier` is a number or a function of the epoch; with `staircase=False` of fractions of one, which needs `steps`.
+    """
+
+    def __init__(self, initial: float, multiplier: float | Callable[[float], float], *, start: int = 0, end: int | None = None,
+                 staircase: bool = True, steps: int | None = None) -> None:  # fmt: skip
+        super().__init__()
+        if not staircase and not steps:
+            raise ArgumentError("LearningRateSchedule: staircase=False needs steps, the number of batches of an epoch")
+        if callable(multiplier):
+            self.multiplier = multiplier
+        else:
+            factor, staircase = float(multiplier), True
+            self.multiplier = lambda epoch: factor
+        self.initial, self.start, self.end, self.staircase, self.steps = initial, start, end, staircase, steps
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        if self.staircase:
+            self._set(epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if not self.staircase:
+            self._set(self._epoch + batch / float(self.steps or 1))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs is not None:
+            logs["learning_rate"] = _rate(self.model)
+
+    def _set(self, epoch: float) -> None:
+        if epoch < self.start or self.end is not None and epoch >= self.end:
+            return
+        _settle(self.model)
+        try:
+            self.model.optimizer.learning_rate = self.initial * self.multiplier(epoch)
+        except TypeError:
+            raise ArgumentError(
+                "LearningRateSchedule: the optimizer's learning rate is a schedule of its own and cannot be set; give the optimizer a number"
+            ) from None
+
+
+class LearningRateWarmup(LearningRateSchedule):
+    """From `initial / size` to `initial` over the first epochs, batch by batch: large rates do harm in the beginning.
+
+    `initial` is the rate that training goes on with, usually one process' rate times hora.size().
+    """
+
+    def __init__(self, initial: float, *, epochs: float = 5, steps: int, verbose: bool = False) -> None:
+        n = comm.size()
+
+        def multiplier(epoch: float) -> float:
+            epoch += 1.0 / steps  # the last batch of the warm-up has the full rate
+            return 1.0 / n * (epoch * (n - 1) / epochs + 1)
+
+        super().__init__(initial, multiplier, end=int(epochs + 0.5), staircase=False, steps=steps)
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        if self.verbose and self.end is not None and epoch == self.end - 1 and comm.rank() == 0:
+            print(f"Epoch {epoch + 1}: the learning rate has warmed up to {_rate(self.model):g}.")
+
+
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
+    """keras.callbacks.ModelCheckpoint of the best model, on rank 0 alone. Put MetricAverage before it."""
+
+    def __init__(self, filepath: str = "", monitor: str = "val_loss", **options: Any) -> None:
+        options.pop("save_best_only", None)
+        if not filepath:
+            raise ArgumentError("BestModelCheckpoint: filepath is missing; where is the model to be saved?")
+        super().__init__(filepath, monitor=monitor, save_best_only=True, **options)
+
+    def _save_model(self, *args: Any, **kwargs: Any) -> Any:
+        if comm.rank() == 0:
+            return super()._save_model(*args, **kwargs)
+        return None

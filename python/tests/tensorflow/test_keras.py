@@ -1,0 +1,123 @@
+"""hora.keras on two ranks and every backend: fit equals one process, saved models need no hora, callbacks do what they say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FIT = """
+import sys
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r, n = hora.rank(), hora.size()
+rng = np.random.RandomState(0)
+X, Y = rng.randn(64, 5).astype("f"), rng.randn(64, 1).astype("f")
+batch = 16 // n
+cb = hora.keras.callbacks
+
+
+def model(seed):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8, activation="tanh"), keras.layers.Dense(1)])
+
+
+def of_one(A):                                           # the ranks' batches, joined
+    return np.concatenate([A[q::n][i * batch : (i + 1) * batch] for i in range(4) for q in range(n)])
+
+
+options = {"run_eagerly": False} | ({"steps_per_execution": 2} if keras.backend.backend() != "torch" else {})
+m, one = model(1 + r), model(1)                          # ranks begin differently: the callback makes them one
+adam = {"learning_rate": 0.01, "clipnorm": 0.3}          # clipping sees the average, or this would not be equal
+m.compile(hora.keras.DistributedOptimizer(keras.optimizers.Adam(**adam)), loss="mse", **options)
+one.compile(keras.optimizers.Adam(**adam), loss="mse", **options)
+best = cb.BestModelCheckpoint(f"{sys.argv[1]}/best-{r}.keras", monitor="loss")
+h = m.fit(X[r::n], Y[r::n], batch_size=batch, epochs=5, shuffle=False, verbose=0, callbacks=[cb.BroadcastGlobalVariables(), cb.MetricAverage(), best])
+k = one.fit(of_one(X), of_one(Y), batch_size=16, epochs=5, shuffle=False, verbose=0)
+assert np.allclose(h.history["loss"], k.history["loss"], atol=1e-4), (h.history, k.history)
+w, alone = (np.concatenate([a.ravel() for a in x.get_weights()]) for x in (m, one))
+assert np.allclose(w, alone, atol=5e-4), np.abs(w - alone).max()
+assert len({x.tobytes() for x in hora.allgather_object(w)}) == 1
+if r == 0:
+    m.save(f"{sys.argv[1]}/saved.keras")
+
+# A resumed optimizer's variables are copied.
+again = hora.keras.DistributedOptimizer(m.optimizer.__class__.__mro__[2].from_config(m.optimizer.get_config()))
+assert type(m.optimizer).__name__ == "Adam" and type(m.optimizer).__module__.startswith("keras.")
+old = keras.optimizers.SGD(0.1, momentum=0.9)
+old.build(one.trainable_variables)
+old.variables[-1].assign(old.variables[-1] + 3)
+new = hora.keras.DistributedOptimizer(old)
+assert float(keras.ops.sum(new.variables[-1])) == float(keras.ops.sum(old.variables[-1])) != 0
+
+# Warm-up: from rate / size to rate.
+m = model(1)
+m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+rates = []
+
+
+def look(b, logs):
+    getattr(m, "jax_state_sync", int)()
+    rates.append(float(keras.ops.convert_to_numpy(m.optimizer.learning_rate)))
+
+
+watch = keras.callbacks.LambdaCallback(on_train_batch_end=look)
+m.fit(X[r::n], Y[r::n], batch_size=batch, epochs=3, verbose=0, callbacks=[cb.LearningRateWarmup(0.1, epochs=2, steps=4), watch])
+assert rates == sorted(rates) and 0.1 / n <= rates[0] < 0.08 and abs(rates[-1] - 0.1) < 1e-6, rates
+for call, says in ((lambda: hora.keras.DistributedOptimizer("adam"), "no Keras optimizer"), (lambda: hora.keras.DistributedOptimizer(new), "already")):
+    try:
+        call()
+    except hora.ArgumentError as e:
+        assert says in str(e), e
+    else:
+        raise AssertionError(says)
+print("well", keras.backend.backend(), keras.__version__)
+"""
+
+MIXED = """
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r = hora.rank()
+keras.mixed_precision.set_global_policy("mixed_float16")
+keras.utils.set_random_seed(1)
+m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(4), keras.layers.Dense(1, dtype="float32")])
+m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", jit_compile=keras.backend.backend() == "tensorflow")
+x = np.random.RandomState(r).randn(32, 5).astype("f")
+if r == 1:
+    x[3] = 60000.0                                        # one rank overflows: all skip that step, and stay equal
+m.fit(x, np.ones((32, 1), "f"), batch_size=8, epochs=3, verbose=0, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()])
+w = np.concatenate([a.ravel() for a in m.get_weights()])
+assert np.isfinite(w).all() and len({v.tobytes() for v in hora.allgather_object(w)}) == 1
+print("well")
+"""
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_fit_equals_one_process(run, tmp_path, folders, backend):
+    done = run(FIT, args=(str(tmp_path),), KERAS_BACKEND=backend)
+    assert done.stdout.count(f"well {backend}") == 2
+    assert (tmp_path / "best-0.keras").exists() and not (tmp_path / "best-1.keras").exists()
+    if backend == "tensorflow":  # a process that has no hora reads it
+        code = f"import sys; sys.path.insert(0, {str(folders[0])!r}); import keras; m = keras.models.load_model({str(tmp_path / 'saved.keras')!r}); "
+        code += "assert 'hora' not in sys.modules; print(type(m.optimizer).__name__, int(m.optimizer.iterations))"
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+        assert said.stdout.split() == ["Adam", "20"], said.stdout + said.stderr
+
+
+def test_one_rank_overflows(run):
+    done = run(MIXED)
+    assert done.stdout.count("well") == 2
+    assert "jit_compile=True is not possible" in done.stderr
+
+
+def test_the_example(run):
+    said = run((ROOT / "examples/40-keras/train.py").read_text()).stdout
+    found = re.search(r"2 ranks, 3 epochs, .*accuracy ([0-9.]+), weights equal: True", said)
+    assert found and float(found[1]) > 0.9, said
