@@ -7,6 +7,8 @@ not built) nothing is lost but time.
 
 from __future__ import annotations
 
+from ._only import fast as _fast  # isort: skip  # before ctypes, which refuses subinterpreters in words of its own
+
 import array
 import ctypes
 import sys
@@ -17,11 +19,6 @@ from typing import Any, NamedTuple
 from ._find import why_not
 from ._version import __version__
 from .errors import VersionError
-
-try:
-    from . import _fast
-except ImportError:
-    _fast = None  # type: ignore[assignment]
 
 ABI = 1
 

@@ -71,6 +71,9 @@ enum { PyBUF_WRITABLE = 1, PyBUF_FORMAT = 4, PyBUF_ND = 8 };
 extern PyObject _Py_NoneStruct, PyLong_Type;
 extern PyObject *PyExc_TypeError;
 PyObject *PyModule_Create2(PyModuleDef *, int);
+void *PyInterpreterState_Get(void);
+int64_t PyInterpreterState_GetID(void *);
+PyObject *PyBool_FromLong(long);
 void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *);
@@ -486,6 +489,12 @@ static PyObject *allreduce(PyObject *self, PyObject *const *a, Py_ssize_t n, PyO
     return long_way(a, n, names);
 }
 
+/* main() is false in a subinterpreter. */
+static PyObject *in_main(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self, (void)args, (void)n;
+    return PyBool_FromLong(PyInterpreterState_GetID(PyInterpreterState_Get()) == 0);
+}
+
 static PyMethodDef short_way = {"allreduce", (void *)allreduce, METH_FASTCALL | METH_KEYWORDS, NULL};
 
 /* shortcut(slow, ended, codes, default operator, doc, module name) answers allreduce. */
@@ -536,6 +545,7 @@ static PyMethodDef methods[] = {
     {"own", (void *)own, METH_FASTCALL, NULL},
     {"shortcut", (void *)shortcut, METH_FASTCALL, NULL},
     {"accept", (void *)accept, METH_FASTCALL, NULL},
+    {"main", (void *)in_main, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,7 +14,7 @@ import sysconfig
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,7 @@ def run(
     >>> hora.run(train, args=(0.1,), np=2)
     [0.2, 0.2]
     """
-    if np < 1:
-        raise ArgumentError(f"run: np={np} is no number of processes; give 1 or more")
+    _check(func, args, kwargs, np)
     if hosts is not None and hostfile is not None:
         raise ArgumentError("run: hosts and hostfile are both given; give one of them")
     payload = _travel.pack(func, tuple(args), dict(kwargs or {}))
@@ -118,6 +117,19 @@ def run(
         job = _Job(command, around | dict(env or {}) | carried, word)
         code = job.wait(timeout)
         return _results(folder, np, code, job) if least is None else _survivors(folder, least, code, job)
+
+
+def _check(func: Any, args: Any, kwargs: Any, np: Any) -> None:
+    """What is not meant as it stands there: hora.run(f, (0.1,), 2), for one, whose 2 is in the place of kwargs."""
+    if not callable(func):
+        raise ArgumentError(f"run: {func!r} is no function; give the function itself and its arguments as args=(…)")
+    if isinstance(args, (str, bytes)) or not isinstance(args, Iterable):
+        raise ArgumentError(f"run: args={args!r} is no sequence of arguments; for a single one give args=({args!r},)")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        next_ = f"; the number of processes is np={kwargs}" if isinstance(kwargs, int) else ""
+        raise ArgumentError(f"run: kwargs={kwargs!r} is no dict of keyword arguments{next_}")
+    if isinstance(np, bool) or not hasattr(np, "__index__") or np < 1:
+        raise ArgumentError(f"run: np={np!r} is no number of processes; give 1 or more")
 
 
 class _Job:

@@ -89,6 +89,11 @@ def _call(payload: bytes, rank: int) -> dict[str, Any]:
         if isinstance(e, SystemExit) and e.code in (None, 0):
             return {"ok": True, "rank": rank, "host": host, "result": None}
         text = traceback.format_exc()
+        if isinstance(e, EOFError) or type(e).__name__ == "BdbQuit":  # input() and breakpoint()
+            text += "a function of hora.run has no standard input; to debug it call it from a script: `hora run -np N --stdin RANK python SCRIPT`\n"
+        if not isinstance(e, Exception):  # it would end the caller, or pass its `except Exception`
+            what = f"sys.exit({e.code!r})" if isinstance(e, SystemExit) else type(e).__name__
+            e = hora.HoraError(f"run: rank {rank} on {host} ended with {what}; raise an exception for the caller, or return")
         try:
             pickle.loads(_dumps(e))
         except Exception:  # an exception that cannot travel goes by its words

@@ -72,12 +72,12 @@ class Array:
         return self.family.value(self)
 
 
-class _Scattered(ArgumentError):
-    """Not in one piece. What is read may be copied; what is written may not, the result would be lost."""
+_SCATTERED = "is not contiguous in memory"
 
 
 def _contiguous(what: str, shape: Sequence[int], how: str) -> ArgumentError:
-    return _Scattered(f"the {what} of shape {tuple(shape)} is not contiguous in memory; pass {how}")
+    """Not in one piece. What is read may be copied; what is written may not, the result would be lost."""
+    return ArgumentError(f"the {what} of shape {tuple(shape)} {_SCATTERED}; pass {how}")
 
 
 class _Torch:
@@ -370,7 +370,9 @@ def write(x: Any) -> Array:
     """Look at an array that will be written."""
     try:
         return family(x).write(x)
-    except _Scattered as e:
+    except ArgumentError as e:
+        if _SCATTERED not in str(e):
+            raise
         raise ArgumentError(f"out: {str(e).partition(';')[0]}; pass one that is, and copy the result from it") from None
 
 

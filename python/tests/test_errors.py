@@ -64,8 +64,9 @@ def work_arguments():
     r, n = hora.rank(), hora.size()
 
     def bad(says, call):
-        with pytest.raises(hora.ArgumentError, match=says):
+        with pytest.raises(hora.ArgumentError, match=says) as refused:
             call()
+        assert refused.type is hora.ArgumentError  # no class that docs do not name
 
     locked = np.ones(3)
     locked.flags.writeable = False

@@ -119,6 +119,40 @@ def test_dataloader_workers(ranks):
     ranks(2, work_dataloader, warm=True)
 
 
+SUBINTERPRETER = """
+import sys
+try:
+    import _interpreters as several
+except ImportError:
+    import _xxsubinterpreters as several
+if "before" in sys.argv:
+    import hora
+one = several.create()
+several.run_string(one, "import sys; sys.path[:] = " + repr(sys.path) + '''
+try:
+    import hora
+    import numpy
+    hora.init()
+    hora.allreduce(numpy.ones(3))
+except ImportError as e:
+    print("refused:", e, flush=True)
+''')
+if "before" in sys.argv:
+    hora.init()
+    assert hora.allreduce(1) == 1
+"""
+
+
+@pytest.mark.parametrize("before", ["", "before"])
+def test_a_subinterpreter_is_refused(before):
+    """It is left for the end of the process, which came never."""
+    ended = subprocess.run([sys.executable, "-c", SUBINTERPRETER, before], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("refused: import hora: this is a subinterpreter, and hora works in a process's main interpreter only"), (
+        ended
+    )
+
+
 # -- signals
 
 

@@ -209,3 +209,54 @@ def test_an_elastic_job_gives_the_results_of_who_is_there_at_the_end(tmp_path):
 def test_an_elastic_job_that_fails_says_why():
     with pytest.raises(KeyError, match="the worker's own"):
         hora.run(fail_on, args=(1,), np=2, min_np=2)
+
+
+# -- calls and ends that are not meant so
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: hora.run(train, (0.1,), 2), r"kwargs=2 is no dict of keyword arguments; the number of processes is np=2"),
+        (lambda: hora.run(train, (0.1,), [("add", 1)]), r"kwargs=\[\('add', 1\)\] is no dict of keyword arguments"),
+        (lambda: hora.run(train, 0.1, np=2), r"args=0.1 is no sequence of arguments; for a single one give args=\(0.1,\)"),
+        (lambda: hora.run(train, "ab", np=2), r"args='ab' is no sequence"),
+        (lambda: hora.run(train(1) if False else None, np=2), r"None is no function"),
+        (lambda: hora.run(train, (0.1,), np="2"), r"np='2' is no number of processes"),
+        (lambda: hora.run(train, (0.1,), np=0), r"np=0 is no number of processes"),
+        (lambda: hora.run(train, (0.1,), np=1.5), r"np=1.5 is no number of processes"),
+    ],
+)
+def test_a_call_that_is_not_meant_so(call, words):
+    with pytest.raises(hora.ArgumentError, match=words):
+        call()
+
+
+def ends_by(how):
+    import hora
+
+    hora.init()
+    if hora.rank() == 1:
+        how = {"exit": SystemExit(3), "words": SystemExit("no data"), "interrupt": KeyboardInterrupt(), "close": GeneratorExit()}[how]
+        raise how
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("exit", r"sys.exit\(3\)"), ("words", r"sys.exit\('no data'\)"), ("interrupt", "KeyboardInterrupt"), ("close", "GeneratorExit")],
+)
+def test_a_worker_that_exits_does_not_end_the_caller(how, words):
+    with pytest.raises(hora.HoraError, match=f"run: rank 1 on .* ended with {words}; raise an exception") as failed:
+        hora.run(ends_by, (how,), np=2)
+    assert "ends_by" in str(failed.value.__cause__)
+
+
+def asks():
+    return input("name? ")
+
+
+def test_a_function_that_asks_for_input_hears_how_to_debug():
+    with pytest.raises(EOFError) as failed:
+        hora.run(asks, np=1)
+    assert "--stdin RANK python SCRIPT" in str(failed.value.__cause__)
