@@ -252,7 +252,7 @@ func (j *job) lateProbe(e probed) {
 			continue
 		}
 		r := route{addr: l.asked[i], master: j.rts[0].master, masterPort: j.rts[0].masterPort}
-		if r.master == "127.0.0.1" {
+		if r.master == j.loopback {
 			r.master, _, _ = net.SplitHostPort(r.addr) // until now all were on this host
 		}
 		j.rts[l.index] = r

@@ -112,7 +112,7 @@ func (p *place) variables() []string {
 	set("HOROVOD_CONTROLLER", "gloo")
 	set("HOROVOD_CPU_OPERATIONS", "gloo")
 	switch {
-	case len(p.interfaces) == 0 && host == "127.0.0.1" && p.masterHost == host:
+	case len(p.interfaces) == 0 && (host == "127.0.0.1" || host == "::1") && p.masterHost == host:
 		set("HOROVOD_GLOO_IFACE", "lo")
 	case len(p.interfaces) > 0:
 		set("HOROVOD_GLOO_IFACE", p.interfaces[0])

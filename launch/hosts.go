@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -54,10 +55,17 @@ func checkHost(name string) string {
 		return "a host has no name"
 	case strings.HasPrefix(name, "-"):
 		return strconv.Quote(name) + " is no host name"
+	case strings.Contains(name, ":") && !isAddress(name): // what is left of a name with two numbers
+		return strconv.Quote(name) + " is no host name"
 	case strings.ContainsAny(name, " \t\r\n\"'`$;|&<>()\\"):
 		return strconv.Quote(name) + " is no host name"
 	}
 	return ""
+}
+
+func isAddress(name string) bool {
+	_, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(name, "["), "]"))
+	return err == nil
 }
 
 // ParseHostfile reads lines "name slots=N", "name:N" or "name"; # begins a comment.

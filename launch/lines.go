@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -162,8 +164,14 @@ func (t *tailer) write(p []byte) {
 // ofStrangers are the lines in which a worker's own log tells of connections that it refused: no program fails by them.
 var ofStrangers = regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d WARN refused (a connection|\d+ more connections)`)
 
+// goSignal is how a Go program begins to tell of a signal that ends it; its registers follow.
+var goSignal = regexp.MustCompile(`^SIG(SEGV|ABRT|BUS|FPE|ILL|TRAP|SYS|QUIT): [a-z ]+$`)
+
+// panics are how other ends begin that are told of in many lines: Go's, and those of Python's own faults.
+var panics = [...]string{"panic: ", "fatal error: ", "Fatal Python error: "}
+
 // LastException finds the line of a program's standard error that says why it failed: the exception of the last Python
-// traceback, a Go panic, or else the last line.
+// traceback, the first of the lines in which Go or Python tell of a crash, or else the last line.
 func LastException(stderr []byte) string {
 	var last, exception, panicked string
 	traced := false
@@ -181,11 +189,12 @@ func LastException(stderr []byte) string {
 			continue
 		}
 		switch {
-		case bytes.HasPrefix(line, []byte("Traceback (most recent call last)")):
+		case strings.HasPrefix(text, "Traceback (most recent call last)"), strings.HasPrefix(text, "Original Traceback (most recent call last)"):
+			// The latter is of a DataLoader's worker: what is raised before it says only where that one was caught.
 			traced, exception = true, ""
 		case traced && !indented:
 			exception, traced = text, false
-		case bytes.HasPrefix(line, []byte("panic: ")), bytes.HasPrefix(line, []byte("fatal error: ")):
+		case goSignal.MatchString(text), slices.ContainsFunc(panics[:], func(p string) bool { return strings.HasPrefix(text, p) }):
 			panicked = text
 		}
 		if !indented {

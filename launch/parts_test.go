@@ -54,11 +54,17 @@ func TestLastException(t *testing.T) {
 		"":                   "",
 		"just this\n":        "just this",
 		"a\nfinal words\n\n": "final words",
-		"Traceback (most recent call last):\n  File \"a\", line 1\n    x\nValueError: no\nterminating\n":                                                                 "ValueError: no",
-		"out of patience\n2026/11/22 18:40:28 WARN refused a connection at the port of rank 1 on a: no\n2026/11/22 18:40:29 WARN refused 9 more connections, the last\n": "out of patience",
-		"\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m\n":                                                                                                           `\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m`,
-		"panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:3 +0x1d\nexit status 2\n":                                                                           "panic: boom",
-		"Traceback (most recent call last):\n  x\nKeyError: 1\n\nDuring handling:\n\nTraceback (most recent call last):\n  y\nRuntimeError: two\n":                       "RuntimeError: two",
+		"Traceback (most recent call last):\n  File \"a\", line 1\n    x\nValueError: no\nterminating\n":                                                                        "ValueError: no",
+		"out of patience\n2026/11/22 18:40:28 WARN refused a connection at the port of rank 1 on a: no\n2026/11/22 18:40:29 WARN refused 9 more connections, the last\n":        "out of patience",
+		"panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:3 +0x1d\nexit status 2\n":                                                                                  "panic: boom",
+		"Traceback (most recent call last):\n  x\nKeyError: 1\n\nDuring handling:\n\nTraceback (most recent call last):\n  y\nRuntimeError: two\n":                              "RuntimeError: two",
+		"SIGSEGV: segmentation violation\nPC=0x40 m=0 sigcode=0\n\ngoroutine 1 [running]:\nmain.main()\n\nrax    0x0\nfs     0x0\ngs     0x0\n":                                 "SIGSEGV: segmentation violation",
+		"SIGABRT: abort\nPC=0x40 m=0 sigcode=0\n\ngs     0x0\n":                                                                                                                 "SIGABRT: abort",
+		"panic: runtime error: invalid memory address or nil pointer dereference\n[signal SIGSEGV: segmentation violation code=0x1]\n\ngoroutine 1 [running]:\nexit status 2\n": "panic: runtime error: invalid memory address or nil pointer dereference",
+		"Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n  File \"x\", line 1\n\nExtension modules: numpy (total: 13)\n":               "Fatal Python error: Segmentation fault",
+		"SIGNS: all is well\nbad luck\n": "bad luck",
+		"Traceback (most recent call last):\n  x\nhora.errors.ForkedError: Caught ForkedError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  y\nhora.errors.ForkedError: use hora in process 7: it is a forked child; start it with spawn\n": "hora.errors.ForkedError: use hora in process 7: it is a forked child; start it with spawn",
+		"\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m\n": `\x1b]0;mine\x07\x1b[31mValueError: \u202eno\x1b[0m`,
 	} {
 		if got := LastException([]byte(in)); got != want {
 			t.Errorf("LastException(%q) = %q, want %q", in, got, want)

@@ -74,7 +74,7 @@ func (j *job) askRoutes(ctx context.Context) ([]route, error) {
 		}
 		out[i].masterPort = masterPort
 		if l.local {
-			out[i].addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(j.port))
+			out[i].addr = net.JoinHostPort(j.loopback, strconv.Itoa(j.port))
 		}
 		if !j.links[0].local {
 			m := slices.Index(ok[len(coordinator):], true)

@@ -25,41 +25,42 @@ const settle = 200 * time.Millisecond
 
 // job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
 type job struct {
-	spec    *Spec
-	hosts   []Host
-	seats   []Seat
-	links   []*link
-	program *carried // this program, once a host needs it
-	server  coordinator
-	refused *secret.Strangers // tells of strangers, once for the whole job
-	port    int               // of the coordinator
-	events  chan any
-	out     *output
-	began   time.Time
-	roster  *elastic.Roster // which worker belongs on which slot
-	alive   []bool
-	failed  []Outcome
-	culprit *Outcome // a worker that was lost without its end, where that ends the job
-	final   *time.Timer
-	stopped bool // the workers have been told to end
-	ending  patience
-	asked   int // signals of ours that ask to stop
-	cancel  *Outcome
-	hard    <-chan time.Time  // when to give up waiting for agents
-	forced  bool              // they have been killed
-	begun   map[int]time.Time // by rank: when its present process was asked for
-	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
-	absent  map[int]bool      // by rank: what the coordinator has been told of it
-	story   story
-	missing arrivals
-	guard   *guard
-	held    map[int]*hold   // by rank: what holds its process
-	over    chan struct{}   // closed when Run returns
-	rts     []route         // by host
-	here    map[string]bool // by host name: it means this machine
-	addrs   []string        // of this machine's interfaces, once they are asked for
-	served  bool            // somebody is, or was, at rank 0's port
-	claim   io.Closer       // on rank 0's port, where it runs here; may be nil
+	spec     *Spec
+	hosts    []Host
+	seats    []Seat
+	links    []*link
+	program  *carried // this program, once a host needs it
+	server   coordinator
+	refused  *secret.Strangers // tells of strangers, once for the whole job
+	port     int               // of the coordinator
+	loopback string            // at which it is reached here
+	events   chan any
+	out      *output
+	began    time.Time
+	roster   *elastic.Roster // which worker belongs on which slot
+	alive    []bool
+	failed   []Outcome
+	culprit  *Outcome // a worker that was lost without its end, where that ends the job
+	final    *time.Timer
+	stopped  bool // the workers have been told to end
+	ending   patience
+	asked    int // signals of ours that ask to stop
+	cancel   *Outcome
+	hard     <-chan time.Time  // when to give up waiting for agents
+	forced   bool              // they have been killed
+	begun    map[int]time.Time // by rank: when its present process was asked for
+	condemn  map[int]string    // by rank: why its process, which is lost to the job, is being ended
+	absent   map[int]bool      // by rank: what the coordinator has been told of it
+	story    story
+	missing  arrivals
+	guard    *guard
+	held     map[int]*hold   // by rank: what holds its process
+	over     chan struct{}   // closed when Run returns
+	rts      []route         // by host
+	here     map[string]bool // by host name: it means this machine
+	addrs    []string        // of this machine's interfaces, once they are asked for
+	served   bool            // somebody is, or was, at rank 0's port
+	claim    io.Closer       // on rank 0's port, where it runs here; may be nil
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64                   // the last that opened
 	size     atomic.Int64                    // of that epoch
@@ -392,7 +393,7 @@ func (j *job) routes(ctx context.Context) ([]route, error) {
 	}
 	out := make([]route, len(j.links))
 	for i := range out {
-		out[i] = j.near(loopback, port)
+		out[i] = j.near(j.loopback, port)
 	}
 	return out, nil
 }

@@ -18,13 +18,17 @@ import (
 
 // serve starts the coordinator: on the loopback when every host is this machine.
 func (j *job) serve(ctx context.Context) error {
+	j.loopback = loopback()
 	at := ":"
 	if j.stays() {
-		at = loopback + ":"
+		at = net.JoinHostPort(j.loopback, "")
 	}
 	ln, err := listen(ctx, at+strconv.Itoa(j.spec.Port))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fault(ExitSystem, "listen for workers on port %d: it is in use: choose another --port, or none", j.spec.Port)
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) && at != ":" {
+		return fault(ExitSystem, "listen for workers: this host has neither 127.0.0.1 nor ::1: bring its loopback interface up, as with ip link set lo up")
 	}
 	if err != nil {
 		return fault(ExitSystem, "listen for workers: %v: free a port, or raise the limit it names", err)
@@ -40,9 +44,11 @@ func (j *job) serve(ctx context.Context) error {
 			j.size.Store(int64(len(members)))
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
+			j.event(&Opened{epoch, len(members)})
 		},
 		OnMember: func(started int) {
 			j.took.Store(started, true)
+			j.event(&Joined{started})
 			j.drained.Delete(started) // its predecessor did, when its host was lost
 		},
 		OnLost: j.story.lost, OnRecovered: j.story.recovered,
@@ -63,8 +69,6 @@ func (j *job) serve(ctx context.Context) error {
 	return j.serveApart(ln.(*net.TCPListener), cfg)
 }
 
-const loopback = "127.0.0.1"
-
 // stays says whether the job is on this machine alone, now and later: then nothing of it listens to others.
 func (j *job) stays() bool {
 	return !j.remote() && j.spec.Discovery == nil &&
@@ -73,11 +77,23 @@ func (j *job) stays() bool {
 
 // near is by what a host on this machine reaches the coordinator.
 func (j *job) near(master string, masterPort int) route {
-	r := route{addr: net.JoinHostPort(loopback, strconv.Itoa(j.port)), master: master, masterPort: masterPort}
+	r := route{addr: net.JoinHostPort(j.loopback, strconv.Itoa(j.port)), master: master, masterPort: masterPort}
 	if j.stays() {
-		r.listen = []string{loopback}
+		r.listen = []string{j.loopback}
 	}
 	return r
+}
+
+// loopback is the address at which processes of this host meet: one of IPv6 where there is no 127.0.0.1.
+func loopback() string {
+	const usual = "127.0.0.1"
+	for _, at := range []string{usual, "::1"} {
+		if ln, err := listen(context.Background(), net.JoinHostPort(at, "0")); err == nil {
+			ln.Close()
+			return at
+		}
+	}
+	return usual
 }
 
 // listen is net.Listen without MPTCP, which Go listens with otherwise: a connection of few bytes gains nothing by it,

@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +88,14 @@ func normalise(table []flagRow, argv []string, abbreviate bool) ([]string, error
 				return nil, fmt.Errorf("unknown flag: %s: did you mean %s?", name, g)
 			}
 			return nil, fmt.Errorf("unknown flag: %s", name)
+		case row.name() == moduleFlag: // the command begins
+			if !joined {
+				if i++; i >= len(argv) {
+					return nil, fmt.Errorf("flag %s needs %s", name, row.arg)
+				}
+				value = argv[i]
+			}
+			return append(append(out, "--", python(), "-m", value), argv[i+1:]...), nil
 		case row.values() == 0 && joined:
 			out = append(out, "--"+row.name()+"="+value)
 		case row.values() == 0:
@@ -104,6 +115,24 @@ func normalise(table []flagRow, argv []string, abbreviate bool) ([]string, error
 		}
 	}
 	return out, nil
+}
+
+// moduleFlag begins the command: python -m MODULE and its arguments.
+const moduleFlag = "module"
+
+// python is the interpreter beside this program, as in a virtual environment, or the one on PATH.
+func python() string {
+	if self, err := os.Executable(); err == nil {
+		for _, name := range []string{"python3", "python"} {
+			if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), name)); err == nil {
+				return path
+			}
+		}
+	}
+	if _, err := exec.LookPath("python"); err != nil {
+		return "python3"
+	}
+	return "python"
 }
 
 // flagValue lets the flag library call a row's set.

@@ -63,9 +63,10 @@ var ourName = map[string]string{
 
 func (p *program) runCommand() *cobra.Command {
 	c := p.launcher("run", &options{given: map[string]bool{}})
-	c.Use = "run [flags] [--] COMMAND..."
+	c.Use = "run [flags] [--] COMMAND... | -m MODULE..."
 	c.Short = "start a command on many processes and hosts"
 	c.Example = `  hora run -np 2 python train.py                   two processes on this machine
+  hora run -np 2 -m train.main --lr 0.1            python -m train.main --lr 0.1
   hora run -np 8 -H a:4,b:4 python train.py        four on each of two hosts, over ssh
   hora run -np 4 --restarts 3 python train.py      three failed workers are started again
   hora run --dry-run -np 8 --hostfile F COMMAND    who would run where`

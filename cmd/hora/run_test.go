@@ -124,6 +124,7 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		return path
 	}
 	hostfile := put("hosts", "server1 slots=2\nserver2 slots=two\n", 0o644)
+	twice := put("twice", "localhost:2:3\n", 0o644)
 	plain := put("train.sh", "#!/bin/sh\n", 0o644)
 	open := put("secret", strings.Repeat("ab", 32), 0o644)
 	config := put("config.yaml", "params:\n  fusion-threshold-mb: large\n", 0o644)
@@ -153,6 +154,9 @@ func TestBadInputIsOneSentence(t *testing.T) {
 		{"run -H a:1 --hostfile x true", 2, "-H, --hostfile and --discover each say where to run: give one of them"},
 		{"run -np 5 -H localhost:2 true", 2, "-np 5 needs 5 slots, and localhost:2 has 2: add hosts or slots, or lower -np"},
 		{"run -H localhost:x true", 2, `write it as localhost:4`},
+		{"run -H localhost:2:3 true", 2, `-H localhost:2:3: "localhost:2" is no host name: write hosts as server1:4,server2:4`},
+		{"run --hostfile " + twice + " true", 2, twice + `:1: "localhost:2:3" is no host name: write lines such as`},
+		{"bench net -H localhost:2:3,a", 2, `"localhost:2" is no host name`},
 		{"run --hostfile " + hostfile + " true", 2, hostfile + `:2: "slots=two" is no number of slots`},
 		{"run --hostfile /no/file true", 2, "read hostfile /no/file: no such file or directory"},
 		{"run -np 2 --min-np 3 --max-np 2 true", 2, "--min-np 3 is above --max-np 2"},

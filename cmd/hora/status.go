@@ -16,6 +16,11 @@ import (
 	"hora/launch"
 )
 
+const (
+	usualWidth = 80 // of a terminal that was told none
+	leastWidth = 16 // a narrower one has no room for the line
+)
+
 // statusAfter is how long a job runs before its status line appears: short ones never show it.
 const statusAfter = time.Second
 
@@ -28,7 +33,8 @@ type status struct {
 	began    time.Time
 	now      func() time.Time
 	ranks    int
-	up       map[int]bool
+	started  map[int]bool // processes that run
+	up       map[int]bool // those of them that have joined the present epoch
 	restarts int
 	losses   int
 	rates    rates
@@ -41,7 +47,7 @@ type status struct {
 }
 
 func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *status {
-	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), up: map[int]bool{}, rates: rates{}, halts: map[int]string{}, stop: make(chan struct{}), done: make(chan struct{})}
+	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), started: map[int]bool{}, up: map[int]bool{}, rates: rates{}, halts: map[int]string{}, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.
@@ -73,7 +79,10 @@ func terminalWidth(w io.Writer) int {
 	if err != nil {
 		return 0
 	}
-	return max(int(size.Col), 1)
+	if size.Col == 0 { // one that was told no size, such as a serial line
+		return usualWidth
+	}
+	return int(size.Col)
 }
 
 // foreground says whether who reads from this terminal takes nothing from another job of its shell.
@@ -116,9 +125,15 @@ func (s *status) Event(e event.Event) {
 	defer s.mu.Unlock()
 	switch e := e.(type) {
 	case *launch.Started:
-		s.up[e.Rank] = true
-		s.ranks = max(s.ranks, e.Rank+1)
+		s.started[e.Rank] = true
+		s.ranks = max(s.ranks, len(s.started))
+	case *launch.Joined:
+		s.started[e.Rank], s.up[e.Rank] = true, true
+	case *launch.Opened: // ranks have other numbers, and another pace
+		clear(s.up)
+		clear(s.rates)
 	case *launch.Exited:
+		delete(s.started, e.Rank)
 		delete(s.up, e.Rank)
 		delete(s.rates, e.Rank)
 		delete(s.halts, e.Rank)
@@ -139,6 +154,9 @@ func (s *status) Event(e event.Event) {
 func (s *status) text() string {
 	took := s.now().Sub(s.began).Round(time.Second)
 	text := fmt.Sprintf("hora: %d of %d ranks up, %v", len(s.up), s.ranks, took)
+	if n := len(s.started); len(s.up) < n {
+		text = fmt.Sprintf("hora: %d of %d ranks started, %d joined, %v", n, s.ranks, len(s.up), took)
+	}
 	if s.restarts > 0 {
 		text += fmt.Sprintf(", restarts: %d", s.restarts)
 	}
@@ -156,7 +174,12 @@ func (s *status) draw() {
 		return
 	}
 	text := s.text()
-	if n := s.width(); n > 0 && len(text) >= n {
+	n := s.width()
+	if n < leastWidth {
+		s.clear()
+		return
+	}
+	if len(text) >= n {
 		text = text[:n-1] // a line that wraps could not be taken away
 	}
 	fmt.Fprintf(s.w, "\r\x1b[K%s", text)

@@ -35,8 +35,27 @@ func TestStatusLine(t *testing.T) {
 	}
 	s.draw()
 	said("") // too soon
+	joined := func(epoch uint64, ranks ...int) {
+		s.Event(&launch.Opened{Epoch: epoch, Size: len(ranks)})
+		for _, r := range ranks {
+			s.Event(&launch.Joined{Rank: r})
+		}
+	}
 	now = now.Add(5 * time.Second)
+	s.draw()
+	said("\r\x1b[Khora: 3 of 3 ranks started, 0 joined, 5s")
+	joined(1, 0, 1, 2)
+	s.draw()
+	said("\r\x1b[Khora: 3 of 3 ranks up, 5s")
+	for second := range 2 {
+		p := &launch.Progress{Rank: 2}
+		p.Elapsed, p.Operations = time.Duration(second+1)*time.Second, int64(10*second)
+		s.Event(p)
+	}
+	s.draw()
+	said("\r\x1b[Khora: 3 of 3 ranks up, 5s, 10.0 collectives/s, 0.0 B/s")
 	s.Event(&launch.Exited{Rank: 1})
+	joined(2, 0, 2)
 	s.Event(&launch.Restarted{Rank: 1})
 	s.draw()
 	said("\r\x1b[Khora: 2 of 3 ranks up, 5s, restarts: 1")
@@ -51,11 +70,31 @@ func TestStatusLine(t *testing.T) {
 	s.width = func() int { return 20 }
 	s.draw()
 	said(" line\n\r\x1b[Khora: 2 of 2 ranks ")
+	s.width = func() int { return 1 }
+	s.draw()
+	said("\r\x1b[K") // no room
+	s.draw()
+	said("")
+	s.width = func() int { return 20 }
+	s.Event(&launch.Started{Rank: 1})
+	s.draw()
+	said("\r\x1b[Khora: 3 of 3 ranks ")
 	go s.run()
 	s.close()
 	said("\r\x1b[K")
 	s.draw()
 	said("")
+}
+
+// A terminal that was told no size has a usual one.
+func TestATerminalWithoutAWidth(t *testing.T) {
+	_, slave := terminal(t)
+	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := terminalWidth(slave); n != usualWidth {
+		t.Errorf("it has %d columns", n)
+	}
 }
 
 func TestRates(t *testing.T) {
@@ -168,7 +207,7 @@ func TestStatusLineOnATerminalOnly(t *testing.T) {
 		cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
 		cmd.Stderr = errs
 		out, err := cmd.Output()
-		if err != nil || strings.Contains(string(out), "ranks up") {
+		if err != nil || strings.Contains(string(out), "ranks ") {
 			t.Fatalf("%v %s", err, out)
 		}
 	}
@@ -187,7 +226,7 @@ func TestStatusLineOnATerminalOnly(t *testing.T) {
 	}()
 	run(slave)
 	fmt.Fprintln(slave, "the end")
-	if got := <-seen; !strings.Contains(got, "hora: 2 of 2 ranks up, 1s") && !strings.Contains(got, "hora: 2 of 2 ranks up, 2s") || !strings.Contains(got, "\r\x1b[Kthe end") {
+	if got := <-seen; !strings.Contains(got, "hora: 2 of 2 ranks started, 0 joined, 1s") && !strings.Contains(got, "hora: 2 of 2 ranks started, 0 joined, 2s") || !strings.Contains(got, "\r\x1b[Kthe end") {
 		t.Errorf("%q", got)
 	}
 	var piped bytes.Buffer

@@ -49,6 +49,9 @@ func flagTable() []flagRow {
 func basicFlags() []flagRow {
 	return []flagRow{
 		{spellings: "--num-proc -np --np", arg: "N", help: "number of processes; without it the slots of -H or --hostfile, else 1", set: setInt(func(o *options) *int { return &o.np }, 1, 1<<20)},
+		{spellings: "--" + moduleFlag + " -m", arg: "MODULE", help: "start python -m MODULE; what follows are its arguments", set: func(*options, string) error {
+			return errors.New("it begins the command: give it last, on the command line")
+		}},
 		{spellings: "--version -v", help: "print the version", set: setBool(func(o *options) *bool { return &o.version })},
 		{spellings: "--check-build -cb", help: "print what this build can do", set: setBool(func(o *options) *bool { return &o.checkBuild })},
 		{spellings: "--verbose", help: "tell what the launcher does", set: setBool(func(o *options) *bool { return &o.verbose })},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"hora/launch"
@@ -17,9 +18,13 @@ type expected struct {
 	before os.FileInfo // nil: there was none
 }
 
-// timeline looks whether the file of --timeline can be written, before the job has done its work for it; nil where
+// timeline looks whether the file of --timeline, or of its variables, can be written, before the job has done its work for it; nil where
 // there is none, or where rank 0 may run elsewhere.
 func timeline(s *launch.Spec, path string) (*expected, error) {
+	asked := path != ""
+	if !asked {
+		path = timelineOf(append(slices.Clone(s.Environ), s.Env...))
+	}
 	if path == "" || path == dynamic || s.Discovery != nil || len(s.Hosts) > 0 && !thisHost(s, s.Hosts[0].Name) {
 		return nil, nil
 	}
@@ -35,7 +40,25 @@ func timeline(s *launch.Spec, path string) (*expected, error) {
 	if before == nil {
 		os.Remove(path)
 	}
+	if !asked { // the program may be none of ours
+		return nil, nil
+	}
 	return &expected{path, before}, nil
+}
+
+// timelineOf is the file that variables name: the last of ours, or else of Horovod's.
+func timelineOf(environ []string) string {
+	for _, name := range []string{"HORA_TIMELINE=", "HOROVOD_TIMELINE="} {
+		for _, kv := range slices.Backward(environ) {
+			if path, ok := strings.CutPrefix(kv, name); ok {
+				if path != "" {
+					return path
+				}
+				break
+			}
+		}
+	}
+	return ""
 }
 
 // thisHost says of names that need no looking up that they mean this machine.

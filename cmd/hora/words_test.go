@@ -13,6 +13,8 @@ func TestWordsThatAreNearlyRight(t *testing.T) {
 	for _, c := range []complaint{
 		{"run --start-timeout 0 true", 2, `--start-timeout: "0" is not a time above 0: write seconds, or 500ms, 10s, 2m: see`},
 		{"run --stall-check-warning-time-seconds soon true", 2, `"soon" is not a time from 0s: write seconds, or 90s, 2m`},
+		{"run --env HORA_TIMELINE=/no/tl.json true", 73, "hora: write the timeline: open /no/tl.json: no such file or directory: name a file in a folder that you may write to"},
+		{"run --env HOROVOD_TIMELINE=/no/tl.json true", 73, "hora: write the timeline: open /no/tl.json: no such file or directory"},
 		{"run --timeline /no/tl.json true", 73, "hora: write the timeline: open /no/tl.json: no such file or directory: name a file in a folder that you may write to"},
 		{"run --secret-file " + dir + " true", 2, "hora: --secret-file " + dir + ": it is no regular file: name the file"},
 		{"run --restarts 2 no-such-command", 127, "hora: start no-such-command on"},
