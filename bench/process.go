@@ -93,7 +93,8 @@ func together(ctx context.Context, cmds []*exec.Cmd, sizes []int, stop context.C
 			merged[size] = max(merged[size], us)
 			told[size]++
 		}
-		if failed[i] != nil && (problem == nil || strings.Contains(problem.Error(), "killed")) {
+		consequence := errors.Is(failed[i], context.Canceled) // one before it had failed when it was to start
+		if failed[i] != nil && (problem == nil || strings.Contains(problem.Error(), "killed") && !consequence) {
 			problem = failed[i]
 			if said := cause(string(errs[i].text)); said != "" {
 				problem = fmt.Errorf("%w: %s", problem, said)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -50,6 +51,17 @@ func TestPeersThatDoNotDoTheirWork(t *testing.T) {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: error %v, want %q", c.body, err, c.want)
 		}
+	}
+}
+
+// TestWhoIsNotStartedAnyMoreIsNotTheCause: on a busy machine the first rank has been killed before the second one starts.
+func TestWhoIsNotStartedAnyMoreIsNotTheCause(t *testing.T) {
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	cmds := []*exec.Cmd{exec.CommandContext(t.Context(), "sh", "-c", "kill -9 $$"), exec.CommandContext(stopped, "true")}
+	_, err := together(stopped, cmds, []int{4}, func() {})
+	if err == nil || !strings.Contains(err.Error(), "signal: killed") {
+		t.Error(err)
 	}
 }
 

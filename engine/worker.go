@@ -56,13 +56,13 @@ func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
 			return err
 		}
 	}
+	if g.cells.left() < len(rs) { // before anything is taken that would have to be given back
+		return g.tooMany()
+	}
 	var shared *cell
 	if len(tickets) == 1 && len(rs) > 1 {
 		shared = g.cells.take(len(rs))
 		tickets[0] = shared.ticket()
-	}
-	if g.cells.left() < len(rs) {
-		return g.tooMany()
 	}
 	var bundle *unit
 	called, ordered, at := false, 0, int32(0)

@@ -259,13 +259,13 @@ func (j *job) hear(e said) {
 			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
 		}
 	case sayFailed:
-		rank, code, text := d.Int(-1, len(j.seats)-1), d.Int(0, 255), event.OneLine(d.String(maxText))
+		d.Int(-1, len(j.seats)-1) // whose start it was: all ranks of a host are started alike, and the sentence names the host
+		code, text := d.Int(0, 255), event.OneLine(d.String(maxText))
 		if d.Done() != nil {
 			return
 		}
 		if goesOn, _ := j.outliveHost(e.l, text); !goesOn {
 			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
-			_ = rank
 		}
 	case sayServed:
 		j.served = true
