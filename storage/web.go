@@ -83,7 +83,7 @@ func (w *Web) ReadAt(ctx context.Context, o Object, p []byte, offset int64) erro
 			return err
 		}
 		defer answer.Body.Close()
-		if o.Tag != "" && tag(answer) != o.Tag {
+		if now := tag(answer); now != "" && o.Tag != "" && now != o.Tag {
 			return final(ErrChanged)
 		}
 		if err := rangeIs(answer, offset+int64(got), o.Size); err != nil {

@@ -64,7 +64,7 @@ class Loader:
     ) -> None:  # fmt: skip
         if (batch is None) == (global_batch is None):
             raise ArgumentError("open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)")
-        if min(batch or 1, global_batch or 1) < 1:
+        if any(n is not None and n < 1 for n in (batch, global_batch)):
             raise ArgumentError("open data: a batch has one row or more")
         if (rank is None) != (size is None):
             raise ArgumentError("open data: rank= and size= are given together")
