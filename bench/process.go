@@ -214,7 +214,9 @@ func (r *runner) peer(parent context.Context, which, op, link string, np int, si
 	defer stop()
 	switch programOf(which) {
 	case "roofline":
-		return together(ctx, []*exec.Cmd{r.command(ctx, -1, r.programs["roofline"], sizeList(sizes))}, sizes, stop)
+		cmd := r.command(ctx, -1, r.programs["roofline"], sizeList(sizes))
+		cmd.Env = r.cfg.Environ
+		return together(ctx, []*exec.Cmd{cmd}, sizes, stop)
 	case "openmpi":
 		return together(ctx, []*exec.Cmd{r.mpirun(ctx, which, op, link, np, sizes)}, sizes, stop)
 	case "impi":

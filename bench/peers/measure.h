@@ -52,6 +52,9 @@ static double median(double *x, int n) {
 
 // Calls per size: hora's ranks use the same table (bench/plan.go).
 static int calls_for(size_t bytes) {
+#ifdef PLANTED
+    return 4;
+#endif
     if (bytes <= 4096) return 2000;
     if (bytes <= 65536) return 600;
     if (bytes <= 1048576) return 120;
@@ -68,6 +71,28 @@ static int calls_for(size_t bytes) {
 static size_t check_stride(size_t n, int turn, int calls) {
     return turn <= 0 || turn == calls - 1 || n <= 64 ? 1 : n / 61;
 }
+
+// A test that compiles with PLANTED plants a fault, which the check has to see: "nothing"
+// leaves the call out, the others spoil its result.
+#ifdef PLANTED
+static int planted(const char *fault) {
+    const char *p = getenv("PLANTED");
+    return p && !strcmp(p, fault);
+}
+
+static void spoil(float *x, size_t n) {
+    size_t half = n / 2;
+    for (size_t i = 0; planted("divisor") && i < n; i++) x[i] /= 2;
+    for (size_t i = 0; planted("swap") && i < half; i++) {
+        float kept = x[i];
+        x[i] = x[half + i];
+        x[half + i] = kept;
+    }
+}
+#else
+#define planted(fault) 0
+#define spoil(x, n) ((void)0)
+#endif
 
 // What "waiting" measures: how long one rank is kept waiting, and how often.
 #define WAITS 3

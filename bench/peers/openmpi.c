@@ -34,12 +34,16 @@ static void run(const char *op, struct arrays *a) {
         MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// expected is element i of what this rank should hold after op, and where it is.
+// result is where op leaves what wrong looks at.
+static float *result(const char *op, struct arrays *a) {
+    int apart = !strcmp(op, "allgather") || !strcmp(op, "alltoall") || !strcmp(op, "reduce") || !strcmp(op, "reducescatter");
+    return apart ? a->out : a->in;
+}
+
 static int wrong(const char *op, struct arrays *a, int turn, int calls) {
-    const float *got = a->out;
+    const float *got = result(op, a);
     size_t n = a->total;
     if (!strcmp(op, "barrier") || (!strcmp(op, "reduce") && rank != 0)) return 0;
-    if (strcmp(op, "allgather") && strcmp(op, "alltoall") && strcmp(op, "reduce") && strcmp(op, "reducescatter")) got = a->in;
     if (!strcmp(op, "reducescatter")) n = a->share;
     for (size_t i = 0; i < n; i += check_stride(n, turn, calls)) {
         float want;
@@ -108,9 +112,10 @@ static void measure(const char *op, size_t bytes) {
         fill(a.in, !strcmp(op, "allgather") ? a.share : a.total, 0, rank, turn);
         MPI_Barrier(MPI_COMM_WORLD);
         double t = now_us();
-        run(op, &a);
+        if (!planted("nothing")) run(op, &a);
         t = now_us() - t;
         if (turn >= 0) times[turn] = t;
+        spoil(result(op, &a), !strcmp(op, "reducescatter") ? a.share : a.total);
         bad |= wrong(op, &a, turn, calls);
     }
     double mine = strcmp(op, "memory") ? median(times, calls) : own_kib(2 * room);

@@ -50,9 +50,11 @@ static void *work(void *arg) {
         meet(++met);
         double t = now_us();
         meet(++met);
-        sum_half(from, to);
+        if (!planted("nothing")) sum_half(from, to);
         meet(++met);
         t = now_us() - t;
+        if (me == 0) spoil(array[1], elements);
+        meet(++met);
         if (turn >= 0) times[me][turn] = t;
         for (size_t i = 0; i < elements; i += check_stride(elements, turn, calls))
             if (array[me][i] != pattern_sum(2, i, turn)) bad[me] = 1;
