@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math"
 	"math/bits"
@@ -21,6 +22,7 @@ type Net struct {
 	Pairs     []Pair      `json:"pairs"`
 	Clocks    []Clock     `json:"clocks"`
 	Allreduce []Predicted `json:"allreduce"`
+	Same      [][2]string `json:"same,omitempty"` // two names of one machine: what is between them is no network
 	Advice    string      `json:"advice"`
 }
 
@@ -90,6 +92,9 @@ func MeasureNet(ctx context.Context, cfg hora.Config, out io.Writer) error {
 		return err
 	}
 	net := report(w, all)
+	if net.Same, err = sameMachine(ctx, w); err != nil {
+		return err
+	}
 	if err := measureAllreduce(w, net); err != nil {
 		return err
 	}
@@ -100,6 +105,23 @@ func MeasureNet(ctx context.Context, cfg hora.Config, out io.Writer) error {
 		}
 	}
 	return w.Leave(ctx)
+}
+
+// sameMachine finds names that stand for one machine, as what shares memory tells it.
+func sameMachine(ctx context.Context, w *hora.World) ([][2]string, error) {
+	h := fnv.New64a()
+	io.WriteString(h, w.Config().HostID)
+	ids, err := hora.Allgather(ctx, w.Group(), []int64{int64(h.Sum64())})
+	if err != nil {
+		return nil, err
+	}
+	var same [][2]string
+	for b, id := range ids {
+		if a := slices.Index(ids, id); a < b {
+			same = append(same, [2]string{w.HostOf(a), w.HostOf(b)})
+		}
+	}
+	return same, nil
 }
 
 // Rounds is every pair of n ranks once: one at a time among few, else in rounds of pairs that share no rank.
@@ -343,6 +365,9 @@ func (n *Net) Predict(bytes int) float64 {
 
 // advise is the one sentence to take home.
 func (n *Net) advise() string {
+	if len(n.Same) > 0 {
+		return fmt.Sprintf("%s and %s are two names of one machine, so these are no figures of a network, and nothing is predicted from them: name each machine once.", n.Same[0][0], n.Same[0][1])
+	}
 	slow, far := n.Pairs[0], n.Pairs[0]
 	for _, p := range n.Pairs {
 		if p.Rate < slow.Rate {
@@ -428,6 +453,15 @@ func (n *Net) WritePage(w io.Writer) error {
 		line("clock of %s: %+.2f ms beside %s's (within %.2f)", c.Host, c.Offset, n.Hosts[0], c.Bound)
 	}
 	line("")
+	if len(n.Same) > 0 {
+		line("%-12s  %14s", "allreduce", "measured, µs")
+		for _, a := range n.Allreduce {
+			line("%-12s  %14.1f", SizeText(a.Bytes), a.Measured)
+		}
+		line("\n%s", n.Advice)
+		_, err := w.Write(b)
+		return err
+	}
 	line("%-12s  %14s  %14s", "allreduce", "predicted, µs", "measured, µs")
 	for _, a := range n.Allreduce {
 		line("%-12s  %14.1f  %14.1f", SizeText(a.Bytes), a.Predicted, a.Measured)

@@ -297,3 +297,22 @@ func TestANetworkThatCannotBeMeasuredIsAProblem(t *testing.T) {
 		t.Errorf("one host: %+v", found)
 	}
 }
+
+// Two names of one machine have no network between them to say anything of.
+func TestTwoNamesOfOneMachine(t *testing.T) {
+	net := &bench.Net{Hosts: []string{"a", "b"}, Pairs: []bench.Pair{{From: "a", To: "b", Latency: 5, Rate: 90}, {From: "b", To: "a", Latency: 5, Rate: 90}}}
+	net.Same, net.Advice = [][2]string{{"a", "b"}}, "none"
+	net.Allreduce = []bench.Predicted{{Bytes: 4, Predicted: 1, Measured: 1}}
+	said := 0
+	for _, f := range judge(net) {
+		if f.Topic == "advice" || f.Topic == "allreduce" {
+			t.Errorf("%+v", f)
+		}
+		if f.Text == "a and b are two names of one machine: what is between them is no network" && f.Do != "" && f.State == Note {
+			said++
+		}
+	}
+	if said != 1 {
+		t.Errorf("it is said %d times", said)
+	}
+}

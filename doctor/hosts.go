@@ -137,6 +137,10 @@ func judge(net *bench.Net) []Finding {
 		}
 		add("clocks", Finding{State: Good, Text: text})
 	}
+	if len(net.Same) > 0 {
+		add("network", note("name each machine once", "%s and %s are two names of one machine: what is between them is no network", net.Same[0][0], net.Same[0][1]))
+		return out
+	}
 	for _, a := range net.Allreduce {
 		add("allreduce", Finding{State: Good, Text: fmt.Sprintf("%s: %.0f µs, the network lets expect %.0f", bench.SizeText(a.Bytes), a.Measured, a.Predicted)})
 	}

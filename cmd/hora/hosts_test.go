@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -42,6 +44,13 @@ func TestFiguresOfTheNetworkBetweenNames(t *testing.T) {
 		if a.Predicted <= 0 || a.Measured <= 0 {
 			t.Errorf("an allreduce of %d bytes: %+v", a.Bytes, a)
 		}
+	}
+	if fmt.Sprint(n.Same) != "[[localhost 127.0.0.1]]" || !strings.HasPrefix(n.Advice, "localhost and 127.0.0.1 are two names of one machine, so these are no figures of a network") {
+		t.Errorf("%v: %s", n.Same, n.Advice)
+	}
+	var page bytes.Buffer
+	if err := n.WritePage(&page); err != nil || strings.Contains(page.String(), "predicted, µs") || strings.Contains(page.String(), "a step") {
+		t.Errorf("%v\n%s", err, page.String())
 	}
 	r = horaCommand(t, "bench", "net")
 	if r.code != 2 || !strings.Contains(r.last(), "-H server1,server2") {
@@ -85,7 +94,7 @@ func TestDoctorLooksAtHosts(t *testing.T) {
 		t.Errorf("server2 has sent %d bytes and received %d: the network was not measured", sent, received)
 	}
 	code, out, _ = hora(60*time.Second, "bench", "net", "-H", "server1,server2")
-	if code != 0 || !strings.Contains(out, "server1  server2") || !strings.Contains(out, "predicted") {
+	if code != 0 || strings.Contains(out, "two names") || !strings.Contains(out, "server1  server2") || !strings.Contains(out, "predicted") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
