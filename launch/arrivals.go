@@ -44,7 +44,7 @@ func (j *job) awaitArrivals() {
 		*a = arrivals{}
 		return
 	}
-	if w.For >= min(j.spec.JoinWord, j.spec.Join)-2*time.Second {
+	if w.For >= min(j.spec.JoinWord, j.spec.Join)-3*time.Second {
 		for _, l := range j.links {
 			if l.planned && !l.ended {
 				l.send(cmdDoing, nil)

@@ -35,6 +35,9 @@ func (s *initSettings) config() (hora.Config, error) {
 	for k, v := range s.Settings {
 		given["HORA_"+strings.ToUpper(k)] = v
 	}
+	if limit, ok := given["HORA_START_TIMEOUT"]; ok && given["HORA_JOIN_TIMEOUT"] == "" {
+		given["HORA_JOIN_TIMEOUT"] = limit // what the program says goes before how long its launcher would wait
+	}
 	secret, serve := given["HORA_SECRET"], given["HORA_SERVE"]
 	delete(given, "HORA_SECRET")
 	delete(given, "HORA_SERVE")

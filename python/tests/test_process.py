@@ -497,3 +497,19 @@ def work_cycles(n: int):
 def test_many_lives(ranks):
     n = 1000 if SOAK else 100
     ranks(4, work_cycles, args=(n,), timeout=60 + n)
+
+
+# -- who waits for whom
+
+
+def work_alone():
+    if os.environ["HORA_RANK"] == "1":
+        return
+    began = time.monotonic()
+    with pytest.raises(hora.HoraError, match=r"missing: 1 after 1s: .*HORA_START_TIMEOUT"):
+        hora.init(start_timeout=1)
+    assert time.monotonic() - began < 20
+
+
+def test_a_start_timeout_of_the_programs_goes_before_the_launchers_patience(ranks):
+    ranks(2, work_alone, env={"HORA_JOIN_TIMEOUT": "600"})
