@@ -72,7 +72,7 @@ func (g *Group) tell(to int, msg []byte) bool {
 }
 
 func bellMessage(seq uint64, origin int) []byte {
-	b := wire.AppendU8(nil, tellBell)
+	b := wire.AppendU8(make([]byte, 0, 1+8+8), tellBell)
 	b = wire.AppendU64(b, seq)
 	return wire.AppendI64(b, int64(origin))
 }

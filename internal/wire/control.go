@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Kinds of a control message.
 const (
@@ -48,9 +51,11 @@ type Control struct {
 
 func hasBody(kind uint8) bool { return kind != ControlHeartbeat && kind != ControlLeave }
 
+const controlBytes = 6*8 + 1 + 4 // of a body without its text
+
 // AppendControl appends the whole message; a longer text than MaxText is cut.
 func AppendControl(b []byte, c Control) []byte {
-	b, at := BeginMessage(b, c.Kind)
+	b, at := BeginMessage(slices.Grow(b, MessageHeaderBytes+controlBytes+min(len(c.Text), MaxText)), c.Kind)
 	if hasBody(c.Kind) {
 		b = AppendU64(b, c.Group)
 		b = AppendI64(b, int64(c.Origin))
