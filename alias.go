@@ -43,6 +43,8 @@ type (
 	MismatchError = engine.MismatchError
 	// InvalidError says that a request can not be right whatever others do.
 	InvalidError = engine.InvalidError
+	// DeadlockError says that ranks waited for each other for ever.
+	DeadlockError = engine.DeadlockError
 	// OperationError says which operation a failure met.
 	OperationError = engine.OperationError
 )

@@ -48,7 +48,10 @@ type Config struct {
 	ElasticTimeout time.Duration
 	OpTimeout      time.Duration // an operation fails after this long; 0 never
 	StallWarn      time.Duration // report of missing ranks; 0 means 60 s, below 0 never
-	StallEnd       time.Duration // the job fails after this long without a missing rank; 0 never
+	// DeadlockTimeout is how long ranks wait for each other in different groups before it is
+	// looked whether they can ever go on; 0 means 5 s, below 0 never. It needs Threads.
+	DeadlockTimeout time.Duration
+	StallEnd        time.Duration // the job fails after this long without a missing rank; 0 never
 
 	FusionBytes int    // most bytes packed together in named groups; 0 means 128 MiB, below 0 never
 	Names       int    // names remembered by a named group; 0 means 1,024, below 0 none
@@ -68,6 +71,10 @@ type Config struct {
 	TimelineMarks bool
 
 	Source string // which convention FromEnv found: "hora", "horovod", "torchrun", "openmpi", "pmi", "slurm", "index", "alone"
+
+	// Threads says what the process's threads wait for, and whether all of them that have
+	// called hora do; nil where nobody knows. See DeadlockTimeout.
+	Threads func() (waits []Waiting, all bool)
 
 	Events *event.Sink
 	Log    *slog.Logger // nil means slog.Default()

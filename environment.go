@@ -256,6 +256,9 @@ func (e *environment) common(c *Config) {
 	c.ElasticTimeout = e.span(0, "HORA_ELASTIC_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT")
 	c.OpTimeout = e.span(0, "HORA_OP_TIMEOUT")
 	c.StallWarn = e.span(0, "HORA_STALL_WARN", "HOROVOD_STALL_CHECK_TIME_SECONDS")
+	if c.DeadlockTimeout = e.span(0, "HORA_DEADLOCK_TIMEOUT"); c.DeadlockTimeout == 0 && e.text("HORA_DEADLOCK_TIMEOUT") != "" {
+		c.DeadlockTimeout = -1
+	}
 	c.StallEnd = e.span(0, "HORA_STALL_END", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")
 	if e.text("HORA_STALL_WARN", "HOROVOD_STALL_CHECK_TIME_SECONDS") != "" && c.StallWarn == 0 {
 		c.StallWarn = -1

@@ -22,6 +22,7 @@ type Group struct {
 	world  *World
 	ranks  []int
 	name   string
+	id     uint64 // equal on all members
 	named  bool
 	link   *shm.Link // memory shared with the ranks of this host; nil when there is none
 
@@ -103,7 +104,7 @@ func (w *World) nextID(key string) uint64 {
 
 // open joins the members of a group.
 func (w *World) open(ctx context.Context, ranks []int, id uint64, o groupOptions) (*Group, error) {
-	g := &Group{world: w, ranks: ranks, name: o.name, named: o.named}
+	g := &Group{world: w, ranks: ranks, name: o.name, id: id, named: o.named}
 	ctx, done := w.together(ctx, ranks)
 	defer done()
 	mesh, err := w.mesh(ctx, g, id)
@@ -120,6 +121,9 @@ func (w *World) open(ctx context.Context, ranks []int, id uint64, o groupOptions
 		Name: o.name, Ranks: ranks, Named: o.named, FusionBytes: c.FusionBytes, Names: c.Names,
 		OpTimeout: timeout, StallWarn: c.StallWarn, StallEnd: c.StallEnd,
 		Events: c.Events, Clock: w.clock, Log: c.Log,
+	}
+	if id == 0 && w.knots != nil {
+		cfg.OnNote = w.knots.hear
 	}
 	if w.client != nil && !c.Serve {
 		cfg.Reason = w.reason
@@ -188,6 +192,9 @@ func (g *Group) Submit(rs []Request, tickets []Ticket) error { return g.engine.S
 func (g *Group) Wait(t Ticket, timeout time.Duration) (done bool, err error) {
 	return g.engine.Wait(t, timeout)
 }
+
+// Await blocks until t is done and keeps it.
+func (g *Group) Await(t Ticket) error { return g.engine.Await(t) }
 
 // Help does pending work of a Named group on the thread of a caller that will sleep until
 // t is done; see engine.Group.Help.

@@ -54,6 +54,7 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 		w.group, err = w.open(opening, w.everyone(), 0, groupOptions{name: "world"})
 	}
 	if err == nil {
+		w.knots.start()
 		err = w.recording.enter(w)
 	}
 	if err != nil {

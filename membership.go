@@ -129,6 +129,7 @@ func (m *Membership) attempt(ctx context.Context, first bool) (*World, error) {
 		}
 	}
 	if err == nil {
+		w.knots.start()
 		if err = m.recording.enter(w); err == nil {
 			return w, nil
 		}

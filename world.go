@@ -27,6 +27,7 @@ type World struct {
 	member  *Membership             // owns client and server, and outlives this world; nil for a world of its own
 	abort   context.CancelCauseFunc // ends joining when a rank is lost meanwhile; nil without member
 
+	knots     *knots    // nil where nobody says what threads do
 	recording recording // of a world without member, which has its own
 
 	server   *rendezvous.Server // in the process that serves
@@ -50,7 +51,9 @@ type World struct {
 }
 
 func newWorld(cfg Config) *World {
-	return &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}, absent: map[int]error{}, openings: map[*opening]struct{}{}, broken: make(chan struct{})}
+	w := &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}, absent: map[int]error{}, openings: map[*opening]struct{}{}, broken: make(chan struct{})}
+	w.knots = newKnots(w)
+	return w
 }
 
 func (w *World) everyone() []int {
@@ -294,7 +297,8 @@ func (w *World) lost(err error) {
 
 // Finish says that this rank makes no more calls in any group, before Leave, which does it
 // otherwise. It waits up to 0.3 s for the others to come so far, and gives a *MismatchError
-// where ranks have made different numbers of calls. A job of several epochs is not asked.
+// where ranks have made different numbers of calls. A job of several epochs, and one of which
+// a group has failed, is not asked.
 func (w *World) Finish() error {
 	if w.member != nil {
 		return nil
@@ -305,8 +309,12 @@ func (w *World) Finish() error {
 		groups = append(groups, g)
 	}
 	w.mu.Unlock()
+	failed := slices.ContainsFunc(groups, func(g *Group) bool { return g.Err() != nil })
 	var wg sync.WaitGroup
 	for _, g := range groups {
+		if failed {
+			g.engine.Quietly()
+		}
 		wg.Go(func() { g.farewell(goodbye) })
 	}
 	wg.Wait()
@@ -352,6 +360,7 @@ func (w *World) Close() error {
 		groups = append(groups, g)
 	}
 	w.mu.Unlock()
+	w.knots.close()
 	faults := closeGroups(groups)
 	w.recording.leave()
 	w.mu.Lock()

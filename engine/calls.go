@@ -46,7 +46,7 @@ func (g *Group) behind(err error) error {
 	}
 	for r := range g.Size() {
 		w, ok := g.parting.of(r)
-		if g.worldRank(r) != lost.Rank || !ok || !w.left {
+		if g.worldRank(r) != lost.Rank || !ok || !w.left || w.calls == unknown {
 			continue
 		}
 		more := *lost

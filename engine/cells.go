@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"hora/collective"
 )
 
 const (
@@ -34,6 +36,11 @@ type cell struct {
 	inUse   bool
 	err     error
 	result  collectiveResult
+
+	// What it is waited for: the name's key in a named group, kind and name.
+	key  uint64
+	name string
+	kind collective.Kind
 }
 
 // collectiveResult is what an operation with Request.Alloc or AnyRank found.
@@ -69,7 +76,7 @@ func (c *cells) take(n int) *cell {
 	if e.half >= 1<<31 {
 		e.half = cellStep // a ticket is a positive int64 in C
 	}
-	e.left, e.dropped, e.inUse, e.err = int32(n), false, true, nil
+	e.left, e.dropped, e.inUse, e.err, e.key = int32(n), false, true, nil, 0
 	e.result.ptr, e.result.count, e.result.counts, e.result.source = nil, 0, e.result.counts[:0], 0
 	atomic.StoreUint32(c.state(e.index), e.half)
 	return e

@@ -30,6 +30,10 @@ type Config struct {
 	// what the links say.
 	Reason func(rank int) string
 
+	// OnNote hears what other ranks tell by Note. It runs on a goroutine of the link: it does
+	// not block, and msg is valid during the call alone.
+	OnNote func(from int, msg []byte)
+
 	Collective collective.Config
 	Events     *event.Sink
 	Clock      event.Epoch  // of event times; the zero Epoch makes its own

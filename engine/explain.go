@@ -258,7 +258,10 @@ func quoted(name string) string {
 	return name
 }
 
-// rankList is "rank 3", "ranks 0-2, 5".
+// RankList is "rank 3", "ranks 0-2, 5".
+func RankList(ranks []int) string { return rankList(ranks) }
+
+// rankList is RankList.
 func rankList(ranks []int) string {
 	ranks = slices.Clone(ranks)
 	slices.Sort(ranks)

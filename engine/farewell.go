@@ -26,7 +26,7 @@ const farewellGrace = 300 * time.Millisecond
 // leave tells the others that this rank takes part in nothing more.
 func (g *Group) leave() {
 	if g.parting.begin() {
-		g.spread(farewell{g.Rank(), g.view.ended(), g.calls()})
+		g.spread(farewell{g.Rank(), g.view.ended(), g.numbers()})
 	}
 }
 

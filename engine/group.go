@@ -153,6 +153,16 @@ func (g *Group) Fail(err error) {
 	g.mesh.Fail(err)
 }
 
+// FailTogether is Fail by several ranks at once with one error: what they wait for ends with
+// that, not with the word that another of them gave up.
+func (g *Group) FailTogether(err error) {
+	g.lost(err)
+	time.AfterFunc(failTogether, func() { g.mesh.Fail(err) })
+}
+
+// failTogether is how long ranks that fail together have to hear of it.
+const failTogether = 100 * time.Millisecond
+
 // lost notes why the group has failed and wakes everybody who waits for it. It does not
 // touch the mesh: who is blocked in it learns from the mesh itself.
 func (g *Group) lost(err error) {

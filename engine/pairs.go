@@ -30,6 +30,8 @@ type pairs struct {
 	flushing bool
 	retry    *time.Timer
 	gone     map[int]bool // ranks that have left; nil while none has
+	sent     []uint64     // offers to each rank; nil while there were none
+	heard    []uint64     // and from each
 }
 
 // message is one send or one receive on its way.
@@ -92,6 +94,7 @@ func (p *pairs) post(o *op) {
 		return
 	}
 	p.number++
+	p.tally(&p.sent, o.Peer)
 	m.to, m.id, m.bytes = o.Peer, p.number, o.Send.Len()
 	if p.eager == nil {
 		p.eager = make([]int, g.Size())
@@ -204,6 +207,7 @@ func (p *pairs) take(from int, kind uint8, d *wire.Decoder) {
 			return
 		}
 		p.arrived = append(p.arrived, a)
+		p.tally(&p.heard, from)
 		p.match()
 	case tellGrant:
 		id, limit := d.U64(), d.Int(0, most)

@@ -22,6 +22,7 @@ import (
 type parting struct {
 	mu    sync.Mutex // guards the rest
 	gone  bool
+	quiet bool // a group of this job has failed: the numbers say nothing
 	heard map[int]word
 	wake  chan struct{} // one slot: something was heard, or the group has failed
 }
@@ -33,6 +34,27 @@ type word struct {
 }
 
 func (p *parting) init() { p.heard, p.wake = map[int]word{}, make(chan struct{}, 1) }
+
+// unknown is the number of calls of who does not compare.
+const unknown = ^uint64(0)
+
+// Quietly has this rank's good-bye carry no number of calls: another group has failed, and
+// ranks may rightly be anywhere.
+func (g *Group) Quietly() {
+	g.parting.mu.Lock()
+	g.parting.quiet = true
+	g.parting.mu.Unlock()
+}
+
+// numbers is how many calls this rank tells.
+func (g *Group) numbers() uint64 {
+	g.parting.mu.Lock()
+	defer g.parting.mu.Unlock()
+	if g.parting.quiet {
+		return unknown
+	}
+	return g.calls()
+}
 
 // begin notes that this rank takes leave, the first time.
 func (p *parting) begin() bool {
@@ -89,7 +111,10 @@ func (g *Group) Farewell(grace time.Duration) error {
 		return nil
 	}
 	g.leave()
-	mine := g.calls()
+	mine := g.numbers()
+	if mine == unknown {
+		return nil
+	}
 	end := time.NewTimer(grace)
 	defer end.Stop()
 	for waiting := true; waiting; {
@@ -122,7 +147,7 @@ func (g *Group) others(mine uint64) (left, differ bool) {
 		}
 		w, ok := g.parting.of(r)
 		left = left && ok && w.left
-		differ = differ || ok && (w.calls > mine || w.left && w.calls != mine)
+		differ = differ || ok && w.calls != unknown && (w.calls > mine || w.left && w.calls != mine)
 	}
 	return left, differ
 }
@@ -132,7 +157,7 @@ func (g *Group) unequal(mine uint64) error {
 	counts := []uint64{mine}
 	ranks := map[uint64][]int{mine: {g.worldRank(g.Rank())}}
 	for r := range g.Size() {
-		if w, ok := g.parting.of(r); ok && (w.left || w.calls > mine) {
+		if w, ok := g.parting.of(r); ok && w.calls != unknown && (w.left || w.calls > mine) {
 			if ranks[w.calls] == nil {
 				counts = append(counts, w.calls)
 			}

@@ -175,6 +175,7 @@ func (n *names) unfold(r *Request) Ticket {
 	news := n.news
 	u := n.bundle(unsafe.Slice(r, 1))
 	n.add(o, u)
+	o.cell.await(o, u.key)
 	n.offered, n.news, u.round = u, news, g.seq // this round has seen it
 	return o.cell.ticket()
 }

@@ -1,5 +1,12 @@
 package engine
 
+import (
+	"sync"
+	"sync/atomic"
+
+	"hora/transport"
+)
+
 // table numbers the units that the ranks have met. All ranks change it in the same
 // order with the same values, so it is the same everywhere.
 type table struct {
@@ -7,13 +14,15 @@ type table struct {
 	entries []entry
 	index   map[uint64]int32
 	clock   uint64 // counts uses, for the choice of what to forget
+
+	mu sync.Mutex // held to change entries' places, and to read by who has not the turn
 }
 
 // entry is one known unit.
 type entry struct {
 	key  uint64
 	used uint64
-	runs uint32
+	runs uint64
 	step uint64 // hash of the step it last ran in
 	lies lying
 	asked
@@ -41,6 +50,8 @@ func (t *table) learn(key uint64) int {
 	if i := t.find(key); i >= 0 {
 		return i
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.clock++
 	if len(t.entries) < t.limit {
 		t.entries = append(t.entries, entry{key: key, used: t.clock})
@@ -65,7 +76,17 @@ func (t *table) ran(i int, step uint64) {
 	t.clock++
 	e := &t.entries[i]
 	e.used, e.step = t.clock, step
-	e.runs++
+	transport.Note(&e.runs, e.runs+1)
+}
+
+// times is how often the unit with that key has run, for who has not the turn.
+func (t *table) times(key uint64) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := t.find(key); i >= 0 {
+		return atomic.LoadUint64(&t.entries[i].runs)
+	}
+	return 0
 }
 
 // words is the number of 64-bit words that hold a bit for each known unit.

@@ -18,6 +18,7 @@ const (
 	tellLeft              // a rank takes part in nothing more: its last operation, who
 	tellWatch             // rank 0 wants to know when names are ready, or no longer
 	tellReady             // names that a rank had for the first time, and when
+	tellNote              // whatever Config.OnNote makes of it
 	tellStill             // the answer to tellLeft of who has not left: its calls
 )
 
@@ -54,6 +55,10 @@ func (g *Group) hear(from int, msg []byte) {
 		if d.Done() == nil {
 			g.left(f)
 		}
+	case tellNote:
+		if g.cfg.OnNote != nil {
+			g.cfg.OnNote(from, msg[1:])
+		}
 	case tellStill:
 		if calls := d.U64(); d.Done() == nil {
 			g.parting.hear(from, word{calls, false})
@@ -70,6 +75,9 @@ func (g *Group) tell(to int, msg []byte) bool {
 	}
 	return g.mesh.Tell(to, msg) == nil
 }
+
+// Note tells a rank's Config.OnNote something; false says that it was not sent.
+func (g *Group) Note(to int, text []byte) bool { return g.tell(to, append([]byte{tellNote}, text...)) }
 
 func bellMessage(seq uint64, origin int) []byte {
 	b := wire.AppendU8(make([]byte, 0, 1+8+8), tellBell)

@@ -93,7 +93,11 @@ func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
 				bundle = g.names.bundle(rs)
 			}
 			g.names.add(o, bundle)
-		} else if g.tail == nil {
+			o.cell.await(o, bundle.key)
+			continue
+		}
+		o.cell.await(o, 0)
+		if g.tail == nil {
 			g.head, g.tail = o, o
 		} else {
 			g.tail.next, g.tail = o, o

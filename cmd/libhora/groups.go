@@ -209,6 +209,13 @@ func (g *group) companion() (*group, error) {
 	return m.n, m.err
 }
 
+// isMaking reports that the named group beside g is being made.
+func (g *group) isMaking() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.making
+}
+
 // makeNamed makes the named group and serves those who wait for it.
 func (g *group) makeNamed() {
 	opts := append([]hora.GroupOption{hora.Named(), hora.Called(g.label + " (named)")}, g.opts...)

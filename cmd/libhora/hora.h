@@ -106,6 +106,7 @@ int32_t hora_plan_close(uint64_t plan);
 int64_t hora_join(uint64_t group);                     /* > 0: ticket */
 
 /* -- tickets */
+#define HORA_FOREVER 0xffffffffu /* as timeout_ms: the caller waits again until the operation has ended, whatever comes */
 int32_t hora_wait(uint64_t ticket, uint32_t timeout_ms); /* 0: ended well; 1: not yet (after ≤ 50 ms); -1: failed */
 int32_t hora_result(uint64_t ticket, hora_outcome *out);
 int32_t hora_release(uint64_t ticket);                   /* ended or not: an operation still runs to its end */

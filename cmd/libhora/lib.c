@@ -52,6 +52,61 @@ __attribute__((constructor)) static void born(void) {
 #endif
 }
 
+// ---- which threads have called hora, and what each waits for: package hora looks whether all of them wait for ever
+
+typedef struct seat {
+    struct seat *next;
+    atomic_int alive;             // its thread has not ended
+    atomic_int inside;            // it is in hora_wait
+    atomic_uint_least64_t ticket; // that it waits for without a bound of its own; 0: none
+    atomic_int_least64_t since;   // when it began to
+} seat;
+
+static _Atomic(seat *) seats;
+static __thread seat *here;
+static pthread_key_t seat_key;
+static pthread_once_t seat_once = PTHREAD_ONCE_INIT;
+
+static void get_up(void *p) { atomic_store(&((seat *)p)->alive, 0); }
+static void make_seat_key(void) { pthread_key_create(&seat_key, get_up); }
+
+// sit_down gives the calling thread a seat, one that an ended thread has left where there is one.
+static void __attribute__((noinline)) sit_down(void) {
+    pthread_once(&seat_once, make_seat_key);
+    seat *s = atomic_load(&seats);
+    for (; s; s = s->next) {
+        int free = 0;
+        if (atomic_compare_exchange_strong(&s->alive, &free, 1)) break;
+    }
+    if (!s) {
+        if (!(s = calloc(1, sizeof *s))) return;
+        atomic_store(&s->alive, 1);
+        s->next = atomic_load(&seats);
+        while (!atomic_compare_exchange_weak(&seats, &s->next, s)) {
+        }
+    }
+    atomic_store(&s->inside, 0);
+    atomic_store(&s->ticket, 0);
+    here = s;
+    pthread_setspecific(seat_key, s);
+}
+
+static inline void sit(void) {
+    if (__builtin_expect(!here, 0)) sit_down();
+}
+
+int libhora_threads(uint64_t *tickets, int64_t *since, int room) {
+    int n = 0;
+    for (seat *s = atomic_load(&seats); s; s = s->next) {
+        if (!atomic_load(&s->alive)) continue;
+        uint64_t ticket = atomic_load(&s->ticket);
+        if (!ticket || !atomic_load(&s->inside) || n == room) return -1;
+        tickets[n] = ticket;
+        since[n++] = atomic_load(&s->since);
+    }
+    return n;
+}
+
 static inline int forked(void) { return __builtin_expect(alive ? !*alive : getpid() != loaded_by, 0); }
 
 // ---- this thread's last failure
@@ -117,7 +172,11 @@ static int fail_forked(void) {
                              "start it with spawn or exec, or call hora in the parent");
 }
 
-int libhora_enter(void) { return forked() ? fail_forked() : 0; }
+int libhora_enter(void) {
+    if (forked()) return fail_forked();
+    sit();
+    return 0;
+}
 
 static int fail_null(void) { return fail(HORA_ARGUMENT, "call hora: an argument is NULL where a value is needed"); }
 
@@ -159,6 +218,8 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+int64_t libhora_now(void) { return now_ns(); }
+
 // look answers 0 pending, 1 ended well, 2 failed, -1 no such ticket.
 static int look(hora_cell *c, uint32_t pending) {
     uint32_t past = __atomic_load_n(&c->state, __ATOMIC_ACQUIRE) - pending;
@@ -193,11 +254,21 @@ static uint32_t help(hora_cell *c, uint64_t ticket, uint32_t timeout_ms) {
 int32_t hora_wait(uint64_t ticket, uint32_t timeout_ms) {
     if (forked()) return fail_forked();
     uint32_t table = (uint32_t)(ticket >> 16) & 0xffff;
+    sit();
+    if (here && timeout_ms) {
+        if (timeout_ms != HORA_FOREVER) atomic_store(&here->ticket, 0);
+        else if (atomic_load(&here->ticket) != ticket) {
+            atomic_store(&here->since, now_ns());
+            atomic_store(&here->ticket, ticket);
+        }
+        atomic_store(&here->inside, 1);
+    }
     atomic_fetch_add(&tables[table].users, 1);
     hora_cell *cells = atomic_load(&tables[table].cells);
     if (cells && timeout_ms && atomic_load(&tables[table].helps)) timeout_ms = help(&cells[ticket & 0xffff], ticket, timeout_ms);
     int state = cells ? await(&cells[ticket & 0xffff], (uint32_t)(ticket >> 32), timeout_ms) : -1;
     atomic_fetch_sub(&tables[table].users, 1);
+    if (here && timeout_ms) atomic_store(&here->inside, 0);
     if (state == 1) return 0;
     if (state == 0) return 1;
     if (state == 2) {
@@ -227,7 +298,8 @@ void libhora_verdict(int code) {
 // ---- the rest goes to Go
 
 #define ENTER(bad) \
-    if (forked()) return fail_forked(), (bad)
+    if (forked()) return fail_forked(), (bad); \
+    sit()
 #define NEED(p, bad) \
     if (!(p)) return fail_null(), (bad)
 

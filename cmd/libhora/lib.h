@@ -23,6 +23,11 @@ extern hora_cell libhora_cells[HORA_CELLS];
 void libhora_table(uint32_t table, void *cells, int helps);
 int libhora_idle(uint32_t table);
 
+// What the threads that have called hora wait for, and since when on libhora_now's clock: their number, -1 where one of
+// them does not wait in hora_wait with HORA_FOREVER or there are more than room.
+int libhora_threads(uint64_t *tickets, int64_t *since, int room);
+int64_t libhora_now(void);
+
 void libhora_done(uint32_t cell, uint32_t state);
 // From now on the process ends with code where its program says 0.
 void libhora_verdict(int code);

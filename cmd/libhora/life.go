@@ -70,6 +70,7 @@ func (s *initSettings) config() (hora.Config, error) {
 	}
 	the.record.ask(lookup)
 	cfg.Events = &the.record.events
+	cfg.Threads = the.threads
 	cfg.Timeline = "" // the library's own goes on from life to life, and programs start and stop it
 	return cfg, nil
 }

@@ -45,6 +45,7 @@ type library struct {
 	record recorder
 	tables tables
 	own    slots
+	joins  sync.Map // a ticket of join → *hora.Group, while it lasts
 	plans  plans
 	memory memories
 	gpus   gpus
@@ -93,6 +94,7 @@ func classify(err error) (kind, rank int) {
 	var mismatch *hora.MismatchError
 	var lost *hora.PeerLostError
 	var late *hora.DeadlineError
+	var knot *hora.DeadlockError
 	switch {
 	case errors.As(err, &own):
 		return own.kind, -1
@@ -102,6 +104,8 @@ func classify(err error) (kind, rank int) {
 		return C.HORA_MISMATCH, -1
 	case errors.As(err, &lost):
 		return C.HORA_PEER_LOST, lost.Rank
+	case errors.As(err, &knot):
+		return C.HORA_DEADLINE, -1
 	case errors.Is(err, hora.ErrFinished):
 		return C.HORA_FINISHED, -1
 	case errors.Is(err, hora.ErrDrained):

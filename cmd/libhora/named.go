@@ -108,10 +108,8 @@ func (g *group) unclaim(rs []hora.Request) {
 
 // await waits for one of the engine's tickets, takes what it left and releases it.
 func (g *group) await(t hora.Ticket) *outcome {
-	ticket := C.uint64_t(pack(g.table, t))
-	for C.hora_wait(ticket, 50) == 1 {
-	}
-	o, err := outcomeOf(ticket)
+	_ = g.g.Await(t) // outcomeOf gives its error
+	o, err := outcomeOf(C.uint64_t(pack(g.table, t)))
 	if err != nil {
 		o = &outcome{err: err}
 	}
@@ -172,7 +170,7 @@ func horaJoin(handle C.uint64_t) (answer C.int64_t) {
 	if err != nil {
 		return errOut(err)
 	}
-	return the.background(func(o *outcome) error {
+	return the.backgroundTicket(func(o *outcome, ticket C.int64_t) error {
 		type made struct {
 			n   *group
 			err error
@@ -183,6 +181,8 @@ func horaJoin(handle C.uint64_t) (answer C.int64_t) {
 		if m.err != nil {
 			return m.err
 		}
+		the.joins.Store(uint64(ticket), m.n.g)
+		defer the.joins.Delete(uint64(ticket))
 		last, _, err := m.n.g.Join(-1)
 		o.value = int64(last)
 		return err

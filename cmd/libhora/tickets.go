@@ -138,13 +138,18 @@ func (s *slots) release(ticket C.uint64_t) {
 
 // background runs f on a goroutine of its own and answers the ticket that stands for it.
 func (l *library) background(f func(*outcome) error) C.int64_t {
+	return l.backgroundTicket(func(o *outcome, _ C.int64_t) error { return f(o) })
+}
+
+// backgroundTicket is background of what wants to know its ticket.
+func (l *library) backgroundTicket(f func(*outcome, C.int64_t) error) C.int64_t {
 	ticket, err := l.own.begin()
 	if err != nil {
 		return errOut(err)
 	}
 	go func() {
 		o := &outcome{}
-		o.err = f(o)
+		o.err = f(o, ticket)
 		l.own.end(ticket, o)
 	}()
 	return ticket

@@ -16,6 +16,7 @@ from ._abi import readable as readable
 from ._find import find
 from .errors import BY_KIND, ForkedError, HoraError, InternalError, NotInitializedError
 
+FOREVER = 0xFFFFFFFF  # as a time: the library may take it that the thread waits to the end, whatever comes
 SLICE_MS = 50  # the longest that a call stays away from Python's signal handlers
 
 
@@ -150,7 +151,7 @@ def wait(ticket: int, timeout: float | None = None) -> bool:
     hora_wait = _calls.wait
     if timeout is None:
         while True:
-            r = hora_wait(ticket, SLICE_MS)
+            r = hora_wait(ticket, FOREVER)
             if r <= 0:
                 break
     else:
