@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import _lib
+from ..errors import HoraError
 from ..group import Kind, Op
+from . import _replicas
 from ._tensor import code
 from .compression import Compression, _Cast
 
@@ -50,6 +53,17 @@ class DeltaMixin(_Inner):
             self._channel.run(Kind.ALLREDUCE, Op.MAX, code(host), 0, at, at, 1, name="DistributedOptimizer.infinite", keep=host)
             device.copy_(host)
 
+    def _hora_compare(self) -> None:
+        """Look whether the ranks' parameters are the same, at the first step and where that is asked for."""
+        try:
+            if not self._steps:
+                _replicas.judge(self, self._greatest(_replicas.numbers(self), "replicas"))
+            elif self._every and self._steps % self._every == 0:
+                _replicas.compare(self)
+        except HoraError as error:
+            raise self._hora_translate(error) from None
+        self._steps += 1
+
     def _hora_stepped(self) -> None:
         self._passes = 0
 
@@ -65,6 +79,10 @@ class DeltaMixin(_Inner):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         self._opt_called = True
+        if self._age != _lib.age:
+            self._renew()
+        if self._channel.size > 1:
+            self._hora_compare()
         params = self._trainable()
         before = [p.detach().clone() for p in params]
         if closure is None:

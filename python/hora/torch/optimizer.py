@@ -21,6 +21,7 @@ import torch
 from .. import _lib, _world, comm
 from ..errors import ArgumentError, HoraError, MismatchError
 from ..group import Group, Kind, Op
+from . import _replicas
 from ._channel import Channel
 from ._cores import free_core
 from ._delta import DeltaMixin
@@ -169,6 +170,8 @@ class _Mixin(_Inner):
         self._hooks: list[Any] = []
         self._arriving = threading.Lock()  # guards what hooks count: torch calls them on a thread for each device
         self._cut = ""  # what cut a reduction short
+        self._every = _replicas.asked()  # compare the ranks' parameters every so many steps; the most that a rank asks for
+        self._steps = 0  # in this life of the world
         self._age = _lib.age
         self._watch()
 
@@ -181,6 +184,7 @@ class _Mixin(_Inner):
         self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
         self._synchronized = False
         self._cut = ""
+        self._steps = 0
         self._watch()
 
     def _stale(self) -> bool:
@@ -325,8 +329,12 @@ class _Mixin(_Inner):
         sparse = [p.grad is not None and p.grad.is_sparse for p in params]
         key = (self._group.ranks, self._group.tag)
         number = _numbers.get(key, 0) if self._number < 0 else self._number
-        *top, smallest, self._number = self._greatest([*map(int, sparse), _MOST_BYTES - self._bucket_bytes, number], why)
+        first = _replicas.numbers(self) if why == "parameters" else []
+        *top, smallest, self._number = self._greatest([*first, *map(int, sparse), _MOST_BYTES - self._bucket_bytes, number], why)
         _numbers[key] = max(_numbers.get(key, 0), self._number + 1)
+        if first:
+            _replicas.judge(self, top[: len(first)])
+            top = top[len(first) :]
         found = {p for p, s in zip(params, top, strict=True) if s}
         if self._sparse_as_dense:
             self._thin |= found
@@ -415,6 +423,9 @@ class _Mixin(_Inner):
             self._place(
                 thawed, self._buckets, f"now trained: {self._names.get(thawed[0])}"
             )  # the others stay where they are: a backward pass may have started them
+        elif self._every and self._steps % self._every == 0:
+            _replicas.compare(self)
+        self._steps += 1
         compression = self._compression
         if isinstance(compression, (Int8, PowerSGD)):
             self._reduce_lossy(compression)
