@@ -66,6 +66,9 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 		if err := old.Close(); err != nil {
 			m.cfg.Log.Warn("leave an epoch", "cause", err)
 		}
+		if why := m.Asked(); why != "" { // since the last commit; the others are not to open an epoch with it
+			return nil, fmt.Errorf("join epoch of job %s: %w: %s", m.cfg.Job, ErrDrained, why)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

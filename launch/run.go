@@ -322,9 +322,10 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 		o.Last += j.howToDebug(&o)
 		reason = o.Cause()
 	}
-	j.server.Exited(rank, l.name, reason)
-	j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
-	end := j.step(j.exit(&o))
+	end := j.stepAnd(j.exit(&o), func() {
+		j.server.Exited(rank, l.name, reason)
+		j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
+	})
 	if end != nil {
 		j.fail(o)
 		return

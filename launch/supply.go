@@ -59,13 +59,21 @@ func (j *job) supply() *elastic.Roster {
 
 // step gives the roster a piece of news and carries out what it orders. It returns the order that ends the job, nil while
 // there is none.
-func (j *job) step(n elastic.News) *elastic.GiveUp {
+func (j *job) step(n elastic.News) *elastic.GiveUp { return j.stepAnd(n, func() {}) }
+
+// stepAnd is step for news that the coordinator is to hear too, by tell: after it knows who is asked to leave because of
+// them, and before anything else follows. So the next epoch opens without those.
+func (j *job) stepAnd(n elastic.News, tell func()) *elastic.GiveUp {
 	var end *elastic.GiveUp
 	var news []elastic.News
 	if j.stopped || j.complete.Load() {
 		news = append(news, elastic.Over{})
 	}
 	orders := j.roster.Step(j.clock(), append(news, j.opened(), n)...)
+	rest := slices.DeleteFunc(slices.Clone(orders), isAsk)
+	j.carryOut(slices.DeleteFunc(orders, func(o elastic.Order) bool { return !isAsk(o) }), &end)
+	tell()
+	orders = rest
 	for lost := j.carryOut(orders, &end); len(lost) > 0; lost = lost[1:] {
 		var its *elastic.GiveUp
 		lost = append(lost, j.carryOut(j.roster.Step(j.clock(), lost[0]), &its)...)
@@ -76,6 +84,14 @@ func (j *job) step(n elastic.News) *elastic.GiveUp {
 	}
 	j.tellAbsent()
 	return end
+}
+
+func isAsk(o elastic.Order) bool {
+	switch o.(type) {
+	case elastic.Ask, elastic.Stay:
+		return true
+	}
+	return false
 }
 
 // tellAbsent tells the coordinator without whom the first epoch opens, when that changes.

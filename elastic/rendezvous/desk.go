@@ -124,6 +124,10 @@ func (d *desk) act(e any) {
 				c.stays = c.asked != "" && e.reason == ""
 				c.asked = e.reason
 				d.askToLeave(c)
+				if e.reason != "" && c.joinID != 0 && !d.machine.Open() {
+					// It leaves at once: the next epoch must not open with it meanwhile.
+					d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
+				}
 			}
 		}
 		if e.rank < 0 { // they hear it after that

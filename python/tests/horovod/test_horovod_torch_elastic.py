@@ -101,6 +101,35 @@ def test_a_survivor_goes_on_alone(launcher, tmp_path):
     assert "rank 0 of 1 at epoch 1, batch 20" in out and "done: 4 epochs on" in out, out
 
 
+HOSTS = Path(__file__).with_name("lives_on_hosts.py")
+
+
+def _on_hosts(launcher, tmp_path, hosts: str, *words: str, options: tuple[str, ...]) -> str:
+    """What lives_on_hosts.py prints where the hosts are those in a file."""
+    (tmp_path / "hosts").write_text(hosts)
+    command = [launcher, "horovodrun", *options, "--host-discovery-script", f"cat {tmp_path}/hosts", sys.executable, HOSTS, *words]
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def test_a_failed_worker_takes_its_host_away_at_once(launcher, tmp_path):
+    """The other worker there takes no part in the next epoch: two lives, of four and of two ranks."""
+    out = _on_hosts(launcher, tmp_path, "localhost:2\n127.0.0.1:2\n", "lose", options=("-np", "4", "--min-np", "2"))
+    lives = sorted(re.findall(r"life (\d): started as (\d), rank (\d) of (\d), step (\d)", out))
+    assert lives == [*(("1", str(r), str(r), "4", "0") for r in range(4)), ("2", "2", "0", "2", "3"), ("2", "3", "1", "2", "3")], out
+
+
+def test_host_messages_come_by_themselves(launcher, tmp_path):
+    """Of a host that comes, and of its own that goes."""
+    out = _on_hosts(
+        launcher, tmp_path, "localhost:1\n", "poll", str(tmp_path / "hosts"), options=("-np", "1", "--min-np", "1", "--max-np", "2")
+    )
+    assert "step 2: heard True" in out and "step 4: heard True" in out, out
+    lives = sorted(re.findall(r"life (\d): started as (\d), rank (\d) of (\d), step (\d)", out))
+    assert lives == [("1", "0", "0", "1", "0"), ("2", "0", "0", "2", "2"), ("2", "1", "1", "2", "2"), ("3", "1", "0", "1", "4")], out
+
+
 def alone():
     import horovod.torch as hvd
 

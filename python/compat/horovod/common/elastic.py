@@ -43,7 +43,10 @@ class State:
 
     def on_reset(self) -> None:
         """The ranks have changed; called before the state is sent to newcomers."""
-        self._host_messages = queue.Queue()
+        from ..runner.elastic.worker import notification_manager
+
+        with notification_manager.telling:  # what was told before is of the past
+            self._host_messages = queue.Queue()
         self.reset()
         for callback in self._reset_callbacks:
             callback()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
+
+import hora
+from hora import _lib, _world
 
 __all__ = ["HostUpdateResult", "WorkerNotificationManager", "notification_manager"]
 
@@ -15,41 +19,57 @@ class HostUpdateResult:
     mixed = removed | added
 
 
+# How often a worker looks for news, in seconds. A look costs about a microsecond and asks nobody.
+_LOOK = 0.1
+
+
 class WorkerNotificationManager:
-    """Hands host changes that the launcher reports to the states that are listening."""
+    """Hands host changes that the launcher reports to the states that are listening, while the training runs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards _listeners
+        self.telling = threading.Lock()  # held from a look to the end of what is told of it
+        self._lock = threading.Lock()  # guards what follows
         self._listeners: set[Any] = set()
-        self._started = False
+        self._stop: threading.Event | None = None  # of the thread that looks
 
     def init(self, *_: Any, **__: Any) -> None:
-        """Begin to listen to the launcher; harmless when the job is not elastic."""
-        with self._lock:
-            if self._started:
-                return
-            self._started = True
-        try:
-            from hora import elastic
-        except ImportError:
-            return
-        subscribe = getattr(elastic, "on_hosts_updated", None)
-        if subscribe is not None:
-            subscribe(self.handle_hosts_updated)
+        """Horovod's server of notifications begins here; ours needs no call."""
 
     def register_listener(self, listener: Any) -> None:
         with self._lock:
             self._listeners.add(listener)
+            if self._stop is None and _world.is_elastic():
+                self._stop = threading.Event()
+                threading.Thread(target=self._look, args=(self._stop,), name="hora-host-news", daemon=True).start()
 
     def remove_listener(self, listener: Any) -> None:
         with self._lock:
             self._listeners.discard(listener)
+            if not self._listeners and self._stop is not None:
+                self._stop.set()
+                self._stop = None
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
             listener.on_hosts_updated(timestamp, update_res)
+
+    def _look(self, stop: threading.Event) -> None:
+        """Tell the listeners once an epoch that workers come or go, or that this one is to leave."""
+        told = -1
+        while not stop.wait(_LOOK):
+            age = _lib.age
+            if age == told:
+                continue
+            with self.telling:
+                try:
+                    news = _world.news() if _world.is_elastic() else 0
+                except hora.HoraError:  # between two epochs, or the present one is over: operations say so
+                    continue
+                if news and age == _lib.age:
+                    told = age
+                    self.handle_hosts_updated(time.time(), HostUpdateResult.removed if news == 2 else HostUpdateResult.added)
 
 
 notification_manager = WorkerNotificationManager()
