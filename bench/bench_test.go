@@ -194,3 +194,26 @@ func TestGoalsThatSayNothing(t *testing.T) {
 		t.Error("a size above all steps has no goal")
 	}
 }
+
+// TestPagesSayHowPeersRan: whoever reads a ratio knows over what gloo ran and how Open MPI was
+// set.
+func TestPagesSayHowPeersRan(t *testing.T) {
+	pages, err := filepath.Glob("results/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatalf("%v, %v", pages, err)
+	}
+	for _, path := range append(pages, "../README.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := strings.ToLower(string(text))
+		if strings.Contains(page, "gloo") && !strings.Contains(page, "loopback tcp") {
+			t.Errorf("%s does not say that gloo ran over loopback TCP", path)
+		}
+		if mpi := strings.Contains(page, "openmpi") || strings.Contains(page, "mpi4py") || strings.Contains(page, "gloo and open mpi"); mpi &&
+			!strings.Contains(page, "its defaults") && !strings.Contains(page, "best of its settings") && !strings.Contains(page, "the setting that is best") {
+			t.Errorf("%s does not say how Open MPI was set", path)
+		}
+	}
+}

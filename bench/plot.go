@@ -27,13 +27,16 @@ func WritePlot(w io.Writer, rows []Row) error {
 		return p
 	}
 	for _, r := range rows {
-		if r.Ratio == 0 || r.Op == "named" || r.Op == "plan" {
+		if r.Ratio == 0 || r.Peer == "ordered" || r.Op == "waiting" || r.Op == "memory" {
 			continue
 		}
 		p := find(fmt.Sprintf("%s, %d ranks", r.Op, r.NP))
 		peer := r.Peer
-		if r.Link == "tcp" && peer == "openmpi" {
-			peer = "openmpi tcp"
+		switch {
+		case strings.HasPrefix(peer, "gloo"): // over whichever link of ours
+			peer += ", loopback TCP"
+		case r.Link == "tcp":
+			peer += " tcp"
 		}
 		for name, us := range map[string]float64{"hora " + r.Link: r.HoraUS, peer: r.PeerUS} {
 			if p.lines[name] == nil {

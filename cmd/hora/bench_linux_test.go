@@ -306,7 +306,7 @@ func TestBenchHoldsAgainstGoals(t *testing.T) {
 			drawn = append(drawn, string(text))
 		}
 	}
-	for _, want := range []string{"allreduce, 2 ranks: µs over bytes", "hora shm", "gloo"} {
+	for _, want := range []string{"allreduce, 2 ranks: µs over bytes", "hora shm", "gloo, loopback TCP"} {
 		if !slices.Contains(drawn, want) {
 			t.Errorf("the picture lacks %q: %q", want, drawn)
 		}
