@@ -134,11 +134,11 @@ class Plan:
             _lib.plan_close(handle)
 
     def __del__(self) -> None:
-        if self.handle:
-            try:
+        try:
+            if self.handle:
                 self.close()
-            except Exception:  # the library is gone or the process is a forked child: nothing to give back
-                pass
+        except Exception:  # it was never made, the library is gone or the process is a forked child: nothing to give back
+            pass
 
 
 class Group:

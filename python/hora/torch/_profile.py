@@ -73,7 +73,7 @@ def _verb(inner: Callable[..., Any], name: str, tensors: Callable[..., Any]) -> 
     @functools.wraps(inner)
     def recorded(self: Any, *args: Any, **more: Any) -> Any:
         record = _enter(name, tensors(args))
-        work = None
+        work: Any = None
         try:
             work = inner(self, *args, **more)
         finally:
