@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"hora/dataset/parquet"
 )
@@ -62,7 +63,7 @@ func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
 	})
 	for range s.cfg.Threads {
 		st.workers.Go(func() {
-			var d parquet.Decoder
+			d := decoder{}
 			for l := range st.decode {
 				begin := time.Now()
 				if l.err == nil {
@@ -170,8 +171,14 @@ func (st *stages) read(l *loaded) error {
 	return nil
 }
 
+// decoder is what one goroutine decodes with.
+type decoder struct {
+	parquet.Decoder
+	side []byte // columns of a matrix, one after the other
+}
+
 // columns decodes a block.
-func (s *Set) columns(d *parquet.Decoder, l *loaded) error {
+func (s *Set) columns(d *decoder, l *loaded) error {
 	b := &s.blocks[l.block]
 	f := &s.files[b.file]
 	g := &f.meta.Groups[b.group]
@@ -196,12 +203,15 @@ func (s *Set) columns(d *parquet.Decoder, l *loaded) error {
 			l.mask[i] = grow(l.mask[i], b.rows*fd.per*len(fd.cols))
 			clear(l.mask[i])
 		}
+		matrix := len(fd.cols) > 1
+		if matrix {
+			d.side = grow(d.side, b.rows*fd.Width)
+		}
 		for n, col := range fd.cols {
-			if !fd.text {
-				t.Data, t.Step = l.data[i][min(col.offset, len(l.data[i])):], fd.Width
-				if fd.per > 1 || fd.Count > 0 && len(fd.cols) == 1 {
-					t.Step = fd.value
-				}
+			if t.Step = fd.value; matrix {
+				t.Data = d.side[col.offset*b.rows:]
+			} else {
+				t.Data = l.data[i]
 			}
 			if fd.Mask {
 				t.Mask, t.MaskStep = l.mask[i][n:], len(fd.cols)
@@ -215,8 +225,47 @@ func (s *Set) columns(d *parquet.Decoder, l *loaded) error {
 		if fd.text {
 			l.data[i] = t.Bytes
 		}
+		if matrix {
+			interleave(l.data[i], d.side, len(fd.cols), fd.value)
+		}
 	}
 	return nil
+}
+
+// interleave makes rows of columns that lie one after the other, a few rows at a time:
+// what is written stays in the nearest cache, and each column is read once along.
+func interleave(to, from []byte, columns, width int) {
+	switch width {
+	case 4:
+		turn[uint32](to, from, columns)
+	case 8:
+		turn[uint64](to, from, columns)
+	default:
+		rows := len(to) / width / columns
+		for c := range columns {
+			for r := range rows {
+				copy(to[(r*columns+c)*width:][:width], from[(c*rows+r)*width:])
+			}
+		}
+	}
+}
+
+func turn[T uint32 | uint64](toBytes, fromBytes []byte, columns int) {
+	const few = 64
+	n := len(toBytes) / int(unsafe.Sizeof(T(0)))
+	to, from := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(toBytes))), n), unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(fromBytes))), n)
+	rows := n / columns
+	for r := 0; r < rows; r += few {
+		k := min(few, rows-r)
+		part := to[r*columns : (r+k)*columns]
+		for c := range columns {
+			at := c
+			for _, v := range from[c*rows+r : c*rows+r+k] {
+				part[at] = v
+				at += columns
+			}
+		}
+	}
 }
 
 func grow[T any](s []T, n int) []T {

@@ -97,11 +97,23 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 	}
 	cfg.Threads = max(1, cfg.Threads)
 	s := &Set{cfg: cfg}
-	if err := s.list(ctx); err != nil {
+	if err := s.find(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.footers(ctx); err != nil {
+	if err := s.resolve(); err != nil {
 		return nil, err
+	}
+	s.fingerprint = fingerprint(s.files)
+	return s, s.order()
+}
+
+// find lists the source and reads the footers.
+func (s *Set) find(ctx context.Context) error {
+	if err := s.list(ctx); err != nil {
+		return err
+	}
+	if err := s.footers(ctx); err != nil {
+		return err
 	}
 	for i := range s.files {
 		for g := range s.files[i].meta.Groups {
@@ -112,13 +124,9 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 		}
 	}
 	if s.rows == 0 {
-		return nil, fmt.Errorf("open %s: its %d files have no rows", strings.Join(cfg.Source, ", "), len(s.files))
+		return fmt.Errorf("open %s: its %d files have no rows", strings.Join(s.cfg.Source, ", "), len(s.files))
 	}
-	if err := s.resolve(); err != nil {
-		return nil, err
-	}
-	s.fingerprint = fingerprint(s.files)
-	return s, s.order()
+	return nil
 }
 
 func (s *Set) list(ctx context.Context) error {

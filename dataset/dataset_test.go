@@ -339,3 +339,24 @@ func TestErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestInspect(t *testing.T) {
+	dir := t.TempDir()
+	table(t, dir, 100, 250, 50)
+	look, err := Inspect(context.Background(), []string{dir}, 1<<12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page strings.Builder
+	if err := look.Write(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"300 rows in 2 files, 4 row groups", "maybe  float64, may be null (snappy)", "text   string (snappy)", "% of the data are mixed at a time", "a second of the first row group"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &page)
+		}
+	}
+	if !look.Checksums || strings.Contains(page.String(), "no checksums") {
+		t.Error("the pages have checksums")
+	}
+}

@@ -124,6 +124,7 @@ func (p *program) root() *cobra.Command {
 		p.demoCommand(),
 		p.demoWorker(),
 		p.doctorCommand(),
+		p.dataCommand(),
 		p.benchCommand(),
 		p.benchRank(),
 		p.benchNetRank(),

@@ -21,7 +21,7 @@ const (
 	zstandard    codec = 6
 )
 
-var codecNames = map[codec]string{3: "LZO", 4: "Brotli", 5: "LZ4 (Hadoop)", 7: "LZ4"}
+var codecNames = map[codec]string{uncompressed: "no compression", snappy: "snappy", gzipped: "gzip", zstandard: "zstd", 3: "LZO", 4: "Brotli", 5: "LZ4 (Hadoop)", 7: "LZ4"}
 
 // inflater undoes compression; it keeps what its codecs allocate.
 type inflater struct {
@@ -99,3 +99,6 @@ func (f *inflater) gunzip(to, from []byte) error {
 	}
 	return nil
 }
+
+// Codec is the name of the compression.
+func (k *Chunk) Codec() string { return k.codec.String() }

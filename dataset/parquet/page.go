@@ -151,3 +151,14 @@ func (h *header) sum(body []byte) error {
 	}
 	return nil
 }
+
+// HasChecksum reports whether the page that begins with these bytes has a checksum.
+func HasChecksum(b []byte) bool {
+	checksum := false
+	c := &compact{b: b}
+	c.fields(func(id int16, typ byte) bool {
+		checksum = checksum || id == 4 && typ == tI32
+		return false
+	})
+	return checksum
+}

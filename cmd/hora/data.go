@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"hora/dataset"
+)
+
+func (p *program) dataCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "data", Short: "look at the tables that a training reads"}
+	cmd.AddCommand(p.dataLook())
+	return cmd
+}
+
+func (p *program) dataLook() *cobra.Command {
+	var asJSON bool
+	var memory int
+	cmd := &cobra.Command{
+		Use:   "look PATH…",
+		Short: "columns, row groups, checksums, and how well hora.dataset mixes them",
+		Long: "look reads the footers of Parquet files (paths, folders, patterns, http addresses) and decodes one row group. It says which\n" +
+			"columns hora.dataset can read, what the row groups allow in mixing, and whether damage could be found.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("data look needs a path: name a file or a folder, as in hora data look data/train")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			ctx, release := p.untilStopped()
+			defer release()
+			look, err := dataset.Inspect(ctx, args, int64(memory)<<20)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(p.out)
+				e.SetIndent("", "  ")
+				return e.Encode(look)
+			}
+			return look.Write(p.out)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "the same as JSON, for machines")
+	cmd.Flags().IntVar(&memory, "memory", 512, "MiB that the job may hold for mixing, as memory= of hora.dataset.open")
+	return cmd
+}
