@@ -48,7 +48,9 @@ def DistributedOptimizer(
         # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would part.
         optimizer = scaled(optimizer)
     cls = type(optimizer)
-    made_of = type(cls.__name__, (_Mixin, cls), {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__})
+    made_of: Any = type(
+        cls.__name__, (_Mixin, cls), {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    )
     made = made_of.from_config(optimizer.get_config())
     made._hora = {
         "op": op, "group": group, "prescale": prescale, "postscale": postscale, "compression": compression, "sparse_as_dense": sparse_as_dense,

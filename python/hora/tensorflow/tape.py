@@ -34,7 +34,7 @@ def DistributedGradientTape(
     """
     if not isinstance(tape, tf.GradientTape):
         raise ArgumentError(f"DistributedGradientTape: {type(tape).__name__} is no tf.GradientTape")
-    made = _Tape.__new__(type(type(tape).__name__, (_Tape, type(tape)) if type(tape) is not tf.GradientTape else (_Tape,), {}))
+    made: Any = _Tape.__new__(type(type(tape).__name__, (_Tape, type(tape)) if type(tape) is not tf.GradientTape else (_Tape,), {}))
     made.__dict__ = tape.__dict__  # one state, whichever of the two is used
 
     def reduce(grads: list[Any]) -> list[Any]:
