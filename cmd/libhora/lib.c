@@ -63,7 +63,8 @@ typedef struct seat {
 } seat;
 
 static _Atomic(seat *) seats;
-static __thread seat *here;
+// Every call looks at it, so it lies where no call is needed to find it; Go's own runtime takes such a place as well.
+static __thread seat *here __attribute__((tls_model("initial-exec")));
 static pthread_key_t seat_key;
 static pthread_once_t seat_once = PTHREAD_ONCE_INIT;
 
