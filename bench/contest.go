@@ -304,6 +304,8 @@ func winners(won map[string]int) []string {
 	return names
 }
 
+const missing = "is missing: "
+
 // failure is the first one, at a size, of hora or of a peer's configurations. What one of
 // many has not got, by its nature, is none beside a ratio.
 func (k *contest) failure(ourselves, peer string, names []string, size int, ratio bool) string {
@@ -316,7 +318,7 @@ func (k *contest) failure(ourselves, peer string, names []string, size int, rati
 		switch {
 		case err == nil, ratio && errors.As(err, &lacking{}):
 		case errors.As(err, &no):
-			text := "is missing: it takes the packages " + no.Packages
+			text := missing + "it takes the packages " + no.Packages
 			if !strings.HasPrefix(peer, no.Peer) { // one of those that the best is chosen from
 				text = no.Peer + " " + text
 			}

@@ -487,3 +487,33 @@ func TestPythonTakesTheSameSettings(t *testing.T) {
 		t.Errorf("python_bench.py has %d settings of Open MPI, want %d", got, wanted)
 	}
 }
+
+// TestIntelMPIMayBeMissing: its row says so and fails nothing, and one of the best's says that
+// it is of fewer; a failure of its, or of ours, is none of these.
+func TestIntelMPIMayBeMissing(t *testing.T) {
+	c := Combination{"allreduce", "shm", 2, []int{4}, []string{"impi", "best"}}
+	goals := Targets{[]Target{
+		{Op: "allreduce", Link: "shm", NP: 2, Peer: "impi", Steps: []Step{{Goal: 1}}},
+		{Op: "allreduce", Link: "shm", NP: 2, Peer: "best", Steps: []Step{{Goal: 1}}},
+	}}
+	r := &runner{cfg: Config{Plan: Plan{Rounds: 1}}}
+	for _, x := range []struct {
+		cause error
+		ours  float64
+		want  string
+	}{
+		{&MissingPeer{"impi", "impi-rt impi-devel", errors.New("no mpi.h")}, 2, "2 goals: 1 reached, 0 known short, 0 short, 1 against a peer that is missing here"},
+		{errors.New("exit status 7"), 2, "2 goals: 1 reached, 0 known short, 1 short"},
+		{&MissingPeer{"impi", "impi-rt impi-devel", errors.New("no mpi.h")}, 0, "2 goals: 0 reached, 0 known short, 2 short"},
+	} {
+		k := contestOf(c, map[string]error{"impi": x.cause})
+		k.turns = map[string][]results{"hora/shm": {{4: x.ours}}, "openmpi": {{4: 3}}}
+		var out strings.Builder
+		if _, err := WriteVerdicts(&out, goals.Check(r.rows(k), 1)); err != nil || !strings.Contains(out.String(), x.want) {
+			t.Errorf("%v: %v, want %q in\n%s", x.cause, err, x.want, out.String())
+		}
+		if x.ours > 0 && !strings.Contains(out.String(), "; impi") {
+			t.Errorf("the best's row does not say who was not among them:\n%s", out.String())
+		}
+	}
+}

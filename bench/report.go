@@ -85,7 +85,7 @@ func WriteCSV(w io.Writer, rows []Row) error {
 // WriteVerdicts prints reached or short for each row that a goal concerns, and returns
 // how many are short without a known reason.
 func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
-	known, stale := 0, 0
+	known, stale, absent := 0, 0, 0
 	for _, v := range all {
 		word := "reached"
 		switch {
@@ -95,6 +95,9 @@ func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
 		case v.Known != "":
 			word = "known short"
 			known++
+		case v.Missing:
+			word = "missing"
+			absent++
 		default:
 			word = "short"
 			short++
@@ -115,7 +118,10 @@ func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
 			return short, err
 		}
 	}
-	aside := ""
+	aside, without := "", ""
+	if absent > 0 {
+		without = fmt.Sprintf(", %d against a peer that is missing here", absent)
+	}
 	if stale > 0 {
 		aside = fmt.Sprintf(" (%d that were known to be short)", stale)
 	}
@@ -123,7 +129,7 @@ func WriteVerdicts(w io.Writer, all []Verdict) (short int, err error) {
 	if slices.ContainsFunc(all, func(v Verdict) bool { return v.Row.Sched == "other" }) {
 		other = "; measured without SCHED_RR, which proves no figure"
 	}
-	_, err = fmt.Fprintf(w, "%d goals: %d reached%s, %d known short, %d short%s\n", len(all), len(all)-known-short, aside, known, short, other)
+	_, err = fmt.Fprintf(w, "%d goals: %d reached%s, %d known short, %d short%s%s\n", len(all), len(all)-known-short-absent, aside, known, short, without, other)
 	return short, err
 }
 
