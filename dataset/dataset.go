@@ -43,6 +43,8 @@ type Config struct {
 	Seed    uint64
 	Memory  int64 // bytes that the whole job may hold for mixing; 0: 512 MiB
 	Threads int   // that decode; 0: one
+	// Lookup reads the environment, for storage that needs keys; nil: there is none.
+	Lookup func(string) string
 	// Order, where lanes are given, is the order that a state was saved with.
 	Lanes, Window int
 }
@@ -131,7 +133,7 @@ func (s *Set) find(ctx context.Context) error {
 
 func (s *Set) list(ctx context.Context) error {
 	for _, name := range s.cfg.Source {
-		store, err := storage.Find(name)
+		store, err := storage.Find(name, s.cfg.Lookup)
 		if err != nil {
 			return err
 		}

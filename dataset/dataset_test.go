@@ -343,7 +343,7 @@ func TestErrors(t *testing.T) {
 func TestInspect(t *testing.T) {
 	dir := t.TempDir()
 	table(t, dir, 100, 250, 50)
-	look, err := Inspect(context.Background(), []string{dir}, 1<<12)
+	look, err := Inspect(context.Background(), []string{dir}, 1<<12, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

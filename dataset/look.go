@@ -35,11 +35,11 @@ type LookColumn struct {
 }
 
 // Inspect looks at data.
-func Inspect(ctx context.Context, source []string, memory int64) (*Look, error) {
+func Inspect(ctx context.Context, source []string, memory int64, lookup func(string) string) (*Look, error) {
 	if memory == 0 {
 		memory = defaultMemory
 	}
-	s := &Set{cfg: Config{Source: source, Memory: memory, Threads: 1, Nulls: map[string]any{}}}
+	s := &Set{cfg: Config{Source: source, Memory: memory, Threads: 1, Nulls: map[string]any{}, Lookup: lookup}}
 	if err := s.find(ctx); err != nil {
 		return nil, err
 	}

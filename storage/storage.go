@@ -1,5 +1,5 @@
 // Package storage lists, reads in ranges and puts files, wherever they lie: on this
-// machine's disks or behind HTTP. A file that is read is known by its size and a tag
+// machine's disks, behind HTTP, or in S3 and what speaks as it does. A file that is read is known by its size and a tag
 // (an ETag, a time), and one that changes meanwhile is an error, never a mixture.
 //
 // Stores have no state but connections and may be used by many goroutines at once. The
@@ -64,16 +64,22 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Find answers the store that holds a name: a path, or a URL with http or https.
-func Find(name string) (Store, error) {
+// Find answers the store that holds a name: a path, or a URL with http, https or s3.
+// lookup reads the environment; nil has none.
+func Find(name string, lookup func(string) string) (Store, error) {
+	if lookup == nil {
+		lookup = func(string) string { return "" }
+	}
 	scheme, _, found := strings.Cut(name, "://")
 	switch {
 	case !found:
 		return Local{}, nil
 	case scheme == "http" || scheme == "https":
 		return web, nil
+	case scheme == "s3" || scheme == "s3a":
+		return NewS3(lookup)
 	}
-	return nil, fmt.Errorf("open %s: there is no storage %q here; give a path of this machine, or an http or https address", name, scheme+"://")
+	return nil, fmt.Errorf("open %s: there is no storage %q here; give a path of this machine, or an http, https or s3 address", name, scheme+"://")
 }
 
 // IsPattern reports whether a name has one of *, ?, [ in it: a URL has none.

@@ -64,7 +64,7 @@ func TestLocal(t *testing.T) {
 	if left, _ := filepath.Glob(dir + "/.new*"); len(left) > 0 {
 		t.Errorf("%v is left behind", left)
 	}
-	if _, err := Find("ftp://x/y"); err == nil {
+	if _, err := Find("ftp://x/y", nil); err == nil {
 		t.Error("there is no storage ftp")
 	}
 }

@@ -25,6 +25,8 @@ type Web struct {
 	places chan struct{}
 	pause  time.Duration // before the first repetition; doubled each time
 	giveUp time.Duration
+	sign   func(r *http.Request, body []byte) // nil: requests go as they are
+	url    func(name string) (string, error)  // nil: a name is an address
 }
 
 // NewWeb makes a store with connections of its own.
@@ -124,12 +126,21 @@ func (w *Web) Put(ctx context.Context, name string, content []byte) error {
 
 // do makes one request. Answers that are no success are errors.
 func (w *Web) do(ctx context.Context, method, name string, header http.Header, body []byte) (*http.Response, error) {
+	if w.url != nil {
+		var err error
+		if name, err = w.url(name); err != nil {
+			return nil, final(err)
+		}
+	}
 	request, err := http.NewRequestWithContext(ctx, method, name, bytes.NewReader(body))
 	if err != nil {
 		return nil, final(errors.New("it is no address"))
 	}
 	for k, v := range header {
 		request.Header[k] = v
+	}
+	if w.sign != nil {
+		w.sign(request, body)
 	}
 	answer, err := w.client.Do(request)
 	if err != nil {

@@ -21,7 +21,7 @@ func (p *program) dataLook() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "look PATH…",
 		Short: "columns, row groups, checksums, and how well hora.dataset mixes them",
-		Long: "look reads the footers of Parquet files (paths, folders, patterns, http addresses) and decodes one row group. It says which\n" +
+		Long: "look reads the footers of Parquet files (paths, folders, patterns, http and s3 addresses) and decodes one row group. It says which\n" +
 			"columns hora.dataset can read, what the row groups allow in mixing, and whether damage could be found.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -32,7 +32,7 @@ func (p *program) dataLook() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			ctx, release := p.untilStopped()
 			defer release()
-			look, err := dataset.Inspect(ctx, args, int64(memory)<<20)
+			look, err := dataset.Inspect(ctx, args, int64(memory)<<20, p.getenv)
 			if err != nil {
 				return err
 			}

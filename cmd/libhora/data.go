@@ -53,13 +53,14 @@ type dataAction struct {
 	Action string `json:"action"`
 	Data   uint64 `json:"data"`
 	// of data_open
-	Source  []string       `json:"source"`
-	Fields  []dataset.Want `json:"fields"`
-	Nulls   map[string]any `json:"nulls"`
-	Shuffle string         `json:"shuffle"`
-	Seed    uint64         `json:"seed"`
-	Memory  int64          `json:"memory"`
-	Threads int            `json:"threads"`
+	Source  []string          `json:"source"`
+	Fields  []dataset.Want    `json:"fields"`
+	Nulls   map[string]any    `json:"nulls"`
+	Shuffle string            `json:"shuffle"`
+	Seed    uint64            `json:"seed"`
+	Memory  int64             `json:"memory"`
+	Threads int               `json:"threads"`
+	Env     map[string]string `json:"env"` // for storage that needs keys
 	// of data_seek
 	Epoch    uint64 `json:"epoch"`
 	Position int64  `json:"position"`
@@ -142,6 +143,7 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 	}
 	set, err := dataset.Open(context.Background(), dataset.Config{
 		Source: a.Source, Fields: a.Fields, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed, Memory: a.Memory, Threads: a.Threads,
+		Lookup: func(name string) string { return a.Env[name] },
 	})
 	if err != nil {
 		return err

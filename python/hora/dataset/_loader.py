@@ -78,7 +78,7 @@ class Loader:
         where = self._where()
         self._handle = Handle(
             source=_sources(source), fields=_fields(columns), nulls=dict(nulls or {}), shuffle=modes[shuffle],
-            seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads or _threads(where[1]),
+            seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads or _threads(where[1]), env=_keys(),
         )  # fmt: skip
         about = self._handle.about
         self.rows: int = about["rows"]
@@ -289,6 +289,11 @@ def _bytes(memory: int | str) -> int:
         except ValueError:
             raise ArgumentError(f'open data: memory={memory!r}; give a number of bytes, or a text such as "512MiB"') from None
     return int(memory)
+
+
+def _keys() -> dict[str, str]:
+    """What storage needs of the environment: a C library does not see what Python has put there."""
+    return {k: v for k, v in os.environ.items() if k.startswith(("AWS_", "HORA_S3_")) or k == "HOME"}
 
 
 def _threads(size: int) -> int:

@@ -206,12 +206,13 @@ class Slow:
                 pass
 
             def __init__(self, *args):
-                super().__init__(*args, directory=folder)
+                super().__init__(*args, directory=os.path.dirname(folder))
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}/part-0.parquet"
+        self.root, self.path = f"http://127.0.0.1:{self.server.server_port}", os.path.basename(folder) + "/part-0.parquet"
+        self.url = f"{self.root}/{self.path}"
 
 
 @pytest.fixture
@@ -222,9 +223,11 @@ def slow(data):
     server.server.shutdown()
 
 
-def test_over_http(data, slow):
+def test_over_http(data, slow, monkeypatch):
     slow.go.set()
-    assert ids(opened(slow.url)) == ids(opened(os.path.join(data, "part-0.parquet")))
+    monkeypatch.setenv("HORA_S3_ENDPOINT", slow.root)
+    whole = ids(opened(os.path.join(data, "part-0.parquet")))
+    assert ids(opened(slow.url)) == whole == ids(opened(f"s3://{slow.path}"))
 
 
 def test_interrupt(slow):

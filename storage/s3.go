@@ -1,0 +1,274 @@
+package storage
+
+import (
+	"bufio"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// S3 is Amazon's object storage and what speaks as it does. Names are
+// s3://bucket/key.
+type S3 struct {
+	web      *Web
+	keys     keys
+	region   string
+	endpoint string // scheme and host; "": Amazon's
+	now      func() time.Time
+}
+
+type keys struct{ id, secret, token string }
+
+// NewS3 takes keys, region and endpoint from the environment: AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the shared credentials file; without
+// any, requests are not signed, which is enough for public data.
+func NewS3(lookup func(string) string) (*S3, error) {
+	s := &S3{web: NewWeb(), region: first(lookup, "AWS_REGION", "AWS_DEFAULT_REGION"), now: time.Now}
+	if s.region == "" {
+		s.region = "us-east-1"
+	}
+	s.endpoint = strings.TrimSuffix(first(lookup, "HORA_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "/")
+	if s.endpoint != "" {
+		if u, err := url.Parse(s.endpoint); err != nil || u.Host == "" {
+			return nil, fmt.Errorf("use the S3 endpoint %q: it is no address; set HORA_S3_ENDPOINT to one such as https://host:9000", s.endpoint)
+		}
+	}
+	s.keys = keys{lookup("AWS_ACCESS_KEY_ID"), lookup("AWS_SECRET_ACCESS_KEY"), lookup("AWS_SESSION_TOKEN")}
+	if s.keys.id == "" {
+		var err error
+		if s.keys, err = sharedKeys(lookup); err != nil {
+			return nil, err
+		}
+	}
+	s.web.url, s.web.sign = s.address, s.sign
+	return s, nil
+}
+
+func first(lookup func(string) string, names ...string) string {
+	for _, name := range names {
+		if v := lookup(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// sharedKeys reads the profile's keys from the file that Amazon's tools write.
+func sharedKeys(lookup func(string) string) (keys, error) {
+	name, profile := lookup("AWS_SHARED_CREDENTIALS_FILE"), lookup("AWS_PROFILE")
+	asked := name != "" || profile != ""
+	if name == "" {
+		name = filepath.Join(lookup("HOME"), ".aws", "credentials")
+	}
+	if profile == "" {
+		profile = "default"
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		if !asked {
+			return keys{}, nil
+		}
+		return keys{}, localError("read keys from", name, err)
+	}
+	defer f.Close()
+	var k keys
+	section := ""
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(line, "[") {
+			section = strings.TrimSpace(strings.Trim(line, "[]"))
+			continue
+		}
+		name, value, _ := strings.Cut(line, "=")
+		if section != profile {
+			continue
+		}
+		switch value = strings.TrimSpace(value); strings.TrimSpace(name) {
+		case "aws_access_key_id":
+			k.id = value
+		case "aws_secret_access_key":
+			k.secret = value
+		case "aws_session_token":
+			k.token = value
+		}
+	}
+	if k.id == "" && asked {
+		return k, fmt.Errorf("read keys from %s: there are none for profile %q; set AWS_PROFILE to one that is there", name, profile)
+	}
+	return k, nil
+}
+
+// split takes a name apart.
+func split(name string) (bucket, key string, err error) {
+	_, rest, _ := strings.Cut(name, "://")
+	bucket, key, _ = strings.Cut(rest, "/")
+	if bucket == "" {
+		return "", "", errors.New("it names no bucket: write s3://bucket/path")
+	}
+	return bucket, key, nil
+}
+
+// address is the URL of a name: the bucket is part of the host where that can be.
+func (s *S3) address(name string) (string, error) {
+	name, query, _ := strings.Cut(name, "\x00")
+	bucket, key, err := split(name)
+	if err != nil {
+		return "", err
+	}
+	host, path := s.endpoint, "/"+bucket+"/"+key
+	if host == "" {
+		host = "https://s3." + s.region + ".amazonaws.com"
+		if !strings.Contains(bucket, ".") {
+			host, path = "https://"+bucket+".s3."+s.region+".amazonaws.com", "/"+key
+		}
+	}
+	address := host + escape(path, false)
+	if query != "" {
+		address += "?" + query
+	}
+	return address, nil
+}
+
+// escape encodes as the signature wants it: everything but letters, digits and -._~,
+// and slashes in paths.
+func escape(text string, slashes bool) string {
+	var b strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0 || c == '/' && !slashes {
+			b.WriteByte(c)
+			continue
+		}
+		fmt.Fprintf(&b, "%%%02X", c)
+	}
+	return b.String()
+}
+
+// sign adds version 4 of Amazon's signature over the method, the address, the headers
+// and the body.
+func (s *S3) sign(r *http.Request, body []byte) {
+	if s.keys.id == "" {
+		return
+	}
+	sum := sha256.Sum256(body)
+	hash, at := hex.EncodeToString(sum[:]), s.now().UTC()
+	r.Header.Set("X-Amz-Content-Sha256", hash)
+	r.Header.Set("X-Amz-Date", at.Format("20060102T150405Z"))
+	if s.keys.token != "" {
+		r.Header.Set("X-Amz-Security-Token", s.keys.token)
+	}
+	names := []string{"host"}
+	values := map[string]string{"host": r.URL.Host}
+	for name, v := range r.Header {
+		name = strings.ToLower(name)
+		names = append(names, name)
+		values[name] = strings.TrimSpace(strings.Join(v, ","))
+	}
+	slices.Sort(names)
+	var canonical strings.Builder
+	fmt.Fprintf(&canonical, "%s\n%s\n%s\n", r.Method, escape(r.URL.Path, false), r.URL.RawQuery)
+	for _, name := range names {
+		fmt.Fprintf(&canonical, "%s:%s\n", name, values[name])
+	}
+	signed := strings.Join(names, ";")
+	fmt.Fprintf(&canonical, "\n%s\n%s", signed, hash)
+	whole := sha256.Sum256([]byte(canonical.String()))
+	scope := at.Format("20060102") + "/" + s.region + "/s3/aws4_request"
+	text := "AWS4-HMAC-SHA256\n" + at.Format("20060102T150405Z") + "\n" + scope + "\n" + hex.EncodeToString(whole[:])
+	key := []byte("AWS4" + s.keys.secret)
+	for _, part := range strings.Split(scope, "/") {
+		key = mac(key, part)
+	}
+	r.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=%s/%s,SignedHeaders=%s,Signature=%x", s.keys.id, scope, signed, mac(key, text)))
+}
+
+func mac(key []byte, text string) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+// listing is an answer to ListObjectsV2.
+type listing struct {
+	Contents []struct {
+		Key  string
+		Size int64
+		ETag string
+	}
+	IsTruncated           bool
+	NextContinuationToken string
+}
+
+// List answers the objects below a folder, or the one of that name.
+func (s *S3) List(ctx context.Context, name string) ([]Object, error) {
+	bucket, key, err := split(name)
+	if err != nil {
+		return nil, &Error{"list", name, err}
+	}
+	if key != "" && !strings.HasSuffix(key, "/") {
+		o, err := s.Stat(ctx, name)
+		if err == nil || !errors.Is(err, ErrNotFound) {
+			return []Object{o}, err
+		}
+		key += "/"
+	}
+	scheme, _, _ := strings.Cut(name, "://")
+	var all []Object
+	for token := ""; ; {
+		query := "list-type=2&prefix=" + escape(key, true)
+		if token != "" {
+			query = "continuation-token=" + escape(token, true) + "&" + query
+		}
+		var page listing
+		err := s.web.repeat(ctx, "list", name, func(ctx context.Context) error {
+			answer, err := s.web.do(ctx, http.MethodGet, scheme+"://"+bucket+"/\x00"+query, nil, nil)
+			if err != nil {
+				return err
+			}
+			defer answer.Body.Close()
+			page = listing{}
+			return xml.NewDecoder(io.LimitReader(answer.Body, 16<<20)).Decode(&page)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range page.Contents {
+			if below := strings.TrimPrefix(c.Key, key); below != "" && !strings.HasSuffix(c.Key, "/") && !hidden(below) {
+				all = append(all, Object{scheme + "://" + bucket + "/" + c.Key, c.Size, c.ETag})
+			}
+		}
+		if !page.IsTruncated || page.NextContinuationToken == "" || page.NextContinuationToken == token {
+			break
+		}
+		token = page.NextContinuationToken
+	}
+	if len(all) == 0 {
+		return nil, &Error{"list", name, ErrNotFound}
+	}
+	return all, nil
+}
+
+// Stat looks at one object.
+func (s *S3) Stat(ctx context.Context, name string) (Object, error) { return s.web.Stat(ctx, name) }
+
+// ReadAt gets a range of an object that is still what it was.
+func (s *S3) ReadAt(ctx context.Context, o Object, p []byte, offset int64) error {
+	return s.web.ReadAt(ctx, o, p, offset)
+}
+
+// Put writes an object: others see the old one or the whole new one.
+func (s *S3) Put(ctx context.Context, name string, content []byte) error {
+	return s.web.Put(ctx, name, content)
+}
