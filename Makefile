@@ -4,7 +4,7 @@ PYTHON_ENV = $(shell sh tools/deps.sh path venv)
 TOOLS = $(shell sh tools/deps.sh path tools)
 FUZZTIME ?= 30s
 
-.PHONY: help deps build wheel test check format gen fuzz soak matrix peers bench demo clean
+.PHONY: help deps build wheel wheels test check format gen fuzz soak matrix peers bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -15,7 +15,10 @@ deps: ## install what the tests need (Debian packages as root, Go tools, a Pytho
 build: ## the hora program in bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o bin/hora ./cmd/hora
 
-wheel: deps ## the Python wheels in dist/
+wheel: ## this machine's Python wheels in dist/: needs Go, a C compiler and Python, no root
+	python3 tools/wheel/build.py --cc native
+
+wheels: deps ## the Python wheels for x86_64 and aarch64, for systems as old as glibc 2.17
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py
 
 test: deps ## everything that must hold before a commit
@@ -44,7 +47,7 @@ soak: deps ## the long counts: kills, cycles, seeds, releases of torch (prints s
 	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 $(addprefix python/tests/,test_process.py test_elastic.py test_interrupted_soak.py test_wheel.py torch/test_torch_ends.py torch/test_torch_ddp.py torch/test_torch_examples.py torch/test_torch_own.py)
 	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 
-matrix: wheel ## the wheel on other releases of torch; writes their table into docs/compatibility.md
+matrix: wheels ## the wheel on other releases of torch; writes their table into docs/compatibility.md
 	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 
 peers: ## install Intel MPI for the benchmark (Python wheels, 330 MB); the others come with make deps
@@ -52,9 +55,6 @@ peers: ## install Intel MPI for the benchmark (Python wheels, 330 MB); the other
 
 bench: build ## the benchmark against gloo, Open MPI and, where make peers has installed it, Intel MPI
 	bin/hora bench collectives --impi "$$(sh tools/deps.sh path impi)"
-
-demo: ## train a small network on two local processes
-	go run ./cmd/hora demo
 
 clean: ## what make has built
 	rm -rf bin dist

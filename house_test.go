@@ -140,3 +140,59 @@ func TestSkipsAreListed(t *testing.T) {
 		t.Errorf("found %d skips: the search is broken", found)
 	}
 }
+
+// TestTheNameOnTheIndexIsNotOurs holds that no page, message or docstring sends anybody to a public index for hora.
+func TestTheNameOnTheIndexIsNotOurs(t *testing.T) {
+	install := regexp.MustCompile(`pip["',]* +["']?install[^\n]*\bhora(-compat)?\b[^\n]*`)
+	looked := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "dist" || d.Name() == "tests" || d.Name() == "results") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if ext := filepath.Ext(path); ext != ".md" && ext != ".py" && ext != ".go" || path == "house_test.go" {
+			return nil
+		}
+		looked++
+		for _, line := range install.FindAllString(page(t, path), -1) {
+			if !strings.Contains(line, "--find-links") && !strings.Contains(line, ".whl") && !strings.Contains(line, "cloudpickle") {
+				t.Errorf("%s: %q: name the wheel's file, or --no-index --find-links dist: the name on the index is not ours", path, line)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if looked < 100 {
+		t.Errorf("looked at %d files: the search is broken", looked)
+	}
+}
+
+// TestTheTableOfFrameworks holds README's table to the page with the releases.
+func TestTheTableOfFrameworks(t *testing.T) {
+	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| (works|partly|not yet)`).FindAllStringSubmatch(page(t, "README.md"), -1)
+	if len(rows) < 6 {
+		t.Fatalf("README's table of frameworks has %d rows: %q", len(rows), rows)
+	}
+	releases := page(t, "docs/compatibility.md")
+	for _, name := range []string{"PyTorch", "JAX", "TensorFlow", "Keras"} {
+		row := regexp.MustCompile(`(?m)^\| ` + name + ` [0-9].*$`).FindString(releases)
+		at := slices.IndexFunc(rows, func(r []string) bool { return strings.HasPrefix(r[1], name) })
+		switch {
+		case at < 0:
+			t.Errorf("README's table has no row for %s", name)
+		case row == "" && rows[at][2] != "not yet":
+			t.Errorf("README says that %s %s; docs/compatibility.md has no release of it", name, rows[at][2])
+		case strings.Contains(row, "Not yet") && rows[at][2] == "works":
+			t.Errorf("README says that %s works; docs/compatibility.md says what does not yet: %s", name, row)
+		case row != "" && !strings.Contains(row, "Not yet") && rows[at][2] != "works":
+			t.Errorf("README says that %s is %q; docs/compatibility.md knows of nothing that is missing", name, rows[at][2])
+		}
+	}
+}

@@ -104,7 +104,7 @@ func TestFindings(t *testing.T) {
 		{name: "ssh", topic: "ssh", state: Good, text: "OpenSSH_9.2", programs: map[string]string{"ssh": "OpenSSH_9.2\nmore\n"}},
 		{name: "no python", topic: "python", state: Note, text: "python3 was not found", do: "3.10"},
 		{name: "python", topic: "python", state: Good, text: "python 3.11.7 /usr/bin/python3, hora 0.1.0, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\ntorch 2.15.0\n"}},
-		{name: "no package", topic: "python", state: Note, text: "hora is not installed", do: "pip install hora", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n"}},
+		{name: "no package", topic: "python", state: Note, text: "hora is not installed", do: "pip install --no-index --find-links dist hora", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n"}},
 		{name: "two horovods", topic: "python", state: Problem, text: "horovod 0.28.1 is installed over hora-compat", do: "pip uninstall -y horovod", programs: map[string]string{"python3": "python 3.11.7 x\nhora 0.1.0\nhora-compat 0.1.0\nhorovod 0.28.1\n"}},
 		{name: "another python", topic: "python", state: Good, text: "python 3.12.1 /opt/bin/python, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n", "python": "python 3.12.1 /opt/bin/python\ntorch 2.15.0\n"}},
 		{name: "another python's package", topic: "python", state: Note, text: "hora is not installed for this python", do: "python -m pip install", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\n", "python": "python 3.12.1 /opt/bin/python\n"}},

@@ -96,10 +96,10 @@ func (m *Machine) checkPython(ctx context.Context) []Finding {
 	for _, p := range found {
 		all = append(all, good("%s", strings.Join(p.said, ", "))...)
 		if p.versions["hora"] == "" && (p.name == "python3" || p.name == "python") {
-			all = append(all, note(p.name+" -m pip install hora (the wheel of this version)", "package hora is not installed for this %s", p.name))
+			all = append(all, note(p.name+" -m pip install --no-index --find-links dist hora (dist: the folder with this version's wheel, from make wheel)", "package hora is not installed for this %s", p.name))
 		}
 		if p.versions["horovod"] != "" && p.versions["hora-compat"] != "" {
-			all = append(all, problem(p.name+" -m pip uninstall -y horovod; "+p.name+" -m pip install --force-reinstall --no-deps hora-compat",
+			all = append(all, problem(p.name+" -m pip uninstall -y horovod; "+p.name+" -m pip install --force-reinstall --no-deps --no-index --find-links dist hora-compat",
 				"horovod %s is installed over hora-compat: import horovod may load either", p.versions["horovod"]))
 		}
 	}

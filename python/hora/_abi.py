@@ -22,6 +22,8 @@ from .errors import VersionError
 
 ABI = 1
 
+_AGAIN = "pip install --force-reinstall --no-index --find-links dist hora, where dist is the folder with its wheel (make wheel)"
+
 c_int32, c_int64, c_uint32, c_uint64 = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
 c_char_p, c_void_p = ctypes.c_char_p, ctypes.c_void_p
 
@@ -132,16 +134,15 @@ def open_library(path: str) -> Any:
     try:
         abi = lib.hora_abi()
     except AttributeError:
-        raise VersionError(f"load {path}: it is not hora's library; reinstall hora: pip install --force-reinstall hora") from None
+        raise VersionError(f"load {path}: it is not hora's library; reinstall hora: {_AGAIN}") from None
     if abi != ABI:
         raise VersionError(
-            f"load {path}: the library has interface {abi}, this package ({__version__}) needs {ABI}; "
-            "reinstall hora: pip install --force-reinstall hora"
+            f"load {path}: the library has interface {abi}, this package ({__version__}) needs {ABI}; reinstall hora: {_AGAIN}"
         )
     for name, (answer, arguments) in (DECLARATIONS | DATA_DECLARATIONS).items():
         function = getattr(lib, name, None)
         if function is None:
-            raise VersionError(f"load {path}: the library has no {name}; reinstall hora: pip install --force-reinstall hora")
+            raise VersionError(f"load {path}: the library has no {name}; reinstall hora: {_AGAIN}")
         function.restype, function.argtypes = answer, arguments
     return lib
 

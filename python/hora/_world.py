@@ -93,7 +93,7 @@ def _name_foreign(what: str, level: int) -> None:
 
     warnings.warn(
         f"{what} is installed over hora-compat and does not use hora; run "
-        "`pip uninstall -y horovod`, then `pip install --force-reinstall --no-deps hora-compat`",
+        "`pip uninstall -y horovod`, then `pip install --force-reinstall --no-deps --no-index --find-links dist hora-compat` (dist: the folder with the wheels)",
         RuntimeWarning,
         stacklevel=level,
     )

@@ -270,7 +270,7 @@ def foreign(folder: Path) -> Path:
 
 
 def test_a_foreign_horovod_over_ours_is_named(full, tmp_path):
-    cure = ["pip uninstall -y horovod", "pip install --force-reinstall --no-deps hora-compat"]
+    cure = ["pip uninstall -y horovod", "pip install --force-reinstall --no-deps --no-index --find-links dist hora-compat"]
     pip = [full / "pip", "-q", "--disable-pip-version-check"]
     run(*pip, "install", "--no-index", foreign(tmp_path), cwd=tmp_path)
     try:

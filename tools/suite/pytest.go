@@ -8,7 +8,7 @@ import (
 )
 
 func (s *suite) wheel() error {
-	return s.check("make wheel", s.command("make", "--no-print-directory", "wheel"))
+	return s.check("make wheels", s.command("make", "--no-print-directory", "wheels"))
 }
 
 // pythonTests installs the wheels just built into the tests' environment and runs

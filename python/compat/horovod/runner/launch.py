@@ -15,7 +15,9 @@ def program() -> str:
     beside = os.path.join(os.path.dirname(sys.executable), "hora")
     found = beside if os.access(beside, os.X_OK) else shutil.which("hora")
     if not found:
-        raise FileNotFoundError("horovodrun: the program hora is not beside Python nor on PATH: run `pip install --force-reinstall hora`")
+        raise FileNotFoundError(
+            "horovodrun: the program hora is not beside Python nor on PATH: reinstall its wheel: `pip install --force-reinstall --no-index --find-links dist hora`"
+        )
     return found
 
 
