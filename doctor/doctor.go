@@ -14,8 +14,8 @@ import (
 	"strings"
 	"sync"
 
-	"hora/bench"
 	"hora/event"
+	"hora/probe"
 )
 
 // State is how a finding bears on a job.
@@ -132,7 +132,7 @@ func WritePage(w io.Writer, all []Finding) error {
 }
 
 // WriteJSON prints findings for machines, and the figures between hosts if there are any.
-func WriteJSON(w io.Writer, all []Finding, net *bench.Net) error {
+func WriteJSON(w io.Writer, all []Finding, net *probe.Net) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	page := map[string]any{"findings": all, "worst": Worst(all)}

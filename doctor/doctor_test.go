@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"hora/bench"
+	"hora/probe"
 )
 
 // machine is a root with these files, and programs that answer so; a program that is not named is not installed.
@@ -225,17 +225,17 @@ func TestPageMarksProblemsAndCountsThem(t *testing.T) {
 }
 
 func TestHosts(t *testing.T) {
-	net := &bench.Net{
+	net := &probe.Net{
 		Hosts: []string{"a", "b", "c"},
-		Pairs: []bench.Pair{
+		Pairs: []probe.Pair{
 			{From: "a", To: "b", Latency: 20, Rate: 10},
 			{From: "b", To: "a", Latency: 20, Rate: 10},
 			{From: "a", To: "c", Latency: 3000, Rate: 9},
 			{From: "c", To: "a", Latency: 30, Rate: 1},
 			{From: "b", To: "c", Latency: 30, Rate: 10},
 		},
-		Clocks:    []bench.Clock{{Host: "a"}, {Host: "b", Offset: 1, Bound: 0.1}, {Host: "c", Offset: -90, Bound: 2}},
-		Allreduce: []bench.Predicted{{Bytes: 16 << 20, Predicted: 10, Measured: 12}},
+		Clocks:    []probe.Clock{{Host: "a"}, {Host: "b", Offset: 1, Bound: 0.1}, {Host: "c", Offset: -90, Bound: 2}},
+		Allreduce: []probe.Predicted{{Bytes: 16 << 20, Predicted: 10, Measured: 12}},
 		Advice:    "Do this.",
 	}
 	asked := 0
@@ -249,7 +249,7 @@ func TestHosts(t *testing.T) {
 			}
 			return "motd\n" + `{"findings":[{"topic":"hora","state":"ok","text":"version 1"},{"topic":"kernel","state":"ok","text":"6"}]}`, nil
 		},
-		Net: func(_ context.Context, up []string) (*bench.Net, error) {
+		Net: func(_ context.Context, up []string) (*probe.Net, error) {
 			asked++
 			if strings.Join(up, " ") != "a b c garbled" { // it answers, so the network to it can be measured
 				t.Errorf("measured between %v", up)
@@ -285,7 +285,7 @@ func TestANetworkThatCannotBeMeasuredIsAProblem(t *testing.T) {
 	page := func(context.Context, string) (string, error) {
 		return `{"findings":[{"topic":"hora","state":"ok","text":"version 1"}]}`, nil
 	}
-	found, net := ExamineHosts(t.Context(), []string{"a", "b"}, Hosts{Page: page, Net: func(context.Context, []string) (*bench.Net, error) {
+	found, net := ExamineHosts(t.Context(), []string{"a", "b"}, Hosts{Page: page, Net: func(context.Context, []string) (*probe.Net, error) {
 		return nil, errors.New("lost rank 1")
 	}})
 	last := found[len(found)-1]
@@ -300,9 +300,9 @@ func TestANetworkThatCannotBeMeasuredIsAProblem(t *testing.T) {
 
 // Two names of one machine have no network between them to say anything of.
 func TestTwoNamesOfOneMachine(t *testing.T) {
-	net := &bench.Net{Hosts: []string{"a", "b"}, Pairs: []bench.Pair{{From: "a", To: "b", Latency: 5, Rate: 90}, {From: "b", To: "a", Latency: 5, Rate: 90}}}
+	net := &probe.Net{Hosts: []string{"a", "b"}, Pairs: []probe.Pair{{From: "a", To: "b", Latency: 5, Rate: 90}, {From: "b", To: "a", Latency: 5, Rate: 90}}}
 	net.Same, net.Advice = [][2]string{{"a", "b"}}, "none"
-	net.Allreduce = []bench.Predicted{{Bytes: 4, Predicted: 1, Measured: 1}}
+	net.Allreduce = []probe.Predicted{{Bytes: 4, Predicted: 1, Measured: 1}}
 	said := 0
 	for _, f := range judge(net) {
 		if f.Topic == "advice" || f.Topic == "allreduce" {

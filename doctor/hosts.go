@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"hora/bench"
 	"hora/launch"
+	"hora/probe"
 )
 
 // Hosts is how ExamineHosts reaches other hosts; tests replace both.
@@ -17,7 +17,7 @@ type Hosts struct {
 	// Page returns what `hora doctor --json` prints on a host.
 	Page func(ctx context.Context, host string) (string, error)
 	// Net measures between hosts that could be reached.
-	Net func(ctx context.Context, hosts []string) (*bench.Net, error)
+	Net func(ctx context.Context, hosts []string) (*probe.Net, error)
 }
 
 // Bounds from which a figure between hosts is worth a word.
@@ -30,7 +30,7 @@ const (
 
 // ExamineHosts runs the checks on every host, all at once, and then looks at the network between those that answered.
 // It returns the figures of that network, nil where there are none.
-func ExamineHosts(ctx context.Context, names []string, h Hosts) ([]Finding, *bench.Net) {
+func ExamineHosts(ctx context.Context, names []string, h Hosts) ([]Finding, *probe.Net) {
 	pages := make([][]Finding, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
@@ -104,7 +104,7 @@ func unreachable(name string, err error) Finding {
 }
 
 // judge makes findings of figures.
-func judge(net *bench.Net) []Finding {
+func judge(net *probe.Net) []Finding {
 	var out []Finding
 	add := func(topic string, f Finding) {
 		f.Host, f.Topic = between, topic
@@ -142,14 +142,14 @@ func judge(net *bench.Net) []Finding {
 		return out
 	}
 	for _, a := range net.Allreduce {
-		add("allreduce", Finding{State: Good, Text: fmt.Sprintf("%s: %.0f µs, the network lets expect %.0f", bench.SizeText(a.Bytes), a.Measured, a.Predicted)})
+		add("allreduce", Finding{State: Good, Text: fmt.Sprintf("%s: %.0f µs, the network lets expect %.0f", probe.SizeText(a.Bytes), a.Measured, a.Predicted)})
 	}
 	add("advice", Finding{State: Good, Text: net.Advice})
 	return out
 }
 
 // middle is the median rate.
-func middle(pairs []bench.Pair) float64 {
+func middle(pairs []probe.Pair) float64 {
 	above := func(x float64) (n int) {
 		for _, p := range pairs {
 			if p.Rate > x {

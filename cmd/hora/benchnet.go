@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"hora"
-	"hora/bench"
 	"hora/launch"
+	"hora/probe"
 )
 
 const benchNetRankCommand = "bench-net-rank"
@@ -64,12 +64,12 @@ func (p *program) benchNet() *cobra.Command {
 }
 
 // measureNet runs one rank of the measurement on each host.
-func (p *program) measureNet(ctx context.Context, r *reach, hosts []launch.Host) (*bench.Net, error) {
+func (p *program) measureNet(ctx context.Context, r *reach, hosts []launch.Host) (*probe.Net, error) {
 	text, err := p.onHosts(ctx, r, hosts, benchNetRankCommand)
 	if err != nil {
 		return nil, err
 	}
-	var net bench.Net
+	var net probe.Net
 	if err := json.Unmarshal([]byte(text), &net); err != nil {
 		return nil, fmt.Errorf("read the figures of host %s: %w: look whether it prints something when a program starts", hosts[0].Name, err)
 	}
@@ -88,7 +88,7 @@ func (p *program) benchNetRank() *cobra.Command {
 			cfg.Timeline = "" // of somebody's training
 			ctx, stop := context.WithCancel(p.ctx)
 			defer stop()
-			return bench.MeasureNet(ctx, cfg, p.out)
+			return probe.Measure(ctx, cfg, p.out)
 		},
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hora"
-	"hora/bench"
 	"hora/doctor"
 	"hora/launch"
+	"hora/probe"
 )
 
 func (p *program) doctorCommand() *cobra.Command {
@@ -51,7 +51,7 @@ func (p *program) doctorCommand() *cobra.Command {
 }
 
 // examine looks at this machine or at the hosts of the command line.
-func (p *program) examine(ctx context.Context, r *reach) ([]doctor.Finding, *bench.Net, error) {
+func (p *program) examine(ctx context.Context, r *reach) ([]doctor.Finding, *probe.Net, error) {
 	if r.hosts == "" {
 		m := &doctor.Machine{Lookup: p.getenv, Command: doctor.RunCommand, Version: hora.Version()}
 		return doctor.Examine(ctx, m), nil, nil
@@ -70,7 +70,7 @@ func (p *program) examine(ctx context.Context, r *reach) ([]doctor.Finding, *ben
 		Page: func(ctx context.Context, host string) (string, error) {
 			return p.onHosts(ctx, r, []launch.Host{{Name: host, Slots: 1}}, "doctor", "--json")
 		},
-		Net: func(ctx context.Context, up []string) (*bench.Net, error) {
+		Net: func(ctx context.Context, up []string) (*probe.Net, error) {
 			var list []launch.Host
 			for _, name := range up {
 				list = append(list, launch.Host{Name: name, Slots: 1})

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"hora/bench"
 	"hora/doctor"
 	"hora/internal/hosttest"
+	"hora/probe"
 )
 
 // installed puts this program on a host and returns what to run there.
@@ -30,7 +30,7 @@ func installed(t *testing.T, h *hosttest.Host) func(limit time.Duration, args ..
 
 func TestFiguresOfTheNetworkBetweenNames(t *testing.T) {
 	r := horaCommand(t, "bench", "net", "-H", "localhost,127.0.0.1", "--json")
-	var n bench.Net
+	var n probe.Net
 	if err := json.Unmarshal([]byte(r.out), &n); err != nil || r.code != 0 {
 		t.Fatalf("%v %+v", err, r)
 	}
@@ -70,7 +70,7 @@ func TestDoctorLooksAtHosts(t *testing.T) {
 	var page struct {
 		Findings []doctor.Finding
 		Worst    doctor.State
-		Net      *bench.Net
+		Net      *probe.Net
 	}
 	if err := json.Unmarshal([]byte(out), &page); err != nil || code != 1 || page.Worst != doctor.Problem {
 		t.Fatalf("exit code %d, %v\n%s%s", code, err, out, errs)

@@ -1,4 +1,4 @@
-package bench
+package probe
 
 import (
 	"bytes"
@@ -136,7 +136,7 @@ func TestFiguresBetweenThreeRanks(t *testing.T) {
 			if r > 0 {
 				w = &bytes.Buffer{}
 			}
-			errs <- MeasureNet(ctx, hora.Config{
+			errs <- Measure(ctx, hora.Config{
 				Rank: r, Size: 3, Peers: peers, Host: "h" + strconv.Itoa(r), HostID: strconv.Itoa(r), Links: "tcp", Secret: secret,
 			}, w)
 		}()
