@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 
 	"hora"
 )
@@ -41,6 +42,16 @@ func Example() {
 	// Output: [3 3]
 }
 
+// TestMain makes this program a worker where ExampleJoin has started it.
+func TestMain(m *testing.M) {
+	if os.Getenv("EXAMPLE_WORKER") == "" {
+		os.Exit(m.Run())
+	}
+	if err := exampleWorker(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
 // Two processes: this program starts itself twice, with what `hora run` would set. Each
 // copy then finds its place with FromEnv; see exampleWorker.
 func ExampleJoin() {
@@ -62,7 +73,7 @@ func ExampleJoin() {
 	var ranks [2]*exec.Cmd
 	for r := range ranks {
 		ranks[r] = exec.Command(program)
-		ranks[r].Env = append(os.Environ(), roleVariable+"=example", "HORA_RANK="+strconv.Itoa(r), "HORA_SIZE=2",
+		ranks[r].Env = append(os.Environ(), "EXAMPLE_WORKER=1", "HORA_RANK="+strconv.Itoa(r), "HORA_SIZE=2",
 			"HORA_ADDR="+addr, "HORA_SERVE=1", "HORA_SECRET_FILE="+file)
 		ranks[r].Stdout, ranks[r].Stderr = &outputs[r], os.Stderr
 		if err := ranks[r].Start(); err != nil {
@@ -80,14 +91,23 @@ func ExampleJoin() {
 	// rank 1 of 2: mean [1.5 10]
 }
 
-// exampleWorker is what each process of ExampleJoin does between FromEnv, Join and Leave.
-func exampleWorker(ctx context.Context, w *hora.World) error {
+// exampleWorker is what each process of ExampleJoin does.
+func exampleWorker(ctx context.Context) error {
+	cfg, err := hora.FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	w, err := hora.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
 	x := []float64{float64(w.Rank() + 1), 10}
 	if err := hora.Allreduce(ctx, w.Group(), x, hora.Average); err != nil {
 		return err
 	}
 	fmt.Printf("rank %d of %d: mean %v\n", w.Rank(), w.Size(), x)
-	return nil
+	return w.Leave(ctx)
 }
 
 // Operations that are matched by name may be submitted in any order, and waited for

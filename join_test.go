@@ -1,93 +1,18 @@
 package hora_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"hora"
 	"hora/event"
+	"hora/internal/jobtest"
 )
-
-func init() { elasticRoles["quick"] = quickRole }
-
-// quickRole waits at a gate, joins, and says how long that and the first allreduce took.
-func quickRole(ctx context.Context, cfg hora.Config) error {
-	fmt.Println("at the gate")
-	bufio.NewScanner(os.Stdin).Scan()
-	began := time.Now()
-	w, err := hora.Join(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	x := []float32{1}
-	err = hora.Allreduce(ctx, w.Group(), x, hora.Sum)
-	took := time.Since(began)
-	if err == nil && x[0] != float32(w.Size()) {
-		err = fmt.Errorf("sum %v", x)
-	}
-	fmt.Printf("took %d µs\n", took.Microseconds())
-	return errors.Join(err, w.Leave(ctx))
-}
-
-// TestJoinAndFirstAllreduceAreQuick has two processes wait at a gate and measures in each
-// from before Join to after the first allreduce; the slower one counts. The goal is 20 ms.
-// On a busy machine it cannot be held, but no join waits for a clock: the quickest takes
-// at most three times that.
-func TestJoinAndFirstAllreduceAreQuick(t *testing.T) {
-	starts, bound := 15, 60*time.Millisecond
-	if testing.Short() {
-		starts = 6
-	}
-	took := make([]time.Duration, starts)
-	for i := range took {
-		all := start(t, 2, "quick")
-		for _, p := range all {
-			p.until("at the gate", 20*time.Second)
-		}
-		for _, p := range all {
-			p.tell("go")
-		}
-		succeed(t, all, 20*time.Second)
-		for _, p := range all {
-			text := p.until("took ", time.Second)
-			var µs int64
-			if _, err := fmt.Sscanf(text[strings.Index(text, "took "):], "took %d", &µs); err != nil {
-				t.Fatal(err)
-			}
-			took[i] = max(took[i], time.Duration(µs)*time.Microsecond)
-		}
-	}
-	slices.Sort(took)
-	t.Logf("join and first allreduce of two processes: median of %d starts %v, from %v to %v", starts, took[starts/2], took[0], took[starts-1])
-	if took[0] > bound {
-		t.Errorf("join and first allreduce took %v or more in %d starts, the goal is 20 ms", took[0], starts)
-	}
-}
-
-// runRanks runs f for every rank at once.
-func runRanks(t *testing.T, n int, f func(rank int) error) {
-	t.Helper()
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for r := range n {
-		wg.Go(func() { errs[r] = f(r) })
-	}
-	wg.Wait()
-	for r, err := range errs {
-		if err != nil {
-			t.Errorf("rank %d: %v", r, err)
-		}
-	}
-}
 
 func TestWorldOfOne(t *testing.T) {
 	ctx := t.Context()
@@ -127,7 +52,7 @@ func TestWorldOfOne(t *testing.T) {
 func TestJoinFailsClearly(t *testing.T) {
 	ctx := t.Context()
 	s := hora.NewSecret()
-	free := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	free := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
 	for _, test := range []struct {
 		name string
 		cfg  hora.Config
@@ -160,9 +85,9 @@ func TestJoinFailsClearly(t *testing.T) {
 
 func TestContextEndsAnOperation(t *testing.T) {
 	s := hora.NewSecret()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	addr := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
 	tried := make(chan struct{})
-	runRanks(t, 2, func(rank int) error {
+	jobtest.Ranks(t, 2, func(rank int) error {
 		w, err := hora.Join(context.Background(), hora.Config{Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s})
 		if err != nil {
 			return err
@@ -184,9 +109,9 @@ func TestContextEndsAnOperation(t *testing.T) {
 
 func TestOpTimeoutNamesWhoIsMissing(t *testing.T) {
 	s := hora.NewSecret()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	addr := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
 	tried := make(chan struct{})
-	runRanks(t, 2, func(rank int) error {
+	jobtest.Ranks(t, 2, func(rank int) error {
 		w, err := hora.Join(context.Background(), hora.Config{Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s, OpTimeout: 100 * time.Millisecond})
 		if err != nil {
 			return err
@@ -209,9 +134,9 @@ func TestOpTimeoutNamesWhoIsMissing(t *testing.T) {
 // TestEventsSayWhatHappened follows one operation by its four times.
 func TestEventsSayWhatHappened(t *testing.T) {
 	s := hora.NewSecret()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	addr := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
 	ring := event.NewRing(16)
-	runRanks(t, 2, func(rank int) error {
+	jobtest.Ranks(t, 2, func(rank int) error {
 		cfg := hora.Config{Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s}
 		if rank == 0 {
 			cfg.Events = new(hora.Sink)
@@ -244,8 +169,8 @@ func TestEventsSayWhatHappened(t *testing.T) {
 func TestManyLives(t *testing.T) {
 	const n, lives = 4, 8
 	s := hora.NewSecret()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
-	runRanks(t, n, func(rank int) error {
+	addr := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
+	jobtest.Ranks(t, n, func(rank int) error {
 		ctx := context.Background()
 		for life := range lives {
 			w, err := hora.Join(ctx, hora.Config{Rank: rank, Size: n, Addr: addr, Serve: true, Secret: s, StartTimeout: 10 * time.Second})

@@ -56,6 +56,7 @@ var packages = map[string]struct {
 	"cmd/libhora":        {". tensor device timeline event checkpoint dataset dataset/plan", "std"},
 	"internal/simtest":   {"any", "std"},
 	"internal/hosttest":  {"", "std"},
+	"internal/jobtest":   {"", "std"}, // its tests may import any, as all tests
 }
 
 // pure packages are state machines: no network, files, clock, locks or goroutines.

@@ -12,6 +12,7 @@ import (
 	"hora"
 	"hora/elastic"
 	"hora/elastic/rendezvous"
+	"hora/internal/jobtest"
 )
 
 // elasticWorld serves a coordinator with a policy in this process and returns what its
@@ -84,7 +85,7 @@ func BenchmarkCommit(b *testing.B) {
 // does.
 func TestSyncTakesTheMostCommits(t *testing.T) {
 	at := elasticWorld(t, 3, elastic.Stop)
-	runRanks(t, 3, func(rank int) error {
+	jobtest.Ranks(t, 3, func(rank int) error {
 		ctx := context.Background()
 		w, err := hora.Join(ctx, at(rank))
 		if err != nil {
@@ -115,7 +116,7 @@ func TestSyncTakesTheMostCommits(t *testing.T) {
 // left they are what the job begins again with.
 func TestHalfASyncIsTakenBack(t *testing.T) {
 	at := elasticWorld(t, 2, elastic.Stop)
-	runRanks(t, 2, func(rank int) error {
+	jobtest.Ranks(t, 2, func(rank int) error {
 		ctx := context.Background()
 		w, err := hora.Join(ctx, at(rank))
 		if err != nil {
@@ -154,7 +155,7 @@ func TestHalfASyncIsTakenBack(t *testing.T) {
 // TestStatesMustAgree: another length on one rank is a sentence on all.
 func TestStatesMustAgree(t *testing.T) {
 	at := elasticWorld(t, 2, elastic.Replace)
-	runRanks(t, 2, func(rank int) error {
+	jobtest.Ranks(t, 2, func(rank int) error {
 		s := hora.NewState()
 		hora.Track(s, "weights", make([]float32, 4+rank))
 		err := hora.RunElastic(context.Background(), at(rank), s, func(context.Context, *hora.World) error {
@@ -196,7 +197,7 @@ func TestNewcomersJoinAtACommit(t *testing.T) {
 	at := elasticWorld(t, 2, elastic.Continue)
 	begun := make(chan struct{})
 	sizes := make([][]int, 3)
-	runRanks(t, 3, func(rank int) error {
+	jobtest.Ranks(t, 3, func(rank int) error {
 		if rank == 2 {
 			<-begun
 		}

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"hora"
+	"hora/internal/jobtest"
 )
 
 // twoRanks makes a world of two in this process and runs f on both.
 func twoRanks(t *testing.T, change func(rank int, c *hora.Config), f func(w *hora.World) error) {
 	t.Helper()
 	s := hora.NewSecret()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
-	runRanks(t, 2, func(rank int) error {
+	addr := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
+	jobtest.Ranks(t, 2, func(rank int) error {
 		c := hora.Config{Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s, OpTimeout: 30 * time.Second}
 		if change != nil {
 			change(rank, &c)

@@ -1,0 +1,39 @@
+// Package jobtest is the home of the tests with real jobs: workers in processes of their own, under a launcher, on hosts
+// that internal/hosttest makes. Its test program is worker, agent, coordinator and launcher of those jobs.
+//
+// What follows here is for tests of other packages as well, so it imports none of ours.
+// Goroutines: those of Ranks, which it waits for.
+package jobtest
+
+import (
+	"net"
+	"sync"
+	"testing"
+)
+
+// FreePort returns a port of this machine on which nobody listens at the moment.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// Ranks runs f for every rank at once, in this process, and waits for all.
+func Ranks(t testing.TB, n int, f func(rank int) error) {
+	t.Helper()
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() { errs[r] = f(r) })
+	}
+	wg.Wait()
+	for r, err := range errs {
+		if err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
