@@ -60,10 +60,10 @@ func init() { // more roles
 			bufio.NewScanner(os.Stdin).Scan()
 			return nil
 		}
-		x := []float32{1}
-		v := tensor.Of(x)
+		x := []float32{1, 1, 1}
 		rs := make([]hora.Request, 3)
 		for i := range rs {
+			v := tensor.Of(x[i : i+1])
 			rs[i] = hora.Request{Call: hora.Call{Kind: hora.KindAllreduce, Type: v.Type, Send: v, Recv: v}, Name: fmt.Sprintf("grad.%d", i)}
 		}
 		tickets := make([]hora.Ticket, 3)
