@@ -221,7 +221,11 @@ func (p *program) demoWorker() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return demo.Work(p.ctx, cfg, t, p.out)
+			err = demo.Work(p.ctx, cfg, t, p.out)
+			if errors.Is(err, hora.ErrDrained) {
+				return nil // it was asked to, before it had joined: the launcher says why
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
