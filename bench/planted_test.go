@@ -19,6 +19,9 @@ var faults = []string{"nothing", "divisor", "swap"}
 // TestPeersSeeWhatIsPlanted: each competitor's program calls wrong what its operation has not
 // done, divided or exchanged.
 func TestPeersSeeWhatIsPlanted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long")
+	}
 	dir := t.TempDir()
 	sources, err := peerSources.ReadDir("peers")
 	if err != nil {
