@@ -45,6 +45,7 @@ var packages = map[string]struct {
 	"launch":             {"elastic elastic/rendezvous internal/wire internal/secret event", ""},
 	"demo":               {". launch elastic event tensor demo/digits", "gonum.org/v1/gonum"},
 	"demo/digits":        {"", "std"},
+	"observe":            {"event", "std"},
 	"probe":              {". tensor event", "std"},
 	"doctor":             {". launch event tensor probe", ""},
 	"bench":              {". launch event tensor", ""},
@@ -60,7 +61,7 @@ var packages = map[string]struct {
 }
 
 // pure packages are state machines: no network, files, clock, locks or goroutines.
-var pure = []string{"elastic", "dataset/plan", "job", "sweep", "pipeline", "server/schedule"}
+var pure = []string{"elastic", "observe", "dataset/plan", "job", "sweep", "pipeline", "server/schedule"}
 
 var drawers = []string{"util", "utils", "common", "helper", "helpers", "misc", "pkg", "base"}
 

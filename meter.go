@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"hora/elastic/rendezvous"
 	"hora/event"
 )
 
@@ -36,12 +35,12 @@ func (m *meter) Operation(o *event.Operation) {
 func (m *meter) Event(e event.Event) { m.next.Emit(e) }
 
 // tell is what rendezvous asks with every beat; nil without a meter.
-func (m *meter) tell() func() rendezvous.Progress {
+func (m *meter) tell() func() event.Work {
 	if m == nil {
 		return nil
 	}
-	return func() rendezvous.Progress {
-		return rendezvous.Progress{
+	return func() event.Work {
+		return event.Work{
 			Elapsed: time.Duration(m.clock.Now()), Operations: m.operations.Load(), Bytes: m.bytes.Load(),
 			Inside: time.Duration(m.inside.Load()),
 		}

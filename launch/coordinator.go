@@ -15,6 +15,7 @@ import (
 
 	"hora/elastic"
 	"hora/elastic/rendezvous"
+	"hora/event"
 	"hora/internal/secret"
 	"hora/internal/wire"
 )
@@ -77,7 +78,7 @@ type word struct {
 	Reason   string              `json:",omitempty"`
 	Silent   bool                `json:",omitempty"`
 	Recovery rendezvous.Recovery `json:",omitzero"`
-	Progress rendezvous.Progress `json:",omitzero"`
+	Progress event.Work          `json:",omitzero"`
 	Refused  secret.Refused      `json:",omitzero"`
 	Wait     rendezvous.Wait     `json:",omitzero"`
 }
@@ -103,7 +104,7 @@ func (w *word) speak(cfg *rendezvous.Config) {
 		cfg.OnWait(w.Wait)
 	case "progress":
 		if cfg.OnProgress != nil {
-			cfg.OnProgress(w.Rank, w.Host, w.Progress)
+			cfg.OnProgress(event.Progress{Rank: w.Rank, Host: w.Host, Work: w.Progress})
 		}
 	case "refused":
 		cfg.Strangers.Add(w.Refused)
@@ -199,8 +200,8 @@ func (s *setup) serve(door *os.File, w *pipeWriter, begin <-chan struct{}) (*ren
 		OnRecovered: func(rank int, r rendezvous.Recovery) {
 			w.sendJSON(tellWord, word{Kind: "recovered", Rank: rank, Recovery: r})
 		},
-		OnProgress: func(rank int, host string, p rendezvous.Progress) {
-			w.sendJSON(tellWord, word{Kind: "progress", Rank: rank, Host: host, Progress: p})
+		OnProgress: func(p event.Progress) {
+			w.sendJSON(tellWord, word{Kind: "progress", Rank: p.Rank, Host: p.Host, Progress: p.Work})
 		},
 		Strangers: secret.NewStrangers(func(r secret.Refused) { w.sendJSON(tellWord, word{Kind: "refused", Refused: r}) }),
 		OnWait:    func(v rendezvous.Wait) { w.sendJSON(tellWord, word{Kind: "wait", Wait: v}) },

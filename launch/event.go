@@ -1,10 +1,6 @@
 package launch
 
-import (
-	"fmt"
-
-	"hora/elastic/rendezvous"
-)
+import "fmt"
 
 // Started says that a worker's process runs.
 type Started struct {
@@ -38,17 +34,6 @@ type Exited struct {
 }
 
 func (e *Exited) String() string { return fmt.Sprintf("rank %d on %s: %s", e.Rank, e.Host, e.Cause) }
-
-// Progress is what a rank has done so far; see rendezvous.Progress.
-type Progress struct {
-	Rank int
-	Host string
-	rendezvous.Progress
-}
-
-func (e *Progress) String() string {
-	return fmt.Sprintf("rank %d on %s: %d operations, %d bytes", e.Rank, e.Host, e.Operations, e.Bytes)
-}
 
 // Warning is what somebody should know although the job goes on.
 type Warning struct{ Host, Text string }

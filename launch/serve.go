@@ -52,7 +52,7 @@ func (j *job) serve(ctx context.Context) error {
 			j.drained.Delete(started) // its predecessor did, when its host was lost
 		},
 		OnLost: j.story.lost, OnRecovered: j.story.recovered,
-		OnProgress: func(rank int, host string, p rendezvous.Progress) { j.event(&Progress{rank, host, p}) },
+		OnProgress: func(p event.Progress) { j.event(&p) },
 		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, event.OneLine(reason)) },

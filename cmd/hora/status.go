@@ -14,6 +14,7 @@ import (
 
 	"hora/event"
 	"hora/launch"
+	"hora/observe"
 )
 
 const (
@@ -37,7 +38,7 @@ type status struct {
 	up       map[int]bool // those of them that have joined the present epoch
 	restarts int
 	losses   int
-	rates    rates
+	rates    observe.Rates
 	halts    map[int]string // by rank: what holds its process
 	shown    bool
 	held     bool // the last byte written was within a line
@@ -47,7 +48,7 @@ type status struct {
 }
 
 func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *status {
-	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), started: map[int]bool{}, up: map[int]bool{}, rates: rates{}, halts: map[int]string{}, stop: make(chan struct{}), done: make(chan struct{})}
+	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), started: map[int]bool{}, up: map[int]bool{}, halts: map[int]string{}, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.
@@ -131,18 +132,18 @@ func (s *status) Event(e event.Event) {
 		s.started[e.Rank], s.up[e.Rank] = true, true
 	case *launch.Opened: // ranks have other numbers, and another pace
 		clear(s.up)
-		clear(s.rates)
+		s.rates.Clear()
 	case *launch.Exited:
 		delete(s.started, e.Rank)
 		delete(s.up, e.Rank)
-		delete(s.rates, e.Rank)
+		s.rates.Forget(e.Rank)
 		delete(s.halts, e.Rank)
 	case *launch.Held:
 		if s.halts[e.Rank] = e.Why; e.Why == "" {
 			delete(s.halts, e.Rank)
 		}
-	case *launch.Progress:
-		s.rates.add(e, s.now())
+	case *event.Progress:
+		s.rates.Add(e, s.now())
 	case *launch.Restarted:
 		s.restarts++
 	case *launch.Shrunk:
@@ -166,7 +167,10 @@ func (s *status) text() string {
 	for _, rank := range slices.Sorted(maps.Keys(s.halts)) {
 		text += fmt.Sprintf(", waiting for rank %d: %s", rank, s.halts[rank])
 	}
-	return text + s.rates.text(s.now())
+	if p, known := s.rates.Pace(s.now()); known {
+		text += paceText(p)
+	}
+	return text
 }
 
 func (s *status) draw() {

@@ -15,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hora/event"
 	"hora/launch"
+	"hora/observe"
 )
 
 func TestStatusLine(t *testing.T) {
@@ -48,7 +50,7 @@ func TestStatusLine(t *testing.T) {
 	s.draw()
 	said("\r\x1b[Khora: 3 of 3 ranks up, 5s")
 	for second := range 2 {
-		p := &launch.Progress{Rank: 2}
+		p := &event.Progress{Rank: 2}
 		p.Elapsed, p.Operations = time.Duration(second+1)*time.Second, int64(10*second)
 		s.Event(p)
 	}
@@ -103,16 +105,20 @@ func TestATerminalWithoutAWidth(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	now := time.Unix(100, 0)
-	r := rates{}
+	var r observe.Rates
 	tell := func(rank int, seconds, inside float64, operations, bytes int64) {
-		p := launch.Progress{Rank: rank, Host: fmt.Sprintf("host%d", rank/2)}
+		p := event.Progress{Rank: rank, Host: fmt.Sprintf("host%d", rank/2)}
 		p.Elapsed, p.Inside = time.Duration(seconds*1e9), time.Duration(inside*1e9)
 		p.Operations, p.Bytes = operations, bytes
-		r.add(&p, now)
+		r.Add(&p, now)
 	}
 	want := func(text string) {
 		t.Helper()
-		if got := r.text(now); got != text {
+		got := ""
+		if p, known := r.Pace(now); known {
+			got = paceText(p)
+		}
+		if got != text {
 			t.Errorf("got %q, want %q", got, text)
 		}
 	}
@@ -131,7 +137,7 @@ func TestRates(t *testing.T) {
 	want(", 12,000 collectives/s, 1.2 GB/s, slowest: rank 2 on host1 (others wait 30 %)")
 	tell(2, 0.5, 0, 0, 0) // it was started again
 	want(", 250 collectives/s, 1.2 GB/s, slowest: rank 1 (others wait 20 %)")
-	now = now.Add(ratesFor + time.Second)
+	now = now.Add(observe.Fresh + time.Second)
 	want("")
 }
 

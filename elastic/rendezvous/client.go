@@ -142,8 +142,7 @@ func (c *Client) write(conn net.Conn, out *outbox) {
 		if c.me.Progress == nil {
 			return pulse
 		}
-		p := c.me.Progress()
-		return p.message()
+		return progressMessage(c.me.Progress())
 	})
 	if err != nil {
 		conn.Close() // the reader then ends and says why

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"hora/event"
 	"hora/internal/secret"
 	"hora/internal/wire"
 )
@@ -130,7 +131,7 @@ type request struct {
 	reason string
 
 	recovery Recovery
-	progress Progress
+	progress event.Work
 }
 
 func decodeRequest(kind uint8, body []byte) (request, error) {
@@ -157,7 +158,7 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 	case kindRecovered:
 		r.recovery = Recovery{Epoch: d.U64(), Took: time.Duration(d.I64()), Steps: d.Int(-1, 1<<62)}
 	case kindProgress:
-		r.progress = Progress{Elapsed: time.Duration(d.I64()), Operations: d.I64(), Bytes: d.I64(), Inside: time.Duration(d.I64())}
+		r.progress = event.Work{Elapsed: time.Duration(d.I64()), Operations: d.I64(), Bytes: d.I64(), Inside: time.Duration(d.I64())}
 	case kindCancel, kindLeave, kindBeat, kindFinish:
 	default:
 		return r, fmt.Errorf("message of unknown kind %d", kind)
@@ -165,7 +166,7 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 	return r, d.Done()
 }
 
-func (p *Progress) message() []byte {
+func progressMessage(p event.Work) []byte {
 	return message(kindProgress, 32, func(b []byte) []byte {
 		for _, v := range [...]int64{int64(p.Elapsed), p.Operations, p.Bytes, int64(p.Inside)} {
 			b = wire.AppendI64(b, v)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/event"
 	"hora/internal/wire"
 )
 
@@ -191,7 +192,7 @@ func (d *desk) request(c *conn, r *request) {
 		}
 	case kindProgress:
 		if d.s.cfg.OnProgress != nil && c.rank >= 0 && !c.gone {
-			d.s.cfg.OnProgress(c.rank, c.member.Host, r.progress)
+			d.s.cfg.OnProgress(event.Progress{Rank: c.rank, Host: c.member.Host, Work: r.progress})
 		}
 	case kindDrain:
 		rank := c.rank

@@ -19,7 +19,7 @@ func FuzzEvent(f *testing.F) {
 	f.Add(recordGone, wire.AppendString(wire.AppendU64(nil, 7), "killed"))
 	f.Add(recordExited, wire.AppendString(wire.AppendString(wire.AppendI64(wire.AppendU64(nil, 1), -1), "host"), "why"))
 	f.Fuzz(func(t *testing.T, kind uint8, body []byte) {
-		e, err := decodeEvent(kind, body)
+		e, err := decodeRecord(kind, body)
 		if err != nil {
 			return
 		}

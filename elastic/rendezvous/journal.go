@@ -19,14 +19,14 @@ import (
 // It outlives the process, not the host: nothing is synced. Only the coordinator's own goroutine uses it.
 type Journal struct {
 	file   *os.File
-	orders uint64  // of the launcher, that are in it
-	past   []event // to be lived through; nil afterwards
-	broken error   // the first failed write: no later coordinator can take over
-	told   bool    // somebody knows
+	orders uint64   // of the launcher, that are in it
+	past   []record // to be lived through; nil afterwards
+	broken error    // the first failed write: no later coordinator can take over
+	told   bool     // somebody knows
 }
 
-// event is a record, decoded.
-type event struct {
+// record is an entry of a journal, decoded.
+type record struct {
 	kind         uint8
 	worker       elastic.Worker
 	hello        Hello
@@ -88,7 +88,7 @@ func (j *Journal) Close() error { return j.file.Close() }
 func (j *Journal) read(job string) error {
 	rd := bufio.NewReader(j.file)
 	at := int64(0)
-	j.past = []event{}
+	j.past = []record{}
 	for first := true; ; first = false {
 		kind, body, err := wire.ReadMessage(rd, nil, maxMessage+1<<16)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -100,7 +100,7 @@ func (j *Journal) read(job string) error {
 		if err != nil {
 			return err
 		}
-		e, err := decodeEvent(kind, body)
+		e, err := decodeRecord(kind, body)
 		switch {
 		case err != nil:
 			return fmt.Errorf("record at byte %d: %w", at, err)
@@ -125,8 +125,8 @@ func (j *Journal) append(kind uint8, fill func(b []byte) []byte) {
 	}
 }
 
-func decodeEvent(kind uint8, body []byte) (event, error) {
-	e := event{kind: kind}
+func decodeRecord(kind uint8, body []byte) (record, error) {
+	e := record{kind: kind}
 	d := wire.NewDecoder(body)
 	switch kind {
 	case recordJob:
@@ -213,7 +213,7 @@ func (d *desk) replay() {
 	j.past = nil
 }
 
-func (d *desk) relive(e event) {
+func (d *desk) relive(e record) {
 	c := d.ghosts[e.worker]
 	if c == nil && e.worker > 0 && e.kind != recordConnected {
 		return

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/event"
 )
 
 // Hello is what a worker says about itself when it connects, before it joins.
@@ -29,7 +30,7 @@ type Hello struct {
 	// and must not call the Client.
 	OnNotice func(Notice)
 	// Progress, when set, is what each beat tells the coordinator. It is called from the client's writing goroutine.
-	Progress func() Progress
+	Progress func() event.Work
 }
 
 // Member is one worker of an epoch: its place and how to reach it.
@@ -121,14 +122,6 @@ type Recovery struct {
 	Epoch uint64        // the one that it goes on in
 	Took  time.Duration // from when it knew to when all ranks had the same state again
 	Steps int           // of its training that are done again; -1 when it does not count them
-}
-
-// Progress is what a worker has done since its first Progress.
-type Progress struct {
-	Elapsed    time.Duration
-	Operations int64         // collectives that have ended
-	Bytes      int64         // of their tensors
-	Inside     time.Duration // spent in them, waiting for others included: who comes last spends least
 }
 
 // JoinError says why a worker may not take part.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/event"
 	"hora/internal/secret"
 	"hora/internal/wire"
 )
@@ -42,7 +43,7 @@ type Config struct {
 	// OnRecovered, when set, is called likewise when a survivor of a lost epoch trains again.
 	OnRecovered func(rank int, r Recovery)
 	// OnProgress, when set, is called likewise with what a member that was asked to tells about itself.
-	OnProgress func(rank int, host string, p Progress)
+	OnProgress func(p event.Progress)
 	// OnWait, when set, is called likewise from time to time while workers wait for an epoch, and once when they do no
 	// more. Those who wait beside an open one do not count.
 	OnWait func(Wait)
