@@ -111,10 +111,55 @@ func dialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello, add
 		return nil, err
 	}
 	c.out.put(me.message())
-	c.wg.Add(2)
+	c.wg.Add(1)
 	go c.write(conn, c.out)
-	go c.read()
+	rd := bufio.NewReaderSize(conn, 4096)
+	if err := c.welcomed(ctx, conn, rd); err != nil {
+		conn.Close()
+		c.out.close()
+		c.wg.Wait()
+		return nil, err
+	}
+	c.wg.Add(1)
+	go c.read(rd)
 	return c, nil
+}
+
+// welcomed waits until the coordinator has heard the hello. One that proved itself while strangers pushed it out has not
+// been heard, and dials again; later on the end of the connection is the coordinator's end.
+func (c *Client) welcomed(ctx context.Context, conn net.Conn, rd io.Reader) error {
+	deadline, ok := ctx.Deadline()
+	if limit := time.Now().Add(welcomeTimeout); !ok || deadline.After(limit) {
+		deadline = limit
+	}
+	if err := conn.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	kind, body, err := wire.ReadMessage(rd, nil, maxMessage)
+	if err != nil {
+		return fmt.Errorf("the coordinator %s before it had heard this worker", broken(err))
+	}
+	if kind != kindWelcome {
+		return fmt.Errorf("the coordinator answered the hello with a message of kind %d", kind)
+	}
+	if err := c.takeWelcome(body); err != nil {
+		return err
+	}
+	return conn.SetReadDeadline(time.Time{})
+}
+
+func (c *Client) takeWelcome(body []byte) error {
+	d := wire.NewDecoder(body)
+	window := time.Duration(d.I64())
+	if err := d.Done(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.window = window
+	c.mu.Unlock()
+	return nil
 }
 
 // prove opens a connection; it closes conn when ctx ends.
@@ -150,14 +195,15 @@ func (c *Client) write(conn net.Conn, out *outbox) {
 }
 
 // read is the client's reading goroutine.
-func (c *Client) read() {
+func (c *Client) read(rd *bufio.Reader) {
 	defer c.wg.Done()
 	for {
-		err := c.listen(bufio.NewReaderSize(c.conn, 4096))
+		err := c.listen(rd)
 		if !c.comeBack() {
 			c.fail(fmt.Errorf("the coordinator %s; the launcher has ended or cannot be reached", broken(err)))
 			return
 		}
+		rd = bufio.NewReaderSize(c.conn, 4096)
 	}
 }
 
@@ -182,14 +228,9 @@ func (c *Client) listen(rd io.Reader) error {
 				c.me.OnNotice(n)
 			}
 		case kindWelcome:
-			d := wire.NewDecoder(body)
-			window := time.Duration(d.I64())
-			if err := d.Done(); err != nil {
+			if err := c.takeWelcome(body); err != nil {
 				return err
 			}
-			c.mu.Lock()
-			c.window = window
-			c.mu.Unlock()
 		default:
 			id, a, err := decodeAnswer(kind, body)
 			if err != nil {

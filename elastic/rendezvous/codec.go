@@ -48,7 +48,7 @@ const (
 	kindNumber
 	kindFail
 	kindNotice
-	kindWelcome // how long to try to come back when this connection breaks; only of a coordinator that can be started again
+	kindWelcome // the hello has been heard; how long to try to come back when this connection breaks
 )
 
 // message makes one whole message; fill appends its body.

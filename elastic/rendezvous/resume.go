@@ -129,10 +129,13 @@ func replaced(e any) bool {
 	return false
 }
 
+// welcome says that c is in, and for how long it may try to come back should its connection break.
 func (d *desk) welcome(c *conn) {
-	if d.s.cfg.Journal != nil {
-		d.send(c, message(kindWelcome, 8, func(b []byte) []byte { return wire.AppendI64(b, int64(d.s.cfg.Silence)) }))
+	window := d.s.cfg.Silence
+	if d.s.cfg.Journal == nil {
+		window = 0 // a coordinator that cannot be started again
 	}
+	d.send(c, message(kindWelcome, 8, func(b []byte) []byte { return wire.AppendI64(b, int64(window)) }))
 }
 
 // replace lets c speak for the worker that old spoke for, and tells it what it may have missed.

@@ -72,8 +72,10 @@ const missingTold = 64
 
 const (
 	proofTimeout = 10 * time.Second
-	reportGrace  = 50 * time.Millisecond
-	endGrace     = 700 * time.Millisecond // for the end of a silent worker that may be out of reach
+	// welcomeTimeout is how long who has proved itself waits to be heard: thousands may come at once.
+	welcomeTimeout = 30 * time.Second
+	reportGrace    = 50 * time.Millisecond
+	endGrace       = 700 * time.Millisecond // for the end of a silent worker that may be out of reach
 )
 
 // Purpose is what a connection to the coordinator says it is for while it proves the secret.
