@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
+	"hora/tensor"
 	"hora/transport/shm"
 )
 
@@ -28,6 +30,25 @@ func (g *Group) Buffer(ctx context.Context, bytes int) ([]byte, error) {
 	g.keep(b)
 	return b.Bytes(), nil
 }
+
+// BufferOf makes a Buffer of count elements. Free and Outlive take it as BytesOf.
+func BufferOf[T Element](ctx context.Context, g *Group, count int) ([]T, error) {
+	size := tensor.TypeOf[T]().Size()
+	if count <= 0 || count > math.MaxInt/size {
+		return nil, &InvalidError{Text: fmt.Sprintf("make buffer: %d elements; ask for at least one, and for no more than memory has", count)}
+	}
+	if g.link == nil {
+		return make([]T, count), nil
+	}
+	b, err := g.Buffer(ctx, count*size)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), count), nil // it begins with a page
+}
+
+// BytesOf returns the memory of x.
+func BytesOf[T Element](x []T) []byte { return tensor.Of(x).Bytes() }
 
 // Register has the other ranks of the host map size bytes of the shared descriptor fd,
 // from offset on, which lie at ptr in this process. Collective, as Buffer is; where no

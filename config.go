@@ -8,7 +8,8 @@ import (
 )
 
 // Config says where a process stands in its world and how it reaches the others. The
-// zero Config is a world of one. FromEnv fills one from the environment.
+// zero Config is a world of one. FromEnv fills one from the environment. Join and Enroll work
+// on a copy of their own, Peers included: a Config may be changed and used again.
 type Config struct {
 	Rank, Size           int // Size 0 means 1
 	LocalRank, LocalSize int // place among the ranks of the host; LocalSize 0: found out while joining
@@ -78,8 +79,4 @@ type Config struct {
 
 	Events *event.Sink
 	Log    *slog.Logger // nil means slog.Default()
-
-	meter   *meter    // of Progress
-	refused *refusals // by this process's listeners
-	served  *refusals // heard of by the coordinator, where this process is it
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"unsafe"
 
 	"hora"
 	"hora/event"
@@ -44,11 +43,11 @@ func TestPacks(t *testing.T) {
 				}
 				x := make([]float32, n*count)
 				if test.registered {
-					b, err := g.Buffer(ctx, 4*n*count)
+					var err error
+					x, err = hora.BufferOf[float32](ctx, g, n*count)
 					if err != nil {
 						return err
 					}
-					x = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), n*count)
 				}
 				var rs []hora.Request
 				for i := range n {

@@ -40,16 +40,17 @@ func NewSecret() Secret { return secret.New() }
 // there.
 func Join(ctx context.Context, cfg Config) (*World, error) {
 	began := time.Now()
-	if err := cfg.fill(); err != nil {
+	own, err := settle(cfg)
+	if err != nil {
 		return nil, fmt.Errorf("join world: %w", err)
 	}
-	w := newWorld(cfg)
-	limit := cfg.joinLimit()
+	w := newWorld(own)
+	limit := own.joinLimit()
 	meeting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := w.meet(meeting)
+	err = w.meet(meeting)
 	if err == nil {
-		opening, cancel := cfg.openingLimit(ctx, meeting)
+		opening, cancel := own.openingLimit(ctx, meeting)
 		defer cancel()
 		w.group, err = w.open(opening, w.everyone(), 0, groupOptions{name: "world"})
 	}
@@ -59,13 +60,13 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 	}
 	if err != nil {
 		w.Close()
-		err = fmt.Errorf("join world as rank %d of %d: %w", cfg.Rank, cfg.Size, err)
+		err = fmt.Errorf("join world as rank %d of %d: %w", own.Rank, own.Size, err)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w after %v: look at the output of the missing ranks, start all %d ranks, or raise HORA_START_TIMEOUT", err, limit, cfg.Size)
+			err = fmt.Errorf("%w after %v: look at the output of the missing ranks, start all %d ranks, or raise HORA_START_TIMEOUT", err, limit, own.Size)
 		}
 		return nil, err
 	}
-	cfg.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
+	own.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
 	return w, nil
 }
 
@@ -79,6 +80,40 @@ func (c *Config) openingLimit(ctx, meeting context.Context) (context.Context, co
 		return context.WithCancel(meeting)
 	}
 	return context.WithTimeout(ctx, c.StartTimeout)
+}
+
+// settings are a world's own copy of its Config, and what is made from it once: a Membership has the same ones in all
+// its worlds.
+type settings struct {
+	Config  // filled; its Events have the meter before them
+	given   *event.Sink
+	meter   *meter    // of Progress
+	refused *refusals // by this process's listeners
+	served  *refusals // heard of by the coordinator, where this process is it
+}
+
+// settle makes the settings of a Config that keeps its caller's values.
+func settle(cfg Config) (settings, error) {
+	s := settings{Config: cfg, given: cfg.Events}
+	s.Peers = slices.Clone(cfg.Peers)
+	if err := s.fill(); err != nil {
+		return settings{}, err
+	}
+	s.refused, s.served = newRefusals(s.Log), newRefusals(s.Log)
+	if s.Timeline != "" && s.Events == nil {
+		s.Events = &event.Sink{}
+	}
+	if s.Progress {
+		s.meter = newMeter(&s.Config)
+	}
+	return s, nil
+}
+
+// config returns the Config for a caller: nothing in it belongs to the world.
+func (s *settings) config() Config {
+	c := s.Config
+	c.Peers, c.Events = slices.Clone(c.Peers), s.given
+	return c
 }
 
 // fill gives every field that is not set its meaning, and finds all faults.
@@ -112,15 +147,6 @@ func (c *Config) fill() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
-	}
-	if c.refused == nil {
-		c.refused, c.served = newRefusals(c.Log), newRefusals(c.Log)
-	}
-	if c.Timeline != "" && c.Events == nil {
-		c.Events = &event.Sink{}
-	}
-	if c.Progress && c.meter == nil {
-		c.meter = newMeter(c)
 	}
 	if c.Secret.IsZero() && c.SecretFile != "" {
 		s, err := secret.Read(c.SecretFile)

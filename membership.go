@@ -17,7 +17,7 @@ import (
 // a framework's own loop can be too. One goroutine joins and leaves; News and Drain may
 // be called from any.
 type Membership struct {
-	cfg    Config
+	cfg    settings
 	client *rendezvous.Client
 	server *rendezvous.Server
 
@@ -47,10 +47,11 @@ var (
 
 // Enroll makes a place in the job that cfg names. Nothing is sent before Join.
 func Enroll(cfg Config) (*Membership, error) {
-	if err := cfg.fill(); err != nil {
+	own, err := settle(cfg)
+	if err != nil {
 		return nil, fmt.Errorf("join world: %w", err)
 	}
-	return &Membership{cfg: cfg}, nil
+	return &Membership{cfg: own}, nil
 }
 
 // Join leaves the present epoch, if there is one, and returns the next one's World when

@@ -18,7 +18,7 @@ import (
 // World is this process's membership of a job. Its methods may be called from any
 // goroutine.
 type World struct {
-	cfg     Config
+	cfg     settings
 	number  uint64 // epoch
 	members []rendezvous.Member
 	group   *Group
@@ -50,7 +50,7 @@ type World struct {
 	apart    error              // ranks have made different numbers of calls
 }
 
-func newWorld(cfg Config) *World {
+func newWorld(cfg settings) *World {
 	w := &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}, absent: map[int]error{}, openings: map[*opening]struct{}{}, broken: make(chan struct{})}
 	w.knots = newKnots(w)
 	return w
@@ -169,8 +169,8 @@ func (w *World) Epoch() uint64 { return w.number }
 // Clock is what the times of events count on.
 func (w *World) Clock() event.Epoch { return w.clock }
 
-// Config is what the world was joined with, with what was found out.
-func (w *World) Config() Config { return w.cfg }
+// Config returns a copy of what the world was joined with, with what was found out.
+func (w *World) Config() Config { return w.cfg.config() }
 
 // Put stores a value that every rank can Get: the job's key-value store.
 func (w *World) Put(ctx context.Context, key string, value []byte) error {

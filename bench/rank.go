@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -90,11 +89,7 @@ func (m *measurement) memory(link string) ([]float32, error) {
 	if link != "registered" {
 		return make([]float32, m.total), nil
 	}
-	b, err := m.g.Buffer(m.ctx, 4*m.total)
-	if err != nil {
-		return nil, err
-	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), m.total), nil
+	return hora.BufferOf[float32](m.ctx, m.g, m.total)
 }
 
 // operation prepares the call that is timed: a request made once and run again and

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"hora"
 	"hora/demo/digits"
@@ -116,14 +115,14 @@ func (w *worker) report(r Report) error {
 // allreduce reads gradients where the backward pass left them. Where the system gives
 // none, plain memory does, at the price of a copy.
 func (w *worker) sharedMemory(n int) ([]float32, error) {
-	shared, err := w.group.Buffer(w.ctx, 4*n)
+	shared, err := hora.BufferOf[float32](w.ctx, w.group, n)
 	if err != nil {
 		if w.ctx.Err() != nil || w.group.Err() != nil {
 			return nil, err
 		}
 		return make([]float32, n), w.report(Report{Kind: Note, Note: "gradients are copied: " + err.Error()})
 	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(shared))), n), nil
+	return shared, nil
 }
 
 // links says how this rank's bytes really went, by the counters.

@@ -14,7 +14,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"unsafe"
 
 	"hora"
 	"hora/demo/digits"
@@ -51,11 +50,10 @@ func train(ctx context.Context) error {
 	}
 
 	// Gradients live in memory that the other ranks of this host read in place.
-	memory, err := g.Buffer(ctx, 4*parameters())
+	grad, err := hora.BufferOf[float32](ctx, g, parameters())
 	if err != nil {
 		return err
 	}
-	grad := unsafe.Slice((*float32)(unsafe.Pointer(&memory[0])), parameters())
 	weights, velocity := make([]float32, len(grad)), make([]float32, len(grad))
 	net := newNetwork(weights, grad)
 

@@ -19,7 +19,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"unsafe"
 
 	"hora"
 	"hora/demo/digits"
@@ -76,11 +75,10 @@ func (m *model) train(ctx context.Context, world *hora.World) error {
 	if world.Epoch() > 1 {
 		fmt.Printf("rank %d of %d goes on from step %d\n", g.Rank(), g.Size(), m.step)
 	}
-	memory, err := g.Buffer(ctx, 4*weights) // of this world: the next one has its own
+	grad, err := hora.BufferOf[float32](ctx, g, weights) // of this world: the next one has its own
 	if err != nil {
 		return err
 	}
-	grad := unsafe.Slice((*float32)(unsafe.Pointer(&memory[0])), weights)
 	steps := m.images.Len() / batch
 	for m.step < passes*steps {
 		pass := m.step / steps
@@ -106,8 +104,8 @@ func (m *model) train(ctx context.Context, world *hora.World) error {
 		}
 	}
 	if g.Rank() == 0 {
-		bits := unsafe.Slice((*byte)(unsafe.Pointer(&m.weights[0])), 4*len(m.weights))
-		fmt.Printf("%.2f %% of the test images read right, weights %08x\n", 100*m.accuracy(), crc32.ChecksumIEEE(bits))
+		sum := crc32.ChecksumIEEE(hora.BytesOf(m.weights))
+		fmt.Printf("%.2f %% of the test images read right, weights %08x\n", 100*m.accuracy(), sum)
 	}
 	return nil
 }
