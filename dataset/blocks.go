@@ -197,7 +197,7 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 			l.ends[i] = grow(l.ends[i], b.rows+1)
 			t.Bytes, t.Offsets = l.data[i], l.ends[i]
 		} else {
-			l.data[i] = grow(l.data[i], b.rows*fd.Width)
+			l.data[i] = growLarge(l.data[i], b.rows*fd.Width)
 		}
 		if fd.Mask {
 			l.mask[i] = grow(l.mask[i], b.rows*fd.per*len(fd.cols))
@@ -266,6 +266,15 @@ func turn[T uint32 | uint64](toBytes, fromBytes []byte, columns int) {
 			}
 		}
 	}
+}
+
+// growLarge is grow for what rows are gathered from.
+func growLarge(s []byte, n int) []byte {
+	if cap(s) < n {
+		s = make([]byte, n)
+		large(s)
+	}
+	return s[:n]
 }
 
 func grow[T any](s []T, n int) []T {

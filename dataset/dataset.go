@@ -307,7 +307,7 @@ func (s *Set) Mixing() string {
 	open := min(s.rows, int64(s.lanes)*3*int64(s.window))
 	text := fmt.Sprintf("%d lanes of %d rows: %.1f %% of the data are mixed at a time", s.lanes, s.window, 100*float64(open)/float64(s.rows))
 	if s.lanes < 8 {
-		text += fmt.Sprintf("; row groups of %d MiB leave room for no more: write smaller ones (1 to 4 MiB), or raise memory=", s.rowBytes()*s.rows/int64(len(s.blocks))>>20)
+		text += fmt.Sprintf("; row groups of %s leave room for no more in %s: write smaller ones (1 to 4 MiB), or raise memory=", size(s.rowBytes()*s.rows/int64(len(s.blocks))), size(s.cfg.Memory))
 	}
 	return text
 }

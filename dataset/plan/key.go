@@ -29,25 +29,28 @@ const wide = 1 << 20
 
 // Permute fills p with a permutation of 0…len(p)-1 that depends on the key alone.
 // A number below len(p) costs two or three nanoseconds.
-func Permute(p []uint32, key uint64) {
+func Permute(p []uint32, key uint64) { permute(p, key, 0) }
+
+// permute is Permute of the numbers from base on.
+func permute(p []uint32, key uint64, base uint32) {
 	n := min(len(p), wide)
 	for i := 0; i < n; i += 2 { // one 64-bit number is two draws
 		key += golden
 		x := mix(key)
-		put(p, i, uint32(x>>32*uint64(i+1)>>32))
+		put(p, i, base, uint32(x>>32*uint64(i+1)>>32))
 		if i+1 < n {
-			put(p, i+1, uint32(x&0xFFFFFFFF*uint64(i+2)>>32))
+			put(p, i+1, base, uint32(x&0xFFFFFFFF*uint64(i+2)>>32))
 		}
 	}
 	for i := n; i < len(p); i++ {
 		key += golden
 		j, _ := bits.Mul64(mix(key), uint64(i+1))
-		put(p, i, uint32(j))
+		put(p, i, base, uint32(j))
 	}
 }
 
 // put is a step of the inside-out shuffle: i goes to place j, what was there to i.
-func put(p []uint32, i int, j uint32) {
+func put(p []uint32, i int, base, j uint32) {
 	p[i] = p[j]
-	p[j] = uint32(i)
+	p[j] = base + uint32(i)
 }

@@ -75,6 +75,11 @@ func New(blocks []int, o Order) (*Plan, error) {
 		p.rows += int64(n)
 	}
 	p.deal(blocks)
+	for i := range p.lanes {
+		if o.Window > 0 && p.lanes[i].rows() >= 1<<32 {
+			return nil, fmt.Errorf("plan epoch: a lane has %d rows, more than 2³²; use more lanes", p.lanes[i].rows())
+		}
+	}
 	p.segment()
 	return p, nil
 }

@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // passes is how often a lane's rows are shuffled by windows.
 const passes = 3
 
@@ -13,7 +15,8 @@ func (p *Plan) bounds(lane, pass int, i, rows int64) (begin, end int64) {
 	return max(begin, 0), min(begin+w, rows)
 }
 
-// tables are the permutations of one pass that its owner uses at present.
+// table is a pass's permutation of the windows in use, which lie one after the other:
+// place i of the lane comes from place to[i-begin].
 type table struct {
 	begin, end int64
 	to         []uint32
@@ -24,11 +27,8 @@ type window struct {
 	plan       *Plan
 	lane       int
 	begin, end int64
-	from       int64    // what src counts from
-	src        []uint32 // of row i of the lane: src[i-begin] + from
-	kept       [passes - 1][]table
-	spare      [][]uint32
-	last       []uint32
+	src        []uint32 // of row i of the lane: src[i-begin]
+	tables     [passes - 1]table
 }
 
 // source is the row of the lane that stands at place i; i lies in the window.
@@ -36,7 +36,7 @@ func (w *window) source(i int64) int64 {
 	if w.plan.order.Window == 0 {
 		return i
 	}
-	return w.from + int64(w.src[i-w.begin])
+	return int64(w.src[i-w.begin])
 }
 
 // low is the first of the lane's rows that places from i on may hold, high the end of
@@ -66,64 +66,44 @@ func (w *window) enter(i int64) {
 		return
 	}
 	w.begin, w.end = p.bounds(w.lane, passes-1, i, rows)
-	n := int(w.end - w.begin)
-	w.last = grow(w.last, n)
-	Permute(w.last, p.passKey(w.lane, passes-1, w.begin))
-	w.src = grow(w.src, n)
-	w.from = p.low(w.lane, w.begin)
+	w.src = grow(w.src, int(w.end-w.begin))
+	w.permute(w.src, passes-1, w.begin)
+	begin, end := w.begin, w.end
 	for pass := passes - 2; pass >= 0; pass-- {
-		from, _ := p.bounds(w.lane, pass, w.lowest(pass), rows)
-		w.drop(pass, from)
-	}
-	for k, to := range w.last {
-		at := w.begin + int64(to)
-		for pass := passes - 2; pass >= 0; pass-- {
-			t := w.table(pass, at, rows)
-			at = t.begin + int64(t.to[at-t.begin])
+		begin, end = w.cover(pass, begin, end, rows)
+		t := &w.tables[pass]
+		to, first := t.to, uint32(t.begin)
+		for k, at := range w.src {
+			w.src[k] = to[at-first]
 		}
-		w.src[k] = uint32(at - w.from)
 	}
 }
 
-// lowest is the first place of a pass that the present window may come from.
-func (w *window) lowest(pass int) int64 {
-	i := w.begin
-	for q := passes - 2; q > pass; q-- {
-		i, _ = w.plan.bounds(w.lane, q, i, w.plan.lanes[w.lane].rows())
+// cover makes a pass's table hold the windows of the places from begin to end, and
+// answers where the first begins and the last ends.
+func (w *window) cover(pass int, begin, end, rows int64) (int64, int64) {
+	p, t := w.plan, &w.tables[pass]
+	begin, _ = p.bounds(w.lane, pass, begin, rows)
+	_, end = p.bounds(w.lane, pass, end-1, rows)
+	if begin < t.begin || begin >= t.end { // nothing of it is of use
+		t.to, t.end = t.to[:0], begin
+	} else {
+		t.to = t.to[:copy(t.to, t.to[begin-t.begin:])]
 	}
-	return i
+	t.begin = begin
+	for t.end < end {
+		from, to := p.bounds(w.lane, pass, t.end, rows)
+		n := len(t.to)
+		t.to = slices.Grow(t.to, int(to-from))[:n+int(to-from)]
+		w.permute(t.to[n:], pass, from)
+		t.end = to
+	}
+	return begin, end
 }
 
-// table is the pass's permutation that holds place at.
-func (w *window) table(pass int, at, rows int64) *table {
-	kept := w.kept[pass]
-	for i := range kept {
-		if t := &kept[i]; at >= t.begin && at < t.end {
-			return t
-		}
-	}
-	t := table{}
-	t.begin, t.end = w.plan.bounds(w.lane, pass, at, rows)
-	if n := len(w.spare); n > 0 {
-		t.to, w.spare = w.spare[n-1], w.spare[:n-1]
-	}
-	t.to = grow(t.to, int(t.end-t.begin))
-	Permute(t.to, w.plan.passKey(w.lane, pass, t.begin))
-	w.kept[pass] = append(kept, t)
-	return &w.kept[pass][len(kept)]
-}
-
-// drop forgets a pass's tables before row from: nothing asks for them again.
-func (w *window) drop(pass int, from int64) {
-	kept := w.kept[pass][:0]
-	for _, t := range w.kept[pass] {
-		if t.end <= from {
-			w.spare = append(w.spare, t.to)
-		} else {
-			kept = append(kept, t)
-		}
-	}
-	w.kept[pass] = kept
+// permute fills to with a window's places, which begin at begin, in their order.
+func (w *window) permute(to []uint32, pass int, begin int64) {
+	permute(to, w.plan.passKey(w.lane, pass, begin), uint32(begin))
 }
 
 func (p *Plan) passKey(lane, pass int, begin int64) uint64 {
