@@ -35,11 +35,11 @@ class Handle:
         return act(action, data=self.number, **settings)[0]
 
     def __del__(self) -> None:
-        if self.number and not _lib._forked_after_load:
-            try:
+        try:
+            if self.number and not _lib._forked_after_load:
                 act("data_close", data=self.number)
-            except Exception:  # the program ends
-                pass
+        except Exception:  # the program ends
+            pass
 
 
 class Owner:
@@ -51,7 +51,7 @@ class Owner:
         self.number, self.release = number, release
 
     def __del__(self) -> None:
-        if not _lib._forked_after_load:
+        if _lib is not None and not _lib._forked_after_load:  # None: the program ends
             self.release(self.number)
 
 
