@@ -37,7 +37,7 @@ var packages = map[string]struct {
 	"transport/tcp":      {"transport internal/wire internal/secret", "std"},
 	"collective":         {"tensor internal/kernel transport", "std"},
 	"engine":             {"tensor internal/kernel collective transport internal/wire event", "std"},
-	"elastic":            {"", "std"},
+	"elastic":            {"event", "std"},
 	"elastic/rendezvous": {"elastic internal/wire internal/secret event", "std"},
 	".":                  {"tensor engine collective transport transport/mem transport/shm transport/tcp elastic elastic/rendezvous internal/wire internal/secret event timeline", "std"},
 	"device":             {"tensor", "std"},

@@ -82,7 +82,7 @@ func (k *killer) Event(e event.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch e := e.(type) {
-	case *launch.Started:
+	case *event.Started:
 		if e.Rank != k.victim {
 			return
 		}
@@ -90,7 +90,7 @@ func (k *killer) Event(e event.Event) {
 		if !k.at.IsZero() {
 			k.tell(time.Since(k.at), "a new process for rank %d runs: pid %d", e.Rank, e.Pid)
 		}
-	case *launch.Restarted:
+	case *event.Restarted:
 		k.tell(time.Since(k.at), "the launcher: %s", e)
 	}
 }

@@ -61,7 +61,7 @@ func replay(t *testing.T, story string) string {
 				m = New(job(t, f[1:]))
 				continue
 			}
-			for _, a := range m.Step(event(t, f)) {
+			for _, a := range m.Step(happening(t, f)) {
 				out.WriteString("  " + describe(a) + "\n")
 			}
 			if ranks, n := m.Missing(4); n > 0 && m.Waiting() > 0 {
@@ -94,8 +94,8 @@ func job(t *testing.T, f []string) Config {
 	return c
 }
 
-// event reads "join w3 rank=1 on b", "leave w3", "lost w3 killed by signal 9", "lost rank=2 on b exit code 1", "finished 2".
-func event(t *testing.T, f []string) Event {
+// happening reads "join w3 rank=1 on b", "leave w3", "lost w3 killed by signal 9", "lost rank=2 on b exit code 1", "finished 2".
+func happening(t *testing.T, f []string) Event {
 	t.Helper()
 	if f[0] == "end" {
 		return End{Reason: strings.Join(f[1:], " ")}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"hora/event"
 )
 
 // leaving is what a Roster knows of ranks that are to commit and leave. Who lets all of them go at once loses the state:
@@ -47,7 +49,7 @@ func (r *Roster) notice(e Notice) {
 		then = "its workers stay until it is gone, since nobody else has a slot for them: name more hosts or slots in -H"
 		ranks = nil
 	}
-	r.say(Warn{Host: e.Host, Text: fmt.Sprintf("%s is about to go: %s: %s", e.Host, e.Cause, then)})
+	r.tell(&event.Warning{Host: e.Host, Text: fmt.Sprintf("%s is about to go: %s: %s", e.Host, e.Cause, then)})
 	r.ask(ranks, e.Cause)
 }
 
@@ -73,7 +75,7 @@ func (r *Roster) drainGone() {
 		case r.cfg.ByHost && r.black.Why(host, -1, r.now) != "" && r.left-on[host] >= r.least():
 			r.leaving.why[rank] = "a worker failed on " + host
 		case s.at.Slot >= have[host]:
-			r.leaving.why[rank] = fmt.Sprintf("%s has %s from now on", host, counted(have[host], "slot"))
+			r.leaving.why[rank] = fmt.Sprintf("%s has %s from now on", host, event.Counted(have[host], "slot"))
 		case r.barred(host, -1) == "" && !r.leaving.asked[rank]:
 			r.leaving.forget(rank)
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hora/event"
 )
 
 // exit deals with the end of a process.
@@ -49,7 +51,7 @@ func (r *Roster) outlive(was *seat, e Exit) {
 		return
 	}
 	if e.How == Failure {
-		r.say(&Shrunk{Rank: e.Rank, Host: was.at.Host, Cause: e.Cause, Left: r.left})
+		r.tell(&event.Shrunk{Rank: e.Rank, Host: was.at.Host, Cause: e.Cause, Left: r.left})
 		r.drainGone()
 	}
 	r.fill()
@@ -68,14 +70,14 @@ func (r *Roster) survive(was *seat, e Exit, asked string) {
 		r.move([]int{e.Rank}, host, why, "")
 	case e.How == Farewell && r.cfg.OnLoss == Replace:
 		r.sit(e.Rank, was.at, seated)
-		r.say(&Restarted{Rank: e.Rank, Host: host, Cause: e.Cause, Left: r.budget.Left()})
+		r.tell(&event.Restarted{Rank: e.Rank, Host: host, Cause: e.Cause, Left: r.budget.Left()})
 		r.start(e.Rank, false)
 	case e.How == Failure && r.takeHost(host, e):
 		r.budget.used++
 		r.move([]int{e.Rank}, host, e.Cause, "")
 	case e.How == Farewell || r.budget.Left() == 0:
 		if r.cfg.OnLoss == Continue && r.left >= r.least() {
-			r.say(&Shrunk{Rank: e.Rank, Host: host, Cause: e.Cause, Left: r.left})
+			r.tell(&event.Shrunk{Rank: e.Rank, Host: host, Cause: e.Cause, Left: r.left})
 			return
 		}
 		r.giveUp("", false)
@@ -85,7 +87,7 @@ func (r *Roster) survive(was *seat, e Exit, asked string) {
 		pause, same := r.budget.Spend(e.Rank, r.now-was.began, worked, e.Cause, e.Words)
 		r.sit(e.Rank, was.at, resting)
 		r.seats[e.Rank].due = r.now + pause
-		r.say(&Restarted{Rank: e.Rank, Host: host, Cause: e.Cause, Left: r.budget.Left(), In: pause, Same: same})
+		r.tell(&event.Restarted{Rank: e.Rank, Host: host, Cause: e.Cause, Left: r.budget.Left(), In: pause, Same: same})
 		if pause == 0 {
 			r.rested(e.Rank)
 		}
@@ -193,9 +195,9 @@ func (r *Roster) move(ranks []int, from, cause, end string) {
 			s.is, s.at.Host, s.cause, s.due = homeless, from, cause, r.now
 		}
 		if r.cfg.OnLoss == Continue {
-			r.say(&Shrunk{Rank: rank, Host: from, Cause: cause, Left: left})
+			r.tell(&event.Shrunk{Rank: rank, Host: from, Cause: cause, Left: left})
 		} else {
-			r.say(&Parked{Rank: rank, Host: from, Cause: cause, Limit: r.cfg.Wait})
+			r.tell(&event.Parked{Rank: rank, Host: from, Cause: cause, Limit: r.cfg.Wait})
 		}
 	}
 }
@@ -217,7 +219,7 @@ func (r *Roster) find(ranks []int) map[int]Spot {
 
 // settle starts a rank on another slot.
 func (r *Roster) settle(rank int, at Spot, from, cause string) {
-	r.say(&Moved{Rank: rank, From: from, To: at.Host, Cause: cause})
+	r.tell(&event.Moved{Rank: rank, From: from, To: at.Host, Cause: cause})
 	r.sit(rank, at, seated)
 	r.start(rank, false)
 }

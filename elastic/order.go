@@ -3,7 +3,8 @@ package elastic
 import (
 	"fmt"
 	"strings"
-	"time"
+
+	"hora/event"
 )
 
 // Host is a machine with room for workers.
@@ -72,8 +73,7 @@ func (Opened) news()   {}
 func (Over) news()     {}
 func (Tick) news()     {}
 
-// Order is what the launcher has to do or to tell: Begin, Start, Ask, Stay, GiveUp; Found, Ban, Warn, Wait, *Restarted,
-// *Shrunk, *Moved or *Parked.
+// Order is what the launcher has to do or to tell: Begin, Start, Ask, Stay, GiveUp or Tell.
 type Order interface{ order() }
 
 // Begin says that a discovery has found enough: ranks 0 to Size-1 fill these hosts in order, and are started so.
@@ -106,118 +106,23 @@ type GiveUp struct {
 	Late bool // time is up
 }
 
-// Found tells of other hosts than before.
-type Found struct{ Hosts []Host }
-
-// Ban tells that a place is not used for a while; 0 is for good.
-type Ban struct {
-	At    Spot
-	Cause string
-	For   time.Duration
-}
-
-func (o Ban) String() string {
-	name := o.At.Host
-	if o.At.Slot >= 0 {
-		name = fmt.Sprintf("slot %d of %s", o.At.Slot, o.At.Host)
-	}
-	then := "it is not used any more"
-	if o.For > 0 {
-		then = fmt.Sprintf("it is tried again in %v", o.For.Round(time.Second/10))
-	}
-	return fmt.Sprintf("%s: %s: %s", name, o.Cause, then)
-}
-
-// Warn tells what somebody should know although the job goes on.
-type Warn struct{ Host, Text string }
-
-// Wait tells what the job waits for, when that takes long.
-type Wait struct{ Text string }
-
-// Restarted says that a failed worker is started again.
-type Restarted struct {
-	Rank  int
-	Host  string
-	Cause string
-	Left  int
-	In    time.Duration
-	Same  bool // it failed like the process before it, whose words have been told
-}
-
-func (e *Restarted) String() string {
-	if e.Same {
-		return fmt.Sprintf("rank %d on %s: it failed in the same way: starting it again, %s left", e.Rank, e.Host, counted(e.Left, "restart"))
-	}
-	return fmt.Sprintf("rank %d on %s: %s: starting it again, %s left", e.Rank, e.Host, e.Cause, counted(e.Left, "restart"))
-}
-
-// counted is "1 rank", "2 ranks".
-func counted(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
+// Tell passes on what somebody should hear; nothing is to be done.
+type Tell struct{ Event event.Event }
 
 // are is counted with what they do: "1 worker is", "2 workers are".
 func are(n int, one string) string {
 	if n == 1 {
-		return counted(n, one) + " is"
+		return event.Counted(n, one) + " is"
 	}
-	return counted(n, one) + " are"
+	return event.Counted(n, one) + " are"
 }
 
-// Shrunk says that a failed worker is not replaced and the others go on.
-type Shrunk struct {
-	Rank  int
-	Host  string
-	Cause string
-	Left  int
-}
-
-func (e *Shrunk) String() string {
-	others := fmt.Sprintf("the other %d go on", e.Left)
-	if e.Left == 1 {
-		others = "the other goes on"
-	}
-	return fmt.Sprintf("rank %d on %s: %s: %s", e.Rank, e.Host, e.Cause, others)
-}
-
-// Moved says that a rank whose host is gone, or about to go, starts on another.
-type Moved struct {
-	Rank     int
-	From, To string
-	Cause    string
-}
-
-func (e *Moved) String() string {
-	return fmt.Sprintf("rank %d on %s: %s: starting it on %s", e.Rank, e.From, e.Cause, e.To)
-}
-
-// Parked says that a rank waits for a slot, since a host is tried again later.
-type Parked struct {
-	Rank        int
-	Host, Cause string
-	Limit       time.Duration
-}
-
-func (e *Parked) String() string {
-	return fmt.Sprintf("rank %d on %s: %s: no other slot is free: waiting up to %v for a host to come back", e.Rank, e.Host, e.Cause, e.Limit)
-}
-
-func (Begin) order()      {}
-func (Start) order()      {}
-func (Ask) order()        {}
-func (Stay) order()       {}
-func (GiveUp) order()     {}
-func (Found) order()      {}
-func (Ban) order()        {}
-func (Warn) order()       {}
-func (Wait) order()       {}
-func (*Restarted) order() {}
-func (*Shrunk) order()    {}
-func (*Moved) order()     {}
-func (*Parked) order()    {}
+func (Begin) order()  {}
+func (Start) order()  {}
+func (Ask) order()    {}
+func (Stay) order()   {}
+func (GiveUp) order() {}
+func (Tell) order()   {}
 
 // list names a few of many.
 func list(names []string) string {

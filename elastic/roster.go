@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"hora/event"
 )
 
 // Supply is how a Roster gets and keeps its workers; it is fixed for a job's life.
@@ -175,10 +177,25 @@ func (r *Roster) take(n News) {
 
 func (r *Roster) say(o Order) { r.out = append(r.out, o) }
 
+func (r *Roster) tell(e event.Event) { r.say(Tell{e}) }
+
+// found tells of other hosts than before.
+func (r *Roster) found() {
+	hosts := make([]event.Host, len(r.hosts))
+	for i, h := range r.hosts {
+		hosts[i] = event.Host{Name: h.Name, Slots: h.Slots}
+	}
+	r.tell(&event.Hosts{Hosts: hosts})
+}
+
 // giveUp ends the job. That a place is used no more says nothing then: the job ends by the same cause.
 func (r *Roster) giveUp(text string, late bool) {
 	r.over = true
-	r.out = slices.DeleteFunc(r.out, func(o Order) bool { _, ban := o.(Ban); return ban })
+	r.out = slices.DeleteFunc(r.out, func(o Order) bool {
+		tell, _ := o.(Tell)
+		_, ban := tell.Event.(*event.Banned)
+		return ban
+	})
 	r.say(GiveUp{text, late})
 }
 
@@ -263,7 +280,7 @@ func (r *Roster) free(h Host, taken map[Spot]bool) int {
 
 // ban takes a place away because of a failure there.
 func (r *Roster) ban(at Spot, why string) {
-	r.say(Ban{At: at, Cause: why, For: r.black.Ban(at, why, r.now)})
+	r.tell(&event.Banned{Host: at.Host, Slot: at.Slot, Cause: why, For: r.black.Ban(at, why, r.now)})
 }
 
 // slots counts those of hosts.
@@ -304,7 +321,7 @@ func (r *Roster) await() {
 	case r.now >= r.cfg.Wait:
 		r.giveUp(fmt.Sprintf("wait for hosts: %d slots were found in %v, and -np is %d: add hosts, or lower -np", n, r.cfg.Wait, r.cfg.Size), true)
 	case r.gather.due(r.now):
-		r.say(Wait{fmt.Sprintf("waiting for hosts: there are %d of %d slots; %v of %v are over", n, r.cfg.Size, r.now.Round(time.Second), r.cfg.Wait)})
+		r.tell(&event.Delay{Text: fmt.Sprintf("waiting for hosts: there are %d of %d slots; %v of %v are over", n, r.cfg.Size, r.now.Round(time.Second), r.cfg.Wait)})
 	}
 }
 
@@ -335,7 +352,7 @@ func (r *Roster) listing(e Listing) {
 		return
 	}
 	if !slices.Equal(before, r.hosts) {
-		r.say(Found{r.hosts})
+		r.found()
 	}
 	for name := range r.noticed {
 		if !slices.ContainsFunc(r.hosts, func(h Host) bool { return h.Name == name }) {
@@ -359,7 +376,7 @@ func (r *Roster) unlisted(e Unlisted) {
 		r.await()
 	default:
 		if !r.failing {
-			r.say(Warn{Text: e.Cause + "; going on with the hosts known so far"})
+			r.tell(&event.Warning{Text: e.Cause + "; going on with the hosts known so far"})
 		}
 		r.failing = true
 		r.fill()

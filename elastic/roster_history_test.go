@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"hora/event"
 )
 
 var rosterSeed = flag.Int64("roster-seed", -1, "the one history of a roster to play; -1 plays many")
@@ -282,24 +284,34 @@ func (s *stage) carryOut(o Order) error {
 			return fmt.Errorf("it is up: %v, has been asked: %v", s.up[o.Rank], s.asked[o.Rank])
 		}
 		delete(s.asked, o.Rank)
-	case Ban:
-		s.bans[o.At] = s.now + o.For
-		if o.For == 0 {
-			s.bans[o.At] = forGood
-		}
-		if (o.For == 0) != (s.cfg.CoolMin == 0) || o.For > max(s.cfg.CoolMin, s.cfg.CoolMax) {
-			return fmt.Errorf("for cool-downs from %v to %v", s.cfg.CoolMin, s.cfg.CoolMax)
-		}
-	case *Restarted:
-		if o.In > lastPause {
-			return fmt.Errorf("a pause of %v", o.In)
-		}
-	case *Shrunk:
-		if o.Left > s.r.Left() { // room may have been filled since
-			return fmt.Errorf("%d are left", s.r.Left())
-		}
+	case Tell:
+		return s.hear(o.Event)
 	case GiveUp:
 		s.gaveUp = true
+	}
+	return nil
+}
+
+// hear checks what is told.
+func (s *stage) hear(e event.Event) error {
+	switch e := e.(type) {
+	case *event.Banned:
+		at := Spot{e.Host, e.Slot}
+		s.bans[at] = s.now + e.For
+		if e.For == 0 {
+			s.bans[at] = forGood
+		}
+		if (e.For == 0) != (s.cfg.CoolMin == 0) || e.For > max(s.cfg.CoolMin, s.cfg.CoolMax) {
+			return fmt.Errorf("for cool-downs from %v to %v", s.cfg.CoolMin, s.cfg.CoolMax)
+		}
+	case *event.Restarted:
+		if e.In > lastPause {
+			return fmt.Errorf("a pause of %v", e.In)
+		}
+	case *event.Shrunk:
+		if e.Left > s.r.Left() { // room may have been filled since
+			return fmt.Errorf("%d are left", s.r.Left())
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hora/event"
 )
 
 // A roster's transcript is a story, too: lines that begin with ">" tell when what happened, the others what is ordered
@@ -179,18 +181,22 @@ func tell(o Order) string {
 		return fmt.Sprintf("let rank %d stay", o.Rank)
 	case GiveUp:
 		return strings.TrimSpace("give up " + strings.TrimPrefix(o.Text, ": "))
-	case Found:
-		return fmt.Sprintf("say: hosts at hand %v", o.Hosts)
-	case Warn:
-		return "warn: " + o.Text
-	case Wait:
-		return "say: " + o.Text
-	case Ban:
-		return "warn: " + o.String()
-	case *Restarted:
-		if o.In > 0 {
-			return fmt.Sprintf("say: %v (in %v)", o, o.In)
+	case Tell:
+		return told(o.Event)
+	}
+	return fmt.Sprintf("an order of another kind: %T", o)
+}
+
+func told(e event.Event) string {
+	switch e := e.(type) {
+	case *event.Hosts:
+		return fmt.Sprintf("say: hosts at hand %v", e.Hosts)
+	case *event.Warning, *event.Banned:
+		return "warn: " + e.String()
+	case *event.Restarted:
+		if e.In > 0 {
+			return fmt.Sprintf("say: %v (in %v)", e, e.In)
 		}
 	}
-	return fmt.Sprintf("say: %v", o)
+	return "say: " + e.String()
 }

@@ -3,6 +3,8 @@ package elastic
 import (
 	"fmt"
 	"time"
+
+	"hora/event"
 )
 
 // shortage is a wait for workers without whom the job does not go on.
@@ -29,13 +31,13 @@ func (r *Roster) tooFew() {
 	switch {
 	case r.cfg.OnLoss == Replace: // house ends it, by the rank that has waited longest
 		if s.word.due(r.now) {
-			r.say(Wait{fmt.Sprintf("waiting for a slot for rank %s%s; %v of %v are over", numbers(homeless, 4), r.unused(), over.Round(time.Second), limit)})
+			r.tell(&event.Delay{Text: fmt.Sprintf("waiting for a slot for rank %s%s; %v of %v are over", numbers(homeless, 4), r.unused(), over.Round(time.Second), limit)})
 		}
 	case over > limit:
 		r.giveUp(fmt.Sprintf("%s left for %v, and --min-np is %d: add hosts, or lower --min-np", are(r.left, "worker"), limit, r.cfg.Min), true)
 	case s.word.due(r.now):
-		r.say(Wait{fmt.Sprintf("waiting for %s: %s left, and --min-np is %d%s; %v of %v are over",
-			counted(r.least()-r.left, "more worker"), are(r.left, "worker"), r.cfg.Min, r.unused(), over.Round(time.Second), limit)})
+		r.tell(&event.Delay{Text: fmt.Sprintf("waiting for %s: %s left, and --min-np is %d%s; %v of %v are over",
+			event.Counted(r.least()-r.left, "more worker"), are(r.left, "worker"), r.cfg.Min, r.unused(), over.Round(time.Second), limit)})
 	}
 }
 
@@ -74,7 +76,7 @@ func (r *Roster) unused() string {
 		case n == h.Slots:
 			names = append(names, h.Name)
 		case n > 0:
-			names = append(names, counted(n, "slot")+" of "+h.Name)
+			names = append(names, event.Counted(n, "slot")+" of "+h.Name)
 		}
 	}
 	if len(names) == 0 {

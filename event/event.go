@@ -23,27 +23,27 @@ const MaxDims = 8
 // the clock of [Epoch.Now]; zero means that the operation never got there, or that it
 // had no such step.
 type Operation struct {
-	Group string // "world", "set 2"
-	Ranks []int  // the group's, in the world; never changed. nil: 0 to Size - 1
-	Size  int    // ranks of the group
-	Seq   uint64 // number of the operation in its group; several names share one when fused
-	Name  string
-	Kind  string // "allreduce"
-	Op    string // "sum"; empty where nothing is reduced
-	Type  string // "float32"
-	Bytes int64
-	Fused int // tensors that travelled together, 1 when alone
-	Dims  int // of the shape; Shape holds the first MaxDims of them. 0 when nobody said
-	Shape [MaxDims]int
+	Group string       `json:"group"`           // "world", "set 2"
+	Ranks []int        `json:"ranks,omitempty"` // the group's, in the world; never changed. nil: 0 to Size - 1
+	Size  int          `json:"size"`            // ranks of the group
+	Seq   uint64       `json:"seq"`             // number of the operation in its group; several names share one when fused
+	Name  string       `json:"name"`
+	Kind  string       `json:"kind"`         // "allreduce"
+	Op    string       `json:"op,omitempty"` // "sum"; empty where nothing is reduced
+	Type  string       `json:"type"`         // "float32"
+	Bytes int64        `json:"bytes"`
+	Fused int          `json:"fused"`          // tensors that travelled together, 1 when alone
+	Dims  int          `json:"dims,omitempty"` // of the shape; Shape holds the first MaxDims of them. 0 when nobody said
+	Shape [MaxDims]int `json:"shape,omitzero"`
 
-	Submitted int64 // the caller handed it over
-	Agreed    int64 // named groups: it was agreed, or planned, that it runs now
-	Packing   int64 // copying it together with others began, and ended at Started
-	Started   int64 // this rank began it
-	Arrived   int64 // the last rank was there: Arrived − Started is waiting for others
-	Reduced   int64 // the pack was done: Done − Reduced is copying out of it
-	Done      int64
-	Err       error
+	Submitted int64 `json:"submitted_ns"` // the caller handed it over
+	Agreed    int64 `json:"agreed_ns"`    // named groups: it was agreed, or planned, that it runs now
+	Packing   int64 `json:"packing_ns"`   // copying it together with others began, and ended at Started
+	Started   int64 `json:"started_ns"`   // this rank began it
+	Arrived   int64 `json:"arrived_ns"`   // the last rank was there: Arrived − Started is waiting for others
+	Reduced   int64 `json:"reduced_ns"`   // the pack was done: Done − Reduced is copying out of it
+	Done      int64 `json:"done_ns"`
+	Err       error `json:"-"`
 }
 
 func (o *Operation) String() string {
@@ -57,22 +57,22 @@ func (o *Operation) String() string {
 
 // Stall says that an operation has waited for others longer than it should.
 type Stall struct {
-	Group   string
-	Name    string // what waits here
-	Kind    string
-	Waited  time.Duration
-	Missing []Absent // who has not come, in rank order
-	Final   bool     // the job ends for it
+	Group   string        `json:"group"`
+	Name    string        `json:"name"` // what waits here
+	Kind    string        `json:"kind"`
+	Waited  time.Duration `json:"waited_ns"`
+	Missing []Absent      `json:"missing"`         // who has not come, in rank order
+	Final   bool          `json:"final,omitempty"` // the job ends for it
 }
 
 // Absent is one rank that others wait for, as far as is known.
 type Absent struct {
-	Rank    int
-	Host    string
-	Last    string // the last operation it finished; empty when unknown
-	Pending string // what it has pending or runs instead; empty when nothing
-	Nearest string // a pending name of its that is nearly the awaited one
-	Silent  bool   // it did not answer the question at all
+	Rank    int    `json:"rank"`
+	Host    string `json:"host,omitempty"`
+	Last    string `json:"last,omitempty"`    // the last operation it finished; empty when unknown
+	Pending string `json:"pending,omitempty"` // what it has pending or runs instead; empty when nothing
+	Nearest string `json:"nearest,omitempty"` // a pending name of its that is nearly the awaited one
+	Silent  bool   `json:"silent,omitempty"`  // it did not answer the question at all
 }
 
 func (a Absent) String() string {
@@ -119,16 +119,18 @@ func (s *Stall) String() string {
 
 // Mismatch says that ranks asked for different things in one operation.
 type Mismatch struct {
-	Group, Name string
-	Err         error
+	Group string `json:"group"`
+	Name  string `json:"name"`
+	Err   error  `json:"-"`
 }
 
 func (m *Mismatch) String() string { return m.Err.Error() }
 
 // PeerLost says that a rank is gone.
 type PeerLost struct {
-	Rank         int
-	Host, Reason string
+	Rank   int    `json:"rank"`
+	Host   string `json:"host"`
+	Reason string `json:"reason"`
 }
 
 func (p *PeerLost) String() string {
@@ -137,10 +139,11 @@ func (p *PeerLost) String() string {
 
 // Joined says that this process has become a rank of a world.
 type Joined struct {
-	Rank, Size int
-	Host       string
-	Epoch      uint64
-	Took       time.Duration
+	Rank  int           `json:"rank"`
+	Size  int           `json:"size"`
+	Host  string        `json:"host"`
+	Epoch uint64        `json:"epoch"`
+	Took  time.Duration `json:"took_ns"`
 }
 
 func (j *Joined) String() string {
@@ -148,16 +151,19 @@ func (j *Joined) String() string {
 }
 
 // Left says that this process left its world on purpose.
-type Left struct{ Rank int }
+type Left struct {
+	Rank int `json:"rank"`
+}
 
 func (l *Left) String() string { return fmt.Sprintf("rank %d left", l.Rank) }
 
 // Recovered says that this rank trains again after its epoch broke or changed.
 type Recovered struct {
-	Rank, Size int
-	Epoch      uint64
-	Cause      string
-	Took       time.Duration // from when this rank knew to the state being equal everywhere
+	Rank  int           `json:"rank"`
+	Size  int           `json:"size"`
+	Epoch uint64        `json:"epoch"`
+	Cause string        `json:"cause"`
+	Took  time.Duration `json:"took_ns"` // from when this rank knew to the state being equal everywhere
 }
 
 func (r *Recovered) String() string {
@@ -166,9 +172,9 @@ func (r *Recovered) String() string {
 
 // Agreed is one agreement of a group of named operations: what was pending everywhere.
 type Agreed struct {
-	Group   string
-	Names   int  // how many operations it released
-	Planned bool // they were foreseen, so nothing was exchanged
+	Group   string `json:"group"`
+	Names   int    `json:"names"`   // how many operations it released
+	Planned bool   `json:"planned"` // they were foreseen, so nothing was exchanged
 }
 
 func (a *Agreed) String() string { return fmt.Sprintf("%s: agreed on %d operations", a.Group, a.Names) }
@@ -176,9 +182,10 @@ func (a *Agreed) String() string { return fmt.Sprintf("%s: agreed on %d operatio
 // Ready says when a rank had an operation of a named group for the first time. Rank 0 of
 // the group hears it of the others while somebody listens there.
 type Ready struct {
-	Group, Name string
-	Rank        int       // of the world
-	At          time.Time // on that rank's clock
+	Group string    `json:"group"`
+	Name  string    `json:"name"`
+	Rank  int       `json:"rank"` // of the world
+	At    time.Time `json:"at"`   // on that rank's clock
 }
 
 func (r *Ready) String() string {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hora/elastic/rendezvous"
+	"hora/event"
 	"hora/internal/wire"
 )
 
@@ -63,7 +64,7 @@ func (j *job) awaitArrivals() {
 			"%s not joined %v after the first rank did: look at the output there, or give it longer with --start-timeout", j.absentees(w, "has", "have"), j.spec.Join)})
 	case w.For >= due:
 		a.told = w.For
-		j.event(&Delay{fmt.Sprintf("waiting for %s to join; %s; %v of %v are over (--start-timeout)",
+		j.event(&event.Delay{Text: fmt.Sprintf("waiting for %s to join; %s; %v of %v are over (--start-timeout)",
 			j.absentees(w, "", ""), joined(w), w.For.Round(time.Second), j.spec.Join)})
 	}
 }
@@ -108,7 +109,7 @@ func (j *job) absentees(w *rendezvous.Wait, is, are string) string {
 		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, j.links[j.seats[rank].Host].name, does))
 	}
 	if len(names) == 0 {
-		names = append(names, counted(w.More, "more worker"))
+		names = append(names, event.Counted(w.More, "more worker"))
 	}
 	if is == "" {
 		return list(names)

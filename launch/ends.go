@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/event"
 	"hora/internal/wire"
 )
 
@@ -69,7 +70,7 @@ func (j *job) early(s os.Signal, when string) error {
 	if asksToEnd(sig) {
 		return fault(ExitSignal+int(sig), "stopped by %s %s", SignalName(sig), when)
 	}
-	j.event(&Warning{Text: fmt.Sprintf("%s came %s: there are no workers yet to pass it on to", SignalName(sig), when)})
+	j.event(&event.Warning{Text: fmt.Sprintf("%s came %s: there are no workers yet to pass it on to", SignalName(sig), when)})
 	return nil
 }
 

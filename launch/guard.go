@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"hora/event"
 )
 
 // A launcher that is killed is outlived by its agents, which end all that they have started; an agent that is killed by
@@ -62,7 +64,7 @@ func (j *job) startGuard() {
 		Dir: "/", Env: []string{}, Files: []*os.File{g.r, nil, nil}, Sys: detached(),
 	})
 	if err != nil {
-		j.event(&Warning{Text: fmt.Sprintf("start the guard: %v: what workers start may stay when launcher and agent are killed together", err)})
+		j.event(&event.Warning{Text: fmt.Sprintf("start the guard: %v: what workers start may stay when launcher and agent are killed together", err)})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hora/elastic/rendezvous"
+	"hora/event"
 	"hora/internal/wire"
 )
 
@@ -111,21 +112,6 @@ func inDisk(pid int) bool {
 	return stat != nil && stat[statState] == "D"
 }
 
-// Held says that somebody holds a rank's process, by a debugger for one, and that the others wait for it; or without a Why
-// that it runs again.
-type Held struct {
-	Rank int
-	Host string
-	Why  string
-}
-
-func (e *Held) String() string {
-	if e.Why == "" {
-		return fmt.Sprintf("rank %d on %s goes on", e.Rank, e.Host)
-	}
-	return fmt.Sprintf("rank %d on %s: %s: the others wait for it", e.Rank, e.Host, e.Why)
-}
-
 // hold is what holds a process on this machine on purpose.
 type hold struct {
 	host, why string
@@ -154,7 +140,7 @@ func (j *job) halted(l *link, rank int, halt rendezvous.Halt) {
 // release ends that.
 func (j *job) release(rank int) {
 	if h := j.held[rank]; h != nil && h.told {
-		j.event(&Held{rank, h.host, ""})
+		j.event(&event.Held{Rank: rank, Host: h.host})
 	}
 	delete(j.held, rank)
 }
@@ -164,7 +150,7 @@ func (j *job) tellHeld() {
 	for rank, h := range j.held {
 		if !h.told && time.Since(h.since) >= heldFor {
 			h.told = true
-			j.event(&Held{rank, h.host, h.why})
+			j.event(&event.Held{Rank: rank, Host: h.host, Why: h.why})
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"hora/event"
 )
 
 // atOnce is how many names are looked up side by side.
@@ -60,7 +62,7 @@ func (j *job) locate(ctx context.Context) error {
 			take(a)
 		case now := <-tick.C:
 			if patience.due(now) {
-				j.event(&Delay{fmt.Sprintf("looking up the name of host %s; %v are over", list(left), now.Sub(patience.began).Round(time.Second))})
+				j.event(&event.Delay{Text: fmt.Sprintf("looking up the name of host %s; %v are over", list(left), now.Sub(patience.began).Round(time.Second))})
 			}
 		case s := <-j.spec.Signals:
 			if err := j.early(s, "while host names were being looked up"); err != nil {

@@ -16,11 +16,6 @@ const (
 	lastWord  = 30 * time.Second
 )
 
-// Delay tells what a job waits for, when that takes long.
-type Delay struct{ Text string }
-
-func (e *Delay) String() string { return e.Text }
-
 // patience is one wait. The zero value begins when due is first asked.
 type patience struct {
 	began, told time.Time

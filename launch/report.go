@@ -14,48 +14,11 @@ import (
 	"hora/event"
 )
 
-// Report is the story of a job: its epochs, who left and why, and what each recovery cost. --report writes it as JSON.
-type Report struct {
-	Job      string        `json:"job"`
-	Command  []string      `json:"command"`
-	Ended    string        `json:"ended"` // how; the launcher's last line
-	ExitCode int           `json:"exit_code"`
-	Seconds  float64       `json:"seconds"`
-	OnLoss   string        `json:"on_loss"`
-	Restarts int           `json:"restarts_used"`
-	Left     *int          `json:"restarts_left,omitempty"` // nil where no budget was given
-	Epochs   []EpochReport `json:"epochs"`
-}
-
-// EpochReport is one epoch of a Report. Times are seconds since the job began.
-type EpochReport struct {
-	Number   uint64         `json:"number"`
-	Size     int            `json:"size"`
-	Hosts    map[string]int `json:"hosts"` // ranks on each
-	Began    float64        `json:"began"`
-	Ended    float64        `json:"ended,omitempty"`
-	Gone     *Departure     `json:"gone,omitempty"`     // whose end ended it
-	Recovery *Recovery      `json:"recovery,omitempty"` // what it cost to get here from the epoch before
-}
-
-// Departure is why an epoch ended.
-type Departure struct {
-	Rank   int    `json:"rank"` // in that epoch; -1 when nobody was lost: workers came
-	Host   string `json:"host,omitempty"`
-	Reason string `json:"reason"`
-}
-
-// Recovery is what the end of an epoch cost the survivor that it cost most.
-type Recovery struct {
-	Seconds float64 `json:"seconds"` // from when it knew to when it trained again
-	Steps   int     `json:"steps"`   // done again; -1 when the training does not count its steps
-}
-
 // story collects a Report. The coordinator's goroutine tells it; Run reads it at the end.
 type story struct {
 	mu     sync.Mutex // guards epochs and hosts; never held over I/O
 	began  time.Time
-	epochs []EpochReport
+	epochs []event.EpochReport
 	hosts  map[string]hostEnd // that were lost, by name
 }
 
@@ -68,7 +31,7 @@ func (s *story) open(number uint64, members []elastic.Place) {
 	for i := range members {
 		hosts[members[i].Host]++
 	}
-	s.epochs = append(s.epochs, EpochReport{Number: number, Size: len(members), Hosts: hosts, Began: s.now()})
+	s.epochs = append(s.epochs, event.EpochReport{Number: number, Size: len(members), Hosts: hosts, Began: s.now()})
 }
 
 func (s *story) lost(number uint64, rank int, host, reason string) {
@@ -82,12 +45,12 @@ func (s *story) lost(number uint64, rank int, host, reason string) {
 	reason = event.OneLine(s.why(s.now(), host, reason))
 	switch {
 	case e.Gone == nil:
-		e.Ended, e.Gone = s.now(), &Departure{Rank: rank, Host: host, Reason: reason}
+		e.Ended, e.Gone = s.now(), &event.Departure{Rank: rank, Host: host, Reason: reason}
 		if rank < 0 {
 			e.Gone.Reason = "workers came or went"
 		}
 	case e.Gone.Rank < 0: // the survivors knew of the loss before the coordinator did
-		*e.Gone = Departure{Rank: rank, Host: host, Reason: reason}
+		*e.Gone = event.Departure{Rank: rank, Host: host, Reason: reason}
 	}
 }
 
@@ -97,7 +60,7 @@ func (s *story) recovered(_ int, r rendezvous.Recovery) {
 	for i := range s.epochs {
 		if e := &s.epochs[i]; e.Number == r.Epoch {
 			if e.Recovery == nil {
-				e.Recovery = &Recovery{Steps: -1}
+				e.Recovery = &event.Recovery{Steps: -1}
 			}
 			e.Recovery.Seconds = max(e.Recovery.Seconds, r.Took.Seconds())
 			e.Recovery.Steps = max(e.Recovery.Steps, r.Steps)
@@ -106,10 +69,10 @@ func (s *story) recovered(_ int, r rendezvous.Recovery) {
 }
 
 // report is the whole story.
-func (j *job) report(o *Outcome) *Report {
+func (j *job) report(o *Outcome) *event.Report {
 	j.story.mu.Lock()
 	defer j.story.mu.Unlock()
-	r := &Report{
+	r := &event.Report{
 		Job: j.spec.Job, Command: j.spec.Command, Ended: event.Visible(o.String()), ExitCode: o.ExitCode(), Seconds: j.story.now(),
 		OnLoss: j.spec.OnLoss.String(), Restarts: j.roster.Used(), Epochs: j.story.epochs,
 	}
@@ -148,7 +111,7 @@ func unwritten(err error) error {
 func (j *job) tell(o *Outcome) error {
 	r := j.report(o)
 	if len(r.Epochs) > 1 || len(r.Epochs) == 1 && r.Epochs[0].Gone != nil && j.spec.elastic() {
-		j.event(&Told{r})
+		j.event(&event.Told{Report: r})
 	}
 	if j.spec.Report == "" {
 		return nil
@@ -200,45 +163,4 @@ const oneEvent = 3 * time.Second
 type hostEnd struct {
 	at     float64
 	reason string
-}
-
-// counted is "1 rank", "2 ranks".
-func counted(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
-
-// Told is the story of a job that more than one epoch was needed for.
-type Told struct{ Report *Report }
-
-func (e *Told) String() string {
-	r := e.Report
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s in %.1f s", counted(len(r.Epochs), "epoch"), r.Seconds)
-	if r.Left != nil {
-		fmt.Fprintf(&b, ", %s used, %d left", counted(r.Restarts, "restart"), *r.Left)
-	}
-	for i := range r.Epochs {
-		ep := &r.Epochs[i]
-		if ep.Gone == nil {
-			continue
-		}
-		who := "new members"
-		if ep.Gone.Rank >= 0 {
-			who = fmt.Sprintf("rank %d on %s: %s", ep.Gone.Rank, ep.Gone.Host, ep.Gone.Reason)
-		}
-		fmt.Fprintf(&b, "\n  epoch %d (%s) ended after %.1f s by %s", ep.Number, counted(ep.Size, "rank"), ep.Ended-ep.Began, who)
-		if i+1 == len(r.Epochs) {
-			continue
-		}
-		if next := r.Epochs[i+1].Recovery; next != nil {
-			fmt.Fprintf(&b, "; recovered in %.3f s", next.Seconds)
-			if next.Steps >= 0 {
-				fmt.Fprintf(&b, ", %s done again", counted(next.Steps, "step"))
-			}
-		}
-	}
-	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 
 	"hora/elastic"
 	"hora/elastic/rendezvous"
+	"hora/event"
 )
 
 // TestTheStoryNamesAHostsLoss: a worker whose agent has lost the launcher is asked to end and tells the coordinator that it
@@ -63,7 +64,7 @@ func TestTheLastLinesOfAJob(t *testing.T) {
 	} {
 		j := &job{spec: &Spec{Restarts: budget}, roster: usedOne()}
 		j.story.began, j.story.epochs = s.began, s.epochs
-		if got := (&Told{j.report(&Outcome{})}).String(); !strings.HasPrefix(got, want) {
+		if got := (&event.Told{Report: j.report(&Outcome{})}).String(); !strings.HasPrefix(got, want) {
 			t.Errorf("with a budget of %d the last lines are\n%s\nwant\n%s", budget, got, want)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hora/event"
 )
 
 // route is by which addresses one host reaches the coordinator and rank 0's host, and where its workers listen.
@@ -126,7 +128,7 @@ func (j *job) around(l *link, coordinator []string, limit <-chan time.Time) (str
 	if err != nil {
 		return "", fault(ExitHost, "%s, and %v: %s", blocked, err, advice)
 	}
-	j.event(&Note{Text: blocked + ": its workers reach the launcher through ssh"})
+	j.event(&event.Note{Text: blocked + ": its workers reach the launcher through ssh"})
 	return addr, nil
 }
 

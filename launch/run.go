@@ -243,7 +243,7 @@ func (j *job) hear(e said) {
 		rank, pid := d.Int(0, len(j.seats)-1), d.Int(1, 1<<31-1)
 		if d.Done() == nil && j.seats[rank].Host == e.l.index {
 			j.alive[rank] = true
-			j.event(&Started{Rank: rank, Host: e.l.name, Pid: pid})
+			j.event(&event.Started{Rank: rank, Host: e.l.name, Pid: pid})
 			j.heed(elastic.Up{Rank: rank})
 		}
 	case sayExited:
@@ -279,7 +279,7 @@ func (j *job) hear(e said) {
 	case sayDoing:
 		j.missing.hear(e.body)
 	case sayWarning:
-		j.event(&Warning{Host: e.l.name, Text: event.OneLine(string(e.body))})
+		j.event(&event.Warning{Host: e.l.name, Text: event.OneLine(string(e.body))})
 	case sayDone:
 		e.l.done = true
 		e.l.hangUp()
@@ -324,7 +324,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	}
 	end := j.stepAnd(j.exit(&o), func() {
 		j.server.Exited(rank, l.name, reason)
-		j.event(&Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
+		j.event(&event.Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
 	})
 	if end != nil {
 		j.fail(o)
@@ -363,7 +363,7 @@ func (j *job) pings() {
 	j.awaitArrivals()
 	j.tellHeld()
 	if j.stopped && j.ending.due(time.Now()) {
-		j.event(&Delay{j.awaitedEnds()})
+		j.event(&event.Delay{Text: j.awaitedEnds()})
 	}
 	for _, l := range j.links {
 		if l.local || l.ended || l.heard.IsZero() {

@@ -35,7 +35,7 @@ func (j *job) serve(ctx context.Context) error {
 	}
 	j.port = ln.Addr().(*net.TCPAddr).Port
 	j.refused = secret.NewStrangers(func(r secret.Refused) {
-		j.event(&Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
+		j.event(&event.Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
 	})
 	cfg := rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
@@ -44,11 +44,11 @@ func (j *job) serve(ctx context.Context) error {
 			j.size.Store(int64(len(members)))
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
-			j.event(&Opened{epoch, len(members)})
+			j.event(&event.Opened{Epoch: epoch, Size: len(members)})
 		},
 		OnMember: func(started int) {
 			j.took.Store(started, true)
-			j.event(&Joined{started})
+			j.event(&event.Admitted{Rank: started})
 			j.drained.Delete(started) // its predecessor did, when its host was lost
 		},
 		OnLost: j.story.lost, OnRecovered: j.story.recovered,
@@ -60,7 +60,7 @@ func (j *job) serve(ctx context.Context) error {
 			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
 		},
 		Strangers: j.refused,
-		OnFault:   func(err error) { j.event(&Warning{Host: j.spec.LocalName, Text: err.Error()}) },
+		OnFault:   func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
 	}
 	if j.spec.StateDir == "" {
 		j.server = rendezvous.Serve(ctx, ln, cfg)
@@ -113,7 +113,7 @@ func (j *job) serveApart(ln *net.TCPListener, cfg rendezvous.Config) error {
 			Silence: cfg.Silence, Dir: j.spec.StateDir,
 		},
 		again: func(why string) {
-			j.event(&Warning{Host: j.spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, j.spec.StateDir)})
+			j.event(&event.Warning{Host: j.spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, j.spec.StateDir)})
 		},
 		lost: func(err error) { go j.post(outputFault{err}) },
 	}, ln)

@@ -4,38 +4,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"hora/elastic"
+	"hora/event"
 )
-
-// What becomes of workers and hosts, as elastic.Roster says it.
-type (
-	Restarted = elastic.Restarted
-	Shrunk    = elastic.Shrunk
-	Moved     = elastic.Moved
-	Parked    = elastic.Parked
-)
-
-// Grown says that a worker joins a running job.
-type Grown struct {
-	Rank int
-	Host string
-}
-
-func (e *Grown) String() string { return fmt.Sprintf("a new worker starts on %s", e.Host) }
-
-// Hosts is news of a discovery.
-type Hosts struct{ Hosts []Host }
-
-func (e *Hosts) String() string {
-	names := make([]string, len(e.Hosts))
-	for i, h := range e.Hosts {
-		names[i] = fmt.Sprintf("%s:%d", h.Name, h.Slots)
-	}
-	return "hosts at hand: " + strings.Join(names, ",")
-}
 
 func (s *Spec) elastic() bool {
 	return s.Restarts > 0 || s.OnLoss != elastic.Stop || s.Discovery != nil
@@ -140,16 +113,8 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 			j.server.Drain(o.Rank, o.Cause)
 		case elastic.Stay:
 			j.server.Drain(o.Rank, "")
-		case elastic.Found:
-			j.event(&Hosts{o.Hosts})
-		case elastic.Ban:
-			j.event(&Warning{Host: o.At.Host, Text: o.String()})
-		case elastic.Warn:
-			j.event(&Warning{Host: o.Host, Text: o.Text})
-		case elastic.Wait:
-			j.event(&Delay{o.Text})
-		case fmt.Stringer: // Restarted, Shrunk, Moved, Parked
-			j.event(o)
+		case elastic.Tell:
+			j.event(o.Event)
 		}
 	}
 	return lost
@@ -201,7 +166,7 @@ func (j *job) place(o elastic.Start) error {
 
 func (j *job) startOn(l *link, s Seat, more bool) {
 	if more {
-		j.event(&Grown{Rank: s.Rank, Host: l.name})
+		j.event(&event.Grown{Rank: s.Rank, Host: l.name})
 	}
 	l.sendJSON(cmdStart, j.worker(s, j.epoch.Load()+1))
 }
@@ -265,7 +230,7 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 	l.lost = true
 	l.waiting = nil
 	if done {
-		j.event(&Warning{Host: l.name, Text: fmt.Sprintf("%s: %s: the work is done, and its workers are not waited for", l.name, reason)})
+		j.event(&event.Warning{Host: l.name, Text: fmt.Sprintf("%s: %s: the work is done, and its workers are not waited for", l.name, reason)})
 	}
 	for rank, s := range j.seats {
 		if s.Host != l.index {
@@ -275,7 +240,7 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 			j.alive[rank] = false
 			delete(j.held, rank)
 			j.server.Exited(rank, l.name, reason)
-			j.event(&Exited{Rank: rank, Host: l.name, Cause: reason})
+			j.event(&event.Exited{Rank: rank, Host: l.name, Cause: reason})
 		}
 		delete(j.begun, rank)
 		delete(j.condemn, rank)

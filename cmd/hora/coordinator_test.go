@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"hora/launch"
+	"hora/event"
 )
 
 // coordinatorOf waits for the process that keeps a job's state directory.
@@ -53,7 +53,7 @@ func TestAJobThatLosesItsCoordinatorAndAHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := strings.Join(wait(), "\n")
-	var r launch.Report
+	var r event.Report
 	b, err := os.ReadFile(story)
 	if err == nil {
 		err = json.Unmarshal(b, &r)

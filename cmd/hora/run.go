@@ -291,11 +291,11 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	clear := p.showStatus(s)
 	defer s.Events.Add(&reporter{w: s.Stderr, verbose: o.verbose})()
 	if slices.Contains(o.controllers, "mpi") {
-		s.Events.Emit(&launch.Warning{Text: mpiUnused})
+		s.Events.Emit(&event.Warning{Text: mpiUnused})
 	}
 	if o.verbose {
 		for _, r := range o.voids {
-			s.Events.Emit(&launch.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.name(), r.void)})
+			s.Events.Emit(&event.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.name(), r.void)})
 		}
 	}
 	launch.Adopt()
@@ -326,11 +326,11 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
-	case *launch.Restarted, *launch.Shrunk, *launch.Grown, *launch.Moved, *launch.Parked, *launch.Told, *launch.Delay, *launch.Held:
+	case *event.Restarted, *event.Shrunk, *event.Grown, *event.Moved, *event.Parked, *event.Told, *event.Delay, *event.Held:
 		fmt.Fprintf(r.w, "hora: %s\n", event.Visible(e.String()))
-	case *launch.Warning:
+	case *event.Warning, *event.Banned:
 		fmt.Fprintf(r.w, "hora: warning: %s\n", event.Visible(e.String()))
-	case *launch.Started, *launch.Exited, *launch.Note, *launch.Hosts:
+	case *event.Started, *event.Exited, *event.Note, *event.Hosts:
 		if r.verbose {
 			fmt.Fprintf(r.w, "hora: %s\n", event.Visible(e.String()))
 		}

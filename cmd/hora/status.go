@@ -125,28 +125,28 @@ func (s *status) Event(e event.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e := e.(type) {
-	case *launch.Started:
+	case *event.Started:
 		s.started[e.Rank] = true
 		s.ranks = max(s.ranks, len(s.started))
-	case *launch.Joined:
+	case *event.Admitted:
 		s.started[e.Rank], s.up[e.Rank] = true, true
-	case *launch.Opened: // ranks have other numbers, and another pace
+	case *event.Opened: // ranks have other numbers, and another pace
 		clear(s.up)
 		s.rates.Clear()
-	case *launch.Exited:
+	case *event.Exited:
 		delete(s.started, e.Rank)
 		delete(s.up, e.Rank)
 		s.rates.Forget(e.Rank)
 		delete(s.halts, e.Rank)
-	case *launch.Held:
+	case *event.Held:
 		if s.halts[e.Rank] = e.Why; e.Why == "" {
 			delete(s.halts, e.Rank)
 		}
 	case *event.Progress:
 		s.rates.Add(e, s.now())
-	case *launch.Restarted:
+	case *event.Restarted:
 		s.restarts++
-	case *launch.Shrunk:
+	case *event.Shrunk:
 		s.losses++
 		s.ranks--
 	}

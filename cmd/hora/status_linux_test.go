@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hora/event"
-	"hora/launch"
 	"hora/observe"
 )
 
@@ -33,14 +32,14 @@ func TestStatusLine(t *testing.T) {
 		screen.Reset()
 	}
 	for r := range 3 {
-		s.Event(&launch.Started{Rank: r})
+		s.Event(&event.Started{Rank: r})
 	}
 	s.draw()
 	said("") // too soon
 	joined := func(epoch uint64, ranks ...int) {
-		s.Event(&launch.Opened{Epoch: epoch, Size: len(ranks)})
+		s.Event(&event.Opened{Epoch: epoch, Size: len(ranks)})
 		for _, r := range ranks {
-			s.Event(&launch.Joined{Rank: r})
+			s.Event(&event.Admitted{Rank: r})
 		}
 	}
 	now = now.Add(5 * time.Second)
@@ -56,15 +55,15 @@ func TestStatusLine(t *testing.T) {
 	}
 	s.draw()
 	said("\r\x1b[Khora: 3 of 3 ranks up, 5s, 10.0 collectives/s, 0.0 B/s")
-	s.Event(&launch.Exited{Rank: 1})
+	s.Event(&event.Exited{Rank: 1})
 	joined(2, 0, 2)
-	s.Event(&launch.Restarted{Rank: 1})
+	s.Event(&event.Restarted{Rank: 1})
 	s.draw()
 	said("\r\x1b[Khora: 2 of 3 ranks up, 5s, restarts: 1")
-	s.Event(&launch.Held{Rank: 2, Host: "a", Why: "held"})
+	s.Event(&event.Held{Rank: 2, Host: "a", Why: "held"})
 	s.draw()
 	said("\r\x1b[Khora: 2 of 3 ranks up, 5s, restarts: 1, waiting for rank 2:")
-	s.Event(&launch.Held{Rank: 2, Host: "a"})
+	s.Event(&event.Held{Rank: 2, Host: "a"})
 	fmt.Fprintln(out, "loss 0.3")
 	said("\r\x1b[Kloss 0.3\n\r\x1b[Khora: 2 of 3 ranks up, 5s, restarts: 1")
 	fmt.Fprint(out, "half a")
@@ -72,7 +71,7 @@ func TestStatusLine(t *testing.T) {
 	s.draw()
 	said("")
 	fmt.Fprintln(out, " line")
-	s.Event(&launch.Shrunk{Rank: 1})
+	s.Event(&event.Shrunk{Rank: 1})
 	s.width = func() int { return 20 }
 	s.draw()
 	said(" line\n\r\x1b[Khora: 2 of 2 ranks ")
@@ -82,7 +81,7 @@ func TestStatusLine(t *testing.T) {
 	s.draw()
 	said("")
 	s.width = func() int { return 20 }
-	s.Event(&launch.Started{Rank: 1})
+	s.Event(&event.Started{Rank: 1})
 	s.draw()
 	said("\r\x1b[Khora: 3 of 3 ranks ")
 	go s.run()

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"hora/launch"
+	"hora/event"
 )
 
 // A worker's words may colour a terminal, move its cursor or turn its text around. In its own lines they do, as without
@@ -37,7 +37,7 @@ func TestWordsOfOthersDoNotActInHorasSentences(t *testing.T) {
 	if own != 2 || !strings.Contains(r.err, "hora: rank 1 on ") || !strings.Contains(r.err, "ValueError: "+shown) {
 		t.Errorf("%d lines of the worker's are as it wrote them:\n%q", own, r.err)
 	}
-	var told launch.Report
+	var told event.Report
 	if err := json.Unmarshal(report, &told); err != nil {
 		t.Fatal(err)
 	}

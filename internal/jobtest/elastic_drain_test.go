@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/event"
 	"hora/internal/hosttest"
 	"hora/launch"
 )
@@ -196,7 +197,7 @@ func TestANoticeFileDrainsAHost(t *testing.T) {
 				t.Errorf("the worker left at step %d; the others began elsewhere\n%s", at, j.text())
 			}
 			text, err := os.ReadFile(filepath.Join(a.Home, "report.json"))
-			var r launch.Report
+			var r event.Report
 			if err == nil {
 				err = json.Unmarshal(text, &r)
 			}

@@ -99,9 +99,9 @@ func (teller) Operation(*event.Operation) {}
 func (teller) Event(e event.Event) {
 	at := time.Now().UnixNano()
 	switch e := e.(type) {
-	case *launch.Started:
+	case *event.Started:
 		fmt.Printf("%d -1 started rank %d pid %d on %s\n", at, e.Rank, e.Pid, e.Host)
-	case *launch.Exited:
+	case *event.Exited:
 		fmt.Printf("%d -1 exited rank %d on %s: %s\n", at, e.Rank, e.Host, e.Cause)
 	default:
 		fmt.Printf("%d -1 event: %s\n", at, strings.ReplaceAll(e.String(), "\n", " /"))
@@ -218,7 +218,7 @@ func TestAClosedConnectionIsALostHost(t *testing.T) {
 	openAt(t, n)
 	j.wait(time.Minute)
 	text, err := os.ReadFile(filepath.Join(a.Home, "report.json"))
-	var r launch.Report
+	var r event.Report
 	if err == nil {
 		err = json.Unmarshal(text, &r)
 	}

@@ -333,9 +333,9 @@ func (j *elasticJob) Event(e event.Event) {
 	defer j.mu.Unlock()
 	j.events = append(j.events, e.String())
 	switch e := e.(type) {
-	case *launch.Started:
+	case *event.Started:
 		j.pids[e.Rank] = e.Pid
-	case *launch.Exited:
+	case *event.Exited:
 		delete(j.pids, e.Rank)
 	}
 	j.wake()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hora/elastic"
+	"hora/event"
 	"hora/launch"
 )
 
@@ -146,7 +147,7 @@ func TestTheReportTellsTheStory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r launch.Report
+	var r event.Report
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}

@@ -229,12 +229,12 @@ func TestAWorkerThatAlwaysFails(t *testing.T) {
 }
 
 // restartsOf keeps what a job says of its restarts. It is read when the job has ended.
-type restartsOf struct{ all []*launch.Restarted }
+type restartsOf struct{ all []*event.Restarted }
 
 func (*restartsOf) Operation(*event.Operation) {}
 
 func (r *restartsOf) Event(e event.Event) {
-	if e, ok := e.(*launch.Restarted); ok {
+	if e, ok := e.(*event.Restarted); ok {
 		r.all = append(r.all, e)
 	}
 }
