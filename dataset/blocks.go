@@ -195,7 +195,7 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 		t := parquet.Target{Per: fd.per, Null: fd.null, NoNulls: fd.noNul, Most: maxBlock}
 		if fd.text {
 			l.ends[i] = grow(l.ends[i], b.rows+1)
-			t.Bytes, t.Offsets = l.data[i], l.ends[i]
+			t.Bytes, t.Offsets, t.Ragged = l.data[i], l.ends[i], fd.lists
 		} else {
 			l.data[i] = growLarge(l.data[i], b.rows*fd.Width)
 		}

@@ -53,6 +53,7 @@ type Config struct {
 type Want struct {
 	Name    string   `json:"name"`
 	Columns []string `json:"columns"`
+	Ragged  bool     `json:"ragged"` // a list's rows have any number of values
 }
 
 const (

@@ -134,7 +134,7 @@ func ids(t testing.TB, r *Reader, b *Batch) []int64 {
 	return all
 }
 
-var everything = []Want{{"id", []string{"id"}}, {"ab", []string{"a", "b"}}, {"text", []string{"text"}}, {"maybe", []string{"maybe"}}}
+var everything = []Want{{Name: "id", Columns: []string{"id"}}, {Name: "ab", Columns: []string{"a", "b"}}, {Name: "text", Columns: []string{"text"}}, {Name: "maybe", Columns: []string{"maybe"}}}
 
 // TestHistories: readers of changing worlds, batches and ends take each row once.
 func TestHistories(t *testing.T) {
@@ -292,9 +292,9 @@ func TestErrors(t *testing.T) {
 		return err
 	}
 	for says, err := range map[string]error{
-		`there is no column "c"; there are: id, a, b, text, maybe`: open(Config{Fields: []Want{{"c", []string{"c"}}}}),
-		"is made of column \"id\" (int64) and column \"a\"":        open(Config{Fields: []Want{{"m", []string{"id", "a"}}}}),
-		"only columns of numbers become a matrix":                  open(Config{Fields: []Want{{"m", []string{"text", "text"}}}}),
+		`there is no column "c"; there are: id, a, b, text, maybe`: open(Config{Fields: []Want{{Name: "c", Columns: []string{"c"}}}}),
+		"is made of column \"id\" (int64) and column \"a\"":        open(Config{Fields: []Want{{Name: "m", Columns: []string{"id", "a"}}}}),
+		"only columns of numbers become a matrix":                  open(Config{Fields: []Want{{Name: "m", Columns: []string{"text", "text"}}}}),
 		"which is not among the arrays":                            open(Config{Nulls: map[string]any{"c": "nan"}}),
 		"has no such value":                                        open(Config{Nulls: map[string]any{"id": "nan"}}),
 		"which is no int64":                                        open(Config{Nulls: map[string]any{"id": json.Number("1.5")}}),
@@ -324,7 +324,7 @@ func TestErrors(t *testing.T) {
 			if err := os.Chtimes(name, info.ModTime(), info.ModTime()); err != nil {
 				t.Fatal(err)
 			}
-			s = mustOpen(t, Config{Source: []string{dir}, Shuffle: None, Fields: []Want{{"id", []string{"id"}}, {"a", []string{"a"}}, {"b", []string{"b"}}, {"text", []string{"text"}}}})
+			s = mustOpen(t, Config{Source: []string{dir}, Shuffle: None, Fields: []Want{{Name: "id", Columns: []string{"id"}}, {Name: "a", Columns: []string{"a"}}, {Name: "b", Columns: []string{"b"}}, {Name: "text", Columns: []string{"text"}}}})
 		}
 		r := mustRead(t, s, Walk{0, 0, 0, 1, 100, plan.Short})
 		var err error

@@ -19,7 +19,8 @@ type field struct {
 	cols  []fieldCol
 	noNul bool
 	null  []byte // what stands for a null
-	text  bool
+	text  bool   // rows have different lengths: texts, and lists that are ragged
+	lists bool   // it is ragged
 }
 
 type fieldCol struct {
@@ -37,7 +38,8 @@ type Field struct {
 
 	At     int `json:"at"` // where in the slot it lies; of texts where they end
 	MaskAt int `json:"mask_at"`
-	Text   int `json:"text"` // of texts: their number in the header, else -1
+	Text   int `json:"text"` // of texts and ragged lists: their number in the header, else -1
+	Item   int `json:"item"` // bytes of one value of a ragged list, else 0
 }
 
 // Fields are the arrays of a batch.
@@ -56,7 +58,7 @@ func (s *Set) resolve() error {
 	if len(wanted) == 0 {
 		for i := range first.meta.Columns {
 			name := first.meta.Columns[i].Name
-			wanted = append(wanted, Want{name, []string{name}})
+			wanted = append(wanted, Want{Name: name, Columns: []string{name}})
 		}
 	}
 	known := map[string]bool{}
@@ -102,12 +104,12 @@ func (s *Set) field(w Want) (*field, error) {
 		}
 		per := 1
 		if col.List {
-			if per = s.perRow(c); per == 0 {
-				return nil, fmt.Errorf("open %s: column %q has lists of different lengths, which cannot be read yet; name the columns that are wanted with columns=", name, column)
+			if per = s.perRow(c); per == 0 || w.Ragged {
+				per, f.lists = 0, true
 			}
 		}
 		if i == 0 {
-			f.Type, f.per, f.value, f.text = col.Type, per, col.Width, col.Width == 0
+			f.Type, f.per, f.value, f.text = col.Type, per, col.Width, col.Width == 0 || f.lists
 			if col.List {
 				f.Count = per
 			}
@@ -123,6 +125,11 @@ func (s *Set) field(w Want) (*field, error) {
 		return nil, fmt.Errorf("open %s: %q is made of texts or lists; only columns of numbers become a matrix", name, w.Name)
 	}
 	f.Width = f.value * f.per * len(f.cols)
+	if f.lists {
+		f.Item = f.value
+	} else if w.Ragged {
+		return nil, fmt.Errorf("open %s: ragged= names %q, which is no list", name, w.Name)
+	}
 	return f, f.nulls(s.cfg.Nulls[w.Name])
 }
 
@@ -165,6 +172,8 @@ func (f *field) nulls(said any) error {
 		}
 	case said == "error":
 		f.noNul = true
+	case said == "mask" && f.lists:
+		return fmt.Errorf(`open data: nulls={%q: "mask"}, and its lists have different lengths; use "nan", "error" or a value`, f.Name)
 	case said == "mask":
 		f.Mask = true
 	default:
@@ -175,7 +184,7 @@ func (f *field) nulls(said any) error {
 
 // constant takes a value for nulls.
 func (f *field) constant(said any) error {
-	if text, ok := said.(string); ok && f.text {
+	if text, ok := said.(string); ok && f.text && !f.lists {
 		f.null = []byte(text)
 		return nil
 	}
@@ -184,7 +193,7 @@ func (f *field) constant(said any) error {
 		return nil
 	}
 	number, ok := said.(json.Number)
-	if !ok || f.text || f.Type == "bool" {
+	if !ok || f.text && !f.lists || f.Type == "bool" {
 		return fmt.Errorf("open data: nulls={%q: %v}, which is no %s", f.Name, said, f.Type)
 	}
 	if strings.HasPrefix(f.Type, "float") {

@@ -72,15 +72,14 @@ func (l *Look) column(s *Set, i int) {
 		col.Codec = first.meta.Groups[0].Chunks[i].Codec()
 	}
 	if c.List && c.Why == "" {
-		if per := s.perRow(i); per == 0 {
-			col.Why = "its lists have different lengths"
-		} else {
+		col.Type = c.Type + "[…]"
+		if per := s.perRow(i); per > 0 {
 			col.Type = fmt.Sprintf("%s[%d]", c.Type, per)
 		}
 	}
 	if col.Why == "" {
-		s.cfg.Fields = append(s.cfg.Fields, Want{c.Name, []string{c.Name}})
-		if !strings.HasPrefix(c.Type, "float") {
+		s.cfg.Fields = append(s.cfg.Fields, Want{Name: c.Name, Columns: []string{c.Name}})
+		if !strings.HasPrefix(c.Type, "float") && !c.List {
 			s.cfg.Nulls[c.Name] = "mask"
 		}
 	}

@@ -25,6 +25,7 @@ type Target struct {
 	MaskStep int
 	NoNulls  bool // a null is an error
 
+	Ragged  bool // a list's rows have any number of values: they are added to Bytes as texts are
 	Bytes   []byte
 	Offsets []int64
 	Most    int // bytes that Bytes may get
@@ -58,6 +59,8 @@ type Decoder struct {
 	entries int      // of dict; -1: the chunk has none
 	index   []uint32 // into dict
 	levels  []uint8
+	starts  []uint8 // repetition levels of a ragged page
+	row     int     // of a ragged list: rows begun so far
 	wide    []int64
 	text    []byte
 
@@ -81,8 +84,15 @@ func (d *Decoder) Chunk(group int, col *Column, k *Chunk, data []byte, t *Target
 	if col.Why != "" {
 		return fmt.Errorf("%s, which hora does not read", col.Why)
 	}
-	d.col, d.to, d.done, d.entries = col, t, 0, -1
-	if col.Width == 0 {
+	d.col, d.to, d.done, d.entries, d.row = col, t, 0, -1, 0
+	if t.Ragged {
+		t.Bytes, t.Offsets[0] = t.Bytes[:0], 0
+		defer func() {
+			if err == nil && d.row != len(t.Offsets)-1 {
+				err = fmt.Errorf("it has %d rows and the row group %d", d.row, len(t.Offsets)-1)
+			}
+		}()
+	} else if col.Width == 0 {
 		t.Bytes, t.Offsets[0] = t.Bytes[:0], 0
 		if int64(len(t.Offsets)) != k.Values+1 {
 			return errors.New("the caller has room for another number of values")
@@ -191,6 +201,9 @@ func (d *Decoder) put(h *header, repetition, definition, b []byte) error {
 		d.levels = make([]uint8, n+n/4)
 	}
 	lv := d.levels[:n]
+	if d.to.Ragged {
+		return d.ragged(h, repetition, definition, b)
+	}
 	if d.col.repetition > 0 {
 		if _, err := levels(lv, repetition, d.col.repetition); err != nil {
 			return err
@@ -244,7 +257,7 @@ func (d *Decoder) regular(lv []uint8) error {
 	per := d.to.Per
 	for i, l := range lv {
 		if first := (d.done+i)%per == 0; first != (l == 0) {
-			return fmt.Errorf("row %d has another number of values than %d; lists of different lengths cannot be read yet", (d.done+i)/per, per)
+			return fmt.Errorf("row %d has another number of values than %d; lists of different lengths are read where ragged= names them", (d.done+i)/per, per)
 		}
 	}
 	return nil
@@ -260,7 +273,7 @@ func (d *Decoder) present(lv []uint8) (int, error) {
 		}
 		row := (d.done + i) / max(1, d.to.Per)
 		if d.col.repetition > 0 && int(l) < d.col.listed {
-			return 0, fmt.Errorf("row %d has no values where others have %d; lists of different lengths cannot be read yet", row, d.to.Per)
+			return 0, fmt.Errorf("row %d has no values where others have %d; lists of different lengths are read where ragged= names them", row, d.to.Per)
 		}
 		if d.to.NoNulls {
 			return 0, fmt.Errorf(`row %d of the row group is null; say what a null becomes: nulls={%q: "mask"}, "nan" or a value`, row, d.col.Name)

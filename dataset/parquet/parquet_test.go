@@ -246,6 +246,7 @@ func FuzzChunk(f *testing.F) {
 		var d Decoder
 		col := &meta.Columns[c]
 		to := Target{Step: col.Width, Per: 4, Null: make([]byte, col.Width), Data: make([]byte, n*col.Width), Offsets: make([]int64, n+1), Most: 1 << 20}
+		to.Ragged = col.List && n%2 == 1
 		err := d.Chunk(0, col, &Chunk{codec: codec(compression), Values: int64(n)}, data, &to)
 		if err != nil && strings.Contains(err.Error(), "internal fault") {
 			t.Fatal(err)

@@ -15,6 +15,6 @@ epoch and the position: it does not depend on how many ranks there are, and `sta
 from __future__ import annotations
 
 from ._loader import Loader, TorchLoader, open
-from ._views import Batch, Texts
+from ._views import Batch, Ragged, Texts
 
-__all__ = ["Batch", "Loader", "Texts", "TorchLoader", "open"]
+__all__ = ["Batch", "Loader", "Ragged", "Texts", "TorchLoader", "open"]

@@ -29,6 +29,7 @@ def open(
     epoch: int = 0,
     last: str = "short",
     nulls: Mapping[str, Any] | None = None,
+    ragged: Sequence[str] = (),
     memory: int | str = "512MiB",
     threads: int | None = None,
     rank: int | None = None,
@@ -44,11 +45,11 @@ def open(
     of the files). `last` says what becomes of an end that fills no step: "short", "drop", "pad" (with rows from the
     beginning) or "wrap" (with rows of the next epoch, which leaves them out). `nulls` says for each array what a null
     becomes: "nan", "mask" (a second array, `NAME.null`), "error" or a value; floats and dates become NaN and NaT where
-    nothing is said, in others a null is an error.
+    nothing is said, in others a null is an error. `ragged` names lists that have different lengths even where they look equally long.
 
     >>> loader = hora.dataset.open("data/train", batch=256, seed=1)
     """
-    return Loader(source, columns, batch, global_batch, shuffle, seed, epoch, last, nulls, memory, threads, rank, size)
+    return Loader(source, columns, batch, global_batch, shuffle, seed, epoch, last, nulls, ragged, memory, threads, rank, size)
 
 
 class Loader:
@@ -60,7 +61,7 @@ class Loader:
 
     def __init__(
         self, source: Any, columns: Any, batch: int | None, global_batch: int | None, shuffle: Any, seed: int, epoch: int,
-        last: str, nulls: Mapping[str, Any] | None, memory: int | str, threads: int | None, rank: int | None, size: int | None,
+        last: str, nulls: Mapping[str, Any] | None, ragged: Sequence[str], memory: int | str, threads: int | None, rank: int | None, size: int | None,
     ) -> None:  # fmt: skip
         if (batch is None) == (global_batch is None):
             raise ArgumentError("open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)")
@@ -77,7 +78,7 @@ class Loader:
             raise ArgumentError(f'open data: shuffle={shuffle!r}; use True, False or "full"')
         where = self._where()
         self._handle = Handle(
-            source=_sources(source), fields=_fields(columns), nulls=dict(nulls or {}), shuffle=modes[shuffle],
+            source=_sources(source), fields=_fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
             seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads or _threads(where[1]), env=_keys(),
         )  # fmt: skip
         about = self._handle.about
@@ -271,14 +272,18 @@ def _sources(source: Any) -> list[str]:
         ) from None
 
 
-def _fields(columns: Any) -> list[dict[str, Any]]:
+def _fields(columns: Any, ragged: Sequence[str]) -> list[dict[str, Any]]:
+    if isinstance(columns, str) or isinstance(ragged, str):
+        raise ArgumentError(f"open data: {columns if isinstance(columns, str) else ragged!r} is one text; give a list of names")
     if columns is None:
+        if ragged:
+            raise ArgumentError("open data: ragged= names lists among those of columns=; name the columns too")
         return []
-    if isinstance(columns, str):
-        raise ArgumentError(f"open data: columns={columns!r} is one text; give a list of names, or a dict")
-    if isinstance(columns, Mapping):
-        return [{"name": n, "columns": [c] if isinstance(c, str) else list(c)} for n, c in columns.items()]
-    return [{"name": c, "columns": [c]} for c in columns]
+    pairs = columns.items() if isinstance(columns, Mapping) else [(c, c) for c in columns]
+    unknown = set(ragged) - {n for n, _ in pairs}
+    if unknown:
+        raise ArgumentError(f"open data: ragged= names {sorted(unknown)[0]!r}, which is not among the arrays that are read")
+    return [{"name": n, "columns": [c] if isinstance(c, str) else list(c), "ragged": n in ragged} for n, c in pairs]
 
 
 def _bytes(memory: int | str) -> int:

@@ -65,6 +65,36 @@ class Texts(Sequence[Any]):
         return f"<{len(self)} {'binaries' if self.binary else 'texts'} of {len(self.data)} bytes>"
 
 
+class Ragged(Sequence[Any]):
+    """A column of lists of different lengths: `data` and `ends` are NumPy views, item i is `data[ends[i]:ends[i + 1]]`."""
+
+    def __init__(self, data: Any, ends: Any) -> None:
+        self.data, self.ends = data, ends
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, i: int) -> Any: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Any]: ...
+    def __getitem__(self, i: int | slice) -> Any:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if i < 0:
+            i += len(self)
+        if not 0 <= i < len(self):
+            raise IndexError(f"list {i} of {len(self)}")
+        return self.data[self.ends[i] : self.ends[i + 1]]
+
+    def tolist(self) -> list[list[Any]]:
+        """All of them, as Python's lists."""
+        return [self[i].tolist() for i in range(len(self))]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} lists of {len(self.data)} {self.data.dtype} in all>"
+
+
 Maker = Callable[[memoryview, int, Batch], None]
 
 
@@ -76,7 +106,9 @@ def makers(layout: list[dict[str, Any]]) -> list[Maker]:
 def _makers(field: dict[str, Any]) -> Iterator[Maker]:
     name, at = field["name"], field["at"]
     columns = field["count"]
-    if field["text"] >= 0:
+    if field["item"]:
+        yield _lists(name, at, field["text"], np.dtype(field["type"]))
+    elif field["text"] >= 0:
         yield _text(name, at, field["text"], field["type"] == "binary")
     else:
         yield _fixed(name, at, np.dtype(field["type"]), columns)
@@ -102,6 +134,16 @@ def _text(name: str, at: int, header: int, binary: bool) -> Maker:
     return make
 
 
+def _lists(name: str, at: int, header: int, dtype: Any) -> Maker:
+    def make(memory: memoryview, rows: int, batch: Batch) -> None:
+        begin, length = struct.unpack_from("=qq", memory, header * 8)
+        ends = np.ndarray(rows + 1, np.int64, memory, at)
+        ends //= dtype.itemsize  # the library counts bytes
+        batch[name] = Ragged(np.ndarray(length // dtype.itemsize, dtype, memory, begin), ends)
+
+    return make
+
+
 def to_torch(batch: Batch) -> Batch:
     """The same memory as torch tensors; dates become their int64 numbers, texts stay what they are."""
     import torch
@@ -109,7 +151,10 @@ def to_torch(batch: Batch) -> Batch:
     out = Batch()
     out.padded = batch.padded
     for name, array in batch.items():
-        if isinstance(array, np.ndarray):
+        if isinstance(array, Ragged):
+            numbers = array.data.view(np.int64) if array.data.dtype.kind in "mM" else array.data
+            array = Ragged(torch.from_numpy(numbers), torch.from_numpy(array.ends))
+        elif isinstance(array, np.ndarray):
             kind = array.dtype.kind
             if kind in "mM":
                 array = array.view(np.int64)

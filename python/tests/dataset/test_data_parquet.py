@@ -192,10 +192,45 @@ def test_what_cannot_be_read_is_one_sentence(arrow, tmp_path):
     pq.write_table(pa.table({"a": ["text"]}), tmp_path / "d.parquet")
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "e.parquet")
     for source, columns, says in [
-        ("a", ["ragged"], "lists of different lengths"), ("a", ["texts"], "it is a list of texts"), ("a", ["b"], 'no column "b"; there are: a, ragged, texts'),
+        ("a", ["ragged"], "row 0 has another number of values than 2; lists of different lengths are read where ragged= names them"), ("a", ["texts"], "it is a list of texts"), ("a", ["b"], 'no column "b"; there are: a, ragged, texts'),
         ("b", None, "its compression (Brotli) is none that hora reads"), ("c", None, "does not end as a Parquet file does"), ("e", None, "have no rows"),
         ("[ad]", ["a"], 'column "a" is string, and int64 in'), ("x", None, "there is no such file"),
     ]:  # fmt: skip
         with pytest.raises(hora.HoraError) as e:
             list(hora.dataset.open(tmp_path / f"{source}.parquet", columns=columns, batch=2))
         assert says in str(e.value) and ".parquet" in str(e.value)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_ragged_lists(arrow, tmp_path, version):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(3)
+    lists = [None if n == 0 else rng.integers(0, 1000, n - 1).tolist() for n in rng.integers(0, 9, ROWS)]
+    holes = [None if x is None else [None if v % 7 == 0 else v for v in x] for x in lists]
+    table = pa.table({"id": range(ROWS), "few": pa.array(lists, pa.list_(pa.int16())), "f": pa.array(holes, pa.list_(pa.float32()))})
+    for dictionary in (False, True):
+        path = tmp_path / f"{dictionary}.parquet"
+        pq.write_table(
+            table, path, data_page_version=version, use_dictionary=dictionary, data_page_size=300, write_batch_size=20, row_group_size=150
+        )
+        seen = 0
+        for batch in hora.dataset.open(path, columns=["id", "few", "f"], batch=64):
+            assert batch["few"].data.dtype == np.int16 and len(batch["few"]) == len(batch["id"])
+            for i, row in enumerate(batch["id"].tolist()):
+                assert batch["few"][i].tolist() == (lists[row] or [])
+                want = np.array([np.nan if v is None else v for v in holes[row] or []], "f4")
+                assert np.array_equal(batch["f"][i], want, equal_nan=True)
+                seen += 1
+        assert seen == ROWS
+    short = pa.table({"x": [[1], [2, 3, 4], [None, 5]]})
+    pq.write_table(short, tmp_path / "short.parquet")
+    (batch,) = hora.dataset.open(tmp_path / "short.parquet", columns=["x"], ragged=["x"], nulls={"x": -1}, shuffle=False, batch=9)
+    assert batch["x"].tolist() == [[1], [2, 3, 4], [-1, 5]] and repr(batch["x"]) == "<3 lists of 6 int64 in all>"
+    batch = next(
+        iter(hora.dataset.open(tmp_path / "short.parquet", columns=["x"], ragged=["x"], nulls={"x": -1}, shuffle=False, batch=9).torch())
+    )
+    assert batch["x"].data.tolist() == [1, 2, 3, 4, -1, 5] and batch["x"][1].tolist() == [2, 3, 4]
+    with pytest.raises(hora.HoraError, match="a list of row 2 of the row group has a null"):
+        list(hora.dataset.open(tmp_path / "short.parquet", columns=["x"], ragged=["x"], batch=9))
