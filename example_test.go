@@ -141,6 +141,28 @@ func ExampleNamed() {
 	// Output: [1] [2 3]
 }
 
+// Every group has a half whose operations are matched by name: here beside the world's own group, in which the order of
+// the calls is the order.
+func ExampleGroup_ByName() {
+	ctx := context.Background()
+	w, err := hora.Join(ctx, hora.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Leave(ctx)
+	g, err := w.Group().ByName(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	loss := []float64{0.5}
+	r := hora.AllreduceRequest("loss", loss, hora.Average)
+	if _, _, err := g.Run(&r, -1); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(g.Name(), g.Named(), loss)
+	// Output: world (named) true [0.5]
+}
+
 // freeAddress is a port that nobody uses at the moment; a launcher picks it in earnest.
 func freeAddress() string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

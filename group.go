@@ -16,18 +16,21 @@ import (
 )
 
 // Group is a set of ranks that do operations together. The caller's order is the order
-// unless it was made with Named. Methods may be called from any goroutine.
+// unless it was made with Named; ByName and InOrder give the same ranks in either kind.
+// Methods may be called from any goroutine.
 type Group struct {
-	engine *engine.Group
-	world  *World
-	ranks  []int
-	name   string
-	id     uint64 // equal on all members
-	named  bool
-	link   *shm.Link // memory shared with the ranks of this host; nil when there is none
+	engine  *engine.Group
+	world   *World
+	ranks   []int
+	name    string
+	id      uint64 // equal on all members
+	named   bool
+	timeout time.Duration
+	link    *shm.Link // memory shared with the ranks of this host; nil when there is none
 
 	count   atomic.Uint64 // operations without a name
-	mu      sync.Mutex    // guards buffers and lasting
+	mu      sync.Mutex    // guards the rest
+	half    *half         // the same ranks in the other kind; nil until somebody asks for it
 	buffers []*shm.Buffer // closed with the group
 	lasting []*shm.Buffer // closed by Free alone
 }
@@ -95,8 +98,13 @@ func (w *World) nextID(key string) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.made[key]++
+	return numberOf(fmt.Sprint(key, w.made[key]))
+}
+
+// numberOf is a group's number by what its members know of it.
+func numberOf(key string) uint64 {
 	h := uint64(14695981039346656037)
-	for _, c := range []byte(fmt.Sprint(key, w.made[key])) {
+	for _, c := range []byte(key) {
 		h = (h ^ uint64(c)) * 1099511628211
 	}
 	return max(h, 1)
@@ -104,7 +112,7 @@ func (w *World) nextID(key string) uint64 {
 
 // open joins the members of a group.
 func (w *World) open(ctx context.Context, ranks []int, id uint64, o groupOptions) (*Group, error) {
-	g := &Group{world: w, ranks: ranks, name: o.name, id: id, named: o.named}
+	g := &Group{world: w, ranks: ranks, name: o.name, id: id, named: o.named, timeout: o.timeout}
 	ctx, done := w.together(ctx, ranks)
 	defer done()
 	mesh, err := w.mesh(ctx, g, id)
@@ -250,14 +258,15 @@ func (g *Group) Owe(n int) { g.engine.Owe(n) }
 // are then compared with what the others made, and Leave tells a difference.
 func (g *Group) Finish() { g.farewell(0) }
 
-// Close gives the group up on this rank. It is idempotent.
+// Close gives the group up on this rank, and what ByName or InOrder made beside it. It is idempotent.
 func (g *Group) Close() error {
+	beside := g.closeHalf()
 	w := g.world
 	w.mu.Lock()
 	_, open := w.groups[g]
 	delete(w.groups, g)
 	w.mu.Unlock()
-	err := g.engine.Close()
+	err := errors.Join(beside, g.engine.Close())
 	if open {
 		sum := g.engine.Counters()
 		w.mu.Lock()

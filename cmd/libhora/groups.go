@@ -218,8 +218,7 @@ func (g *group) isMaking() bool {
 
 // makeNamed makes the named group and serves those who wait for it.
 func (g *group) makeNamed() {
-	opts := append([]hora.GroupOption{hora.Named(), hora.Called(g.label + " (named)")}, g.opts...)
-	inner, err := g.life.world.NewGroup(g.life.ctx, g.ranks, opts...)
+	inner, err := g.g.ByName(g.life.ctx)
 	var n *group
 	if err == nil {
 		n = &group{g: inner, life: g.life, label: g.label}
