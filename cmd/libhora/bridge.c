@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "_cgo_export.h"
@@ -49,9 +50,25 @@ static int32_t await(int64_t ticket) {
     return r;
 }
 
+// run_named submits all before it waits for any: what is matched by name is agreed on and packed together.
+static int32_t run_named(uint64_t group, const hora_op *ops, uint64_t n) {
+    uint64_t *tickets = calloc(n, sizeof *tickets);
+    if (!tickets) return refuse("run operations: out of memory");
+    int32_t bad = hora_submit(group, ops, n, tickets);
+    if (bad < 0) {
+        free(tickets);
+        return -1;
+    }
+    for (uint64_t i = n; i-- > 0;) // the last one's failure is told last, and the first one's is the cause
+        if (await((int64_t)tickets[i]) < 0) bad = -1;
+    free(tickets);
+    return bad;
+}
+
 int32_t libhora_bridge_run(uint64_t number, const hora_op *ops, uint64_t n) {
     int64_t group = libhora_bridge_find(number);
     if (group < 0) return -1;
+    if (n > 1 && ops[0].flags & HORA_NAMED) return run_named((uint64_t)group, ops, n);
     // One after another on this thread, which waits anyway: a hand-over to the group's worker costs more than most
     // operations. A mismatch is every rank's, in the same operation: all stop there, and the next call works.
     for (uint64_t i = 0; i < n; i++) {

@@ -45,6 +45,7 @@ typedef struct tf_shape tf_shape;
       (const char *, const char *, void *(*)(tf_making *), void (*)(void *, tf_running *), void (*)(void *)))               \
     F(void, kernel_done, "TF_RegisterKernelBuilder", (const char *, tf_kernel *, tf_status *))                              \
     F(void, get_int, "TF_OpKernelConstruction_GetAttrInt64", (tf_making *, const char *, int64_t *, tf_status *))           \
+    F(void, get_bool, "TF_OpKernelConstruction_GetAttrBool", (tf_making *, const char *, unsigned char *, tf_status *))        \
     F(void, get_float, "TF_OpKernelConstruction_GetAttrFloat", (tf_making *, const char *, float *, tf_status *))           \
     F(void, get_size, "TF_OpKernelConstruction_GetAttrSize", (tf_making *, const char *, int32_t *, int32_t *, tf_status *)) \
     F(void, get_text, "TF_OpKernelConstruction_GetAttrString", (tf_making *, const char *, char *, size_t, tf_status *))    \
@@ -72,7 +73,7 @@ static struct {
 static const uint8_t types[24] = {[1] = 12, [2] = 13, [3] = 7, [4] = 2, [5] = 5, [6] = 3, [8] = 14, [9] = 9, [10] = 1,
                                   [14] = 11, [17] = 4, [18] = 15, [19] = 10, [22] = 6, [23] = 8};
 #define TYPES "{float, double, int32, uint8, int16, int8, complex64, int64, bool, bfloat16, uint16, complex128, half, uint32, uint64}"
-#define CALL "group: int = 0", "label: string = ''"
+#define CALL "group: int = 0", "label: string = ''", "named: bool = false"
 
 enum { MOST_DIMS = 254 };
 
@@ -108,6 +109,7 @@ typedef struct {
     int64_t kind, op, group, root;
     float pre, post;
     char *label;
+    unsigned char named; // matched by label, in any order: what a rank that has joined takes part in
 } node;
 
 static void *failed_making(tf_making *m, tf_status *s, node *n) {
@@ -137,6 +139,7 @@ static void *make(tf_making *m, int reduces) {
         if (!tf.code(s)) tf.get_float(m, "prescale", &n->pre, s);
         if (!tf.code(s)) tf.get_float(m, "postscale", &n->post, s);
     }
+    if (!tf.code(s)) tf.get_bool(m, "named", &n->named, s);
     if (tf.code(s) || read_label(m, s, n) < 0) return failed_making(m, s, n);
     tf.status_close(s);
     return n;
@@ -181,7 +184,8 @@ static int prepare(const node *n, const tf_tensor *in, hora_op *o, int64_t *dims
     for (int i = 0; i < rank; i++) dims[i] = tf.dim(in, i);
     *o = (hora_op){.size = sizeof *o, .kind = (uint8_t)n->kind, .op = (uint8_t)n->op, .dtype = types[type], .root = (int32_t)n->root,
                    .prescale = n->pre, .postscale = n->post, .send = tf.data(in), .count = (uint64_t)tf.count(in),
-                   .shape = dims, .ndim = (uint32_t)rank, .name = n->label && *n->label ? n->label : NULL};
+                   .shape = dims, .ndim = (uint32_t)rank, .name = n->label && *n->label ? n->label : NULL,
+                   .flags = n->named ? HORA_NAMED : 0};
     return 0;
 }
 
@@ -241,7 +245,7 @@ static int64_t sized(const node *n, tf_running *run, tf_status *s, const tf_tens
     if (!o->ndim) dims[0] = 1, o->ndim = 1; // a number is one row
     uint64_t row = 1;
     for (uint32_t i = 1; i < o->ndim; i++) row *= (uint64_t)dims[i];
-    o->flags = HORA_SIZES;
+    o->flags |= HORA_SIZES;
     o->row = row;
     int64_t group = libhora_bridge_find((uint64_t)n->group);
     int64_t ticket = group < 0 ? -1 : hora_run((uint64_t)group, o);
@@ -449,7 +453,7 @@ static void scalar_shape(tf_shapes *c, tf_status *s) {
 // ---- registering
 
 typedef struct {
-    const char *name, *in[3], *out[3], *attrs[8];
+    const char *name, *in[3], *out[3], *attrs[10];
     void (*shapes)(tf_shapes *, tf_status *);
     void *(*make)(tf_making *);
     void (*run)(void *, tf_running *);
@@ -480,7 +484,7 @@ static int enter(const operation *o) {
     tf_builder *b = tf.define(o->name);
     for (int i = 0; i < 3 && o->in[i]; i++) tf.in(b, o->in[i]);
     for (int i = 0; i < 3 && o->out[i]; i++) tf.out(b, o->out[i]);
-    for (int i = 0; i < 8 && o->attrs[i]; i++) tf.attr(b, o->attrs[i]);
+    for (int i = 0; i < 10 && o->attrs[i]; i++) tf.attr(b, o->attrs[i]);
     tf.stateful(b, true);
     tf.shapes(b, o->shapes);
     tf_status *s = tf.status();

@@ -6,9 +6,10 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "horovod.tensorflow": "use hora.tensorflow: its tape averages gradients inside tf.function",
-    "horovod.keras": "use hora.keras with Keras 3: DistributedOptimizer and the callbacks are there",
-    "horovod._keras": "use hora.keras with Keras 3: DistributedOptimizer and the callbacks are there",
+    "horovod.tensorflow.gradient_aggregation": "give hvd.DistributedOptimizer backward_passes_per_step=",
+    "horovod.tensorflow.gradient_aggregation_eager": "give hvd.DistributedOptimizer backward_passes_per_step=",
+    "horovod.tensorflow.sync_batch_norm": "keras.layers.BatchNormalization normalises each rank's own batch",
+    "horovod.tensorflow.data": "read shards with tf.data.Dataset.shard(hvd.size(), hvd.rank())",
     "horovod.mxnet": "MXNet is retired upstream; move the model to PyTorch and use horovod.torch",
     "horovod.spark": "start the job with `hora run`, or with sparkdl.HorovodRunner(np=-2) on the driver's machine",
     "horovod.ray": "start the job with `hora run` on the hosts of the Ray cluster",

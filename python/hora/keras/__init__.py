@@ -17,6 +17,6 @@ if int(keras.__version__.split(".")[0]) < 3:
 from .. import init, is_initialized, shutdown
 from . import callbacks
 from ._backend import broadcast_variables
-from .optimizer import DistributedOptimizer
+from .optimizer import DistributedOptimizer, load_model
 
-__all__ = ["DistributedOptimizer", "broadcast_variables", "callbacks", "init", "is_initialized", "shutdown"]
+__all__ = ["DistributedOptimizer", "broadcast_variables", "callbacks", "init", "is_initialized", "load_model", "shutdown"]

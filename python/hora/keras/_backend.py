@@ -9,12 +9,13 @@ import numpy
 
 from .. import comm
 from ..errors import ArgumentError
-from ..group import Group
+from ..group import Group, group_of
 
 
 def reduce(
-    grads: list[Any], op: Any, group: Group | None, prescale: float, postscale: float, compression: Any, sparse_as_dense: bool
-) -> list[Any]:
+    grads: list[Any], op: Any, group: Group | None, prescale: float, postscale: float, compression: Any, sparse_as_dense: bool,
+    named: bool = False,
+) -> list[Any]:  # fmt: skip
     """Average or sum gradients in the framework that Keras runs on, in one call."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -26,7 +27,7 @@ def reduce(
         if sparse_as_dense:
             grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         how = getattr(Compression, compression) if isinstance(compression, str) else compression or Compression.none
-        return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=how, name="gradients")
+        return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=how, name="gradients", named=named)
     at = [i for i, g in enumerate(grads) if g is not None]
     given = [grads[i] for i in at]
     sixteen = {"fp16": "float16", "bf16": "bfloat16"}.get(compression) if isinstance(compression, str) else None
@@ -45,6 +46,27 @@ def reduce(
     for i, g, d in zip(at, given, before, strict=True):
         out[i] = keras.ops.cast(g, d) if sixteen else g
     return out
+
+
+def scaled(grad: Any, by: Any) -> Any:
+    """A gradient times a number; rows of one stay rows."""
+    if hasattr(grad, "indices") and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if isinstance(grad, tf.IndexedSlices):
+            return tf.IndexedSlices(grad.values * tf.cast(by, grad.values.dtype), grad.indices, grad.dense_shape)
+    return grad * keras.ops.cast(by, grad.dtype)
+
+
+def ranks(group: Group | None) -> Any:
+    """How many ranks there are: in TensorFlow asked when the graph runs, since a graph may outlive an epoch."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        from ..tensorflow import size
+
+        return tf.cast(size(group), "float32")
+    return group_of(group).size
 
 
 def broadcast_variables(variables: list[Any], root: int = 0) -> None:

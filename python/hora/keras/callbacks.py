@@ -62,7 +62,7 @@ class BroadcastGlobalVariables(keras.callbacks.Callback):
         warn_of_jit(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        _backend.broadcast_variables(self.model.variables, self.root)
+        self._send(self.model.variables)
         self._left = True
         self._optimizer()
 
@@ -75,8 +75,11 @@ class BroadcastGlobalVariables(keras.callbacks.Callback):
         # All ranks are at the same place here: an optimizer is built everywhere or nowhere, as the model is the same.
         if optimizer is not None and optimizer.built:
             _settle(self.model)
-            _backend.broadcast_variables(optimizer.variables, self.root)
+            self._send(optimizer.variables)
             self._left = False
+
+    def _send(self, variables: list[Any]) -> None:
+        _backend.broadcast_variables(variables, self.root)
 
 
 class MetricAverage(keras.callbacks.Callback):
@@ -97,10 +100,12 @@ class LearningRateSchedule(keras.callbacks.Callback):
     """The learning rate is `initial × multiplier(epoch)` from `start` on and before `end`.
 
     `multiplier` is a number or a function of the epoch; with `staircase=False` of fractions of one, which needs `steps`.
+    `momentum_correction` scales SGD's velocities whenever the rate changes, so that they are those of the new rate
+    (https://arxiv.org/abs/1706.02677).
     """
 
     def __init__(self, initial: float, multiplier: float | Callable[[float], float], *, start: int = 0, end: int | None = None,
-                 staircase: bool = True, steps: int | None = None) -> None:  # fmt: skip
+                 staircase: bool = True, steps: int | None = None, momentum_correction: bool = False) -> None:  # fmt: skip
         super().__init__()
         if not staircase and not steps:
             raise ArgumentError("LearningRateSchedule: staircase=False needs steps, the number of batches of an epoch")
@@ -110,7 +115,7 @@ class LearningRateSchedule(keras.callbacks.Callback):
             factor, staircase = float(multiplier), True
             self.multiplier = lambda epoch: factor
         self.initial, self.start, self.end, self.staircase, self.steps = initial, start, end, staircase, steps
-        self._epoch = 0
+        self._epoch, self.momentum_correction = 0, momentum_correction
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
@@ -128,13 +133,17 @@ class LearningRateSchedule(keras.callbacks.Callback):
     def _set(self, epoch: float) -> None:
         if epoch < self.start or self.end is not None and epoch >= self.end:
             return
-        _settle(self.model)
+        before, now = _rate(self.model), self.initial * self.multiplier(epoch)
         try:
-            self.model.optimizer.learning_rate = self.initial * self.multiplier(epoch)
+            self.model.optimizer.learning_rate = now
         except TypeError:
             raise ArgumentError(
                 "LearningRateSchedule: the optimizer's learning rate is a schedule of its own and cannot be set; give the optimizer a number"
             ) from None
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        if self.momentum_correction and before and now != before and getattr(optimizer, "momentum", 0):
+            for v in getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or ():
+                v.assign(v * (now / before))
 
 
 class LearningRateWarmup(LearningRateSchedule):

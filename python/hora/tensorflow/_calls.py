@@ -29,22 +29,24 @@ def _number(group: Group | None) -> int:
 
 def allreduce(
     x: Any, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0,
-    compression: type[Compressor] | Compressor = NoneCompressor, name: str | None = None,
+    compression: type[Compressor] | Compressor = NoneCompressor, name: str | None = None, named: bool = False,
 ) -> Any:  # fmt: skip
     """Reduce a tensor, variable or IndexedSlices over all ranks; a list is one grouped call.
 
-    IndexedSlices are gathered: the result has every rank's rows (sum and average only).
+    IndexedSlices are gathered: the result has every rank's rows (sum and average only). `named` calls match by name in any order,
+    and go on where a rank has joined.
 
     >>> gradients = hora.tensorflow.allreduce(gradients, hora.AVERAGE)
     """
     if isinstance(x, (list, tuple)):
-        return grouped(list(x), op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=name)
-    return grouped([x], op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=name)[0]
+        return grouped(list(x), op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=name, named=named)
+    return grouped([x], op, group=group, prescale=prescale, postscale=postscale, compression=compression, name=name, named=named)[0]
 
 
 def grouped(
-    xs: list[Any], op: Any, *, group: Group | None, prescale: float, postscale: float, compression: Any, name: str | None
-) -> list[Any]:
+    xs: list[Any], op: Any, *, group: Group | None, prescale: float, postscale: float, compression: Any, name: str | None,
+    named: bool = False,
+) -> list[Any]:  # fmt: skip
     """Dense tensors in one call, sparse ones by a gather each; None stays None."""
     code, number = _op(op, "allreduce"), _number(group)
     label = name or "allreduce"
@@ -53,45 +55,45 @@ def grouped(
     if dense:
         sent, contexts = zip(*(compression.compress(tf.convert_to_tensor(xs[i])) for i in dense), strict=True)
         got = ops().hora_each(
-            list(sent), kind=int(Kind.ALLREDUCE), op=code, group=number, prescale=prescale, postscale=postscale, label=label
+            list(sent), kind=int(Kind.ALLREDUCE), op=code, group=number, prescale=prescale, postscale=postscale, label=label, named=named
         )
         for i, y, c in zip(dense, got, contexts, strict=True):
             out[i] = compression.decompress(y, c)
     for i, x in enumerate(xs):
         if isinstance(x, tf.IndexedSlices):
-            out[i] = _sparse(x, code, number, prescale, postscale, f"{label}_{i + 1}of{len(xs)}")
+            out[i] = _sparse(x, code, number, prescale, postscale, f"{label}_{i + 1}of{len(xs)}", named)
     return out
 
 
-def _sparse(x: Any, code: int, number: int, prescale: float, postscale: float, label: str) -> Any:
+def _sparse(x: Any, code: int, number: int, prescale: float, postscale: float, label: str, named: bool) -> Any:
     if code not in (Op.SUM, Op.AVERAGE):
         raise ArgumentError(
             f"allreduce of IndexedSlices: op={Op(code).name.lower()} cannot be had from rows alone; use sum or average, or sparse_as_dense"
         )
     if prescale != 1.0 or postscale != 1.0:
         raise ArgumentError("allreduce of IndexedSlices: factors are for dense tensors; use sparse_as_dense, or scale the values")
-    values = _gather(x.values, number, f"{label}.values")
-    indices = _gather(x.indices, number, f"{label}.indices")
+    values = _gather(x.values, number, f"{label}.values", named)
+    indices = _gather(x.indices, number, f"{label}.indices", named)
     if code == Op.AVERAGE:
         values = values / tf.cast(ops().hora_place(what=SIZE, group=number), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=x.dense_shape)
 
 
-def _gather(x: Any, number: int, label: str) -> Any:
-    y = ops().hora_allgather(x, group=number, label=label)
+def _gather(x: Any, number: int, label: str, named: bool) -> Any:
+    y = ops().hora_allgather(x, group=number, label=label, named=named)
     if x.shape.rank is not None:
         y = tf.ensure_shape(y, [None, *x.shape[1:]])
     return y
 
 
-def allgather(x: Any, *, group: Group | None = None, name: str | None = None) -> Any:
+def allgather(x: Any, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
     """Every rank gets all ranks' x, joined along the first dimension, which may differ; a number is one row."""
     if isinstance(x, (list, tuple)):
-        return [allgather(y, group=group, name=f"{name or 'allgather'}_{i + 1}of{len(x)}") for i, y in enumerate(x)]
-    return _gather(tf.convert_to_tensor(x), _number(group), name or "allgather")
+        return [allgather(y, group=group, name=f"{name or 'allgather'}_{i + 1}of{len(x)}", named=named) for i, y in enumerate(x)]
+    return _gather(tf.convert_to_tensor(x), _number(group), name or "allgather", named)
 
 
-def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | None = None) -> Any:
+def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
     """Every rank gets root's x; on the others x gives type and shape. A list is one call."""
     g = group_of(group)
     if not 0 <= root < g.size:
@@ -100,33 +102,36 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | 
     tensors = [tf.convert_to_tensor(y) for y in (x if many else [x])]
     if not tensors:
         return []
-    got = ops().hora_each(tensors, kind=int(Kind.BROADCAST), root=root, group=_number(group), label=name or "broadcast")
+    kind, label = int(Kind.BROADCAST), name or "broadcast"
+    got = ops().hora_each(tensors, kind=kind, root=root, group=_number(group), label=label, named=named)
     return list(got) if many else got[0]
 
 
-def alltoall(x: Any, splits: Any = None, *, group: Group | None = None, name: str | None = None) -> Any:
+def alltoall(x: Any, splits: Any = None, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
     """The rows that `splits` counts go to each rank; what comes back, and how many rows came from each, if splits were given."""
     tensor = tf.convert_to_tensor(x)
     given = tf.zeros([0], tf.int32) if splits is None else tf.cast(splits, tf.int32)
-    y, received = ops().hora_alltoall(tensor, given, group=_number(group), label=name or "alltoall")
+    y, received = ops().hora_alltoall(tensor, given, group=_number(group), label=name or "alltoall", named=named)
     if tensor.shape.rank is not None:
         y = tf.ensure_shape(y, [None, *tensor.shape[1:]])
     return y if splits is None else (y, received)
 
 
 def reducescatter(
-    x: Any, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None
-) -> Any:
+    x: Any, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0,
+    name: str | None = None, named: bool = False,
+) -> Any:  # fmt: skip
     """Reduce over all ranks; each gets its part of the rows, the first ones one more where they do not divide."""
     tensor = tf.convert_to_tensor(x)
     y = ops().hora_reducescatter(
-        tensor, op=_op(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=name or "reducescatter"
-    )
+        tensor, op=_op(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=name or "reducescatter",
+        named=named,
+    )  # fmt: skip
     return y if tensor.shape.rank is None else tf.ensure_shape(y, [None, *tensor.shape[1:]])
 
 
 def join(group: Group | None = None) -> Any:
-    """Contribute zeros to the others' named reductions until all have joined; the last rank that did."""
+    """Contribute zeros to the others' reductions that have `named=True` until all have joined; the last rank that did."""
     return ops().hora_join(group=_number(group))
 
 

@@ -42,7 +42,7 @@ def _derivatives(made: Any) -> None:
 
     def attrs(op: Any) -> dict[str, Any]:
         label = op.get_attr("label").decode()
-        return {"group": op.get_attr("group"), "label": f"{label} (gradient)" if label else ""}
+        return {"group": op.get_attr("group"), "label": f"{label} (gradient)" if label else "", "named": op.get_attr("named")}
 
     def real(grads: Any) -> tuple[list[int], list[Any]]:
         at = [i for i, g in enumerate(grads) if g is not None and (g.dtype.is_floating or g.dtype.is_complex)]

@@ -8,24 +8,48 @@ import tensorflow as tf
 
 from ..errors import ArgumentError
 from ..group import Group, Op
-from ._calls import grouped
+from ._calls import grouped, size
 from .compression import Compressor, NoneCompressor
+
+
+def plain(v: Any) -> Any:
+    """TensorFlow's variable inside one of Keras'."""
+    inner = getattr(v, "value", None)
+    return inner if not isinstance(v, tf.Variable) and isinstance(inner, tf.Variable) else v
+
+
+def divided(grad: Any, by: Any) -> Any:
+    """A gradient, dense or of rows, divided by a number."""
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(grad.values / tf.cast(by, grad.values.dtype), grad.indices, grad.dense_shape)
+    return grad / tf.cast(by, grad.dtype)
 
 
 class _Tape(tf.GradientTape):
     """A tape that reduces what `gradient` gives; it shares the state of the tape that it was made of."""
 
+    def register_local_source(self, source: Any) -> None:
+        """The gradient of this variable stays each rank's own, divided by the number of ranks unless that is switched off."""
+        self._hora_local[id(plain(source))] = source
+
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
         grads = super().gradient(target, sources, output_gradients, *args, **kwargs)
         flat = tf.nest.flatten(grads, expand_composites=False)
-        return tf.nest.pack_sequence_as(grads, self._hora_reduce(flat), expand_composites=False)
+        mine = [id(plain(s)) in self._hora_local for s in tf.nest.flatten(sources, expand_composites=False)]
+        reduced = iter(self._hora_reduce([g for g, m in zip(flat, mine, strict=True) if not m]))
+        by = self._hora_ranks() if any(mine) else None
+        out = [(g if g is None or by is None else divided(g, by)) if m else next(reduced) for g, m in zip(flat, mine, strict=True)]
+        return tf.nest.pack_sequence_as(grads, out, expand_composites=False)
 
 
 def DistributedGradientTape(
     tape: tf.GradientTape, op: Op | str = Op.AVERAGE, *, group: Group | None = None, compression: type[Compressor] | Compressor = NoneCompressor,
-    sparse_as_dense: bool = False, prescale: float = 1.0, postscale: float = 1.0,
+    sparse_as_dense: bool = False, prescale: float = 1.0, postscale: float = 1.0, scale_local: bool = True, named: bool = False,
 ) -> tf.GradientTape:  # fmt: skip
     """`tape` with its gradients averaged over all ranks, in one call.
+
+    Variables given to its `register_local_source` keep each rank's own gradients, divided by the number of ranks so that they
+    weigh as much as the others' (not with `scale_local=False`).
 
     >>> with tf.GradientTape() as tape:
     ...     loss = loss_of(model(x), y)
@@ -40,7 +64,10 @@ def DistributedGradientTape(
     def reduce(grads: list[Any]) -> list[Any]:
         if sparse_as_dense:
             grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=compression, name="gradients")
+        return grouped(
+            grads, op, group=group, prescale=prescale, postscale=postscale, compression=compression, name="gradients", named=named
+        )
 
-    made._hora_reduce = reduce
+    made._hora_reduce, made._hora_local = reduce, {}
+    made._hora_ranks = lambda: size(group) if scale_local else None
     return made

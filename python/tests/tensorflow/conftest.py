@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import beside
 import pytest
+
+PYTHON = Path(__file__).resolve().parents[2]
+if (PYTHON / "hora" / "libhora.so").exists():  # else the installed packages are tested, horovod too
+    os.environ["PYTHONPATH"] = f"{PYTHON / 'compat'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,150 @@
-"""Not part of hora; importing it says what to use instead."""
+"""What horovod.keras and horovod.tensorflow.keras share: both are Keras 3 here, on whichever backend it runs."""
 
-from horovod._later import refuse
+from __future__ import annotations
 
-raise refuse("horovod._keras")
+from typing import Any
+
+try:
+    import hora.keras
+except ImportError as error:  # no Keras, or an older one, which hora.keras says
+    raise ImportError(f"horovod.keras needs Keras 3: {error}", name="keras") from error
+
+import keras
+import numpy
+
+from hora import comm
+
+from ..common.basics import OPERATORS, Average, HorovodBasics, Sum
+from ..common.process_sets import ProcessSet, global_process_set
+from ..common.translate import group_of, root_in, translated
+from ..common.util import get_average_backwards_compatibility_fun
+
+__all__ = ["Compression", "allgather", "allreduce", "broadcast", "broadcast_global_variables", "distribute", "load_model", "reducescatter"]
+
+_basics = HorovodBasics(__file__)
+_operator = get_average_backwards_compatibility_fun(_basics)
+
+
+class Compression:
+    """The choices for `compression=`."""
+
+    none = None
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+def form(compression: Any) -> Any:
+    """horovod.tensorflow's compressors are classes of TensorFlow's, which other backends do not know."""
+    if keras.backend.backend() == "tensorflow" or not isinstance(compression, type):
+        return compression
+    return {"FP16Compressor": "fp16", "BF16Compressor": "bf16"}.get(compression.__name__)
+
+
+@translated
+def distribute(
+    optimizer: Any, name: str | None, compression: Any, sparse_as_dense: bool, gradient_predivide_factor: float, op: Any,
+    backward_passes_per_step: int, average_aggregated_gradients: bool, num_groups: int, groups: Any, process_set: ProcessSet,
+    scale_local_gradients: bool,
+) -> Any:  # fmt: skip
+    """hora's DistributedOptimizer with Horovod's arguments and checks."""
+    if op not in (Average, Sum):
+        raise ValueError("op currently only supports Average and Sum")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if num_groups < 0 or groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups >= 0)):
+        raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
+    passes = int(backward_passes_per_step)
+    if passes < 1:
+        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: there is at least one backward pass in a step")
+    if passes > 1:
+        optimizer = _accumulating(optimizer, passes)
+    alone = process_set.included() is False
+    made = hora.keras.DistributedOptimizer(
+        optimizer, OPERATORS[op], group=None if alone else group_of(process_set), compression=form(compression),
+        sparse_as_dense=sparse_as_dense, prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
+        scale_local=scale_local_gradients, named=True,
+    )  # fmt: skip
+    if passes > 1 and not average_aggregated_gradients:
+        made._hora_times = float(passes)  # Keras divides by the passes
+    made._hora_alone = alone
+    made.process_set = process_set
+    if name:
+        made.name = name
+    return made
+
+
+def _accumulating(optimizer: Any, passes: int) -> Any:
+    """The optimizer with Keras' accumulation of so many passes; what it has learned so far is copied."""
+    if getattr(optimizer, "gradient_accumulation_steps", None):
+        raise ValueError("backward_passes_per_step: this optimizer has gradient_accumulation_steps already; give one of the two")
+    if hasattr(optimizer, "inner_optimizer"):
+        raise ValueError("backward_passes_per_step: wrap the optimizer that LossScaleOptimizer holds, before it is put into it")
+    made = type(optimizer).from_config(optimizer.get_config() | {"gradient_accumulation_steps": passes})
+    if optimizer.built:
+        made.build(optimizer._trainable_variables)
+        known = {v.path: v for v in optimizer.variables}
+        for v in made.variables:
+            if v.path in known:
+                v.assign(known[v.path] * passes if v.path.endswith("/iteration") else known[v.path])
+    return made
+
+
+def load_model(
+    wrap: Any, filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = None, legacy_opts: bool = False
+) -> Any:
+    """keras.models.load_model, with the saved optimizer made distributed."""
+    known = {c.__name__: c for c in custom_optimizers or ()} | dict(custom_objects or {})
+    model = keras.models.load_model(filepath, custom_objects=known)
+    if getattr(model, "optimizer", None) is not None:
+        model.optimizer = wrap(model.optimizer, compression=compression)
+    return model
+
+
+# -- values
+
+
+def _array(value: Any) -> Any:
+    return numpy.array(keras.ops.convert_to_numpy(value), order="C")
+
+
+@translated
+def allreduce(
+    value: Any, name: str | None = None, average: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0, op: Any = None,
+    compression: Any = None,
+) -> Any:  # fmt: skip
+    """Reduce a value (a number, an array, a tensor) over all ranks, at once; a tensor of the backend's comes back."""
+    operator = OPERATORS[_operator(op, average)]
+    got = comm.allreduce(
+        _array(value), operator, prescale=prescale_factor, postscale=postscale_factor, name=f"allreduce.{name or 'value'}", named=True
+    )
+    return keras.ops.convert_to_tensor(got)
+
+
+@translated
+def allgather(value: Any, name: str | None = None) -> Any:
+    """All ranks' values, joined along the first dimension, which may differ."""
+    return keras.ops.convert_to_tensor(comm.allgather(_array(value), name=f"allgather.{name or 'value'}", named=True))
+
+
+@translated
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    """Root's value."""
+    root = root_in(global_process_set, root_rank)
+    return keras.ops.convert_to_tensor(comm.broadcast(_array(value), root, name=f"broadcast.{name or 'value'}", named=True))
+
+
+@translated
+def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any:
+    """Reduce over all ranks; each gets its part of the rows."""
+    if op not in (Average, Sum):
+        raise ValueError("Reducescatter currently only supports Sum and Average: use hvd.Average or hvd.Sum")
+    got = comm.reduce_scatter(_array(value), OPERATORS[op], name=f"reducescatter.{name or 'value'}", named=True)
+    return keras.ops.convert_to_tensor(got)
+
+
+def broadcast_global_variables(root_rank: int) -> None:
+    """Of TensorFlow 1's graphs, which are refused."""
+    raise RuntimeError(
+        "hvd.broadcast_global_variables() does not support eager execution: there is no list of all variables; add "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(0) to fit's callbacks"
+    )

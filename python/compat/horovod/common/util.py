@@ -47,7 +47,7 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Frameworks that this distribution has a module for, and the module that proves the framework is there.
-_FRAMEWORKS = {"torch": "torch"}
+_FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -114,11 +114,15 @@ def rocm_built(verbose: bool = False) -> bool:
 @_cache
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """Whether the framework sees a GPU (asked in this process, once)."""
-    if ext_base_name != "torch" or not extension_available("torch"):
-        return False
-    import torch
+    if ext_base_name == "torch" and extension_available("torch"):
+        import torch
 
-    return torch.cuda.is_available()
+        return torch.cuda.is_available()
+    if ext_base_name == "tensorflow" and extension_available("tensorflow"):
+        import tensorflow
+
+        return bool(tensorflow.config.list_physical_devices("GPU"))
+    return False
 
 
 def get_ext_suffix() -> str:
@@ -176,7 +180,8 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 
 def support_non_legacy_keras_optimizers() -> bool:
-    return False
+    """Whether Keras 3's optimizers work."""
+    return True
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any):

@@ -12,6 +12,7 @@ from hora.torch._tensor import CODES
 from ..common import basics
 from ..common.basics import Adasum, Average, Max, Min, Product, Sum
 from ..common.process_sets import ProcessSet
+from ..common.translate import root_in
 
 __all__ = ["device_of", "dtype_code", "host", "operator", "root_in", "scatter_operator"]
 
@@ -66,14 +67,3 @@ def scatter_operator(op: Any) -> hora.Op:
     if op in (Adasum, Min, Max, Product):
         raise UnsupportedOperator(f"Reducescatter currently only supports Sum and Average, not {basics.OPERATOR_NAMES[op]}.")
     raise ValueError(f"Unknown reduction operation {op}: use hvd.Average or hvd.Sum")
-
-
-def root_in(process_set: ProcessSet, root_rank: int) -> int:
-    """The root's place in the set, from its rank in the job."""
-    ranks = process_set.ranks
-    if ranks is None:
-        raise basics.NotInitialized()
-    try:
-        return ranks.index(int(root_rank))
-    except ValueError:
-        raise ValueError(f"broadcast received invalid root rank {root_rank} for provided process set: its ranks are {ranks}") from None

@@ -12,7 +12,7 @@ from hora.group import FLAG_NAMED
 
 from ..common import basics
 from ..common.exceptions import HorovodInternalError
-from ..common.process_sets import ProcessSet, table
+from ..common.translate import group_of, internal, shut_down
 
 __all__ = ["Pending", "complete", "group_of", "internal", "next_handle", "poll", "run", "start", "synchronize"]
 
@@ -45,45 +45,6 @@ basics.on_shutdown(_forget)
 
 def next_handle() -> int:
     return next(_numbers)
-
-
-def _shut_down(why: object) -> HorovodInternalError:
-    return HorovodInternalError(
-        f"Horovod has been shut down. This was caused by an exception on one of the ranks or by a call of shutdown(): {why}"
-    )
-
-
-def internal(error: hora.HoraError) -> Exception:
-    """hora's error as the class a Horovod script expects."""
-    if isinstance(error, hora.NotInitializedError) and not isinstance(error, hora.ForkedError):
-        return basics.NotInitialized()
-    if isinstance(error, ValueError):
-        return ValueError(str(error))
-    if isinstance(error, (hora.ClosedError, hora.PeerLostError)):
-        return _shut_down(error)
-    return HorovodInternalError(str(error))
-
-
-def group_of(process_set: ProcessSet) -> hora.Group:
-    """The set's group; raises unless this process may use it."""
-    group = process_set.group
-    if group is not None:
-        return group
-    if not hora.is_initialized():
-        raise basics.NotInitialized()
-    if process_set.process_set_id is None or process_set.process_set_id not in table():
-        raise ValueError(
-            f"Process set provided does not exist, or has not been registered: {process_set}; give it to init() or add_process_set()"
-        )
-    if max(process_set.ranks or [0]) >= hora.size():
-        raise ValueError(
-            f"Process set of ranks {process_set.ranks} cannot be used: the job goes on with ranks 0 to {hora.size() - 1}; "
-            "add one of those ranks, or have lost workers replaced (hora run --restarts N)"
-        )
-    raise ValueError(
-        f"Tried to use a process set that this rank does not belong to: rank {hora.rank()} is not in {process_set.ranks}; "
-        "call it on its members only (process_set.included())"
-    )
 
 
 def run(group: hora.Group, *args: Any, **more: Any) -> None:
@@ -119,7 +80,7 @@ def synchronize(handle: int) -> Any:
     pending = _handle_map.get(handle)
     if pending is None:
         if handle in _cut and not hora.is_initialized():
-            raise _shut_down(f"handle {handle} was not synchronized before that; call synchronize() before shutdown()")
+            raise shut_down(f"handle {handle} was not synchronized before that; call synchronize() before shutdown()")
         return None
     group = pending.group
     failed: hora.HoraError | None = None

@@ -1,0 +1,5 @@
+"""Elastic training with `fit`, as horovod.keras has it."""
+
+from .._keras.elastic import CommitStateCallback, KerasState, UpdateBatchStateCallback, UpdateEpochStateCallback, run
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]

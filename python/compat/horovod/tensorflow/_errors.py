@@ -1,0 +1,52 @@
+"""What a failed operation raises: classes that programs written for Horovod catch, TensorFlow's and Horovod's in one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+import hora
+from hora import _bridge
+
+from ..common.exceptions import HorovodInternalError
+from ..common.translate import internal, shut_down
+
+__all__ = ["Lost", "Mismatch", "translated"]
+
+
+class Mismatch(tf.errors.FailedPreconditionError, HorovodInternalError):
+    """The ranks asked for different things."""
+
+
+class Lost(tf.errors.UnknownError, HorovodInternalError):
+    """A rank was lost, or the job is over."""
+
+
+def _eager(error: tf.errors.OpError) -> BaseException:
+    found = _bridge.failure(error)
+    if isinstance(found, hora.MismatchError):
+        return Mismatch(None, None, str(found))
+    if isinstance(found, (hora.PeerLostError, hora.ClosedError)):
+        return Lost(None, None, str(shut_down(found)))
+    return error
+
+
+def translated(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f with hora's errors, and what an operation that ran at once has told TensorFlow, as Horovod's classes."""
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except hora.HoraError as error:
+            raise internal(error) from error
+        except tf.errors.OpError as error:
+            other = _eager(error)
+            if other is error:
+                raise
+            raise other from error
+
+    return call

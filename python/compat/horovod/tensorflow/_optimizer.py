@@ -1,0 +1,35 @@
+"""DistributedOptimizer of horovod.tensorflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ..common.basics import Adasum, Average
+from ..common.process_sets import ProcessSet, global_process_set
+from .compression import Compression
+
+__all__ = ["DistributedOptimizer"]
+
+
+def DistributedOptimizer(
+    optimizer: Any, name: str | None = None, use_locking: bool = False, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none, sparse_as_dense: bool = False, backward_passes_per_step: int = 1, op: Any = Average,
+    gradient_predivide_factor: float = 1.0, average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None,
+    process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
+) -> Any:  # fmt: skip
+    """A Keras optimizer with its gradients reduced over all ranks; one of TensorFlow 1 is refused."""
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        raise NotImplementedError(
+            f"DistributedOptimizer: {type(optimizer).__name__} is an optimizer of TensorFlow 1, which is not there yet; take one of "
+            "tf.keras.optimizers, or hvd.DistributedGradientTape"
+        )
+    if op == Adasum:
+        raise ValueError("op == Adasum is not supported yet with Keras; use hvd.Average, or hvd.DistributedGradientTape(op=hvd.Adasum)")
+    from .keras import DistributedOptimizer as of_keras
+
+    return of_keras(
+        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op, backward_passes_per_step,
+        average_aggregated_gradients, num_groups, groups, process_set, scale_local_gradients,
+    )  # fmt: skip
