@@ -52,7 +52,7 @@ var packages = map[string]struct {
 	"storage":            {"", ""},
 	"dataset":            {"storage dataset/plan dataset/parquet", ""},
 	"dataset/plan":       {"", "std"},
-	"dataset/parquet":    {"", "github.com/klauspost/compress"},
+	"dataset/parquet":    {"", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4"},
 	"cmd/hora":           {"any", ""},
 	"cmd/libhora":        {". tensor device timeline event checkpoint dataset dataset/plan", "std"},
 	"internal/simtest":   {"any", "std"},

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 )
 
 // codec is how pages are compressed.
@@ -18,15 +20,18 @@ const (
 	uncompressed codec = 0
 	snappy       codec = 1
 	gzipped      codec = 2
+	brotlied     codec = 4
 	zstandard    codec = 6
+	lz4Raw       codec = 7
 )
 
-var codecNames = map[codec]string{uncompressed: "no compression", snappy: "snappy", gzipped: "gzip", zstandard: "zstd", 3: "LZO", 4: "Brotli", 5: "LZ4 (Hadoop)", 7: "LZ4"}
+var codecNames = map[codec]string{uncompressed: "no compression", snappy: "snappy", gzipped: "gzip", zstandard: "zstd", brotlied: "brotli", lz4Raw: "lz4", 3: "LZO", 5: "LZ4 in Hadoop's frames"}
 
 // inflater undoes compression; it keeps what its codecs allocate.
 type inflater struct {
 	zstd *zstd.Decoder
 	gzip *gzip.Reader
+	brot *brotli.Reader
 	from bytes.Reader
 }
 
@@ -48,8 +53,15 @@ func (f *inflater) inflate(c codec, to, from []byte) error {
 		return f.unzstd(to, from)
 	case gzipped:
 		return f.gunzip(to, from)
+	case brotlied:
+		return f.unbrotli(to, from)
+	case lz4Raw:
+		n, err := lz4.UncompressBlock(from, to)
+		if err != nil || n != len(to) {
+			return fmt.Errorf("lz4: the page has not the %d bytes that it is said to have (%d, %v)", len(to), n, err)
+		}
 	default:
-		return fmt.Errorf("its compression (%s) is none that hora reads: snappy, zstd, gzip, none", c)
+		return fmt.Errorf("its compression (%s) is none that hora reads: snappy, zstd, gzip, lz4, brotli, none", c)
 	}
 	return nil
 }
@@ -75,6 +87,23 @@ func (f *inflater) unzstd(to, from []byte) error {
 	}
 	if len(out) != len(to) {
 		return fmt.Errorf("zstd: the page has %d bytes and is said to have %d", len(out), len(to))
+	}
+	return nil
+}
+
+func (f *inflater) unbrotli(to, from []byte) error {
+	f.from.Reset(from)
+	if f.brot == nil {
+		f.brot = brotli.NewReader(&f.from)
+	} else if err := f.brot.Reset(&f.from); err != nil {
+		return fmt.Errorf("brotli: %w", err)
+	}
+	if _, err := io.ReadFull(f.brot, to); err != nil {
+		return fmt.Errorf("brotli: %w", err)
+	}
+	var more [1]byte
+	if n, err := f.brot.Read(more[:]); n > 0 || !errors.Is(err, io.EOF) {
+		return errors.New("brotli: the page has more bytes than it is said to have")
 	}
 	return nil
 }

@@ -152,6 +152,7 @@ func TestAgainstAnotherWriter(t *testing.T) {
 		for name, codec := range map[string]parquetgo.WriterOption{
 			"none": parquetgo.Compression(&parquetgo.Uncompressed), "snappy": parquetgo.Compression(&parquetgo.Snappy),
 			"zstd": parquetgo.Compression(&parquetgo.Zstd), "gzip": parquetgo.Compression(&parquetgo.Gzip),
+			"lz4": parquetgo.Compression(&parquetgo.Lz4Raw), "brotli": parquetgo.Compression(&parquetgo.Brotli),
 		} {
 			file := write(t, all, codec, parquetgo.DataPageVersion(version), parquetgo.PageBufferSize(3000), parquetgo.MaxRowsPerRowGroup(1700))
 			f, err := open(file)

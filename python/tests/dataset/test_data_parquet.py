@@ -109,7 +109,7 @@ def test_types_and_codecs(arrow, tmp_path, nulls):
     import pyarrow.parquet as pq
 
     wanted = table(pa, nulls)
-    for codec, version, dictionary in itertools.product(["none", "snappy", "zstd", "gzip"], ["1.0", "2.0"], [False, True]):
+    for codec, version, dictionary in itertools.product(["none", "snappy", "zstd", "gzip", "lz4", "brotli"], ["1.0", "2.0"], [False, True]):
         path = tmp_path / f"{codec}-{version}-{dictionary}.parquet"
         pq.write_table(
             wanted, path, compression=codec, data_page_version=version, use_dictionary=dictionary, data_page_size=700,
@@ -187,13 +187,12 @@ def test_what_cannot_be_read_is_one_sentence(arrow, tmp_path):
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"a": [1, 2], "ragged": [[1], [2, 3, 4]], "texts": [["a"], ["b"]]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "b.parquet", compression="brotli")
     (tmp_path / "c.parquet").write_bytes(b"PAR1 no table at all")
     pq.write_table(pa.table({"a": ["text"]}), tmp_path / "d.parquet")
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "e.parquet")
     for source, columns, says in [
         ("a", ["ragged"], "row 0 has another number of values than 2; lists of different lengths are read where ragged= names them"), ("a", ["texts"], "it is a list of texts"), ("a", ["b"], 'no column "b"; there are: a, ragged, texts'),
-        ("b", None, "its compression (Brotli) is none that hora reads"), ("c", None, "does not end as a Parquet file does"), ("e", None, "have no rows"),
+        ("c", None, "does not end as a Parquet file does"), ("e", None, "have no rows"),
         ("[ad]", ["a"], 'column "a" is string, and int64 in'), ("x", None, "there is no such file"),
     ]:  # fmt: skip
         with pytest.raises(hora.HoraError) as e:
