@@ -1,4 +1,4 @@
-"""Programs under `hora run` with frameworks that `make deps` installs beside the tests' environment."""
+"""What tests of every folder need: where the tree is, and programs under `hora run` with frameworks that `make deps` installs beside."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "python"
+# A tree that has its library (build.py --library-only) is tested as it stands; else what is installed is.
+TREE = [str(PYTHON), str(PYTHON / "compat")] if (PYTHON / "hora" / "libhora.so").exists() else []
 
 
 def folder(name: str) -> Path:

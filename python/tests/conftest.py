@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from beside import PYTHON, TREE
 from warm import Nursery
 
-PYTHON = Path(__file__).resolve().parents[1]
-# A tree that has its library (make python) is tested as it stands; else what is installed is.
-TREE = [str(PYTHON), str(PYTHON / "compat")] if (PYTHON / "hora" / "libhora.so").exists() else []
 TIMEOUT = 30.0
 
 # Who runs the tests in the background of a shell has them ignore this, and so all that they start.

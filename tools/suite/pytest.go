@@ -47,6 +47,9 @@ func (s *suite) pytest(python, dir string) error {
 		}
 		return err
 	}
+	if first.passed == 0 { // what could not even be collected is no test that failed under load
+		return fmt.Errorf("pytest %s ran no test that passed: %v", dir, err)
+	}
 	var names []string
 	for _, f := range first.failed {
 		names = append(names, f.where+"."+f.test)
@@ -61,7 +64,7 @@ func (s *suite) pytest(python, dir string) error {
 func (s *suite) runPytest(t *tally, python string, args ...string) error {
 	report := filepath.Join(os.TempDir(), fmt.Sprintf("hora-pytest-%d.xml", os.Getpid()))
 	defer os.Remove(report)
-	cmd := s.command(python, append([]string{"-m", "pytest", "-q", "--durations=12", "--junitxml", report}, args...)...)
+	cmd := s.command(python, append([]string{"-m", "pytest", "-q", "--durations=12", "--continue-on-collection-errors", "--junitxml", report}, args...)...)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(s.venv, "bin")+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
 	runErr := cmd.Run()
 	text, err := os.ReadFile(report)

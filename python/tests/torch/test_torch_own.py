@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import TREE
+from beside import TREE
 
 SOAK = os.environ.get("HORA_SOAK") == "1"
 
