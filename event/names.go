@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 )
 
 // names are those of all events, in JSON and wherever one is chosen by a word.
@@ -50,7 +51,7 @@ var byType = func() map[reflect.Type]string {
 func NameOf(e Event) string { return byType[reflect.TypeOf(e)] }
 
 // Marshal writes an event as a JSON object: its name as "event", then its fields. Lengths of time are nanoseconds and
-// their fields end in _ns.
+// their fields end in _ns. Shown on a terminal, it changes nothing there.
 func Marshal(e Event) ([]byte, error) {
 	name := NameOf(e)
 	if name == "" {
@@ -60,11 +61,12 @@ func Marshal(e Event) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write event %s as JSON: %w", name, err)
 	}
-	b := append([]byte(`{"event":"`+name+`"`), ',')
-	if bytes.Equal(fields, []byte("{}")) {
-		b = b[:len(b)-1]
+	head := `{"event":"` + name + `"`
+	if !bytes.Equal(fields, []byte("{}")) {
+		head += ","
 	}
-	return append(b, fields[1:]...), nil
+	// What JSON leaves as it is and a terminal would act on, as JSON writes it with a number.
+	return []byte(head + Visible(strings.ReplaceAll(string(fields[1:]), "\x7f", `\u007f`))), nil
 }
 
 // Unmarshal reads what Marshal wrote. Fields that it does not know are left out: a later version may have more.

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,58 @@ func TestEventsOfAJobSay(t *testing.T) {
 	} {
 		if got, err := Marshal(e); err != nil || string(got) != want {
 			t.Errorf("got  %s, %v\nwant %s", got, err, want)
+		}
+	}
+}
+
+// docs/launching.md tells every event of a job, with its fields.
+func TestThePageTellsTheEventsOfAJob(t *testing.T) {
+	page, err := os.ReadFile("../docs/launching.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]map[string]bool{}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.HasPrefix(cells[1], " `") {
+			continue
+		}
+		fields := map[string]bool{}
+		for field := range strings.FieldsSeq(cells[3]) {
+			fields[strings.Trim(field, "`")] = true
+		}
+		rows[strings.Trim(cells[1], " `")] = fields
+	}
+	ofRanks := []string{"operation", "stall", "mismatch", "peer-lost", "joined", "left", "recovered", "agreed", "ready"} // what a worker hears itself
+	for name, kind := range names {
+		row, told := rows[name]
+		if slices.Contains(ofRanks, name) {
+			continue
+		}
+		if !told {
+			t.Errorf("docs/launching.md has no event %q", name)
+			continue
+		}
+		e, n := reflect.New(reflect.TypeOf(kind).Elem()), 0
+		fill(e.Elem(), &n)
+		b, err := Marshal(e.Interface().(Event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(b, &fields); err != nil {
+			t.Fatal(err)
+		}
+		delete(fields, "event")
+		for field := range fields {
+			if !row[field] {
+				t.Errorf("docs/launching.md: event %q lacks field %q", name, field)
+			}
+		}
+		for field := range row {
+			if _, has := fields[field]; !has {
+				t.Errorf("docs/launching.md: event %q has no field %q", name, field)
+			}
 		}
 	}
 }

@@ -32,7 +32,7 @@ type options struct {
 	untagged, timestamps                               bool
 	hosts, hostfile, sshIdentity, remoteHora           string
 	logDir, secretFile, job, onLoss, discover, report  string
-	drainOn, stateDir, blacklist, timeline             string
+	drainOn, stateDir, blacklist, timeline, events     string
 	bind                                               launch.Bind
 	start, elasticTimeout                              time.Duration
 	cooldown                                           [2]time.Duration
@@ -288,6 +288,13 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	defer signal.Stop(signals)
 	s.Signals = signals
 	s.Events = &event.Sink{}
+	var events *eventFile
+	if o.events != "" {
+		if events, err = openEvents(o.events); err != nil {
+			return err
+		}
+		defer s.Events.Add(events)()
+	}
 	clear := p.showStatus(s)
 	defer s.Events.Add(&reporter{w: s.Stderr, verbose: o.verbose})()
 	if slices.Contains(o.controllers, "mpi") {
@@ -302,10 +309,16 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	out, err := launch.Run(context.WithoutCancel(p.ctx), *s)
 	launch.Sweep()
 	clear()
+	var unwritten error
+	if events != nil {
+		unwritten = events.close()
+	}
 	if err != nil {
 		return err
 	}
-	p.code = out.ExitCode()
+	if p.code = out.ExitCode(); p.code == 0 && unwritten != nil {
+		return unwritten
+	}
 	if p.code != 0 {
 		fmt.Fprintf(p.err, "hora: %s\n", event.Visible(out.String()))
 	} else if text := written.missing(s.Command); text != "" {

@@ -123,6 +123,7 @@ func outputFlags() []flagRow {
 			return o.tag(v, "--no-tag", "--tag-output")
 		}},
 		{spellings: "--prefix-output-with-timestamp -prefix-timestamp", help: "begin each tagged line with the time", set: setBool(func(o *options) *bool { return &o.timestamps })},
+		{spellings: "--events", arg: "FILE", help: "write what happens to the job as lines of JSON, while it happens", set: setText(func(o *options) *string { return &o.events })},
 		{spellings: "--timeline-filename --timeline", arg: "FILE", help: "write a timeline of all operations", set: func(o *options, v string) error {
 			o.timeline = v
 			o.workerEnv("HOROVOD_TIMELINE", v)
