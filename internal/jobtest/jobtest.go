@@ -1,8 +1,8 @@
 // Package jobtest is the home of the tests with real jobs: workers in processes of their own, under a launcher, on hosts
 // that internal/hosttest makes. Its test program is worker, agent, coordinator and launcher of those jobs.
 //
-// What follows here is for tests of other packages as well, so it imports none of ours.
-// Goroutines: those of Ranks, which it waits for.
+// Self, Start, Ranks and FreePort are for tests of other packages as well, so they import none of ours.
+// Goroutines: those of Ranks, which it waits for, and one a started Process, which the end of its test waits for.
 package jobtest
 
 import (

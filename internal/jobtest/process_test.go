@@ -170,12 +170,7 @@ func start(t *testing.T, n int, role string, env ...string) []*process {
 
 func startOne(t *testing.T, rank int, role string, env []string) *process {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{t: t, rank: rank, cmd: exec.Command(exe), done: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), roleVariable+"="+role), env...)
+	p := &process{t: t, rank: rank, cmd: jobtest.Self(t, append([]string{roleVariable + "=" + role}, env...)...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	read, write, err := os.Pipe()
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hora/collective"
+	"hora/internal/jobtest"
 	"hora/internal/secret"
 	"hora/tensor"
 	"hora/transport"
@@ -230,46 +230,36 @@ func (p *process) call(kind collective.Kind, bytes int, registered bool) (*colle
 	}, nil
 }
 
+// launch starts ranks that run a command; rank 0 says first where it is.
+func launch(t testing.TB, ranks int, table, command string, env ...string) []*jobtest.Process {
+	t.Helper()
+	all := make([]*jobtest.Process, ranks)
+	for i := range all {
+		all[i] = jobtest.Start(t, jobtest.Self(t, append(env, fmt.Sprintf("%s=%d/%d %q %q", rankEnv, i, ranks, table, command))...))
+	}
+	leader, _ := all[0].Next(time.Minute)
+	for _, p := range all[1:] {
+		p.Tell(leader)
+	}
+	return all
+}
+
 // start runs a command on processes and gives each one's answer.
 func start(t testing.TB, ranks int, table, command string) []string {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	answers := make([]string, ranks)
-	scanners := make([]*bufio.Scanner, ranks)
-	var cmds []*exec.Cmd
-	leader := ""
-	for i := range ranks {
-		cmd := exec.CommandContext(ctx, exe)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d/%d %q %q", rankEnv, i, ranks, table, command))
-		cmd.Stderr = os.Stderr
-		if i > 0 {
-			cmd.Stdin = strings.NewReader(leader + "\n")
+	late := time.After(time.Minute)
+	for i, p := range launch(t, ranks, table, command) {
+		select {
+		case <-p.Ended:
+		case <-late:
+			t.Fatalf("rank %d takes more than a minute", i)
 		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
+		for line := range p.Lines {
+			answers[i] = line
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		cmds = append(cmds, cmd)
-		scanners[i] = bufio.NewScanner(out)
-		if i == 0 {
-			scanners[0].Scan()
-			leader = scanners[0].Text()
-		}
-	}
-	for i, s := range scanners {
-		for s.Scan() {
-			answers[i] = s.Text()
-		}
-		if err := cmds[i].Wait(); err != nil {
-			t.Errorf("rank %d: %v: %s", i, err, answers[i])
+		if !p.ProcessState.Success() {
+			t.Errorf("rank %d: %v: %s", i, p.ProcessState, answers[i])
 		}
 	}
 	return answers

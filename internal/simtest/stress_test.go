@@ -3,15 +3,12 @@
 package simtest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +17,7 @@ import (
 
 	"hora/collective"
 	"hora/engine"
+	"hora/internal/jobtest"
 	"hora/tensor"
 	"hora/transport/shm"
 )
@@ -278,20 +276,19 @@ func (p *stressed) compare() error {
 
 // crowd are the processes of one history.
 type crowd struct {
-	cmds    []*exec.Cmd
-	ended   []chan struct{}
-	mu      sync.Mutex // guards answers
+	ranks   []*jobtest.Process
+	ended   []chan struct{} // closed when all that a rank said has been heard
+	mu      sync.Mutex      // guards answers
 	answers []string
 	begun   chan struct{} // a token for every rank that has
 }
 
-func (c *crowd) signal(rank int, s syscall.Signal) { _ = c.cmds[rank].Process.Signal(s) }
+func (c *crowd) signal(rank int, s syscall.Signal) { _ = c.ranks[rank].Process.Signal(s) }
 
 // listen takes what a rank says until it ends.
-func (c *crowd) listen(rank int, cmd *exec.Cmd, ended chan struct{}, out *bufio.Scanner) {
-	defer close(ended)
-	for out.Scan() {
-		line := out.Text()
+func (c *crowd) listen(rank int) {
+	defer close(c.ended[rank])
+	for line := range c.ranks[rank].Lines {
 		if line == "begun" {
 			c.begun <- struct{}{}
 			continue
@@ -300,38 +297,16 @@ func (c *crowd) listen(rank int, cmd *exec.Cmd, ended chan struct{}, out *bufio.
 		c.answers[rank] = line
 		c.mu.Unlock()
 	}
-	_ = cmd.Wait()
+	<-c.ranks[rank].Ended
 }
 
 func gather(t *testing.T, ranks, part int, command string) *crowd {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := &crowd{answers: make([]string, ranks), begun: make(chan struct{}, ranks)}
-	leader := ""
+	c.ranks = launch(t, ranks, "", command, fmt.Sprint("HORA_SIM_PART=", part))
 	for i := range ranks {
-		cmd := exec.Command(exe)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d/%d %q %q", rankEnv, i, ranks, "", command), fmt.Sprint("HORA_SIM_PART=", part))
-		cmd.Stderr = os.Stderr
-		if i > 0 {
-			cmd.Stdin = strings.NewReader(leader + "\n")
-		}
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.cmds = append(c.cmds, cmd)
 		c.ended = append(c.ended, make(chan struct{}))
-		lines := bufio.NewScanner(out)
-		if i == 0 && lines.Scan() {
-			leader = lines.Text()
-		}
-		go c.listen(i, cmd, c.ended[i], lines)
+		go c.listen(i)
 	}
 	t.Cleanup(func() {
 		for i := range ranks {
@@ -365,11 +340,11 @@ func (c *crowd) disturb(rng *rand.Rand, kill bool) (victim int) {
 		if over {
 			return victim
 		}
-		r := rng.IntN(len(c.cmds))
+		r := rng.IntN(len(c.ranks))
 		c.signal(r, syscall.SIGSTOP)
 		pause(20)
 		if kill && left <= 0 && victim < 0 {
-			victim = rng.IntN(len(c.cmds))
+			victim = rng.IntN(len(c.ranks))
 			c.signal(victim, syscall.SIGKILL)
 			pause(100)
 		}

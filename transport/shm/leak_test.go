@@ -127,8 +127,8 @@ func TestKilledRanksLeaveNothing(t *testing.T) {
 		t.Fatalf("the leader's socket %q is not in /proc/net/unix", leader)
 	}
 	for _, p := range ranks {
-		p.cmd.Process.Kill()
-		p.cmd.Process.Wait()
+		p.Cmd.Process.Kill()
+		<-p.Ended
 	}
 	settle(t, func() error {
 		if left := files(); len(left) > 0 || sockets(leader) > 0 {

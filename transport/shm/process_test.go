@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hora/internal/jobtest"
 	"hora/internal/secret"
 	"hora/transport"
 )
@@ -173,70 +173,44 @@ func barrier(l *Link, seq uint64) error {
 	return nil
 }
 
-// rank is a started process as the test sees it.
+// rank is a started rank.
 type rank struct {
-	t     testing.TB
-	role  role
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan string
+	*jobtest.Process
+	t    testing.TB
+	role role
 }
 
 func startRank(t testing.TB, r role, wrap ...string) *rank {
 	t.Helper()
 	env, _ := json.Marshal(r)
-	args := append(wrap, os.Args[0], "-test.run=^$")
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), rankEnv+"="+string(env))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	cmd := jobtest.Self(t, rankEnv+"="+string(env))
+	if len(wrap) > 0 {
+		under := exec.Command(wrap[0], append(wrap[1:], cmd.Path)...)
+		under.Env, under.Stderr = cmd.Env, cmd.Stderr
+		cmd = under
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &rank{t, r, cmd, in, make(chan string, 16)}
-	go func() {
-		defer close(p.lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.lines <- s.Text()
-		}
-	}()
+	p := &rank{jobtest.Start(t, cmd), t, r}
 	t.Cleanup(func() {
-		in.Close()
-		cmd.Process.Signal(syscall.SIGCONT)
+		p.In.Close()
+		p.Cmd.Process.Signal(syscall.SIGCONT)
 		select { // an orderly end, if there can be one
-		case <-p.lines:
+		case <-p.Lines:
 		case <-time.After(time.Second):
 		}
-		cmd.Process.Kill()
-		for range p.lines {
-		}
-		cmd.Wait()
 	})
 	return p
 }
 
-func (p *rank) tell(command string) { io.WriteString(p.in, command+"\n") }
+func (p *rank) tell(command string) { p.Tell(command) }
 
 // hear returns the next line, which must come within the time.
 func (p *rank) hear(within time.Duration) string {
 	p.t.Helper()
-	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			return "ended"
-		}
-		return line
-	case <-time.After(within):
-		p.t.Fatalf("process %d said nothing within %v", p.cmd.Process.Pid, within)
-		return ""
+	line, ok := p.Next(within)
+	if !ok {
+		return "ended"
 	}
+	return line
 }
 
 func (p *rank) want(within time.Duration, prefix string) string {
@@ -316,14 +290,14 @@ func TestKilled(t *testing.T) {
 			// Let them get into it: no answer for a while.
 			for _, p := range ranks[:2] {
 				select {
-				case line := <-p.lines:
+				case line := <-p.Lines:
 					t.Fatalf("ended early: %q", line)
 				case <-time.After(100 * time.Millisecond):
 				}
 			}
 			start := time.Now()
-			ranks[2].cmd.Process.Kill()
-			go ranks[2].cmd.Process.Wait() // as a launcher would, so that the reason is known
+			ranks[2].Cmd.Process.Kill()
+			go ranks[2].Cmd.Process.Wait() // as a launcher would, so that the reason is known
 			for _, p := range ranks[:2] {
 				line := p.want(5*time.Second, "error")
 				if took := time.Since(start); took > time.Second {
@@ -350,13 +324,13 @@ func TestStopped(t *testing.T) {
 	}
 	for _, p := range ranks {
 		select {
-		case line := <-p.lines:
+		case line := <-p.Lines:
 			t.Fatalf("ended early: %q", line)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	start := time.Now()
-	ranks[1].cmd.Process.Signal(syscall.SIGSTOP)
+	ranks[1].Cmd.Process.Signal(syscall.SIGSTOP)
 	for _, p := range []*rank{ranks[0], ranks[2]} {
 		line := p.want(5*time.Second, "error")
 		if took := time.Since(start); took < time.Second || took > 4*time.Second {
@@ -366,7 +340,7 @@ func TestStopped(t *testing.T) {
 			t.Errorf("heard %q", line)
 		}
 	}
-	ranks[1].cmd.Process.Signal(syscall.SIGCONT)
+	ranks[1].Cmd.Process.Signal(syscall.SIGCONT)
 	line := ranks[1].want(5*time.Second, "error")
 	if !strings.Contains(line, "lost rank 1") {
 		t.Errorf("the rank that was stopped heard %q", line)
@@ -379,15 +353,15 @@ func TestShortStop(t *testing.T) {
 	for _, p := range ranks {
 		p.tell("barriers 1 20000")
 	}
-	ranks[1].cmd.Process.Signal(syscall.SIGSTOP)
+	ranks[1].Cmd.Process.Signal(syscall.SIGSTOP)
 	select {
-	case line := <-ranks[0].lines:
+	case line := <-ranks[0].Lines:
 		if !strings.HasPrefix(line, "ok") {
 			t.Fatal(line)
 		}
 	case <-time.After(700 * time.Millisecond):
 	}
-	ranks[1].cmd.Process.Signal(syscall.SIGCONT)
+	ranks[1].Cmd.Process.Signal(syscall.SIGCONT)
 	ranks[1].want(30*time.Second, "ok")
 }
 
@@ -435,7 +409,7 @@ func TestKilledAnytime(t *testing.T) {
 		for _, p := range ranks {
 			p.tell("barriers 1 1000000000")
 		}
-		time.AfterFunc(delay, func() { ranks[victim].cmd.Process.Kill() })
+		time.AfterFunc(delay, func() { ranks[victim].Cmd.Process.Kill() })
 		for i, p := range ranks {
 			if i == victim {
 				continue

@@ -99,7 +99,7 @@ func TestIdleProcessUsesNoProcessor(t *testing.T) {
 	used := func() time.Duration {
 		var sum time.Duration
 		for _, p := range procs {
-			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestIdleProcessUsesNoProcessor(t *testing.T) {
 	}
 	t.Logf("%.3f %% of a core each", 100*share)
 	for _, p := range procs {
-		p.cmd.Process.Signal(syscall.SIGKILL)
+		p.Cmd.Process.Signal(syscall.SIGKILL)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"hora/internal/jobtest"
 	"hora/internal/secret"
 	"hora/transport"
 )
@@ -121,11 +122,7 @@ func beRank(text string) error {
 }
 
 // proc is one rank process.
-type proc struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines chan string // closed when stdout ends
-}
+type proc struct{ *jobtest.Process }
 
 // spawn starts the ranks and returns when all are exchanging.
 func spawn(t testing.TB, size int, set func(*rankSpec), wrap func(rank int, cmd *exec.Cmd)) []*proc {
@@ -139,37 +136,13 @@ func spawn(t testing.TB, size int, set func(*rankSpec), wrap func(rank int, cmd 
 			set(&spec)
 		}
 		text, _ := json.Marshal(spec)
-		exe, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(exe)
-		cmd.Env = append(os.Environ(), rankVariable+"="+string(text))
+		cmd := jobtest.Self(t, rankVariable+"="+string(text))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		if wrap != nil {
 			wrap(r, cmd)
 		}
-		in, _ := cmd.StdinPipe()
-		out, _ := cmd.StdoutPipe()
-		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		p := &proc{cmd: cmd, in: in, lines: make(chan string, 100)}
-		procs[r] = p
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			defer close(p.lines)
-			for sc := bufio.NewScanner(out); sc.Scan(); {
-				p.lines <- sc.Text()
-			}
-		}()
-		t.Cleanup(func() {
-			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-			<-done
-			cmd.Wait()
-		})
+		procs[r] = &proc{jobtest.Start(t, cmd)}
+		t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // what it runs under, and what that runs
 	}
 	for r, p := range procs {
 		peers[r] = Peer{Rank: r, Host: fmt.Sprintf("host%d", r)}
@@ -179,7 +152,7 @@ func spawn(t testing.TB, size int, set func(*rankSpec), wrap func(rank int, cmd 
 	}
 	list, _ := json.Marshal(peers)
 	for _, p := range procs {
-		fmt.Fprintf(p.in, "%s\n", list)
+		p.Tell(string(list))
 	}
 	for r, p := range procs {
 		if got := p.next(t, 20*time.Second); got != "running" {
@@ -192,16 +165,11 @@ func spawn(t testing.TB, size int, set func(*rankSpec), wrap func(rank int, cmd 
 // next is the process's next line.
 func (p *proc) next(t testing.TB, within time.Duration) string {
 	t.Helper()
-	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			t.Fatal("the rank ended without a word")
-		}
-		return line
-	case <-time.After(within):
-		t.Fatalf("no word within %v", within)
-		return ""
+	line, ok := p.Next(within)
+	if !ok {
+		t.Fatal("the rank ended without a word")
 	}
+	return line
 }
 
 // allBut expects that every other rank fails within a bound, with an error that
@@ -234,7 +202,7 @@ func TestKilledRankEndsEveryWaitWithinASecond(t *testing.T) {
 		for _, size := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%d ranks, %d bytes", size, bytes), func(t *testing.T) {
 				procs := spawn(t, size, func(s *rankSpec) { s.Bytes = bytes }, nil)
-				procs[1].cmd.Process.Kill()
+				procs[1].Cmd.Process.Kill()
 				allBut(t, procs, 1, time.Second, reasonClosed, reasonReset)
 			})
 		}
@@ -243,7 +211,7 @@ func TestKilledRankEndsEveryWaitWithinASecond(t *testing.T) {
 
 func TestKilledRankUnderTLS(t *testing.T) {
 	procs := spawn(t, 3, func(s *rankSpec) { s.TLS = true }, nil)
-	procs[2].cmd.Process.Kill()
+	procs[2].Cmd.Process.Kill()
 	allBut(t, procs, 2, time.Second, reasonClosed, reasonReset)
 }
 
@@ -251,9 +219,9 @@ func TestStoppedRankIsLostAfterThePeerTimeout(t *testing.T) {
 	// A rank that gets no processor for as long would be lost too, and the wrong one named.
 	const silence = 2 * time.Second
 	procs := spawn(t, 3, func(s *rankSpec) { s.PeerTimeout = silence }, nil)
-	procs[1].cmd.Process.Signal(syscall.SIGSTOP)
+	procs[1].Cmd.Process.Signal(syscall.SIGSTOP)
 	allBut(t, procs, 1, 3*(silence+silence/3), "silent for 2s") // 2.5 s on a machine of one's own
-	procs[1].cmd.Process.Signal(syscall.SIGCONT)
+	procs[1].Cmd.Process.Signal(syscall.SIGCONT)
 	line := procs[1].next(t, 20*time.Second)
 	if !strings.HasPrefix(line, "failed") {
 		t.Errorf("the stopped rank went on: %s", line)
@@ -265,16 +233,16 @@ func TestStoppedRankIsLostAfterThePeerTimeout(t *testing.T) {
 func TestJobThatIsStoppedAsAWholeGoesOn(t *testing.T) {
 	procs := spawn(t, 2, func(s *rankSpec) { s.PeerTimeout = 800 * time.Millisecond }, nil)
 	for _, p := range procs {
-		p.cmd.Process.Signal(syscall.SIGSTOP)
+		p.Cmd.Process.Signal(syscall.SIGSTOP)
 	}
 	<-time.After(1500 * time.Millisecond)
 	for _, p := range procs {
-		p.cmd.Process.Signal(syscall.SIGCONT)
+		p.Cmd.Process.Signal(syscall.SIGCONT)
 	}
 	select {
-	case line := <-procs[0].lines:
+	case line := <-procs[0].Lines:
 		t.Fatal(line)
-	case line := <-procs[1].lines:
+	case line := <-procs[1].Lines:
 		t.Fatal(line)
 	case <-time.After(2 * time.Second):
 	}
