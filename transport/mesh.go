@@ -62,10 +62,11 @@ type Mesh interface {
 
 	// Tell hands a rank a control message of at most MaxTell bytes, outside of any
 	// operation: from any goroutine, without waiting for the peer, best effort (an
-	// error says that it was not sent). OnTell installs who hears them, before the
-	// first operation; nil drops them. f is called on a goroutine of the link, even
-	// while the driver is blocked or idle; it does not block, and msg is valid only
-	// during the call.
+	// error says that it was not sent). OnTell installs who hears them; nil drops
+	// them. What peers tell before it was first called is kept, within a bound, and
+	// handed over in order and before what comes later. f is called on a goroutine of
+	// the link, or within OnTell, even while the driver is blocked or idle; it does
+	// not block, and msg is valid only during the call.
 	Tell(to int, msg []byte) error
 	OnTell(f func(from int, msg []byte))
 

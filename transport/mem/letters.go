@@ -7,12 +7,13 @@ import (
 )
 
 // letterbox delivers a rank's control messages on one goroutine, which runs from
-// OnTell to Close.
+// OnTell to Close. There is no bound: it is for ranks of one process.
 type letterbox struct {
 	// mu guards all below it; it is not held while a letter is delivered.
 	mu      sync.Mutex
 	cond    *sync.Cond
 	deliver func(from int, msg []byte)
+	set     bool // OnTell was called; until then letters stay
 	list    []letter
 	closed  bool
 	done    chan struct{} // nil while no goroutine runs
@@ -36,7 +37,7 @@ func (m *Mesh) Tell(to int, msg []byte) error {
 	}
 	b := &m.c.nodes[to].letters
 	b.mu.Lock()
-	if !b.closed && b.deliver != nil {
+	if !b.closed && (b.deliver != nil || !b.set) {
 		b.list = append(b.list, letter{m.rank, slices.Clone(msg)})
 	}
 	b.mu.Unlock()
@@ -44,12 +45,12 @@ func (m *Mesh) Tell(to int, msg []byte) error {
 	return nil
 }
 
-// OnTell installs the listener; nil drops what comes.
+// OnTell installs the listener, which gets what came before; nil drops what comes.
 func (m *Mesh) OnTell(f func(from int, msg []byte)) {
 	b := &m.letters
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.deliver = f
+	b.deliver, b.set = f, true
 	if f != nil && b.done == nil && !b.closed {
 		b.done = make(chan struct{})
 		go b.run()

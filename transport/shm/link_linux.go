@@ -80,7 +80,7 @@ func (l *Link) start() {
 	runtime.AddCleanup(l.board, func(r *regions) { r.unmapOthers() }, l.regions)
 	l.board.OnFail(func(error) { close(l.failed) })
 
-	l.post = post{seat: l.seat, boxes: l.segment.boxes, send: make([]sync.Mutex, l.seats)}
+	l.post = post{seat: l.seat, boxes: l.segment.boxes, send: make([]sync.Mutex, l.seats), caught: make(chan struct{})}
 	for _, p := range l.segment.pulses {
 		l.post.awake = append(l.post.awake, &p.awake)
 	}

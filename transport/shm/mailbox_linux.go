@@ -103,8 +103,11 @@ type post struct {
 	send []sync.Mutex // by seat: guards writing to its box; memory only
 	buf  [transport.MaxTell]byte
 
-	mu     sync.Mutex // guards listen
-	listen func(from int, msg []byte)
+	mu        sync.Mutex // guards listen and listening
+	listen    func(from int, msg []byte)
+	listening bool          // somebody has said who hears, if anybody; until then all stays in the boxes
+	caught    chan struct{} // closed when what came before that has been handed over, or the link has ended
+	catch     sync.Once
 }
 
 func (p *post) tell(to int, msg []byte) error {
@@ -132,6 +135,7 @@ func (p *post) tell(to int, msg []byte) error {
 // puts the message first and asks then whether this rank is awake; this rank says
 // that it is not and looks once more then. So one of the two sees the other.
 func (p *post) hear() {
+	defer p.caughtUp()
 	var count [8]byte
 	awake := p.awake[p.seat]
 	for {
@@ -145,11 +149,16 @@ func (p *post) hear() {
 	}
 }
 
-// empty hands over what has come so far.
+// empty hands over what has come so far, once it is known to whom: whose box is full by then
+// tries again.
 func (p *post) empty() {
 	p.mu.Lock()
-	f := p.listen
+	f, listening := p.listen, p.listening
 	p.mu.Unlock()
+	if !listening {
+		return
+	}
+	defer p.caughtUp()
 	for {
 		quiet := true
 		for from := range p.boxes {
@@ -170,11 +179,24 @@ func (p *post) empty() {
 	}
 }
 
+// onTell returns when what came before it has been heard: a loss that the listener is told of
+// afterwards must not come before what the lost rank said.
 func (p *post) onTell(f func(from int, msg []byte)) {
 	p.mu.Lock()
-	p.listen = f
+	first := !p.listening
+	p.listen, p.listening = f, true
 	p.mu.Unlock()
+	if !first {
+		return
+	}
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	if _, err := p.bells[p.seat].Write(one[:]); err == nil {
+		<-p.caught
+	}
 }
+
+func (p *post) caughtUp() { p.catch.Do(func() { close(p.caught) }) }
 
 // hang takes the bells, of which this rank's own is read and all are written.
 func (p *post) hang(fds []int) {

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -82,4 +83,30 @@ func TestMessagesAreBounded(t *testing.T) {
 			t.Errorf("%s: accepted as %+v", name, m)
 		}
 	}
+}
+
+// TestTellBeforeAnybodyListens: what is told before a link has a listener waits in its box, and
+// has been heard, in order, when the listener is in place.
+func TestTellBeforeAnybodyListens(t *testing.T) {
+	links := openAll(t, 2, nil)
+	const n = 1000
+	for i := range n {
+		if err := links[0].Tell(1, fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var heard []string
+	links[1].OnTell(func(from int, msg []byte) { heard = append(heard, string(msg)) })
+	if len(heard) != n {
+		t.Fatalf("%d of %d were heard", len(heard), n)
+	}
+	for i, s := range heard {
+		if s != fmt.Sprint(i) {
+			t.Fatalf("message %s came as number %d", s, i)
+		}
+	}
+	links[1].Close()
+	links[1].OnTell(nil)
+	links[0].Close()
+	links[0].OnTell(func(int, []byte) {}) // returns, though nobody hears any more
 }

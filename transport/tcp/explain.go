@@ -184,12 +184,7 @@ func (m *Mesh) heard(job int, c wire.Control) {
 			m.dial(from*m.stride + int(c.Seq))
 		}
 	case wire.ControlTell:
-		m.mu.Lock()
-		f := m.onTell
-		m.mu.Unlock()
-		if f != nil && len(c.Text) <= transport.MaxTell {
-			f(c.Origin, c.Text)
-		}
+		m.hearTold(c.Origin, c.Text)
 	}
 }
 

@@ -34,6 +34,7 @@ type Mesh struct {
 	cfg    MeshConfig
 	hosts  []int
 	byJob  map[int]int // job rank → group rank
+	behind bool        // what came before it opened is still being handed over; guarded by the node's mu
 	stride int         // connections per pair: Lanes, and one for pair operations
 
 	own   []*lane // lanes that the driver has taken, by peer*stride+lane
@@ -71,9 +72,13 @@ type Mesh struct {
 	doomFor  error
 	onFail   []func(error)
 	onTell   func(from int, msg []byte)
+	told     []told // before listening
 	bridges  []*bridge
 	closing  bool
 	opened   bool // Open has returned
+
+	listening bool // OnTell was called
+	toldBytes int
 
 	lastVerbs uint64         // the ticker's: verbs at its last visit
 	idleTicks int            // the ticker's: visits in a row outside of any verb

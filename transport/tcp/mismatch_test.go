@@ -3,10 +3,13 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"hora/internal/wire"
 	"hora/transport"
 )
 
@@ -255,5 +258,65 @@ func TestTellReachesIdleRanks(t *testing.T) {
 	}
 	if err := meshes[0].Tell(1, make([]byte, transport.MaxTell+1)); err == nil {
 		t.Fatal("too long a message was taken")
+	}
+}
+
+// TestTellBeforeAnybodyListens: what comes before a mesh is open, and before it has a listener, is
+// heard in order.
+func TestTellBeforeAnybodyListens(t *testing.T) {
+	w := newWorld(t, 2, nil)
+	first := w.open(1, nil) // so that they are connected
+	const n = 3000
+	tell := func(from *Mesh, group uint64, i int) {
+		for !from.n.tell(from.cfg.Peers[1], wire.AppendControl(nil, wire.Control{
+			Kind: wire.ControlTell, Group: group, To: 1, Lost: -1, Text: fmt.Append(nil, i),
+		})) {
+			runtime.Gosched()
+		}
+	}
+	for i := range n { // of a group that is not made yet
+		tell(first[0], 2, i)
+	}
+	meshes := w.open(2, nil)
+	for i := range n {
+		tell(meshes[0], 2, n+i)
+	}
+	got := make(chan string, 4*n)
+	var once sync.Once
+	meshes[1].OnTell(func(from int, msg []byte) {
+		once.Do(func() {
+			for i := range n { // while what was kept is handed over
+				tell(meshes[0], 2, 2*n+i)
+			}
+		})
+		got <- string(msg)
+	})
+	for i := range 3 * n {
+		select {
+		case s := <-got:
+			if s != fmt.Sprint(i) {
+				t.Fatalf("message %d came as number %d", i, i)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("message %d did not come", i)
+		}
+	}
+}
+
+// TestTellTooMuchTooEarly: a rank that cannot keep what it is told ends the group with a sentence.
+func TestTellTooMuchTooEarly(t *testing.T) {
+	meshes := newWorld(t, 2, nil).open(1, nil)
+	began := time.Now()
+	for end := began.Add(20 * time.Second); ; {
+		err := meshes[1].verdict(-1, -1)
+		if err != nil && strings.Contains(err.Error(), "more than can be kept") {
+			return
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		if meshes[0].Tell(1, make([]byte, transport.MaxTell)) != nil {
+			runtime.Gosched()
+		}
 	}
 }

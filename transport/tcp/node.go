@@ -43,7 +43,9 @@ type Node struct {
 	changed chan struct{} // closed and replaced when links or losses change
 	meshes  map[uint64]*Mesh
 	parked  map[place]parkedConn
-	early   []earlyMessage // messages for groups that are not open yet
+	early   []earlyMessage  // messages for groups that are not open yet
+	kept    int             // their bytes
+	missed  map[uint64]bool // groups for which something was told and could not be kept
 	links   map[int]*link
 	spare   []*link // second connections to one process
 	dialing map[int]bool
@@ -72,9 +74,19 @@ type earlyMessage struct {
 
 // Bounds of what proven peers can make this process keep.
 const (
-	maxParked = 4096
-	maxEarly  = 1024
+	maxParked     = 4096
+	maxEarlyBytes = 16 << 20 // of messages: a rank may be sent 1 MiB ahead by each other one
+	maxMissed     = 1024
 )
+
+// keptBytes is what a message takes that is kept.
+func keptBytes(text []byte) int { return len(text) + 128 }
+
+// errTooEarly ends a group some of whose messages were not kept.
+func errTooEarly(group uint64) error {
+	return fmt.Errorf("open group %d: other ranks sent this one more than can be kept for a group that it has not made yet, or %v before it; "+
+		"let all ranks make the group before the first of them sends", group, parkTime)
+}
 
 // NewNode takes over the listener and starts to accept peers.
 func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
@@ -84,7 +96,8 @@ func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, meshes: map[uint64]*Mesh{}, parked: map[place]parkedConn{}, links: map[int]*link{},
-		dialing: map[int]bool{}, lost: map[int]loss{}, trouble: map[int]error{}, changed: make(chan struct{}),
+		dialing: map[int]bool{}, lost: map[int]loss{}, trouble: map[int]error{}, missed: map[uint64]bool{},
+		changed: make(chan struct{}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if cfg.TLS {
@@ -239,14 +252,54 @@ func (n *Node) open() []*Mesh {
 func (n *Node) dispatch(l *link, c wire.Control) {
 	n.mu.Lock()
 	m := n.meshes[c.Group]
-	if m == nil && !n.closed && len(n.early) < maxEarly {
+	if m != nil && m.behind {
+		m = nil // what came before goes first
+	}
+	switch {
+	case m != nil || n.closed:
+	case n.kept+keptBytes(c.Text) <= maxEarlyBytes:
 		c.Text = append([]byte(nil), c.Text...)
 		n.early = append(n.early, earlyMessage{l.rank, c, time.Now()})
+		n.kept += keptBytes(c.Text)
+	default:
+		n.miss(c)
 	}
 	n.mu.Unlock()
 	if m != nil {
 		m.heard(l.rank, c)
 	}
+}
+
+// miss notes that a message was not kept. Engines do not repeat what they tell, so the group
+// must not go on as if nothing had been. mu is held.
+func (n *Node) miss(c wire.Control) {
+	if c.Kind == wire.ControlTell && len(n.missed) < maxMissed {
+		n.missed[c.Group] = true
+	}
+}
+
+// before takes out what came for a group before it opened; when nothing is left, what comes goes
+// to its mesh.
+func (n *Node) before(m *Mesh) (list []earlyMessage, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kept := n.early[:0]
+	for _, e := range n.early {
+		if e.c.Group == m.cfg.Group {
+			list = append(list, e)
+			n.kept -= keptBytes(e.c.Text)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	clear(n.early[len(kept):])
+	n.early = kept
+	m.behind = len(list) > 0
+	if n.missed[m.cfg.Group] {
+		delete(n.missed, m.cfg.Group)
+		err = errTooEarly(m.cfg.Group)
+	}
+	return list, err
 }
 
 // tell queues a message for a process; false: it is not connected (a connection is
@@ -317,6 +370,9 @@ func (n *Node) sweep(now time.Time) []net.Conn {
 	for _, e := range n.early {
 		if now.Sub(e.at) <= parkTime {
 			kept = append(kept, e)
+		} else {
+			n.kept -= keptBytes(e.c.Text)
+			n.miss(e.c)
 		}
 	}
 	clear(n.early[len(kept):])

@@ -51,13 +51,21 @@ func (n *Node) Open(ctx context.Context, cfg MeshConfig) (*Mesh, error) {
 		m.hosts = append(m.hosts, index[id])
 	}
 	m.ctx, m.cancel = context.WithCancel(n.ctx)
-	early, err := n.add(m)
-	if err != nil {
+	if err := n.add(m); err != nil {
 		m.cancel()
 		return nil, err
 	}
-	for _, e := range early {
-		m.heard(e.from, e.c)
+	for {
+		early, err := n.before(m)
+		for _, e := range early {
+			m.heard(e.from, e.c)
+		}
+		if err != nil {
+			m.Fail(err)
+		}
+		if len(early) == 0 {
+			break
+		}
 	}
 	for r := range cfg.Peers {
 		if m.ahead(r) && m.dials(r) {
@@ -72,27 +80,18 @@ func (n *Node) Open(ctx context.Context, cfg MeshConfig) (*Mesh, error) {
 	return m, nil
 }
 
-// add makes the mesh known to the node and gives it what came before it opened.
-func (n *Node) add(m *Mesh) ([]earlyMessage, error) {
+// add makes the mesh known to the node and gives it the connections that came before it opened.
+func (n *Node) add(m *Mesh) error {
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
-		return nil, transport.ErrClosed
+		return transport.ErrClosed
 	}
 	if n.meshes[m.cfg.Group] != nil {
 		n.mu.Unlock()
-		return nil, fmt.Errorf("open group %d: it is open", m.cfg.Group)
+		return fmt.Errorf("open group %d: it is open", m.cfg.Group)
 	}
-	n.meshes[m.cfg.Group] = m
-	var mine, kept []earlyMessage
-	for _, e := range n.early {
-		if e.c.Group == m.cfg.Group {
-			mine = append(mine, e)
-		} else {
-			kept = append(kept, e)
-		}
-	}
-	n.early = kept
+	n.meshes[m.cfg.Group], m.behind = m, true
 	type waiting struct {
 		at place
 		p  parkedConn
@@ -118,7 +117,7 @@ func (n *Node) add(m *Mesh) ([]earlyMessage, error) {
 	for job, why := range lost {
 		m.peerLost(job, why)
 	}
-	return mine, nil
+	return nil
 }
 
 // dialNear makes the control connections that are this side's to make.

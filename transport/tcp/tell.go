@@ -24,11 +24,53 @@ func (m *Mesh) Tell(to int, msg []byte) error {
 	return nil
 }
 
-// OnTell installs who hears what other ranks tell.
+// told is what was told before anybody listened; see earliest for its bound.
+type told struct {
+	from int
+	msg  []byte
+}
+
+// OnTell installs who hears what other ranks tell. While what came before is handed over, what
+// comes is put behind it.
 func (m *Mesh) OnTell(f func(from int, msg []byte)) {
 	m.mu.Lock()
-	m.onTell = f
+	for len(m.told) > 0 {
+		list := m.told
+		m.told = nil
+		m.mu.Unlock()
+		for _, t := range list {
+			if f != nil {
+				f(t.from, t.msg)
+			}
+		}
+		m.mu.Lock()
+	}
+	m.toldBytes = 0
+	m.onTell, m.listening = f, true
 	m.mu.Unlock()
+}
+
+// hearTold hands on what another rank tells this one's engine, or keeps it until that listens.
+func (m *Mesh) hearTold(from int, msg []byte) {
+	if len(msg) > transport.MaxTell {
+		return
+	}
+	m.mu.Lock()
+	f := m.onTell
+	full := false
+	if !m.listening {
+		if full = m.toldBytes+keptBytes(msg) > maxEarlyBytes; !full {
+			m.toldBytes += keptBytes(msg)
+			m.told = append(m.told, told{from, append([]byte(nil), msg...)})
+		}
+	}
+	m.mu.Unlock()
+	switch {
+	case full:
+		m.Fail(errTooEarly(m.cfg.Group))
+	case f != nil:
+		f(from, msg)
+	}
 }
 
 // tell queues a control message for one rank.
