@@ -266,8 +266,9 @@ func (g *Group) failure(r *Request) error {
 	return &OperationError{Name: r.Name, Kind: r.Kind.String(), Err: g.behind(*g.cause.Load())}
 }
 
-// Close waits for nothing: what is pending fails with ErrClosed. It joins the group's
-// goroutines and closes the mesh. It is idempotent.
+// Close waits for nothing but, within a bound, for sends that have ended to be on their way: what
+// is pending fails with ErrClosed. It joins the group's goroutines and closes the mesh. It is
+// idempotent.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	first := !g.closing
@@ -277,6 +278,9 @@ func (g *Group) Close() error {
 		close(g.stop)
 	}
 	healthy := g.cause.Load() == nil
+	if first && healthy {
+		g.pairs.deliverAll(deliverTime)
+	}
 	g.lost(ErrClosed)
 	if first && healthy {
 		g.leave()

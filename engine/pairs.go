@@ -28,6 +28,7 @@ type pairs struct {
 	eager    []int // per rank: bytes sent ahead that were not taken yet
 	outbox   []letter
 	flushing bool
+	idle     chan struct{} // closed when nothing is queued any more; nil while nobody waits for that
 	retry    *time.Timer
 	gone     map[int]bool // ranks that have left; nil while none has
 	sent     []uint64     // offers to each rank; nil while there were none
@@ -66,6 +67,7 @@ const (
 	flowWindow  = 512 << 10 // granted ahead
 	chunkBytes  = transport.MaxTell - 64
 	tellRetry   = time.Millisecond
+	deliverTime = 5 * time.Second // how long a rank that leaves tries to hand over what it sent
 )
 
 func (p *pairs) init(g *Group) {
@@ -296,9 +298,41 @@ func (p *pairs) flush() {
 	}
 	if len(p.outbox) == 0 {
 		p.outbox = nil
+		p.rest()
 	}
 	p.flushing = false
 	g.mu.Unlock()
+}
+
+// rest tells who waits for it that nothing is queued. Group.mu is held.
+func (p *pairs) rest() {
+	if p.idle != nil {
+		close(p.idle)
+		p.idle = nil
+	}
+}
+
+// deliverAll waits until what is queued has been told: the sends that it belongs to have ended
+// well.
+func (p *pairs) deliverAll(limit time.Duration) {
+	g := p.g
+	g.mu.Lock()
+	if len(p.outbox) == 0 && !p.flushing || g.cause.Load() != nil {
+		g.mu.Unlock()
+		return
+	}
+	if p.idle == nil {
+		p.idle = make(chan struct{})
+	}
+	idle := p.idle
+	g.mu.Unlock()
+	p.flush()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
+	}
 }
 
 // hearMyself is hear of a message to this very rank; the flush under way sends answers.
@@ -361,6 +395,7 @@ func (p *pairs) fail() {
 	clear(p.sending)
 	clear(p.flowing)
 	p.wanted, p.arrived, p.outbox = nil, nil, nil
+	p.rest()
 	if p.retry != nil {
 		p.retry.Stop()
 	}

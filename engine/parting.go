@@ -110,6 +110,7 @@ func (g *Group) Farewell(grace time.Duration) error {
 	if g.cause.Load() != nil || g.Size() == 1 {
 		return nil
 	}
+	g.pairs.deliverAll(min(grace, deliverTime))
 	g.leave()
 	mine := g.numbers()
 	if mine == unknown {
