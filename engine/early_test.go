@@ -16,37 +16,8 @@ func TestFirstWordsOfOneWhoIsFirst(t *testing.T) {
 		if one {
 			mc.Hosts = make([]int, 2)
 		}
-		pair := func(cfg Config, first, second func(g *Group) error) (err [2]error) {
-			m, e := mem.New(2, mc)
-			if e != nil {
-				t.Fatal(e)
-			}
-			defer m.Close()
-			began, done := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(done)
-				g, e := New(m.Mesh(0), cfg)
-				if e != nil {
-					err[0] = e
-					close(began)
-					return
-				}
-				defer g.Close()
-				time.AfterFunc(20*time.Millisecond, func() { close(began) }) // first has begun, or is over
-				err[0] = first(g)
-			}()
-			<-began
-			g, e := New(m.Mesh(1), cfg)
-			if e != nil {
-				t.Fatal(e)
-			}
-			defer g.Close()
-			err[1] = second(g)
-			if err[1] != nil {
-				g.Close()
-			}
-			<-done
-			return err
+		pair := func(cfg Config, first, second func(g *Group) error) [2]error {
+			return oneAfterTheOther(t, mc, cfg, first, second)
 		}
 		run := func(rs ...Request) func(*Group) error {
 			return func(g *Group) error {
@@ -102,4 +73,38 @@ func TestFirstWordsOfOneWhoIsFirst(t *testing.T) {
 			}
 		}
 	})
+}
+
+// oneAfterTheOther makes the group of rank 0, which does first, and a moment later that of rank 1.
+func oneAfterTheOther(t *testing.T, mc mem.Config, cfg Config, first, second func(g *Group) error) (err [2]error) {
+	m, e := mem.New(2, mc)
+	if e != nil {
+		t.Fatal(e)
+	}
+	defer m.Close()
+	began, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		g, e := New(m.Mesh(0), cfg)
+		if e != nil {
+			err[0] = e
+			close(began)
+			return
+		}
+		defer g.Close()
+		time.AfterFunc(20*time.Millisecond, func() { close(began) }) // first has begun, or is over
+		err[0] = first(g)
+	}()
+	<-began
+	g, e := New(m.Mesh(1), cfg)
+	if e != nil {
+		t.Fatal(e)
+	}
+	defer g.Close()
+	err[1] = second(g)
+	if err[1] != nil {
+		g.Close()
+	}
+	<-done
+	return err
 }
