@@ -321,7 +321,7 @@ func (r *Roster) await() {
 	case r.now >= r.cfg.Wait:
 		r.giveUp(fmt.Sprintf("wait for hosts: %d slots were found in %v, and -np is %d: add hosts, or lower -np", n, r.cfg.Wait, r.cfg.Size), true)
 	case r.gather.due(r.now):
-		r.tell(&event.Delay{Text: fmt.Sprintf("waiting for hosts: there are %d of %d slots; %v of %v are over", n, r.cfg.Size, r.now.Round(time.Second), r.cfg.Wait)})
+		r.tell(&event.Delay{Text: fmt.Sprintf("waiting for hosts: there are %d of %d slots", n, r.cfg.Size), Over: r.now, Limit: r.cfg.Wait})
 	}
 }
 

@@ -31,13 +31,13 @@ func (r *Roster) tooFew() {
 	switch {
 	case r.cfg.OnLoss == Replace: // house ends it, by the rank that has waited longest
 		if s.word.due(r.now) {
-			r.tell(&event.Delay{Text: fmt.Sprintf("waiting for a slot for rank %s%s; %v of %v are over", numbers(homeless, 4), r.unused(), over.Round(time.Second), limit)})
+			r.tell(&event.Delay{Text: fmt.Sprintf("waiting for a slot for rank %s%s", numbers(homeless, 4), r.unused()), Over: over, Limit: limit})
 		}
 	case over > limit:
 		r.giveUp(fmt.Sprintf("%s left for %v, and --min-np is %d: add hosts, or lower --min-np", are(r.left, "worker"), limit, r.cfg.Min), true)
 	case s.word.due(r.now):
-		r.tell(&event.Delay{Text: fmt.Sprintf("waiting for %s: %s left, and --min-np is %d%s; %v of %v are over",
-			event.Counted(r.least()-r.left, "more worker"), are(r.left, "worker"), r.cfg.Min, r.unused(), over.Round(time.Second), limit)})
+		r.tell(&event.Delay{Text: fmt.Sprintf("waiting for %s: %s left, and --min-np is %d%s",
+			event.Counted(r.least()-r.left, "more worker"), are(r.left, "worker"), r.cfg.Min, r.unused()), Over: over, Limit: limit})
 	}
 }
 

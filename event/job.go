@@ -182,10 +182,25 @@ func (e *Progress) String() string {
 
 // Delay tells what a job waits for, when that takes long.
 type Delay struct {
-	Text string `json:"text"`
+	Text  string        `json:"text"`
+	Over  time.Duration `json:"over_ns,omitempty"`  // so long already
+	Limit time.Duration `json:"limit_ns,omitempty"` // it is not waited for longer; 0 where nothing ends it, or something else does
+	Flag  string        `json:"flag,omitempty"`     // of hora run, that sets the limit
 }
 
-func (e *Delay) String() string { return e.Text }
+func (e *Delay) String() string {
+	text, over := e.Text, e.Over.Round(time.Second)
+	switch {
+	case e.Limit > 0:
+		text += fmt.Sprintf("; %v of %v are over", over, e.Limit)
+	case e.Over > 0:
+		text += fmt.Sprintf("; %v are over", over)
+	}
+	if e.Flag != "" {
+		text += " (" + e.Flag + ")"
+	}
+	return text
+}
 
 // Warning is what somebody should know although the job goes on.
 type Warning struct {

@@ -156,6 +156,16 @@ func TestEventsThatAreNone(t *testing.T) {
 }
 
 func TestEventsOfAJobSay(t *testing.T) {
+	for want, e := range map[string]*Delay{
+		"waiting for hosts; 3s of 10m0s are over": {Text: "waiting for hosts", Over: 2600 * time.Millisecond, Limit: 10 * time.Minute},
+		"looking up the name; 2s are over":        {Text: "looking up the name", Over: 2 * time.Second},
+		"waiting for rank 1 to end":               {Text: "waiting for rank 1 to end"},
+		"waiting for rank 0 to join; 3 of 4 ranks have; 31s of 30m0s are over (--start-timeout)": {Text: "waiting for rank 0 to join; 3 of 4 ranks have", Over: 31 * time.Second, Limit: 30 * time.Minute, Flag: "--start-timeout"},
+	} {
+		if got := e.String(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
 	for want, e := range map[string]Event{
 		`{"event":"started","rank":1,"host":"a","pid":7}`:                                                     &Started{Rank: 1, Host: "a", Pid: 7},
 		`{"event":"restarted","rank":1,"host":"a","cause":"exit code 1","restarts_left":2,"in_ns":100000000}`: &Restarted{Rank: 1, Host: "a", Cause: "exit code 1", Left: 2, In: 100 * time.Millisecond},

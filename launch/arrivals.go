@@ -64,8 +64,8 @@ func (j *job) awaitArrivals() {
 			"%s not joined %v after the first rank did: look at the output there, or give it longer with --start-timeout", j.absentees(w, "has", "have"), j.spec.Join)})
 	case w.For >= due:
 		a.told = w.For
-		j.event(&event.Delay{Text: fmt.Sprintf("waiting for %s to join; %s; %v of %v are over (--start-timeout)",
-			j.absentees(w, "", ""), joined(w), w.For.Round(time.Second), j.spec.Join)})
+		j.event(&event.Delay{Text: fmt.Sprintf("waiting for %s to join; %s",
+			j.absentees(w, "", ""), joined(w)), Over: w.For, Limit: j.spec.Join, Flag: "--start-timeout"})
 	}
 }
 

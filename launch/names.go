@@ -2,7 +2,6 @@ package launch
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -62,7 +61,7 @@ func (j *job) locate(ctx context.Context) error {
 			take(a)
 		case now := <-tick.C:
 			if patience.due(now) {
-				j.event(&event.Delay{Text: fmt.Sprintf("looking up the name of host %s; %v are over", list(left), now.Sub(patience.began).Round(time.Second))})
+				j.event(&event.Delay{Text: "looking up the name of host " + list(left), Over: now.Sub(patience.began)})
 			}
 		case s := <-j.spec.Signals:
 			if err := j.early(s, "while host names were being looked up"); err != nil {

@@ -44,7 +44,7 @@ func list(names []string) string {
 }
 
 // awaitedHosts says what the hosts that have not answered do.
-func (j *job) awaitedHosts(waiting map[*link]bool, took time.Duration) string {
+func (j *job) awaitedHosts(waiting map[*link]bool) string {
 	var silent, copying []string
 	for _, l := range j.links {
 		if !waiting[l] {
@@ -63,7 +63,7 @@ func (j *job) awaitedHosts(waiting map[*link]bool, took time.Duration) string {
 	if len(silent) > 0 {
 		parts = append(parts, "no answer yet from "+list(silent))
 	}
-	return fmt.Sprintf("%s; %v of %v are over", strings.Join(parts, "; "), took.Round(time.Second), j.spec.Start)
+	return strings.Join(parts, "; ")
 }
 
 // awaitedEnds says whose end a job that was told to stop waits for.

@@ -130,7 +130,7 @@ func (j *job) awaitGreetings(ctx context.Context, limit <-chan time.Time) ([]gre
 			}
 		case now := <-tick.C:
 			if patience.due(now) {
-				j.event(&event.Delay{Text: j.awaitedHosts(waiting, now.Sub(patience.began))})
+				j.event(&event.Delay{Text: j.awaitedHosts(waiting), Over: now.Sub(patience.began), Limit: j.spec.Start})
 			}
 		case <-soon:
 			return nil, joinFaults(faults)
@@ -185,7 +185,7 @@ func (j *job) awaitProbe(ctx context.Context, l *link, limit <-chan time.Time) (
 			}
 		case now := <-tick.C:
 			if patience.due(now) {
-				j.event(&event.Delay{Text: fmt.Sprintf("waiting for host %s to say which addresses it reaches; %v of %v are over", l.name, now.Sub(patience.began).Round(time.Second), j.spec.Start)})
+				j.event(&event.Delay{Text: fmt.Sprintf("waiting for host %s to say which addresses it reaches", l.name), Over: now.Sub(patience.began), Limit: j.spec.Start})
 			}
 		case s := <-j.spec.Signals:
 			if err := j.early(s, "while hosts were being reached"); err != nil {
