@@ -75,7 +75,9 @@ class BroadcastGlobalVariables(keras.callbacks.Callback):
         # All ranks are at the same place here: an optimizer is built everywhere or nowhere, as the model is the same.
         if optimizer is not None and optimizer.built:
             _settle(self.model)
-            self._send(optimizer.variables)
+            inner = getattr(optimizer, "inner_optimizer", optimizer)
+            own = {id(v) for v in getattr(inner, "_accumulated_gradients", ())}  # each rank's, until the pass that applies them
+            self._send([v for v in optimizer.variables if id(v) not in own])
             self._left = False
 
     def _send(self, variables: list[Any]) -> None:
