@@ -17,7 +17,7 @@ func (p *program) checkBuild() {
 		{"Available Frameworks", []struct {
 			on   bool
 			name string
-		}{{false, "TensorFlow"}, {true, "PyTorch"}, {false, "MXNet"}}},
+		}{{true, "TensorFlow"}, {true, "PyTorch"}, {false, "MXNet"}}},
 		{"Available Controllers", []struct {
 			on   bool
 			name string
