@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from . import _abi, _lib, _world
+from . import _abi, _lib, _site, _world
 from .errors import ArgumentError
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "Group", "Kind", "Op", "Plan"]
@@ -104,6 +104,18 @@ def _pack(
         ),
         keep,
     )  # fmt: skip
+
+
+def _sited(kind: int, *args: Any) -> tuple[bytes, Any]:
+    """_pack, with the place of the call for a name where it has none. Matched by name, or between two ranks, it stays as it is."""
+    name, flags = args[_NAME], args[_FLAGS]
+    if name is None and not flags & FLAG_NAMED and kind not in (Kind.SEND, Kind.RECV):
+        args = (*args[:_NAME], _site.site(), *args[_NAME + 1 :])
+    return _pack(kind, *args)
+
+
+_NAME, _FLAGS = 9, 13  # in _sited's args
+_call = _sited if _site.asked() else _pack  # nothing is looked at in calls where nobody asked
 
 
 class Plan:
@@ -221,7 +233,7 @@ class Group:
         `root` is the root, the destination or the source. `keep` is held until the operation has ended, also
         when Ctrl-C cuts the call short.
         """
-        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+        packed, held = _call(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
                              send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
         _lib.run(self.handle, packed, (held, keep))
 
@@ -236,7 +248,7 @@ class Group:
 
         0 when it has ended by then, else the ticket of what goes on in the background. Arguments as for `run`.
         """
-        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+        packed, held = _call(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
                              send_counts, recv_counts, timeout, flags, row, tag, shape, device, budget)  # fmt: skip
         return _lib.begin(self.handle, packed, (held, keep))
 
@@ -251,7 +263,7 @@ class Group:
 
         A ticket is a number that releases itself when nothing refers to it any more.
         """
-        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
+        packed, held = _call(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
                              send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
         return _lib.submit(self.handle, packed, 1, (held, keep))[0]
 
@@ -264,7 +276,7 @@ class Group:
         """
         parts, keeps = [], []
         for call in calls:
-            packed, held = _pack(
+            packed, held = _call(
                 call["kind"], call.get("op", 0), call.get("dtype", 2), call.get("root", 0), call.get("send", 0),
                 call.get("recv", 0), call.get("count", 0), call.get("recv_count"), call.get("prescale", 1.0),
                 call.get("postscale", 1.0), call.get("name"), call.get("send_counts"), call.get("recv_counts"),
