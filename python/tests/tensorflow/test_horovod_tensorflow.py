@@ -117,6 +117,18 @@ for dense in (False, True):
 with tf.GradientTape() as tape:
     y = hvd.allreduce(w * (r + 1), op=hvd.Sum)
 equal(tape.gradient(y, w), 2 * (r + 1))
+z = tf.Variable([1.0, 2.0])                       # what goes back is averaged in Horovod, and reducescatter's sum is multiplied
+for of, right in (
+    (lambda: hvd.allgather(z) * (r + 1.0), [1.5, 1.5]), (lambda: hvd.broadcast(z, 1) * (r + 1.0), [1.5 * r, 1.5 * r]),
+    (lambda: hvd.grouped_allgather([z])[0] * (r + 1.0), [1.5, 1.5]),
+    (lambda: hvd.reducescatter(z, op=hvd.Sum) * (r + 1.0), [2, 4]), (lambda: hvd.reducescatter(z) * (r + 1.0), [1, 2]),
+    (lambda: hvd.alltoall(z) * (r + 1.0), [1, 2]),
+):
+    def back():
+        with tf.GradientTape() as tape:
+            y = of()
+        return tape.gradient(y, z)
+    equal(back(), right); equal(tf.function(back)(), right)
 
 # What is refused, and what differs.
 fails(lambda: hvd.allreduce(tf.ones(3 + r)), HorovodInternalError, "Mismatched", "rank 1")

@@ -69,6 +69,23 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return gone
 
 
+def _weighed(tensor: Any, group: Any, times: bool) -> Any:
+    """The tensor, with what goes back to it multiplied with (or divided by) the number of ranks: Horovod's convention, not hora's."""
+    x = tf.convert_to_tensor(tensor)
+    if not x.dtype.is_floating:
+        return x
+
+    @tf.custom_gradient
+    def handed_on(x: Any) -> Any:
+        def back(grad: Any) -> Any:
+            n = tf.cast(ht.size(group), grad.dtype)
+            return grad * n if times else grad / n
+
+        return tf.identity(x), back
+
+    return handed_on(x)
+
+
 # -- reductions
 
 
@@ -114,8 +131,9 @@ def _reducescatter(
 ) -> Any:  # fmt: skip
     if op not in (Average, Sum):
         raise ValueError("Reducescatter currently only supports Sum and Average: use hvd.Average or hvd.Sum")
+    group = group_of(process_set)
     return ht.reducescatter(
-        tensor, _code(op), group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
+        _weighed(tensor, group, True), _code(op), group=group, prescale=prescale_factor, postscale=postscale_factor,
         name=name or "HorovodReducescatter", named=True,
     )  # fmt: skip
 
@@ -126,7 +144,8 @@ def _reducescatter(
 @translated
 def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set) -> Any:
     """All ranks' tensors, joined along the first dimension, which may differ. Gradients flow through it."""
-    return ht.allgather(tensor, group=group_of(process_set), name=name or "HorovodAllgather", named=True)
+    group = group_of(process_set)
+    return ht.allgather(_weighed(tensor, group, False), group=group, name=name or "HorovodAllgather", named=True)
 
 
 @translated
@@ -134,7 +153,8 @@ def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """allgather of each of several tensors."""
-    return ht.allgather(list(tensors), group=group_of(process_set), name=name or "HorovodGroupedAllgather", named=True)
+    group = group_of(process_set)
+    return ht.allgather([_weighed(t, group, False) for t in tensors], group=group, name=name or "HorovodGroupedAllgather", named=True)
 
 
 @translated
@@ -143,7 +163,8 @@ def broadcast(
 ) -> Any:
     """Root's tensor (root_rank counts in the whole job). Gradients flow through it."""
     group = group_of(process_set)
-    return ht.broadcast(tensor, root_in(process_set, root_rank), group=group, name=name or "HorovodBroadcast", named=True)
+    root = root_in(process_set, root_rank)
+    return ht.broadcast(_weighed(tensor, group, False), root, group=group, name=name or "HorovodBroadcast", named=True)
 
 
 @translated
