@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"hora/internal/wire"
+	"hora/transport"
 )
 
 // Ranks that leave compare how many calls they have made. A call that one of them missed, or
@@ -98,9 +100,15 @@ func (g *Group) stay(rank int) {
 	g.parting.mu.Lock()
 	gone := g.parting.gone
 	g.parting.mu.Unlock()
-	if !gone {
-		g.tell(rank, wire.AppendU64(wire.AppendU8(nil, tellStill), g.calls()))
+	if gone {
+		return
 	}
+	calls := g.numbers()
+	var lost *transport.PeerLostError
+	if cause := g.cause.Load(); cause != nil && !errors.As(*cause, &lost) {
+		calls = unknown // this group was aborted here, or has failed by itself; that a rank left is no reason to say nothing
+	}
+	g.tell(rank, wire.AppendU64(wire.AppendU8(nil, tellStill), calls))
 }
 
 // Farewell tells the others that this rank takes part in nothing more, and waits up to grace
