@@ -192,7 +192,7 @@ func TestStrangersAtAllOfAJobsAddresses(t *testing.T) {
 			m := regexp.MustCompile(`refused (\d+) more connections`).FindStringSubmatch(l.text())
 			if m == nil {
 				t.Error("nobody says how many there were")
-			} else if n, _ := strconv.Atoi(m[1]); n < all/10 || n > all {
+			} else if n, _ := strconv.Atoi(m[1]); n < all/100 || n > all { // most push each other out before they are looked at
 				t.Errorf("it says %d, of %d", n, all)
 			}
 		})

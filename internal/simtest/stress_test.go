@@ -302,10 +302,12 @@ func (c *crowd) listen(rank int) {
 
 func gather(t *testing.T, ranks, part int, command string) *crowd {
 	t.Helper()
-	c := &crowd{answers: make([]string, ranks), begun: make(chan struct{}, ranks)}
+	c := &crowd{answers: make([]string, ranks), begun: make(chan struct{}, ranks), ended: make([]chan struct{}, ranks)}
+	for i := range c.ended {
+		c.ended[i] = make(chan struct{})
+	}
 	c.ranks = launch(t, ranks, "", command, fmt.Sprint("HORA_SIM_PART=", part))
 	for i := range ranks {
-		c.ended = append(c.ended, make(chan struct{}))
 		go c.listen(i)
 	}
 	t.Cleanup(func() {
