@@ -35,7 +35,7 @@ OPERATORS = {
 OPERATOR_NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
 
 
-def _asked(name: str) -> Callable[[], int]:
+def _asked(name: str) -> Callable[..., int]:
     def ask(self: HorovodBasics) -> int:
         return fact(name)
 
