@@ -42,10 +42,15 @@ int32_t libhora_bridge_place(uint64_t group, int32_t *rank, int32_t *size) { ret
 
 // ---- running
 
-static int32_t await(int64_t ticket) {
+int32_t libhora_bridge_await(int64_t ticket) {
     int32_t r;
     while ((r = hora_wait((uint64_t)ticket, 50)) == 1) {
     }
+    return r;
+}
+
+static int32_t finish(int64_t ticket) {
+    int32_t r = libhora_bridge_await(ticket);
     hora_release((uint64_t)ticket);
     return r;
 }
@@ -60,7 +65,7 @@ static int32_t run_named(uint64_t group, const hora_op *ops, uint64_t n) {
         return -1;
     }
     for (uint64_t i = n; i-- > 0;) // the last one's failure is told last, and the first one's is the cause
-        if (await((int64_t)tickets[i]) < 0) bad = -1;
+        if (finish((int64_t)tickets[i]) < 0) bad = -1;
     free(tickets);
     return bad;
 }
@@ -73,7 +78,7 @@ int32_t libhora_bridge_run(uint64_t number, const hora_op *ops, uint64_t n) {
     // operations. A mismatch is every rank's, in the same operation: all stop there, and the next call works.
     for (uint64_t i = 0; i < n; i++) {
         int64_t ticket = hora_run((uint64_t)group, &ops[i]);
-        if (ticket > 0) ticket = await(ticket);
+        if (ticket > 0) ticket = finish(ticket);
         if (ticket < 0) return -1;
     }
     return 0;

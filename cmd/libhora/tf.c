@@ -189,7 +189,7 @@ static int prepare(const node *n, const tf_tensor *in, hora_op *o, int64_t *dims
     return 0;
 }
 
-enum { FEW = 16, NAME = 192, SOME_DIMS = 8 };
+enum { NAME = 192 };
 
 typedef struct {
     hora_op *ops;
@@ -249,10 +249,7 @@ static int64_t sized(const node *n, tf_running *run, tf_status *s, const tf_tens
     o->row = row;
     int64_t group = libhora_bridge_find((uint64_t)n->group);
     int64_t ticket = group < 0 ? -1 : hora_run((uint64_t)group, o);
-    int32_t r = 0;
-    while (ticket > 0 && (r = hora_wait((uint64_t)ticket, 50)) == 1) {
-    }
-    if (ticket < 0 || r < 0 || hora_result((uint64_t)ticket, left) < 0) {
+    if (ticket < 0 || libhora_bridge_await(ticket) < 0 || hora_result((uint64_t)ticket, left) < 0) {
         fail(run, s);
         if (ticket > 0) hora_release((uint64_t)ticket);
         return -1;
@@ -384,6 +381,17 @@ static void scatter(void *p, tf_running *run) {
     tf.status_close(s);
 }
 
+// answer gives one number as the operation's result.
+static void answer(tf_running *run, tf_status *s, int32_t value) {
+    tf_tensor *out = tf.allocate(run, 0, 3, NULL, 0, sizeof value, s);
+    if (tf.code(s)) {
+        tf.failed(run, s);
+        return;
+    }
+    *(int32_t *)tf.data(out) = value;
+    tf.close(out);
+}
+
 enum { RANK, SIZE };
 
 // place answers who this process is when the graph runs; a process that is not in the group is rank -1.
@@ -395,13 +403,7 @@ static void place(void *p, tf_running *run) {
     if (group < 0 || libhora_bridge_place((uint64_t)group, &rank, &size) < 0) {
         fail(run, s);
     } else {
-        tf_tensor *out = tf.allocate(run, 0, 3, NULL, 0, sizeof(int32_t), s);
-        if (tf.code(s)) {
-            tf.failed(run, s);
-        } else {
-            *(int32_t *)tf.data(out) = n->kind == RANK ? rank : size;
-            tf.close(out);
-        }
+        answer(run, s, n->kind == RANK ? rank : size);
     }
     tf.status_close(s);
 }
@@ -412,19 +414,10 @@ static void join(void *p, tf_running *run) {
     int64_t group = libhora_bridge_find((uint64_t)n->group);
     int64_t ticket = group < 0 ? -1 : hora_join((uint64_t)group);
     hora_outcome left = {.size = sizeof left};
-    int32_t r = 0;
-    while (ticket > 0 && (r = hora_wait((uint64_t)ticket, 50)) == 1) {
-    }
-    if (ticket < 0 || r < 0 || hora_result((uint64_t)ticket, &left) < 0) {
+    if (ticket < 0 || libhora_bridge_await(ticket) < 0 || hora_result((uint64_t)ticket, &left) < 0) {
         fail(run, s);
     } else {
-        tf_tensor *out = tf.allocate(run, 0, 3, NULL, 0, sizeof(int32_t), s);
-        if (tf.code(s)) {
-            tf.failed(run, s);
-        } else {
-            *(int32_t *)tf.data(out) = (int32_t)left.value;
-            tf.close(out);
-        }
+        answer(run, s, (int32_t)left.value);
     }
     if (ticket > 0) hora_release((uint64_t)ticket);
     tf.status_close(s);

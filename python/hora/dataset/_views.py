@@ -21,14 +21,15 @@ class Batch(dict[str, Any]):
     padded = 0
 
 
-class Texts(Sequence[Any]):
-    """A column of texts or bytes: `data` and `ends` are NumPy views, an item is made when it is asked for.
+class _Items(Sequence[Any]):
+    """Items of different lengths behind each other: item i lies in `data` from `ends[i]` to `ends[i + 1]`."""
 
-    Item i is `data[ends[i]:ends[i + 1]]`: a str, or a memoryview for bytes. `numpy.asarray` and `list` make all of them.
-    """
+    word = "item"
+    data: Any
+    ends: Any
 
-    def __init__(self, data: Any, ends: Any, binary: bool) -> None:
-        self.data, self.ends, self.binary = data, ends, binary
+    def _item(self, i: int) -> Any:
+        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -43,7 +44,22 @@ class Texts(Sequence[Any]):
         if i < 0:
             i += len(self)
         if not 0 <= i < len(self):
-            raise IndexError(f"text {i} of {len(self)}")
+            raise IndexError(f"{self.word} {i} of {len(self)}")
+        return self._item(i)
+
+
+class Texts(_Items):
+    """A column of texts or bytes: `data` and `ends` are NumPy views, an item is made when it is asked for.
+
+    Item i is `data[ends[i]:ends[i + 1]]`: a str, or a memoryview for bytes. `numpy.asarray` and `list` make all of them.
+    """
+
+    word = "text"
+
+    def __init__(self, data: Any, ends: Any, binary: bool) -> None:
+        self.data, self.ends, self.binary = data, ends, binary
+
+    def _item(self, i: int) -> Any:
         part = memoryview(self.data)[self.ends[i] : self.ends[i + 1]]
         return part if self.binary else str(part, "utf-8")
 
@@ -65,26 +81,15 @@ class Texts(Sequence[Any]):
         return f"<{len(self)} {'binaries' if self.binary else 'texts'} of {len(self.data)} bytes>"
 
 
-class Ragged(Sequence[Any]):
+class Ragged(_Items):
     """A column of lists of different lengths: `data` and `ends` are NumPy views, item i is `data[ends[i]:ends[i + 1]]`."""
+
+    word = "list"
 
     def __init__(self, data: Any, ends: Any) -> None:
         self.data, self.ends = data, ends
 
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    @overload
-    def __getitem__(self, i: int) -> Any: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Any]: ...
-    def __getitem__(self, i: int | slice) -> Any:
-        if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
-        if i < 0:
-            i += len(self)
-        if not 0 <= i < len(self):
-            raise IndexError(f"list {i} of {len(self)}")
+    def _item(self, i: int) -> Any:
         return self.data[self.ends[i] : self.ends[i + 1]]
 
     def tolist(self) -> list[list[Any]]:

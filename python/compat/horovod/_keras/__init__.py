@@ -19,7 +19,16 @@ from ..common.process_sets import ProcessSet, global_process_set
 from ..common.translate import group_of, root_in, translated
 from ..common.util import get_average_backwards_compatibility_fun
 
-__all__ = ["Compression", "allgather", "allreduce", "broadcast", "broadcast_global_variables", "distribute", "load_model", "reducescatter"]
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "load_model",
+    "reducescatter",
+]
 
 _basics = HorovodBasics(__file__)
 _operator = get_average_backwards_compatibility_fun(_basics)
@@ -89,14 +98,31 @@ def _accumulating(optimizer: Any, passes: int) -> Any:
     return made
 
 
+def DistributedOptimizer(
+    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
+    sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: Any = Average, backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:  # fmt: skip
+    """A Keras optimizer with its gradients reduced over all ranks (of the process set), in one call a step.
+
+    It keeps the class name and configuration of the one it is made of: saved models load without Horovod. The device and group
+    arguments are of no effect: operations run on the processor, and one call has all gradients.
+    """
+    return distribute(
+        optimizer, name, compression, sparse_as_dense, gradient_predivide_factor, op, backward_passes_per_step,
+        average_aggregated_gradients, num_groups, groups, process_set, scale_local_gradients,
+    )  # fmt: skip
+
+
 def load_model(
-    wrap: Any, filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = None, legacy_opts: bool = False
+    filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = Compression.none, legacy_opts: bool = False
 ) -> Any:
     """keras.models.load_model, with the saved optimizer made distributed."""
     known = {c.__name__: c for c in custom_optimizers or ()} | dict(custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=known)
     if getattr(model, "optimizer", None) is not None:
-        model.optimizer = wrap(model.optimizer, compression=compression)
+        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
     return model
 
 

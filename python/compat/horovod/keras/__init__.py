@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._keras import Compression, _basics, allgather, allreduce, broadcast, broadcast_global_variables, distribute, reducescatter
-from .._keras import load_model as _load_model
+from .._keras import (
+    Compression,
+    DistributedOptimizer,
+    _basics,
+    allgather,
+    allreduce,
+    broadcast,
+    broadcast_global_variables,
+    load_model,
+    reducescatter,
+)
 from ..common.basics import Adasum, Average, Sum
 from ..common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from . import callbacks, elastic
@@ -27,30 +36,6 @@ mpi_threads_supported, mpi_enabled, mpi_built = _basics.mpi_threads_supported, _
 gloo_enabled, gloo_built = _basics.gloo_enabled, _basics.gloo_built
 nccl_built, ddl_built, ccl_built = _basics.nccl_built, _basics.ddl_built, _basics.ccl_built
 cuda_built, rocm_built = _basics.cuda_built, _basics.rocm_built
-
-
-def DistributedOptimizer(
-    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
-    sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: Any = Average, backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
-    scale_local_gradients: bool = True,
-) -> Any:  # fmt: skip
-    """A Keras optimizer with its gradients reduced over all ranks (of the process set), in one call a step.
-
-    It keeps the class name and configuration of the one it is made of: saved models load without Horovod. The device and group
-    arguments are of no effect: operations run on the processor, and one call has all gradients.
-    """
-    return distribute(
-        optimizer, name, compression, sparse_as_dense, gradient_predivide_factor, op, backward_passes_per_step,
-        average_aggregated_gradients, num_groups, groups, process_set, scale_local_gradients,
-    )  # fmt: skip
-
-
-def load_model(
-    filepath: Any, custom_optimizers: Any = None, custom_objects: Any = None, compression: Any = Compression.none, legacy_opts: bool = False
-) -> Any:
-    """keras.models.load_model, with the saved optimizer made distributed."""
-    return _load_model(DistributedOptimizer, filepath, custom_optimizers, custom_objects, compression)
 
 
 def PartialDistributedOptimizer(
