@@ -50,12 +50,17 @@ def form(compression: Any) -> Any:
 
 
 @translated
-def distribute(
-    optimizer: Any, name: str | None, compression: Any, sparse_as_dense: bool, gradient_predivide_factor: float, op: Any,
-    backward_passes_per_step: int, average_aggregated_gradients: bool, num_groups: int, groups: Any, process_set: ProcessSet,
-    scale_local_gradients: bool,
+def DistributedOptimizer(
+    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
+    sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: Any = Average, backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
-    """hora's DistributedOptimizer with Horovod's arguments and checks."""
+    """A Keras optimizer with its gradients reduced over all ranks (of the process set), in one call a step.
+
+    It keeps the class name and configuration of the one it is made of: saved models load without Horovod. The device and group
+    arguments are of no effect: operations run on the processor, and one call has all gradients.
+    """
     if op not in (Average, Sum):
         raise ValueError("op currently only supports Average and Sum")
     if gradient_predivide_factor != 1.0 and op != Average:
@@ -96,23 +101,6 @@ def _accumulating(optimizer: Any, passes: int) -> Any:
             if v.path in known:
                 v.assign(known[v.path] * passes if v.path.endswith("/iteration") else known[v.path])
     return made
-
-
-def DistributedOptimizer(
-    optimizer: Any, name: str | None = None, device_dense: str = "", device_sparse: str = "", compression: Any = Compression.none,
-    sparse_as_dense: bool = False, gradient_predivide_factor: float = 1.0, op: Any = Average, backward_passes_per_step: int = 1,
-    average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None, process_set: ProcessSet = global_process_set,
-    scale_local_gradients: bool = True,
-) -> Any:  # fmt: skip
-    """A Keras optimizer with its gradients reduced over all ranks (of the process set), in one call a step.
-
-    It keeps the class name and configuration of the one it is made of: saved models load without Horovod. The device and group
-    arguments are of no effect: operations run on the processor, and one call has all gradients.
-    """
-    return distribute(
-        optimizer, name, compression, sparse_as_dense, gradient_predivide_factor, op, backward_passes_per_step,
-        average_aggregated_gradients, num_groups, groups, process_set, scale_local_gradients,
-    )  # fmt: skip
 
 
 def load_model(
