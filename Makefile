@@ -4,10 +4,10 @@ PYTHON_ENV = $(shell sh tools/deps.sh path venv)
 TOOLS = $(shell sh tools/deps.sh path tools)
 FUZZTIME ?= 30s
 
-.PHONY: help deps build wheel wheels test check format gen fuzz soak matrix peers bench clean
+.PHONY: help deps build wheel wheels test test-spark check format gen fuzz soak matrix peers bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 deps: ## install what the tests need (Debian packages as root, Go tools, a Python environment)
 	@sh tools/deps.sh
@@ -23,6 +23,9 @@ wheels: deps ## the Python wheels for x86_64 and aarch64, for systems as old as 
 
 test: deps ## everything that must hold before a commit
 	@cd tools && go run ./suite
+
+test-spark: deps ## all tests on Spark, on each pyspark that make deps installs (hora's wheels, or the tree's library, must be there)
+	@for e in spark-4 spark-3.5; do echo "== $$e"; HORA_SPARK=all $$(sh tools/deps.sh path $$e)/bin/python -m pytest -q --durations=12 python/tests/spark || exit 1; done
 
 check: deps ## the quick part: formatting, vet, staticcheck
 	@cd tools && go run ./suite -only machine,format,vet,platforms

@@ -12,6 +12,7 @@
 #   sh tools/deps.sh impi       install Intel MPI, which the benchmarks alone know (also: path impi)
 #   sh tools/deps.sh path data      print the folder with pyarrow
 #   sh tools/deps.sh path tensorflow  print the folder with TensorFlow and Keras
+#   sh tools/deps.sh path spark-4     print the Python environment with pyspark 4 (also: spark-3.5)
 set -eu
 cd "$(dirname "$0")/.."
 cache=${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}
@@ -21,8 +22,10 @@ jax_list=python/requirements-jax.txt
 impi_list=python/requirements-impi.txt
 data_list=python/requirements-data.txt
 tensorflow_list=python/requirements-tensorflow.txt
+spark4_list=python/requirements-spark-4.txt
+spark35_list=python/requirements-spark-3.5.txt
 
-packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps"
+packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps openjdk-17-jre-headless"
 
 find_python() {
     for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10; do
@@ -47,6 +50,8 @@ jax=$cache/jax-$version-$(hash_of "$jax_list")
 impi=$cache/impi-$(hash_of "$impi_list")
 data=$cache/data-$version-$(hash_of "$data_list")
 tensorflow=$cache/tensorflow-$version-$(hash_of "$tensorflow_list")
+spark4=$cache/spark-4-$version-$(hash_of "$spark4_list" "$requirements")
+spark35=$cache/spark-3.5-$version-$(hash_of "$spark35_list" "$requirements")
 
 if [ "${1:-}" = path ]; then
     case ${2:-} in
@@ -57,7 +62,9 @@ if [ "${1:-}" = path ]; then
     impi) echo "$impi" ;;
     data) echo "$data" ;;
     tensorflow) echo "$tensorflow" ;;
-    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, data or impi" >&2; exit 2 ;;
+    spark-4) echo "$spark4" ;;
+    spark-3.5) echo "$spark35" ;;
+    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, data, spark-4, spark-3.5 or impi" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -116,5 +123,17 @@ beside "$trainers" "$trainers_list" "trainers built on torch"
 beside "$jax" "$jax_list" "JAX"
 beside "$data" "$data_list" "what the tests of data compare with"
 beside "$tensorflow" "$tensorflow_list" "TensorFlow and Keras"
+# Spark's workers are processes of an interpreter, so each pyspark has one, which finds the rest (torch, pytest, hora's wheels) in the tests' environment.
+spark() { # folder, list, what
+    [ ! -f "$1/.complete" ] || return 0
+    echo "deps: making the Python environment of $3"
+    rm -rf "$1"
+    "$python" -m venv "$1"
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r "$2"
+    echo "import site; site.addsitedir('$venv/lib/python$version/site-packages')" >"$1/lib/python$version/site-packages/tests.pth"
+    touch "$1/.complete"
+}
+spark "$spark4" "$spark4_list" "pyspark 4"
+spark "$spark35" "$spark35_list" "pyspark 3.5"
 go mod download
 echo "deps: ready"

@@ -153,7 +153,7 @@ def __getattr__(name: str) -> Any:
         from ._run import run
 
         return run
-    if name in ("dataset", "elastic", "jax", "keras", "tensorflow", "torch") and _exists(name):
+    if name in ("dataset", "elastic", "jax", "keras", "spark", "tensorflow", "torch") and _exists(name):
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

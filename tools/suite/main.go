@@ -30,6 +30,7 @@ type suite struct {
 	root     string
 	tools    string // folder with staticcheck and gofumpt
 	venv     string // Python environment of the tests
+	spark    string // the one with pyspark 4
 	ci       bool
 	listed   []skipRow
 	passed   int
@@ -49,6 +50,7 @@ var steps = []step{
 	{"bench", 2 * time.Minute, (*suite).speed},
 	{"wheel", 2 * time.Minute, (*suite).wheel},
 	{"python", 12 * time.Minute, (*suite).pythonTests},
+	{"spark", 5 * time.Minute, (*suite).sparkTests},
 }
 
 func main() {
@@ -77,7 +79,7 @@ func open(ctx context.Context) (*suite, error) {
 	if s.listed, err = readSkips(filepath.Join(root, "docs", "skips.md")); err != nil {
 		return nil, err
 	}
-	for what, into := range map[string]*string{"venv": &s.venv, "tools": &s.tools} {
+	for what, into := range map[string]*string{"venv": &s.venv, "tools": &s.tools, "spark-4": &s.spark} {
 		cmd := exec.CommandContext(ctx, "sh", "tools/deps.sh", "path", what)
 		cmd.Dir, cmd.Stderr = root, os.Stderr
 		out, err := cmd.Output()

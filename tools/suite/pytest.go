@@ -23,6 +23,12 @@ func (s *suite) pythonTests() error {
 	return s.pytest(python, "python/tests")
 }
 
+// sparkTests runs the tests that need a Spark session on the newest pyspark, with the
+// wheels that pythonTests installed; make test-spark runs them on every pyspark.
+func (s *suite) sparkTests() error {
+	return s.pytest(filepath.Join(s.spark, "bin", "python"), "python/tests/spark")
+}
+
 type testCase struct {
 	Class   string `xml:"classname,attr"`
 	Name    string `xml:"name,attr"`

@@ -1,0 +1,22 @@
+"""Tests on a real Spark. They run in an environment that has one: `make test-spark` runs them in each, `make test` in that of pyspark 4.
+
+By hand: $(sh tools/deps.sh path spark-4)/bin/python -m pytest python/tests/spark
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import sessions
+
+if importlib.util.find_spec("pyspark") is None:  # the tests' own environment, which runs the rest; a step of its own runs these
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """The session of all tests that need no other: two executors of two slots each, as processes of this machine."""
+    session = sessions.start("local-cluster[2,2,1024]", tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()

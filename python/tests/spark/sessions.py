@@ -1,0 +1,42 @@
+"""Sessions of Spark that are small, quiet, and leave nothing outside a folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from beside import TREE
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (*TREE, os.environ.get("PYTHONPATH", "")) if p)  # executors import the tree too
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+sys.path[:0] = [p for p in TREE if p not in sys.path]
+
+
+def settings(folder) -> dict[str, str]:
+    """What every session of the tests has."""
+    os.environ["SPARK_WORKER_DIR"] = str(folder / "worker")  # else inside the pyspark package
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder / "local")
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.default.parallelism": "4",
+    }
+
+
+def start(master: str, folder, **more: str):
+    """A session. One process has one at a time: stop it before the next."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("hora's tests")
+    for key, value in {**settings(folder), **more}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
