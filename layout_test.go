@@ -47,6 +47,7 @@ var packages = map[string]struct {
 	"demo/digits":        {"", "std"},
 	"observe":            {"event", "std"},
 	"probe":              {". tensor event", "std"},
+	"job/schedule":       {"", "std"},
 	"doctor":             {". launch event tensor probe", ""},
 	"bench":              {". launch event tensor", ""},
 	"storage":            {"", ""},
@@ -61,7 +62,7 @@ var packages = map[string]struct {
 }
 
 // pure packages are state machines: no network, files, clock, locks or goroutines.
-var pure = []string{"elastic", "observe", "dataset/plan", "job", "sweep", "pipeline", "server/schedule"}
+var pure = []string{"elastic", "observe", "dataset/plan", "job", "sweep", "pipeline", "job/schedule"}
 
 var drawers = []string{"util", "utils", "common", "helper", "helpers", "misc", "pkg", "base"}
 

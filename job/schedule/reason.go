@@ -1,0 +1,302 @@
+package schedule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Reason is why a job waits: a word for programs and a sentence for people.
+type Reason struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+	// Place is the job's place in the queue of its pool, from 1; 0 for what never runs there.
+	Place int `json:"place,omitempty"`
+	// Start is when it starts at the latest, where that is known.
+	Start time.Time `json:"start,omitzero"`
+}
+
+// The codes of reasons.
+const (
+	CodeSlots = "slots" // not enough is free at once
+	CodeTurn  = "turn"  // others are before it
+	CodeRoom  = "room"  // others give way to it
+	CodeQuota = "quota" // its project has what it may have
+	CodeNever = "never" // no node of the pool can have it
+	CodeNodes = "nodes" // the pool has no node now
+	CodeNext  = "next"  // it starts with the next decision
+)
+
+// Why says why a job waits; false when it does not wait.
+func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
+	e := m.jobs[id]
+	if e == nil {
+		return Reason{}, false
+	}
+	p := m.pools[e.Pool]
+	if r, never := m.never(e); never {
+		return r, true
+	}
+	need := e.Ask.NP
+	if e.Ask.Min > 0 {
+		need = e.Ask.Min
+	}
+	place := m.place(e, now)
+	where := fmt.Sprintf("%s in pool %s", ordinal(place), e.Pool)
+	if ok, _ := m.allowed(e.Project, need); !ok {
+		q := m.quotas[e.Project]
+		return Reason{Code: CodeQuota, Place: place, Text: fmt.Sprintf("%s: project %s has %d of the %s it may have, and this job needs %s: it starts when another job of the project ends",
+			where, e.Project, m.project(e.Project).runs, count(max(q.Max, q.Slots), "slot"), count(need, "slot"))}, true
+	}
+	free := m.totalFree(e.Pool)
+	if p.blocked && p.promise.ID == id {
+		r := Reason{Code: CodeSlots, Place: place, Start: p.promise.At}
+		switch {
+		case e.held:
+			r.Code, r.Text = CodeRoom, fmt.Sprintf("%s: needs %s, and %s", where, needs(e.Ask), m.makingWay(e.Pool))
+		default:
+			r.Text = fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now))
+		}
+		return r, true
+	}
+	if p.blocked && p.promise.ID != id {
+		if _, fits := m.fit(m.free, e.Pool, e.Ask); !fits {
+			return Reason{Code: CodeSlots, Place: place, Text: fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now))}, true
+		}
+		text := fmt.Sprintf("%s: what is free is kept for job %d, which needs %s", where, p.promise.ID, needs(m.askOf(p.promise.ID)))
+		if !p.promise.At.IsZero() {
+			text += " and starts in " + about(p.promise.At.Sub(now)) + " at the latest"
+		}
+		return Reason{Code: CodeTurn, Place: place, Text: text}, true
+	}
+	return Reason{Code: CodeNext, Place: place, Text: where + ": starts at once"}, true
+}
+
+func (m *Machine) askOf(id int64) Ask {
+	if e := m.jobs[id]; e != nil {
+		return e.Ask
+	}
+	return Ask{}
+}
+
+// never finds what no node of the pool can have.
+func (m *Machine) never(e *entry) (Reason, bool) {
+	a := e.Ask
+	if m.ever(e.Pool, a) {
+		return Reason{}, false
+	}
+	var nodes []Node
+	for _, n := range m.nodes {
+		if n.Pool == e.Pool {
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) == 0 {
+		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s has no node: it starts when one comes that holds %s", e.Pool, needs(a))}, true
+	}
+	most, total := Node{}, 0
+	open, named := false, a.Node == ""
+	for _, n := range nodes {
+		most.Slots, most.GPUs, most.Memory = max(most.Slots, n.Slots), max(most.GPUs, n.GPUs), max(most.Memory, n.Memory)
+		total += n.Slots
+		open = open || !n.Closed
+		named = named || n.Name == a.Node
+	}
+	r := Reason{Code: CodeNever}
+	switch {
+	case !named:
+		r.Text = fmt.Sprintf("no node of pool %s is called %s: name one that is there, or leave --node out", e.Pool, a.Node)
+	case !open:
+		r.Code, r.Text = CodeNodes, fmt.Sprintf("every node of pool %s is closed: it starts when one is opened again", e.Pool)
+	case a.GPUs > 0 && most.GPUs == 0:
+		r.Text = fmt.Sprintf("no node of pool %s will ever have a GPU: submit it to a pool that has, or without --gpus-per-worker", e.Pool)
+	case a.GPUs > most.GPUs:
+		r.Text = fmt.Sprintf("no node of pool %s will ever have %s for one process: the largest has %d", e.Pool, count(a.GPUs, "GPU"), most.GPUs)
+	case a.Memory > 0 && most.Memory > 0 && a.Memory > most.Memory:
+		r.Text = fmt.Sprintf("no node of pool %s will ever have %s for one process: the largest has %s; ask for less with --memory", e.Pool, size(a.Memory), size(most.Memory))
+	default:
+		r.Text = fmt.Sprintf("pool %s will never hold it: it needs %s, and the pool has %s on %s in all: ask for fewer, or add nodes", e.Pool, needs(a), count(total, "slot"), count(len(nodes), "node"))
+	}
+	return r, true
+}
+
+// place counts who is before a job in its pool.
+func (m *Machine) place(e *entry, now time.Time) int {
+	n := 1
+	mine := &turn{line: lineOf(&e.Job), e: e}
+	m.rank(mine, now)
+	for l, jobs := range m.pools[e.Pool].lines {
+		t := &turn{line: l, e: jobs[0]}
+		if l == mine.line {
+			at, _ := slices.BinarySearchFunc(jobs, e, older)
+			n += at
+			continue
+		}
+		m.rank(t, now)
+		switch {
+		case t.borrows == mine.borrows && t.priority == mine.priority && t.share == mine.share: // by age
+			at, _ := slices.BinarySearchFunc(jobs, e, older)
+			n += at
+		case t.before(mine):
+			n += len(jobs)
+		}
+	}
+	return n
+}
+
+func (m *Machine) totalFree(pool string) int {
+	n := 0
+	for i := range m.nodes {
+		if m.nodes[i].Pool == pool && !m.nodes[i].Closed {
+			n += max(m.free[i].slots, 0)
+		}
+	}
+	return n
+}
+
+// available says what is free and why that is not enough.
+func (m *Machine) available(e *entry, free int) string {
+	a := e.Ask
+	min := a.NP
+	if a.Min > 0 {
+		min = a.Min
+	}
+	is := "are"
+	if free == 1 {
+		is = "is"
+	}
+	switch {
+	case free == 0:
+		return "none is free"
+	case free < min:
+		return fmt.Sprintf("%d %s free", free, is)
+	case a.Nodes > 1:
+		return fmt.Sprintf("%d %s free, but not %d on each of %d nodes", free, is, a.PerNode, a.Nodes)
+	case a.Nodes == 1:
+		return fmt.Sprintf("%d %s free, but not %d on one node", free, is, a.PerNode)
+	case a.Node != "":
+		return fmt.Sprintf("and node %s has not got them free", a.Node)
+	case a.GPUs > 0:
+		return fmt.Sprintf("%d %s free, but not with %s each", free, is, count(a.GPUs, "GPU"))
+	case a.Memory > 0:
+		return fmt.Sprintf("%d %s free, but not with %s each", free, is, size(a.Memory))
+	}
+	return fmt.Sprintf("%d %s free", free, is)
+}
+
+// nextEnd names the job of the pool that ends first.
+func (m *Machine) nextEnd(pool string, now time.Time) string {
+	var first *running
+	for _, r := range m.running {
+		if r.Pool == pool && (first == nil || r.ends().Before(first.ends()) || r.ends().Equal(first.ends()) && r.ID < first.ID) {
+			first = r
+		}
+	}
+	switch {
+	case first == nil:
+		return ""
+	case first.ends() == far:
+		return fmt.Sprintf("; job %d runs without a time limit", first.ID)
+	}
+	return fmt.Sprintf("; job %d ends in %s at the latest", first.ID, about(first.ends().Sub(now)))
+}
+
+// makingWay names those who give way.
+func (m *Machine) makingWay(pool string) string {
+	var names []string
+	for _, r := range m.running {
+		if r.Pool != pool {
+			continue
+		}
+		switch {
+		case r.leaving:
+			names = append(names, fmt.Sprintf("job %d is being drained", r.ID))
+		case slots(r.target) < slots(r.shares):
+			names = append(names, fmt.Sprintf("job %d gives %d away at its next commit", r.ID, slots(r.shares)-slots(r.target)))
+		}
+	}
+	if len(names) == 0 {
+		return "room is being made"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// needs says what an ask is in words.
+func needs(a Ask) string {
+	text := count(a.NP, "slot")
+	switch {
+	case a.Whole && a.Nodes > 0:
+		text = count(a.Nodes, "whole node")
+	case a.Nodes > 1:
+		text = fmt.Sprintf("%s on each of %d nodes", count(a.PerNode, "slot"), a.Nodes)
+	case a.Nodes == 1:
+		text = count(a.PerNode, "slot") + " on one node"
+	case a.Min > 0 && a.Min < a.NP:
+		text = fmt.Sprintf("%d to %d slots", a.Min, a.NP)
+	}
+	if a.GPUs > 0 {
+		text += " with " + count(a.GPUs, "GPU") + " each"
+	}
+	if a.Memory > 0 {
+		text += " with " + size(a.Memory) + " each"
+	}
+	if a.NP > 1 {
+		text += " at once"
+	}
+	return text
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func size(n int64) string {
+	for _, u := range []struct {
+		unit string
+		of   int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.of {
+			return fmt.Sprintf("%.4g %s", float64(n)/float64(u.of), u.unit)
+		}
+	}
+	return count(int(n), "byte")
+}
+
+// about rounds a time to what a person wants to hear.
+func about(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "a moment"
+	case d < 90*time.Second:
+		return fmt.Sprintf("about %d s", int(d.Round(time.Second).Seconds()))
+	case d < 90*time.Minute:
+		return fmt.Sprintf("about %d min", int(d.Round(time.Minute).Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("about %d h", int(d.Round(time.Hour).Hours()))
+	}
+	return fmt.Sprintf("about %d days", int(d.Hours()/24))
+}
+
+func ordinal(n int) string {
+	words := []string{"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"}
+	if n >= 1 && n <= len(words) {
+		return words[n-1]
+	}
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprintf("%d%s", n, suffix)
+}
