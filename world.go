@@ -309,7 +309,7 @@ func (w *World) Finish() error {
 		groups = append(groups, g)
 	}
 	w.mu.Unlock()
-	failed := slices.ContainsFunc(groups, func(g *Group) bool { return g.Err() != nil })
+	failed := slices.ContainsFunc(groups, func(g *Group) bool { return g.engine.Silent() })
 	var wg sync.WaitGroup
 	for _, g := range groups {
 		if failed {

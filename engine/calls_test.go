@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -148,4 +149,50 @@ func TestPartingAfterJoin(t *testing.T) {
 		}
 		return g.Farewell(5 * time.Second)
 	}))
+}
+
+// TestPartingAfterTheEnd: a rank that leaves a group which others' calls have ended, and of whose
+// end none of its own calls has told it, is told who made another number of calls.
+func TestPartingAfterTheEnd(t *testing.T) {
+	for _, late := range []bool{false, true} { // the one with a call too many is left, or gives up waiting
+		hosts(t, func(t *testing.T, one bool) {
+			c := newCluster(t, 3, one, Config{})
+			errs := c.each(func(rank int, g *Group) error {
+				for range 3 {
+					r := sum([]float32{1}, "")
+					if _, _, err := g.Run(&r, -1); err != nil {
+						return err
+					}
+				}
+				switch {
+				case rank == 2: // makes a call more
+					r := sum([]float32{1}, "")
+					if late {
+						r.Timeout = 50 * time.Millisecond
+					}
+					_, _, err := g.Run(&r, -1)
+					return err
+				case rank == 0 && !late: // leaves at once
+					err := g.Farewell(5 * time.Second)
+					g.Close()
+					return err
+				}
+				for end := time.Now().Add(20 * time.Second); g.Err() == nil && time.Now().Before(end); {
+					runtime.Gosched()
+				}
+				return g.Farewell(5 * time.Second)
+			})
+			for r, err := range errs {
+				want := "ranks 0-1 made 3 calls, rank 2 made 4 calls"
+				if r == 2 && late {
+					want = "timeout of"
+				} else if r == 2 {
+					want = "it has left (its program ended or shut hora down) after 3 calls in group world, of which this rank has made 4"
+				}
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("late %v: rank %d: %v", late, r, err)
+				}
+			}
+		})
+	}
 }

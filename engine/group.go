@@ -180,6 +180,7 @@ func (g *Group) lost(err error) {
 	g.mu.Unlock()
 	g.work.Broadcast()
 	g.done.Broadcast()
+	g.confess()
 	g.parting.news()
 }
 
@@ -263,6 +264,7 @@ func (g *Group) drain() {
 
 // failure is the error that r gets from a group that has failed.
 func (g *Group) failure(r *Request) error {
+	g.parting.handed()
 	return &OperationError{Name: r.Name, Kind: r.Kind.String(), Err: g.behind(*g.cause.Load())}
 }
 

@@ -25,11 +25,13 @@ type parting struct {
 	mu    sync.Mutex // guards the rest
 	gone  bool
 	quiet bool // a group of this job has failed: the numbers say nothing
+	told  bool // a call has ended with the group's failure: whoever made it knows
 	heard map[int]word
 	wake  chan struct{} // one slot: something was heard, or the group has failed
 }
 
-// word is a rank's number of calls, and whether it has left.
+// word is a rank's number of calls, and whether it has left, or the group has ended there: it
+// makes no more.
 type word struct {
 	calls uint64
 	left  bool
@@ -94,7 +96,7 @@ func (p *parting) of(rank int) (word, bool) {
 // stay answers a good-bye. In large groups the two neighbours of who left do: where any two
 // ranks differ, some neighbours do.
 func (g *Group) stay(rank int) {
-	if n := g.Size(); n > askAll && rank != (g.Rank()+1)%n && g.Rank() != (rank+1)%n {
+	if !g.compares(rank) {
 		return
 	}
 	g.parting.mu.Lock()
@@ -103,55 +105,119 @@ func (g *Group) stay(rank int) {
 	if gone {
 		return
 	}
-	calls := g.numbers()
-	var lost *transport.PeerLostError
-	if cause := g.cause.Load(); cause != nil && !errors.As(*cause, &lost) {
-		calls = unknown // this group was aborted here, or has failed by itself; that a rank left is no reason to say nothing
+	g.tell(rank, g.still())
+}
+
+// still is the answer of who has not left: its number of calls, and whether the group has ended
+// here, so that there will be no more.
+func (g *Group) still() []byte {
+	cause, calls := g.cause.Load(), g.numbers()
+	if cause != nil && !comparable(*cause) {
+		calls = unknown // this group was aborted here, or has failed by itself
 	}
-	g.tell(rank, wire.AppendU64(wire.AppendU8(nil, tellStill), calls))
+	return wire.AppendBool(wire.AppendU64(wire.AppendU8(nil, tellStill), calls), cause != nil)
+}
+
+// comparable reports an end of the group that ranks with different calls bring about: one has
+// left, or given up waiting, while others were in a call. Then the numbers tell why. Of any
+// other end they tell nothing, since ranks may rightly be anywhere.
+func comparable(err error) bool {
+	var lost *transport.PeerLostError
+	var late *transport.DeadlineError
+	return errors.As(err, &late) || errors.As(err, &lost) && (lost.Left() || lost.GaveUp())
+}
+
+// confess tells the others this rank's number of calls as the group ends: who is leaving in
+// peace has no other way to hear of a call that it did not make.
+func (g *Group) confess() {
+	if g.Size() == 1 {
+		return
+	}
+	for r := range g.Size() {
+		g.stay(r)
+	}
+}
+
+// handed notes that a call ends with the group's failure.
+func (p *parting) handed() {
+	p.mu.Lock()
+	p.told = true
+	p.mu.Unlock()
 }
 
 // Farewell tells the others that this rank takes part in nothing more, and waits up to grace
 // for them to leave as well. A *MismatchError says that ranks have made different numbers of
-// calls. A group that has failed, whose ranks may rightly be anywhere, gives none.
+// calls. Where the group has ended because others left or gave up, and no call here has told
+// so, that end is given where not all have told their numbers; where all are equal the ranks were
+// only in the agreement's own business. A group that has failed otherwise,
+// whose ranks may rightly be anywhere, gives none.
 func (g *Group) Farewell(grace time.Duration) error {
-	if g.cause.Load() != nil || g.Size() == 1 {
+	if g.Size() == 1 || g.Silent() {
 		return nil
 	}
-	g.pairs.deliverAll(min(grace, deliverTime))
+	if g.cause.Load() == nil {
+		g.pairs.deliverAll(min(grace, deliverTime))
+	}
 	g.leave()
 	mine := g.numbers()
 	if mine == unknown {
 		return nil
 	}
-	end := time.NewTimer(grace)
-	defer end.Stop()
-	for waiting := true; waiting; {
-		if left, _ := g.others(mine); left || g.cause.Load() != nil {
-			break
-		}
-		select {
-		case <-g.parting.wake:
-		case <-g.stop:
-			waiting = false
-		case <-end.C:
-			waiting = false
-		}
+	g.listen(mine, grace)
+	if g.Silent() {
+		return nil
 	}
-	if _, differ := g.others(mine); differ {
+	left, differ := g.others(mine)
+	if differ {
 		return g.unequal(mine)
+	}
+	if cause := g.cause.Load(); cause != nil && !left {
+		return &MismatchError{Text: fmt.Sprintf("Mismatched calls: %s has ended, in which this rank has made %s: %v; make the same calls on every rank.",
+			g.called(), callCount(mine), g.behind(*cause))}
 	}
 	return nil
 }
 
-// others looks at what was heard: whether all have left whom this rank waits for, and
-// whether one of them has made another number of calls. Who has not left and made fewer may
+// Silent reports that the group has ended, and that Farewell has nothing to say about it: a call
+// here has told so, or the numbers of calls have no part in it.
+func (g *Group) Silent() bool {
+	cause := g.cause.Load()
+	g.parting.mu.Lock()
+	defer g.parting.mu.Unlock()
+	return cause != nil && (g.parting.told || !comparable(*cause))
+}
+
+// listen waits until all have left, or have told their last numbers as the group ended.
+func (g *Group) listen(mine uint64, grace time.Duration) {
+	end := time.NewTimer(grace)
+	defer end.Stop()
+	for {
+		if left, _ := g.others(mine); left || g.Silent() {
+			return
+		}
+		select {
+		case <-g.parting.wake:
+		case <-g.stop:
+			return
+		case <-end.C:
+			return
+		}
+	}
+}
+
+// compares reports whether this rank and another tell each other their numbers.
+func (g *Group) compares(rank int) bool {
+	n, me := g.Size(), g.Rank()
+	return rank != me && (n <= askAll || rank == (me+1)%n || me == (rank+1)%n)
+}
+
+// others looks at what was heard: whether all have made their last call whom this rank waits
+// for, and whether one of them has made another number of calls. Who has not and made fewer may
 // be on its way.
 func (g *Group) others(mine uint64) (left, differ bool) {
-	n, me := g.Size(), g.Rank()
 	left = true
-	for r := range n {
-		if r == me || n > askAll && r != (me+1)%n && me != (r+1)%n {
+	for r := range g.Size() {
+		if !g.compares(r) {
 			continue
 		}
 		w, ok := g.parting.of(r)

@@ -191,11 +191,11 @@ func playRandom(t *testing.T, rng *rand.Rand) {
 		case !right[r]:
 			t.Errorf("rank %d: a wrong sum and no word; programs %v: %q", r, all, told)
 		case !equal && !slices.ContainsFunc([]string{"Mismatched", "it has left", "Duplicate", "the timeout of", "its timeout"}, func(s string) bool { return strings.Contains(wordy, s) }) &&
-			!alike(all) && len(slices.Concat(told...)) == 0: // who leaves as the group fails may miss why, another rank says it
-			t.Errorf("no rank, so not rank %d, was told anything; programs %v: %q", r, all, told)
+			!alike(all):
+			t.Errorf("rank %d was told nothing true; programs %v: %q", r, all, told)
 		}
 	}
-	if took := time.Since(began); took > 3*10*time.Second {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("took %v; programs %v: %q", took, all, told)
 	}
 }

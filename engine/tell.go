@@ -19,7 +19,7 @@ const (
 	tellWatch             // rank 0 wants to know when names are ready, or no longer
 	tellReady             // names that a rank had for the first time, and when
 	tellNote              // whatever Config.OnNote makes of it
-	tellStill             // the answer to tellLeft of who has not left: its calls
+	tellStill             // the answer to tellLeft of who has not left, and a group's end: its calls, whether it has ended there
 )
 
 // hear takes a control message from another rank. It runs on a goroutine of the link
@@ -60,8 +60,8 @@ func (g *Group) hear(from int, msg []byte) {
 			g.cfg.OnNote(from, msg[1:])
 		}
 	case tellStill:
-		if calls := d.U64(); d.Done() == nil {
-			g.parting.hear(from, word{calls, false})
+		if w := (word{d.U64(), d.Bool()}); d.Done() == nil {
+			g.parting.hear(from, w)
 		}
 	case tellOffer, tellGrant, tellChunk, tellTaken, tellRefuse:
 		g.pairs.hear(from, msg[0], &d)

@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -31,6 +32,24 @@ const ReasonLeft = "left"
 
 // Left reports whether the rank closed its mesh in order.
 func (e *PeerLostError) Left() bool { return e.Reason == ReasonLeft }
+
+// gaveUp begins the Reason of a rank that has waited in vain for another.
+const gaveUp = "gave up waiting for "
+
+// ReasonLate is the Reason that other ranks have for the loss of one whose own wait ended with late.
+func ReasonLate(late *DeadlineError) string {
+	after := late.After.Round(time.Millisecond)
+	if late.Rank < 0 {
+		return fmt.Sprintf("%sany rank after its timeout of %v", gaveUp, after)
+	}
+	return fmt.Sprintf("%srank %d after its timeout of %v", gaveUp, late.Rank, after)
+}
+
+// ReasonWaitedFor is the Reason that a rank which has left has for the loss of one that waited for it.
+func ReasonWaitedFor(rank int) string { return fmt.Sprintf("%srank %d, which has left", gaveUp, rank) }
+
+// GaveUp reports whether the rank ended the group because it had waited in vain.
+func (e *PeerLostError) GaveUp() bool { return strings.HasPrefix(e.Reason, gaveUp) }
 
 func (e *PeerLostError) Error() string {
 	why := e.Reason

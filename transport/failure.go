@@ -2,7 +2,6 @@ package transport
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,7 +103,7 @@ func (b *Board) lostTo(err error) *PeerLostError {
 	case errors.Is(err, ErrClosed):
 		me.Reason = ReasonLeft
 	case errors.As(err, &late):
-		me.Reason = fmt.Sprintf("gave up waiting for rank %d after its timeout of %v", late.Rank, late.After.Round(time.Millisecond))
+		me.Reason = ReasonLate(late)
 	default:
 		me.Reason = "ended the group: " + err.Error()
 	}

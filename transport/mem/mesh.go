@@ -2,7 +2,6 @@ package mem
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -372,7 +371,7 @@ func (m *Mesh) Fail(err error) {
 	case errors.As(err, &lost):
 		m.c.lose(lost.Rank, lost.Reason)
 	case errors.As(err, &late):
-		m.c.lose(m.rank, fmt.Sprintf("gave up waiting for rank %d after its timeout of %v", late.Rank, late.After.Round(time.Millisecond)))
+		m.c.lose(m.rank, transport.ReasonLate(late))
 	default:
 		m.c.lose(m.rank, "ended the group: "+err.Error())
 	}

@@ -307,9 +307,14 @@ func (m *Mesh) heardPast(c wire.Control) {
 }
 
 func (m *Mesh) heardPoison(from int, c wire.Control) {
-	why := lostError(c.Origin, m.HostName(c.Origin), loss{reason: "it gave up: " + string(c.Text)})
-	if c.Lost >= 0 && c.Lost != m.cfg.Rank {
+	why := lostError(c.Origin, m.HostName(c.Origin), loss{reason: string(c.Text)})
+	switch {
+	case c.Lost >= 0 && c.Lost != m.cfg.Rank:
 		why = lostError(c.Lost, m.HostName(c.Lost), loss{reason: string(c.Text)})
+	case c.Lost >= 0 && why.Left():
+		why.Reason = transport.ReasonWaitedFor(c.Lost)
+	case !why.GaveUp():
+		why.Reason = "it gave up: " + why.Reason
 	}
 	m.mu.Lock()
 	_, known := m.lost[c.Origin]

@@ -204,8 +204,12 @@ func (m *Mesh) poison(err error) {
 	c := wire.Control{Kind: wire.ControlPoison, Group: m.cfg.Group, Origin: m.cfg.Rank, To: -1, Lost: -1}
 	text := err.Error()
 	var lost *transport.PeerLostError
-	if errors.As(err, &lost) {
+	var late *transport.DeadlineError
+	switch {
+	case errors.As(err, &lost):
 		c.Lost, text = lost.Rank, lost.Reason
+	case errors.As(err, &late):
+		text = transport.ReasonLate(late)
 	}
 	c.Text = []byte(text[:min(len(text), 1024)])
 	m.broadcast(c)
