@@ -123,13 +123,19 @@ func (st *stages) read(l *loaded) error {
 	spans := make([]span, 0, 8)
 	for i := range f.index {
 		for _, c := range f.index[i] {
+			if c < 0 {
+				continue
+			}
 			k := &g.Chunks[c]
 			spans = append(spans, span{k.Offset, k.Offset + k.Compressed})
 		}
 	}
 	sort.Slice(spans, func(i, j int) bool { return spans[i].begin < spans[j].begin })
-	merged := spans[:1]
-	for _, s := range spans[1:] {
+	merged := spans[:min(1, len(spans))] // none where only folders' names are asked for
+	for i, s := range spans {
+		if i == 0 {
+			continue
+		}
 		if last := &merged[len(merged)-1]; s.begin <= last.end+gap {
 			last.end = max(last.end, s.end)
 		} else {
@@ -158,6 +164,10 @@ func (st *stages) read(l *loaded) error {
 	l.chunks = l.chunks[:0]
 	for i := range f.index {
 		for _, c := range f.index[i] {
+			if c < 0 {
+				l.chunks = append(l.chunks, nil)
+				continue
+			}
 			k, at := &g.Chunks[c], int64(0)
 			for _, s := range merged {
 				if k.Offset >= s.begin && k.Offset+k.Compressed <= s.end {
@@ -182,34 +192,35 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 	b := &s.blocks[l.block]
 	f := &s.files[b.file]
 	g := &f.meta.Groups[b.group]
+	rows := int(g.Rows)
 	total := int64(0)
 	for i := range s.fields {
-		total += int64(b.rows) * int64(s.fields[i].Width)
+		total += g.Rows * int64(s.fields[i].Width)
 	}
 	if total > maxBlock {
-		return f.wrong("read", fmt.Errorf("row group %d has %d rows, %d MiB, more than hora reads at once", b.group, b.rows, total>>20))
+		return f.wrong("read", fmt.Errorf("row group %d has %d rows, %d MiB, more than hora reads at once", b.group, rows, total>>20))
 	}
 	chunk := 0
 	for i := range s.fields {
 		fd := &s.fields[i]
 		t := parquet.Target{Per: fd.per, Null: fd.null, NoNulls: fd.noNul, Most: maxBlock}
 		if fd.text {
-			l.ends[i] = grow(l.ends[i], b.rows+1)
+			l.ends[i] = grow(l.ends[i], rows+1)
 			t.Bytes, t.Offsets, t.Ragged = l.data[i], l.ends[i], fd.lists
 		} else {
-			l.data[i] = growLarge(l.data[i], b.rows*fd.Width)
+			l.data[i] = growLarge(l.data[i], rows*fd.Width)
 		}
 		if fd.Mask {
-			l.mask[i] = grow(l.mask[i], b.rows*fd.per*len(fd.cols))
+			l.mask[i] = grow(l.mask[i], rows*fd.per*len(fd.cols))
 			clear(l.mask[i])
 		}
 		matrix := len(fd.cols) > 1
 		if matrix {
-			d.side = grow(d.side, b.rows*fd.Width)
+			d.side = grow(d.side, rows*fd.Width)
 		}
 		for n, col := range fd.cols {
 			if t.Step = fd.value; matrix {
-				t.Data = d.side[col.offset*b.rows:]
+				t.Data = d.side[col.offset*rows:]
 			} else {
 				t.Data = l.data[i]
 			}
@@ -217,7 +228,13 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 				t.Mask, t.MaskStep = l.mask[i][n:], len(fd.cols)
 			}
 			c := f.index[i][n]
-			if err := d.Chunk(b.group, &f.meta.Columns[c], &g.Chunks[c], l.chunks[chunk], &t); err != nil {
+			err := error(nil)
+			if c < 0 {
+				err = f.constant(-1-c, s.column(f, c), &t, rows)
+			} else {
+				err = d.Chunk(b.group, &f.meta.Columns[c], &g.Chunks[c], l.chunks[chunk], &t)
+			}
+			if err != nil {
 				return f.wrong("read", err)
 			}
 			chunk++
@@ -228,6 +245,9 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 		if matrix {
 			interleave(l.data[i], d.side, len(fd.cols), fd.value)
 		}
+	}
+	if b.keep != nil {
+		s.compact(l, b)
 	}
 	return nil
 }

@@ -43,6 +43,11 @@ type Config struct {
 	Seed    uint64
 	Memory  int64 // bytes that the whole job may hold for mixing; 0: 512 MiB
 	Threads int   // that decode; 0: one
+	// Filter is which rows are read: those that all conditions of one of the lists hold for.
+	Filter [][]Condition
+	// Skip leaves out row groups that are damaged, the same ones on every rank: damage is
+	// found in the bytes, which all ranks read alike.
+	Skip bool
 	// Lookup reads the environment, for storage that needs keys; nil: there is none.
 	Lookup func(string) string
 	// Order, where lanes are given, is the order that a state was saved with.
@@ -75,6 +80,8 @@ type Set struct {
 	lanes       int
 	window      int
 	slots       slots
+	parts       []partition
+	skipped     skipped
 }
 
 type file struct {
@@ -82,12 +89,15 @@ type file struct {
 	object storage.Object
 	name   string // below what all have in common
 	meta   *parquet.File
-	index  [][]int // of each field's columns in this file
+	index  [][]int // of each field's columns in this file; below 0: -1 - the number of a partition
+	keys   []key   // what its folders are called
+	parts  []*string
 }
 
 // block is a row group.
 type block struct {
 	file, group, rows int
+	keep              *selection // nil: all of its rows
 }
 
 // Open lists the source and reads the footers.
@@ -106,7 +116,13 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 	if err := s.resolve(); err != nil {
 		return nil, err
 	}
-	s.fingerprint = fingerprint(s.files)
+	if err := s.filter(ctx); err != nil {
+		return nil, err
+	}
+	for i := range s.files {
+		s.files[i].meta.Forget()
+	}
+	s.fingerprint = s.print()
 	return s, s.order()
 }
 
@@ -118,10 +134,11 @@ func (s *Set) find(ctx context.Context) error {
 	if err := s.footers(ctx); err != nil {
 		return err
 	}
+	s.partitions()
 	for i := range s.files {
 		for g := range s.files[i].meta.Groups {
 			n := int(s.files[i].meta.Groups[g].Rows)
-			s.blocks = append(s.blocks, block{i, g, n})
+			s.blocks = append(s.blocks, block{file: i, group: g, rows: n})
 			s.sizes = append(s.sizes, n)
 			s.rows += int64(n)
 		}
@@ -147,7 +164,7 @@ func (s *Set) list(ctx context.Context) error {
 			if folder && !isParquet(o.Name) {
 				continue
 			}
-			s.files = append(s.files, file{store: store, object: o})
+			s.files = append(s.files, file{store: store, object: o, keys: keys(name, o.Name)})
 		}
 	}
 	if len(s.files) == 0 {
@@ -194,10 +211,20 @@ func (s *Set) footers(ctx context.Context) error {
 	}
 	close(next)
 	workers.Wait()
+	good := s.files[:0]
 	for i, err := range errs {
 		if err != nil {
-			return s.files[i].wrong("open", err)
+			err = s.files[i].wrong("open", err)
+			if !s.cfg.Skip || !damage(err) {
+				return err
+			}
+			s.skipped.add(Skipped{File: s.files[i].object.Name, Group: -1, Why: err.Error()})
+			continue
 		}
+		good = append(good, s.files[i])
+	}
+	if s.files = good; len(good) == 0 {
+		return fmt.Errorf("open %s: each of its files is damaged; %s", strings.Join(s.cfg.Source, ", "), s.skipped.list()[0].Why)
 	}
 	return nil
 }
@@ -210,14 +237,18 @@ func (f *file) wrong(do string, err error) error {
 	return fmt.Errorf("%s %s: %w; write the file again, or leave it out", do, f.object.Name, err)
 }
 
-func fingerprint(files []file) string {
+// print is the data's fingerprint.
+func (s *Set) print() string {
 	h := sha256.New()
-	for i := range files {
-		f := &files[i]
+	for i := range s.files {
+		f := &s.files[i]
 		fmt.Fprintf(h, "%q %d %x\n", f.name, f.object.Size, f.meta.Digest)
 		for g := range f.meta.Groups {
 			fmt.Fprintln(h, f.meta.Groups[g].Rows)
 		}
+	}
+	if len(s.cfg.Filter) > 0 {
+		fmt.Fprintf(h, "filter %v\n%v\n", s.cfg.Filter, s.sizes)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }

@@ -60,6 +60,9 @@ func (s *Set) resolve() error {
 			name := first.meta.Columns[i].Name
 			wanted = append(wanted, Want{Name: name, Columns: []string{name}})
 		}
+		for _, p := range s.parts {
+			wanted = append(wanted, Want{Name: p.name, Columns: []string{p.name}})
+		}
 	}
 	known := map[string]bool{}
 	for _, w := range wanted {
@@ -74,16 +77,24 @@ func (s *Set) resolve() error {
 		s.fields = append(s.fields, *f)
 	}
 	for name := range s.cfg.Nulls {
-		if !known[name] {
+		if !known[name] && name != "*" {
 			return fmt.Errorf("open data: nulls= names %q, which is not among the arrays that are read", name)
 		}
 	}
 	for i := range s.files {
-		if err := s.files[i].find(s.fields, first); err != nil {
+		if err := s.lookUp(&s.files[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// column is column c of a file: below 0 a partition.
+func (s *Set) column(f *file, c int) *parquet.Column {
+	if c < 0 {
+		return s.parts[-1-c].column()
+	}
+	return &f.meta.Columns[c]
 }
 
 func (s *Set) field(w Want) (*field, error) {
@@ -96,9 +107,11 @@ func (s *Set) field(w Want) (*field, error) {
 	for i, column := range w.Columns {
 		c := meta.Find(column)
 		if c < 0 {
-			return nil, fmt.Errorf("open %s: there is no column %q; there are: %s", name, column, meta.Names())
+			if c = -1 - s.partition(column); c == 0 {
+				return nil, fmt.Errorf("open %s: there is no column %q; there are: %s", name, column, s.names())
+			}
 		}
-		col := &meta.Columns[c]
+		col := s.column(&s.files[0], c)
 		if col.Why != "" {
 			return nil, fmt.Errorf("open %s: column %q cannot be read: %s; name the columns that are wanted with columns=", name, column, col.Why)
 		}
@@ -130,7 +143,11 @@ func (s *Set) field(w Want) (*field, error) {
 	} else if w.Ragged {
 		return nil, fmt.Errorf("open %s: ragged= names %q, which is no list", name, w.Name)
 	}
-	return f, f.nulls(s.cfg.Nulls[w.Name])
+	said, is := s.cfg.Nulls[w.Name]
+	if !is && !f.lists {
+		said = s.cfg.Nulls["*"] // what the rest becomes
+	}
+	return f, f.nulls(said)
 }
 
 // perRow is how many values each row of a list has in all files, 0 when that differs.
@@ -246,11 +263,27 @@ func half(v float64) uint16 {
 	return sign | uint16(exponent)<<10 | fraction
 }
 
-// find finds the fields' columns in a file.
-func (f *file) find(fields []field, first *file) error {
-	for i := range fields {
+// names are all columns, for messages.
+func (s *Set) names() string {
+	names := []string{s.files[0].meta.Names()}
+	for _, p := range s.parts {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// lookUp finds the fields' columns in a file and checks that they are what they are in
+// the first.
+func (s *Set) lookUp(f *file) error {
+	first := &s.files[0]
+	f.index = nil
+	for i := range s.fields {
 		var index []int
-		for _, col := range fields[i].cols {
+		for _, col := range s.fields[i].cols {
+			if p := s.partition(col.name); p >= 0 {
+				index = append(index, -1-p)
+				continue
+			}
 			c := f.meta.Find(col.name)
 			if c < 0 {
 				return fmt.Errorf("open %s: there is no column %q, which %s has; leave the file or the column out", f.object.Name, col.name, first.object.Name)
@@ -294,13 +327,20 @@ func (s *Set) rowBytes() int64 {
 
 func (s *Set) textBytes(i int) int64 {
 	var all int64
+	rows := int64(1)
 	for k := range s.files {
 		f := &s.files[k]
+		c := f.index[i][0]
 		for g := range f.meta.Groups {
-			all += f.meta.Groups[g].Chunks[f.index[i][0]].Plain
+			rows += f.meta.Groups[g].Rows
+			if c >= 0 {
+				all += f.meta.Groups[g].Chunks[c].Plain
+			} else if text := f.parts[-1-c]; text != nil {
+				all += f.meta.Groups[g].Rows * int64(len(*text))
+			}
 		}
 	}
-	return all / s.rows
+	return all / rows
 }
 
 // texts is how many fields are texts.

@@ -3,6 +3,7 @@ package dataset
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -87,7 +88,7 @@ func (g *gatherer) run() error {
 func (g *gatherer) step(step *plan.Step) error {
 	w := &g.r.walk
 	begin, end := plan.Share(step.Rows(), w.Rank, w.Size)
-	own, padded := int(end-begin), 0
+	due, padded := int(end-begin), 0
 	g.from = g.from[:0]
 	first := step.Ranges[0]
 	n := first.End - first.Begin // rows of the step that lie in it; the rest fill it up
@@ -95,14 +96,16 @@ func (g *gatherer) step(step *plan.Step) error {
 		return err
 	}
 	if step.N > 1 && end > n {
-		if w.Last == plan.Pad {
-			padded = own - len(g.from)
-		}
+		before := len(g.from)
 		if err := g.fill(step.Ranges[1], max(begin, n)-n, end-n); err != nil {
 			return err
 		}
+		if w.Last == plan.Pad {
+			padded = len(g.from) - before
+		}
 	}
-	if own == 0 {
+	own := len(g.from)
+	if due == 0 {
 		return nil
 	}
 	b, err := g.batch(own)
@@ -165,11 +168,15 @@ func (g *gatherer) rows(s *stream, r plan.Range, from, to int64) error {
 	n, at := len(g.refs), len(g.from)
 	g.from = grow2(g.from, at+n)
 	into := g.from[at:]
+	if int64(n) != to-from {
+		return fmt.Errorf("internal fault of hora: %d rows where %d are due; please report it", n, to-from)
+	}
 	if s.order.Window == 0 {
 		for i, ref := range g.refs {
 			l := &s.lanes[ref.Lane]
 			into[i] = source{l.open[int(ref.Block)-l.first], int(ref.Row)}
 		}
+		g.holes(at)
 		return nil
 	}
 	g.perm = grow(g.perm, n)
@@ -178,7 +185,16 @@ func (g *gatherer) rows(s *stream, r plan.Range, from, to int64) error {
 		l := &s.lanes[ref.Lane]
 		into[g.perm[i]] = source{l.open[int(ref.Block)-l.first], int(ref.Row)}
 	}
+	g.holes(at)
 	return nil
+}
+
+// holes leaves the rows of blocks out that are skipped. Their positions stay in the
+// order, so all ranks take as many steps as before: this batch is shorter.
+func (g *gatherer) holes(at int) {
+	if g.set.cfg.Skip {
+		g.from = append(g.from[:at], slices.DeleteFunc(g.from[at:], func(s source) bool { return s.block.err != nil })...)
+	}
 }
 
 // grow2 keeps what is there.
@@ -240,7 +256,7 @@ func (g *gatherer) await(s *stream, run plan.Run) error {
 			}
 			since(&g.stages.times.blocks, begun)
 		}
-		if b.err != nil {
+		if b.err != nil && !g.set.skip(b.block, b.err) {
 			return b.err
 		}
 	}
@@ -274,8 +290,8 @@ func (g *gatherer) release(s *stream) {
 
 // batch copies the rows in from to a slot.
 func (g *gatherer) batch(n int) (*Batch, error) {
-	if n != len(g.from) || n > g.r.most {
-		return nil, fmt.Errorf("internal fault of hora: a batch of %d rows where %d are due; please report it", len(g.from), n)
+	if n > g.r.most {
+		return nil, fmt.Errorf("internal fault of hora: a batch of %d rows where %d have room; please report it", n, g.r.most)
 	}
 	begun := time.Now()
 	defer since(&g.stages.times.gather, begun)

@@ -90,7 +90,7 @@ func (l *Look) column(s *Set, i int) {
 func (l *Look) try(ctx context.Context, s *Set) error {
 	b := slices.IndexFunc(s.blocks, func(b block) bool { return b.rows > 0 })
 	f := &s.files[s.blocks[b].file]
-	k := &f.meta.Groups[s.blocks[b].group].Chunks[f.index[0][0]]
+	k := &f.meta.Groups[s.blocks[b].group].Chunks[max(0, f.index[0][0])]
 	head := make([]byte, min(k.Compressed, 256))
 	if err := f.store.ReadAt(ctx, f.object, head, k.Offset); err != nil {
 		return err

@@ -53,14 +53,16 @@ type dataAction struct {
 	Action string `json:"action"`
 	Data   uint64 `json:"data"`
 	// of data_open
-	Source  []string          `json:"source"`
-	Fields  []dataset.Want    `json:"fields"`
-	Nulls   map[string]any    `json:"nulls"`
-	Shuffle string            `json:"shuffle"`
-	Seed    uint64            `json:"seed"`
-	Memory  int64             `json:"memory"`
-	Threads int               `json:"threads"`
-	Env     map[string]string `json:"env"` // for storage that needs keys
+	Source  []string              `json:"source"`
+	Fields  []dataset.Want        `json:"fields"`
+	Nulls   map[string]any        `json:"nulls"`
+	Shuffle string                `json:"shuffle"`
+	Seed    uint64                `json:"seed"`
+	Memory  int64                 `json:"memory"`
+	Threads int                   `json:"threads"`
+	Filter  [][]dataset.Condition `json:"filter"`
+	Skip    bool                  `json:"skip"`
+	Env     map[string]string     `json:"env"` // for storage that needs keys
 	// of data_seek
 	Epoch    uint64 `json:"epoch"`
 	Position int64  `json:"position"`
@@ -111,8 +113,10 @@ func (d *datasets) act(settings string) C.int64_t {
 				return o.text(dataset.Times{})
 			}
 			return o.text(one.reader.Times())
+		case "data_skipped":
+			return o.text(one.set.Skipped())
 		}
-		return argument("act: there is no action %q; use data_open, data_seek, data_state, data_why or data_close", a.Action)
+		return argument("act: there is no action %q; use data_open, data_seek, data_state, data_skipped, data_why or data_close", a.Action)
 	})
 }
 
@@ -143,7 +147,7 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 	}
 	set, err := dataset.Open(context.Background(), dataset.Config{
 		Source: a.Source, Fields: a.Fields, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed, Memory: a.Memory, Threads: a.Threads,
-		Lookup: func(name string) string { return a.Env[name] },
+		Filter: a.Filter, Skip: a.Skip, Lookup: func(name string) string { return a.Env[name] },
 	})
 	if err != nil {
 		return err

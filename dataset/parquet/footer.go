@@ -31,6 +31,7 @@ type Chunk struct {
 	Compressed int64
 	Plain      int64 // bytes before compression
 	Values     int64 // with nulls; of a list its elements
+	stats      stats
 }
 
 // Per is how many values each row has when all have equally many, else 0.
@@ -222,6 +223,8 @@ func (c *compact) chunk(k *rawChunk) {
 			k.data = c.int64()
 		case id == 11 && typ == tI64:
 			k.dictionary = c.int64()
+		case id == 12 && typ == tStruct:
+			c.stats(&k.stats)
 		default:
 			return false
 		}

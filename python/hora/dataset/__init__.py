@@ -15,6 +15,8 @@ epoch and the position: it does not depend on how many ranks there are, and `sta
 from __future__ import annotations
 
 from ._loader import Loader, TorchLoader, open
+from ._read import Table, read
 from ._views import Batch, Ragged, Texts
+from ._write import write
 
-__all__ = ["Batch", "Loader", "Ragged", "Texts", "TorchLoader", "open"]
+__all__ = ["Batch", "Loader", "Ragged", "Table", "Texts", "TorchLoader", "open", "read", "write"]

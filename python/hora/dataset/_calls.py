@@ -64,11 +64,16 @@ class Reader:
         self.call, self.release = lib.hora_data_next, lib.hora_data_release
         self.out = _abi.DataBatch()
 
-    def next(self) -> memoryview | None:
-        """The memory of the next batch; None at the end of the epoch. Python's signal handlers run every 50 ms."""
+    def next(self, wait: bool = True) -> memoryview | bool | None:
+        """The memory of the next batch; None at the end of the epoch. Python's signal handlers run every 50 ms.
+
+        Without wait the answer is False where the batch is not there yet.
+        """
         out = self.out
         while True:
-            r = self.call(self.number, SLICE_MS, out.reference)
+            r = self.call(self.number, SLICE_MS if wait else 0, out.reference)
+            if r == 1 and not wait:
+                return False
             if r == 0:
                 return _abi.view(out.memory, out.bytes, Owner(out.batch, self.release))
             if r == 2:

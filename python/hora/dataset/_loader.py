@@ -6,14 +6,17 @@ import os
 import struct
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import _lib
 from ..errors import ArgumentError, ClosedError
 from ._calls import Handle, Reader
+from ._source import conditions, sources
 from ._views import HEADER, Batch, makers, to_torch
+from ._work import Work
 
+_END = object()
 TOLD = 16  # batches that may be held before their holder is told
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -32,6 +35,10 @@ def open(
     ragged: Sequence[str] = (),
     memory: int | str = "512MiB",
     threads: int | None = None,
+    filter: Any = None,
+    decode: Mapping[str, Any] | None = None,
+    transform: Callable[[Batch], Any] | None = None,
+    on_error: str = "raise",
     rank: int | None = None,
     size: int | None = None,
 ) -> Loader:
@@ -45,11 +52,17 @@ def open(
     of the files). `last` says what becomes of an end that fills no step: "short", "drop", "pad" (with rows from the
     beginning) or "wrap" (with rows of the next epoch, which leaves them out). `nulls` says for each array what a null
     becomes: "nan", "mask" (a second array, `NAME.null`), "error" or a value; floats and dates become NaN and NaT where
-    nothing is said, in others a null is an error. `ragged` names lists that have different lengths even where they look equally long.
+    nothing is said, in others a null is an error. `filter` is a list of comparisons that all hold for the rows that are
+    read, as `[("label", "in", [1, 2]), ("size", ">", 0.5)]`; of a list of such lists one holds. `decode` names columns of
+    JPEG and PNG images: `{"image": "rgb"}`. `transform` is a function from a batch to a batch; it runs on a thread, ahead
+    of the training. `on_error="skip"` leaves damaged row groups out, the same ones on all ranks. `ragged` names lists that have different lengths even where they look equally long.
 
     >>> loader = hora.dataset.open("data/train", batch=256, seed=1)
     """
-    return Loader(source, columns, batch, global_batch, shuffle, seed, epoch, last, nulls, ragged, memory, threads, rank, size)
+    return Loader(
+        source, columns, batch, global_batch, shuffle, seed, epoch, last, nulls, ragged, memory, threads, rank, size,
+        filter, decode, transform, on_error,
+    )  # fmt: skip
 
 
 class Loader:
@@ -62,6 +75,7 @@ class Loader:
     def __init__(
         self, source: Any, columns: Any, batch: int | None, global_batch: int | None, shuffle: Any, seed: int, epoch: int,
         last: str, nulls: Mapping[str, Any] | None, ragged: Sequence[str], memory: int | str, threads: int | None, rank: int | None, size: int | None,
+        filter: Any, decode: Mapping[str, Any] | None, transform: Callable[[Batch], Any] | None, on_error: str,
     ) -> None:  # fmt: skip
         if (batch is None) == (global_batch is None):
             raise ArgumentError("open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)")
@@ -76,19 +90,25 @@ class Loader:
         modes = {True: "window", False: "none", None: "none", "full": "full"}
         if shuffle not in modes:
             raise ArgumentError(f'open data: shuffle={shuffle!r}; use True, False or "full"')
+        if on_error not in ("raise", "skip"):
+            raise ArgumentError(f'open data: on_error={on_error!r}; use "raise" or "skip"')
         where = self._where()
+        threads = threads or _threads(where[1])
+        self._work = Work(decode, transform, threads, on_error == "skip")
         self._handle = Handle(
-            source=_sources(source), fields=_fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
-            seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads or _threads(where[1]), env=_keys(),
+            source=sources(source, self), filter=conditions(filter), skip=on_error == "skip", fields=_fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
+            seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads, env=_keys(),
         )  # fmt: skip
         about = self._handle.about
         self.rows: int = about["rows"]
         self.mixing: str = about["mixing"]
+        self.fields: list[dict[str, Any]] = about["fields"]
         self._state: dict[str, Any] = about["state"] | {"epoch": epoch}
         self._begun = False  # the epoch is to go on where the state says, not to begin anew
         self._said = True  # somebody said which epoch comes next
         self._turn = 0  # which iteration is the present one
         self._told = False
+        self._listed = 0
 
     # -- where we are
 
@@ -165,28 +185,55 @@ class Loader:
     def _batches(self, turn: int, make: list[Any]) -> Iterator[Batch]:
         reader = Reader(self._handle)
         state, unpack, begun = self._state, struct.Struct(f"={HEADER}q").unpack_from, self._state["epoch"]
-        while True:
-            if turn != self._turn:
-                raise ClosedError("iterate over data: another iteration, another epoch or a loaded state has ended this one")
-            memory = reader.next()
-            if memory is None:
-                break
+
+        def raw(wait: bool = True) -> Any:
+            self._mine(turn)
+            memory = reader.next(wait)
+            if not memory:
+                return _END if memory is None else None
             rows, padded, epoch, position, held = unpack(memory)
             batch = Batch()
+            batch.rows = rows
             for m in make:
                 m(memory, rows, batch)
             if padded:
                 batch.padded = padded
-            del memory
-            state["epoch"], state["pos"] = epoch, position
             if held > TOLD and not self._told:
                 self._hold(held)
+            return batch, epoch, position
+
+        for batch, state["epoch"], state["pos"] in self._work.run(raw, _END) if self._work else iter(raw, _END):
             yield batch
-            batch = None  # type: ignore[assignment]
+            batch = None
+            self._mine(turn)
         if state["epoch"] == begun:
             state["pos"] = self.rows  # of what last="drop" leaves out too
         else:
             self._begun = self._said = True  # last="wrap" has begun the next one
+        self._tell()
+
+    def _mine(self, turn: int) -> None:
+        if turn != self._turn:
+            raise ClosedError("iterate over data: another iteration, another epoch or a loaded state has ended this one")
+
+    def _quiet(self) -> Iterator[Batch]:
+        """The batches of an epoch for whoever keeps all of them."""
+        self._told = True
+        return iter(self)
+
+    @property
+    def skipped(self) -> list[dict[str, Any]]:
+        """What on_error="skip" has left out so far: file, row_group (-1: all of it), rows, why; and images that are damaged."""
+        return self._handle.act("data_skipped") + [{"why": why} for why in self._work.dropped]
+
+    def _tell(self) -> None:
+        left_out = self.skipped if self._work.skip else []
+        if len(left_out) > self._listed:
+            self._listed = len(left_out)
+            warnings.warn(
+                f"{len(left_out)} damaged parts of the data were left out; loader.skipped lists them; the first: {left_out[0]['why']}",
+                stacklevel=3,
+            )
 
     def _hold(self, held: int) -> None:
         self._told = True
@@ -201,6 +248,18 @@ class Loader:
         """The same batches as torch tensors over the same memory."""
         return TorchLoader(self)
 
+    def tensorflow(self, signature: Any = None) -> Any:
+        """The same batches as a tf.data.Dataset, epoch after epoch of this loader. With `transform` or `decode` say their `signature`."""
+        from ._frameworks import tensorflow
+
+        return tensorflow(self, signature)
+
+    def jax(self, sharding: Any = None) -> Any:
+        """The same batches as arrays of JAX; with a sharding each rank's part is its part of one global array."""
+        from ._frameworks import JaxLoader
+
+        return JaxLoader(self, sharding)
+
     def why(self) -> dict[str, float]:
         """Seconds since the epoch began here: what threads did, and who waited for whom.
 
@@ -214,14 +273,11 @@ class Loader:
         return f"<hora.dataset.Loader {self.rows} rows in {about['files']} files, {about['blocks']} row groups; {self.mixing}>"
 
 
-class TorchLoader:
-    """A Loader whose batches hold torch tensors; made by `Loader.torch`. It is the same loader, with the same state."""
+class Wrapped:
+    """A Loader whose batches are of a framework. It is the same loader, with the same state."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
-
-    def __iter__(self) -> Iterator[Batch]:
-        return map(to_torch, self.loader)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -238,7 +294,14 @@ class TorchLoader:
         self.loader.load_state_dict(state)
 
     def __repr__(self) -> str:
-        return f"{self.loader!r}.torch()"
+        return f"<{type(self).__name__} of {self.loader!r}>"
+
+
+class TorchLoader(Wrapped):
+    """A Loader whose batches hold torch tensors; made by `Loader.torch`. It is the same loader, with the same state."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(to_torch, self.loader)
 
 
 # -- arguments
@@ -259,17 +322,6 @@ def place() -> tuple[int, int]:
                 "(or init_process_group) first, or give rank= and size="
             )
     return 0, 1
-
-
-def _sources(source: Any) -> list[str]:
-    if isinstance(source, (str, os.PathLike)):
-        return [os.fspath(source)]
-    try:
-        return [os.fspath(s) for s in source]
-    except TypeError:
-        raise ArgumentError(
-            f"open data: {type(source).__name__} is no source; give a path, a pattern, an address, or a list of them"
-        ) from None
 
 
 def _fields(columns: Any, ragged: Sequence[str]) -> list[dict[str, Any]]:

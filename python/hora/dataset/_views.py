@@ -15,10 +15,11 @@ HEADER = 5  # rows, padded, epoch, position, held
 class Batch(dict[str, Any]):
     """The arrays of a batch by name. They are views of memory that stays theirs as long as one of them is there.
 
-    `padded` counts rows at the end that repeat others (last="pad").
+    `rows` is how many there are, `padded` how many of them, at the end, repeat others (last="pad").
     """
 
     padded = 0
+    rows = 0
 
 
 class _Items(Sequence[Any]):
@@ -154,7 +155,7 @@ def to_torch(batch: Batch) -> Batch:
     import torch
 
     out = Batch()
-    out.padded = batch.padded
+    out.padded, out.rows = batch.padded, batch.rows
     for name, array in batch.items():
         if isinstance(array, Ragged):
             numbers = array.data.view(np.int64) if array.data.dtype.kind in "mM" else array.data
@@ -168,3 +169,26 @@ def to_torch(batch: Batch) -> Batch:
             array = torch.from_numpy(array)
         out[name] = array
     return out
+
+
+def join(parts: list[Any]) -> Any:
+    """Arrays, texts or lists of one column, one after the other, in memory of their own."""
+    first = parts[0]
+    if not isinstance(first, (Texts, Ragged)):
+        return np.concatenate(parts)
+    before = np.cumsum([0] + [len(p.data) for p in parts[:-1]])
+    ends = np.concatenate([first.ends[:1]] + [p.ends[1:] + b for p, b in zip(parts, before, strict=True)])
+    data = np.concatenate([p.data for p in parts])
+    return Texts(data, ends, first.binary) if isinstance(first, Texts) else Ragged(data, ends)
+
+
+def take(column: Any, rows: Any) -> Any:
+    """Some rows of a column, in memory of their own."""
+    if isinstance(column, list):
+        return [column[i] for i in rows]
+    if not isinstance(column, (Texts, Ragged)):
+        return column[rows]
+    pieces = [column.data[column.ends[i] : column.ends[i + 1]] for i in rows]
+    ends = np.cumsum([0] + [len(p) for p in pieces])
+    data = np.concatenate(pieces) if pieces else column.data[:0]
+    return Texts(data, ends, column.binary) if isinstance(column, Texts) else Ragged(data, ends)

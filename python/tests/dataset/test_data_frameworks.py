@@ -1,0 +1,70 @@
+"""Batches for TensorFlow and JAX, in processes of their own: they are not in the environment of the other tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from beside import TREE, folder
+
+import hora.dataset
+
+TENSORFLOW = """
+import sys, numpy as np, tensorflow as tf, hora.dataset
+loader = hora.dataset.open(sys.argv[1], columns={"x": ["a", "b"], "id": "id", "text": "text", "list": "list"}, batch=16, seed=1)
+seen = []
+for batch in loader.tensorflow():
+    assert batch["x"].shape[1] == 2 and batch["x"].dtype == tf.float32
+    for i, t, l in zip(batch["id"].numpy(), batch["text"].numpy(), batch["list"]):
+        assert t == b"row %d" % i and l.numpy().tolist() == list(range(i % 3))
+        seen.append(int(i))
+assert sorted(seen) == list(range(100)), seen
+work = hora.dataset.open(sys.argv[1], columns=["id"], batch=20, transform=lambda b: {"twice": 2 * b["id"]})
+(total,) = [sum(int(b["twice"].numpy().sum()) for b in work.tensorflow({"twice": tf.TensorSpec((None,), tf.int64)}))]
+assert total == 2 * sum(range(100))
+try:
+    work.tensorflow()
+except hora.ArgumentError as e:
+    assert "give signature=" in str(e)
+print("right")
+"""
+
+JAX = """
+import sys, numpy as np, jax, hora.dataset
+loader = hora.dataset.open(sys.argv[1], columns={"x": ["a", "b"], "id": "id"}, batch=16, seed=1).jax()
+held = list(loader)
+assert all(isinstance(b["x"], jax.Array) and b["x"].shape[1] == 2 for b in held)
+assert sorted(int(i) for b in held for i in b["id"]) == list(range(100)) and loader.state_dict()["pos"] == 100
+sharding = jax.sharding.NamedSharding(jax.make_mesh((1,), ("data",)), jax.sharding.PartitionSpec("data"))
+other = hora.dataset.open(sys.argv[1], columns=["id"], batch=25).jax(sharding)
+assert all(b["id"].sharding == sharding for b in other)
+print("right")
+"""
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "jax"])
+def test_batches_are_the_frameworks(name, arrow, tmp_path):
+    import pyarrow as pa
+
+    ids = np.arange(100)
+    hora.dataset.write(
+        pa.table(
+            {
+                "id": ids,
+                "a": ids.astype("f4"),
+                "b": ids.astype("f4"),
+                "text": [f"row {i}" for i in ids],
+                "list": [list(range(i % 3)) for i in ids],
+            }
+        ),
+        tmp_path / "x.parquet",
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([*TREE, str(folder(name))]), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    code = {"tensorflow": TENSORFLOW, "jax": JAX}[name]
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "x.parquet"], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.endswith("right\n"), done.stderr[-3000:]
