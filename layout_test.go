@@ -42,6 +42,7 @@ var packages = map[string]struct {
 	".":                  {"tensor engine collective transport transport/mem transport/shm transport/tcp elastic elastic/rendezvous internal/wire internal/secret event timeline", "std"},
 	"device":             {"tensor", "std"},
 	"timeline":           {"event", "std"},
+	"job":                {"event", "go.yaml.in/yaml"},
 	"launch":             {"elastic elastic/rendezvous internal/wire internal/secret event", ""},
 	"demo":               {". launch elastic event tensor demo/digits", "gonum.org/v1/gonum"},
 	"demo/digits":        {"", "std"},

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hora/job"
 )
 
 // A script's --mpi is told of in one sentence, without --verbose, and the job runs.
@@ -39,18 +41,18 @@ func TestHorovodrunsFlagsAreListed(t *testing.T) {
 		}
 	}
 	theirs := strings.Fields(horovodFlags)
-	for _, r := range flagTable() {
-		if !slices.ContainsFunc(strings.Fields(r.spellings), func(s string) bool { return slices.Contains(theirs, s) }) {
+	for _, r := range job.Fields() {
+		if !slices.ContainsFunc(strings.Fields(r.Flags), func(s string) bool { return slices.Contains(theirs, s) }) {
 			continue
 		}
-		state, note := "works", r.help
-		if r.name() == "num-proc" {
+		state, note := "works", r.Help
+		if r.Name() == "num-proc" {
 			note = "number of processes; required" // as its own help says
 		}
-		if r.void != "" {
-			state, note = "no effect", r.void
+		if r.Void != "" {
+			state, note = "no effect", r.Void
 		}
-		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", r.spellings, state, note))
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s |", r.Flags, state, note))
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("the table of docs/horovod.md should be:\n%s", strings.Join(want, "\n"))

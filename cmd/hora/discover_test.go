@@ -16,6 +16,7 @@ import (
 
 	"hora"
 	"hora/elastic"
+	"hora/job"
 	"hora/launch"
 )
 
@@ -231,7 +232,7 @@ func TestWhoseFlagsMakeAJobElastic(t *testing.T) {
 		{"horovodrun -np 2 --restarts 1", elastic.Replace, true},
 		{"horovodrun -np 2 --restarts 1 --blacklist slot", elastic.Replace, false},
 	} {
-		table := flagTable()
+		table := job.Fields()
 		argv := strings.Fields(c.args)
 		o := &options{given: map[string]bool{}, table: table, horovod: argv[0] == horovodrunCommand}
 		args, err := normalise(table, append(argv[1:], "command"), false)
@@ -240,8 +241,9 @@ func TestWhoseFlagsMakeAJobElastic(t *testing.T) {
 		if err == nil {
 			err = fs.Parse(args)
 		}
-		s := &launch.Spec{NP: o.np}
-		o.elastic(s)
+		s := &launch.Spec{NP: o.spec.NP}
+		o.settle()
+		afterLoss(&o.spec, s)
 		if err != nil || s.OnLoss != c.policy || s.ByHost != c.byHost {
 			t.Errorf("%s: %v, by host %v, %v", c.args, s.OnLoss, s.ByHost, err)
 		}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"hora/job"
 )
 
 // Widths of the help: what it is set for when its reader is no terminal, and the most that is pleasant to read.
@@ -19,24 +21,24 @@ const (
 )
 
 // writeHelp writes the flags in groups, each as `-short, --long ARG  explanation`, wrapped to width columns.
-func writeHelp(w io.Writer, table []flagRow, width int) {
+func writeHelp(w io.Writer, table []job.Field, width int) {
 	width = min(max(width, narrowest), widestHelp)
 	group := ""
 	var void []string
 	for i := range table {
 		r := &table[i]
-		if r.void != "" {
-			void = append(void, "--"+r.name())
+		if r.Void != "" {
+			void = append(void, "--"+r.Name())
 			continue
 		}
-		if r.group != group {
-			group = r.group
+		if r.Group != group {
+			group = r.Group
 			fmt.Fprintf(w, "\n%s:\n", group)
 		}
-		head := helpMargin + r.heading()
-		text := r.help
-		if r.def != "" {
-			text += " (default " + r.def + ")"
+		head := helpMargin + heading(r)
+		text := r.Help
+		if r.Default != "" {
+			text += " (default " + r.Default + ")"
 		}
 		lines := wrap(text, width-flagColumn)
 		if utf8.RuneCountInString(head) > flagColumn-columnSpace {
@@ -55,16 +57,16 @@ func writeHelp(w io.Writer, table []flagRow, width int) {
 }
 
 // heading is how a flag is written: its names, and what follows.
-func (r *flagRow) heading() string {
-	if r.arg == "" {
-		return r.names()
+func heading(r *job.Field) string {
+	if r.Arg == "" {
+		return flagNames(r)
 	}
-	return r.names() + " " + r.arg
+	return flagNames(r) + " " + r.Arg
 }
 
-// names are a flag's shortest spelling and its own.
-func (r *flagRow) names() string {
-	all := strings.Fields(r.spellings)
+// flagNames are a flag's shortest spelling and its own.
+func flagNames(r *job.Field) string {
+	all := strings.Fields(r.Flags)
 	short := ""
 	for _, s := range all {
 		if !strings.HasPrefix(s, "--") && len(s) <= len("-np") && (short == "" || len(s) < len(short)) {
@@ -109,7 +111,7 @@ var elsewhere = map[string]string{
 }
 
 // guess finds what a flag that nobody knows may have meant: the only one that it begins, or the nearest by a slip.
-func guess(table []flagRow, flag string) string {
+func guess(table []job.Field, flag string) string {
 	name, _, _ := strings.Cut(flag, "=")
 	bare := strings.TrimLeft(name, "-")
 	if known := elsewhere[strings.ReplaceAll(bare, "_", "-")]; known != "" {
@@ -118,11 +120,11 @@ func guess(table []flagRow, flag string) string {
 	best, begun := "", 0
 	least := len(bare)/3 + 1
 	for i := range table {
-		for s := range strings.FieldsSeq(table[i].spellings) {
+		for s := range strings.FieldsSeq(table[i].Flags) {
 			long := strings.TrimLeft(s, "-")
 			if len(bare) > 2 && strings.HasPrefix(long, bare) && s == "--"+long {
 				best, begun = s, begun+1
-			} else if d := slips(bare, long); begun == 0 && len(bare) > 2 && d < least {
+			} else if d := job.Slips(bare, long); begun == 0 && len(bare) > 2 && d < least {
 				best, least = s, d
 			}
 		}
@@ -131,30 +133,4 @@ func guess(table []flagRow, flag string) string {
 		return ""
 	}
 	return best
-}
-
-// slips is how many letters must be put in, left out or changed to make b of a; two that change places are one slip.
-func slips(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := range len(a) {
-		for j := range len(b) {
-			d := rows[i][j]
-			if a[i] != b[j] {
-				d++
-			}
-			d = min(d, rows[i][j+1]+1, rows[i+1][j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				d = min(d, rows[i-1][j-1]+1)
-			}
-			rows[i+1][j+1] = d
-		}
-	}
-	return rows[len(a)][len(b)]
 }

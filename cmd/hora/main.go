@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"hora/event"
+	"hora/job"
 	"hora/launch"
 )
 
@@ -94,7 +95,7 @@ func plainly(err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "time": aTime, "bool": "true or false", "float64": "a number", "intSlice": "numbers as 2,4"}[bad.GetFlag().Value.Type()]
+	wants := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "time": job.ATime, "bool": "true or false", "float64": "a number", "intSlice": "numbers as 2,4"}[bad.GetFlag().Value.Type()]
 	if wants == "" {
 		return err
 	}

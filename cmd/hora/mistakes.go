@@ -9,24 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-)
 
-// nearest is the one of names that word begins, or is a slip of; "" without one.
-func nearest(word string, names []string) string {
-	best, begun := "", 0
-	least := len(word)/3 + 1
-	for _, name := range names {
-		if len(word) > 2 && strings.HasPrefix(name, word) {
-			best, begun = name, begun+1
-		} else if d := slips(word, name); begun == 0 && len(word) > 1 && d < least {
-			best, least = name, d
-		}
-	}
-	if begun > 1 {
-		return ""
-	}
-	return best
-}
+	"hora/job"
+)
 
 // flagError says what is wrong with a flag of the flag library's, and which one was meant.
 func flagError(cmd *cobra.Command, err error) error {
@@ -40,7 +25,7 @@ func flagError(cmd *cobra.Command, err error) error {
 			flag, word = "-"+letters, letters
 		}
 		err = fmt.Errorf("unknown flag: %s", flag)
-		if g := nearest(word, names); g != "" {
+		if g := job.Nearest(word, names); g != "" {
 			err = fmt.Errorf("%w: did you mean --%s?", err, g)
 		}
 	}
@@ -65,7 +50,7 @@ func noSubcommand(cmd *cobra.Command, word string) error {
 		return usageError{fmt.Errorf("%s has no subcommand %q: see %s --help", path, word, path)}
 	}
 	hint := ""
-	if g := nearest(word, subcommands(cmd)); g != "" {
+	if g := job.Nearest(word, subcommands(cmd)); g != "" {
 		hint = fmt.Sprintf(": did you mean %s %s?", path, g)
 	} else if _, err := exec.LookPath(word); err == nil && !cmd.HasParent() {
 		hint = fmt.Sprintf(": to start it on several processes, write hora run -np 2 %s", word)
@@ -88,8 +73,8 @@ func misplaced(root *cobra.Command, args []string) error {
 		return noSubcommand(root, first)
 	}
 	name, _, _ := strings.Cut(first, "=")
-	row := findFlag(flagTable(), name)
-	if row == nil || row.name() == "version" {
+	row := job.Find(job.Fields(), name)
+	if row == nil || row.Name() == "version" {
 		return nil
 	}
 	rest := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "run" })

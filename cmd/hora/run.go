@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,46 +20,25 @@ import (
 	"hora/elastic"
 	"hora/event"
 	"hora/internal/secret"
+	"hora/job"
 	"hora/launch"
 )
 
 const horovodrunCommand = "horovodrun"
 
-// options is what the flags of one `hora run` say.
+// options is what the flags of one `hora run` say: of the job, and to this program alone.
 type options struct {
-	np, min, max, slots, restarts, gpus, sshPort, port int
-	stdin                                              int
-	version, checkBuild, verbose, dryRun               bool
-	untagged, timestamps                               bool
-	hosts, hostfile, sshIdentity, remoteHora           string
-	logDir, secretFile, job, onLoss, discover, report  string
-	drainOn, stateDir, blacklist, timeline, events     string
-	bind                                               launch.Bind
-	start, elasticTimeout                              time.Duration
-	cooldown                                           [2]time.Duration
-	interfaces, controllers                            []string
-	env                                                []string // --env
-	tags                                               []string // --tag-output and --no-tag, as meant on the command line
-	extra                                              []string // what flags set for the workers
-	given                                              map[string]bool
-	voids                                              []*flagRow
-	table                                              []flagRow
-	horovod                                            bool // called as horovodrun
-}
-
-func (o *options) workerEnv(name, value string) {
-	o.extra = append(o.extra, name+"="+value)
-	if ours := ourName[name]; ours != "" {
-		o.extra = append(o.extra, ours+"="+value)
-	}
-}
-
-// ourName is the variable of ours that wins over one of Horovod's: a flag says more than what happens to be exported.
-var ourName = map[string]string{
-	"HOROVOD_CACHE_CAPACITY": "HORA_NAMES", "HOROVOD_FUSION_THRESHOLD": "HORA_FUSION_BYTES",
-	"HOROVOD_STALL_CHECK_TIME_SECONDS": "HORA_STALL_WARN", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "HORA_STALL_END",
-	"HOROVOD_START_TIMEOUT": "HORA_START_TIMEOUT", "HOROVOD_TIMELINE": "HORA_TIMELINE",
-	"HOROVOD_TIMELINE_MARK_CYCLES": "HORA_TIMELINE_MARK_CYCLES",
+	spec                         job.Spec
+	stdin                        int
+	version, checkBuild, verbose bool
+	dryRun, printSpec, schema    bool
+	secretFile                   string
+	controllers                  []string
+	tags                         []string // --tag-output and --no-tag, as meant on the command line
+	given                        map[string]bool
+	voids                        []*job.Field
+	table                        []job.Field
+	horovod                      bool // called as horovodrun
 }
 
 func (p *program) runCommand() *cobra.Command {
@@ -83,11 +63,12 @@ func (p *program) horovodrunCommand() *cobra.Command {
 // launcher is both commands. Its flags are parsed by hand through the table, so that spellings such as -np work.
 func (p *program) launcher(name string, o *options) *cobra.Command {
 	c := &cobra.Command{DisableFlagParsing: true}
-	table := flagTable()
-	o.table = table
+	table := job.Fields()
 	if o.horovod {
-		findFlag(table, "-np").help = "number of processes; required"
+		table = slices.DeleteFunc(table, func(f job.Field) bool { return f.Ours })
+		job.Find(table, "-np").Help = "number of processes; required"
 	}
+	o.table = table
 	c.RunE = func(c *cobra.Command, args []string) error {
 		define(c.Flags(), table, o)
 		args, err := normalise(table, args, o.horovod)
@@ -111,9 +92,9 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 		}
 		var out []string
 		for _, r := range table {
-			for s := range strings.FieldsSeq(r.spellings) {
+			for s := range strings.FieldsSeq(r.Flags) {
 				if strings.HasPrefix(s, word) {
-					out = append(out, s+"\t"+r.help)
+					out = append(out, s+"\t"+r.Help)
 				}
 			}
 		}
@@ -142,8 +123,16 @@ func (p *program) launch(c *cobra.Command, o *options, command []string) error {
 		p.checkBuild()
 		return nil
 	}
+	if o.schema {
+		_, err := p.out.Write(job.Schema())
+		return err
+	}
 	spec, err := p.spec(o, command)
 	if err != nil {
+		return err
+	}
+	if o.printSpec {
+		_, err := p.out.Write(o.spec.YAML())
 		return err
 	}
 	if o.dryRun {
@@ -154,34 +143,43 @@ func (p *program) launch(c *cobra.Command, o *options, command []string) error {
 
 // spec makes a job of the flags.
 func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
-	if err := o.check(command); err != nil {
+	j := &o.spec
+	if len(command) > 0 {
+		j.Command = command
+	}
+	o.settle()
+	if err := o.check(); err != nil {
 		return nil, err
 	}
-	hosts, err := o.hostList()
+	hosts, err := hostList(j)
 	if err != nil {
 		return nil, err
 	}
 	if err := o.torchDefaults(p.getenv, len(hosts) > 0); err != nil {
 		return nil, err
 	}
-	if o.np == 0 {
-		o.np = 1
+	s := &launch.Spec{
+		Command: j.Command, NP: j.NP, Hosts: hosts, Job: j.Name, GPUs: j.GPUsPerRank, Start: j.StartTimeout,
+		Min: j.MinNP, Max: j.MaxNP, LogDir: j.LogDir, Report: j.Report, Interfaces: j.Interfaces, Port: j.Port,
+		Untagged: !j.Tagged(), Timestamps: j.Timestamps,
+		Environ: os.Environ(), Env: j.WorkerEnv(), Stdout: p.out, Stderr: p.err,
+		SSH: launch.SSH{Port: j.SSHPort, Identity: j.SSHIdentityFile, RemoteHora: j.RemoteHora},
+	}
+	if s.NP == 0 {
+		s.NP = 1
 		switch {
 		case len(hosts) > 0:
-			o.np = launch.Slots(hosts)
-		case o.discover != "":
-			o.np = max(o.min, 1)
+			s.NP = launch.Slots(hosts)
+		case j.Discover != "":
+			s.NP = max(j.MinNP, 1)
 		}
 	}
-	s := &launch.Spec{
-		Command: command, NP: o.np, Hosts: hosts, Job: o.job, Bind: o.bind, GPUs: o.gpus, Start: o.start,
-		Min: o.min, Max: o.max, LogDir: o.logDir, Report: o.report, Interfaces: o.interfaces, Port: o.port, Untagged: o.untagged, Timestamps: o.timestamps,
-		Environ: os.Environ(), Env: append(o.extra, o.env...), Stdout: p.out, Stderr: p.err,
-		SSH: launch.SSH{Port: o.sshPort, Identity: o.sshIdentity, RemoteHora: o.remoteHora},
+	if j.Bind == job.BindNone {
+		s.Bind = launch.BindNone
 	}
-	s.StateDir = o.stateDir
-	s.DrainOn, s.Wait = o.drainOn, o.elasticTimeout
-	s.CoolMin, s.CoolMax = o.cooldown[0], o.cooldown[1]
+	s.StateDir = j.CoordinatorState
+	s.DrainOn, s.Wait = j.DrainOn, j.ElasticTimeout
+	s.CoolMin, s.CoolMax = j.BlacklistCooldown.Min, j.BlacklistCooldown.Max
 	environ := append(os.Environ(), s.Env...)
 	if s.Silence, err = waitOf(environ, "HORA_PEER_TIMEOUT"); err != nil {
 		return nil, err
@@ -189,38 +187,58 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	if s.Join, err = waitOf(environ, "HORA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS"); err != nil {
 		return nil, err
 	}
-	o.elastic(s)
-	if o.discover != "" {
+	afterLoss(j, s)
+	if j.Discover != "" {
 		s.Hosts = nil
 		s.Discovery = &launch.Discovery{
-			Find: launch.ScriptHosts(o.discover, o.slots, os.Environ()), Wait: o.elasticTimeout,
+			Find: launch.ScriptHosts(j.Discover, j.SlotsPerHost, os.Environ()), Wait: j.ElasticTimeout,
 			CoolMin: s.CoolMin, CoolMax: s.CoolMax,
 		}
 	}
+	return s, p.surroundings(o, s)
+}
+
+// surroundings adds what only this process has.
+func (p *program) surroundings(o *options, s *launch.Spec) (err error) {
 	if s.Job == "" {
 		var b [4]byte
 		rand.Read(b[:])
 		s.Job = "job-" + hex.EncodeToString(b[:])
 	}
-	if s.LocalName, err = os.Hostname(); err != nil || o.horovod && len(hosts) == 0 {
+	if s.LocalName, err = os.Hostname(); err != nil || o.horovod && len(s.Hosts) == 0 {
 		s.LocalName = "localhost"
 	}
-	if s.Dir, err = os.Getwd(); err != nil {
-		return nil, fmt.Errorf("find the working directory: %w: change to one that exists", err)
+	if s.Dir, err = folder(o.spec.Dir, len(s.Hosts) == 0 && s.Discovery == nil); err != nil {
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program's file: %w", err)
+		return fmt.Errorf("find this program's file: %w", err)
 	}
 	s.Coordinator = []string{self, coordinatorCommand}
 	s.Self, s.Binary, s.Temp = []string{self, agentCommand}, self, os.TempDir()
 	s.Guard = guardProgram
 	if o.secretFile != "" {
 		if s.Secret, err = secret.Read(o.secretFile); err != nil {
-			return nil, usageError{secretFault(o.secretFile, err)}
+			return usageError{secretFault(o.secretFile, err)}
 		}
 	}
-	return s, p.input(o, s)
+	return p.input(o, s)
+}
+
+// folder is where workers start: the present one, or that of --dir.
+func folder(asked string, here bool) (string, error) {
+	if asked == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			err = fmt.Errorf("find the working directory: %w: change to one that exists", err)
+		}
+		return dir, err
+	}
+	if st, err := os.Stat(asked); here && (err != nil || !st.IsDir()) {
+		return "", usageError{fmt.Errorf("--dir %s: there is no such folder: name one, or make it", asked)}
+	}
+	return filepath.Abs(asked)
 }
 
 // input decides which rank reads what this program does: --stdin names it; else rank 0 has a file or a pipe, and a
@@ -232,10 +250,10 @@ func (p *program) input(o *options, s *launch.Spec) error {
 			return usageError{fmt.Errorf("--stdin %d: the ranks are 0 to %d: name one of them", o.stdin, s.NP-1)}
 		}
 		s.Stdin = p.in
-	} else if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 || typed && s.NP == 1 && o.max <= 1 && o.discover == "" && foreground(p.in) {
+	} else if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 || typed && s.NP == 1 && o.spec.MaxNP <= 1 && o.spec.Discover == "" && foreground(p.in) {
 		s.Stdin = p.in
 	}
-	s.Prompts = s.Stdin != nil && typed && terminalWidth(p.out) > 0 && len(o.tags) == 0 && !o.timestamps
+	s.Prompts = s.Stdin != nil && typed && terminalWidth(p.out) > 0 && o.spec.TagOutput == nil && !s.Timestamps
 	return nil
 }
 
@@ -265,9 +283,9 @@ func waitOf(environ []string, names ...string) (time.Duration, error) {
 		if text == "" {
 			continue
 		}
-		d, err := parseTime(text)
+		d, err := job.ParseTime(text)
 		if err != nil || d <= 0 {
-			return 0, usageError{fmt.Errorf("%s: %q is not %s", name, text, aTime)}
+			return 0, usageError{fmt.Errorf("%s: %q is not %s", name, text, job.ATime)}
 		}
 		return d, nil
 	}
@@ -276,7 +294,7 @@ func waitOf(environ []string, names ...string) (time.Duration, error) {
 
 // start runs the job and prints its last line.
 func (p *program) start(s *launch.Spec, o *options) error {
-	written, err := timeline(s, o.timeline)
+	written, err := timeline(s, o.spec.Timeline)
 	if err != nil {
 		return err
 	}
@@ -289,8 +307,8 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	s.Signals = signals
 	s.Events = &event.Sink{}
 	var events *eventFile
-	if o.events != "" {
-		if events, err = openEvents(o.events); err != nil {
+	if o.spec.Events != "" {
+		if events, err = openEvents(o.spec.Events); err != nil {
 			return err
 		}
 		defer s.Events.Add(events)()
@@ -302,7 +320,7 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	}
 	if o.verbose {
 		for _, r := range o.voids {
-			s.Events.Emit(&event.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.name(), r.void)})
+			s.Events.Emit(&event.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.Name(), r.Void)})
 		}
 	}
 	launch.Adopt()
@@ -350,82 +368,67 @@ func (r *reporter) Event(e event.Event) {
 	}
 }
 
+// mpiUnused is said to who asks for MPI.
+const mpiUnused = "--mpi: MPI is not used; the workers start and meet over hora's own transport, so leave the flag out"
+
 // torchDefaults takes what torchrun's own variables say for flags that are not given.
 func (o *options) torchDefaults(getenv func(string) string, hosts bool) error {
-	for _, d := range []struct {
-		flag, name string
-		wanted     bool
-	}{
-		{"num-proc", "PET_NPROC_PER_NODE", !hosts},
-		{"restarts", "PET_MAX_RESTARTS", !o.given["reset-limit"]},
-	} {
-		v := getenv(d.name)
-		if v == "" || !d.wanted || o.given[d.flag] {
+	for i := range o.table {
+		f := &o.table[i]
+		if f.Torch == "" || o.given[f.Name()] {
 			continue
 		}
-		if err := findFlag(o.table, "--"+d.flag).set(o, v); err != nil {
-			return usageError{fmt.Errorf("%s: %w: correct it, or give --%s", d.name, err, d.flag)}
+		v := getenv(f.Torch)
+		if v == "" || f.Key == "np" && hosts || f.Key == "restarts" && o.given["reset-limit"] {
+			continue
+		}
+		if err := f.Set(&o.spec, v); err != nil {
+			return usageError{fmt.Errorf("%s: %w: correct it, or give --%s", f.Torch, err, f.Name())}
 		}
 	}
 	return nil
 }
 
-// theirs says whether one of horovodrun's elastic flags is used.
-func (o *options) theirs() bool {
-	return slices.ContainsFunc(o.table, func(r flagRow) bool { return r.elastic && o.given[r.name()] })
+// settle writes down what horovodrun's name and two of its flags mean beside their values.
+func (o *options) settle() {
+	theirs := o.given["reset-limit"] || o.given["host-discovery-script"]
+	if theirs && o.spec.OnLoss == "" {
+		o.spec.OnLoss = job.Continue
+	}
+	if (theirs || o.horovod) && o.spec.Blacklist == "" {
+		o.spec.Blacklist = job.ByHost
+	}
 }
 
-// elastic sets what becomes of the job when a worker is lost.
-func (o *options) elastic(s *launch.Spec) {
-	s.Restarts = o.restarts
-	s.ByHost = o.blacklist == "host" || o.blacklist == "" && (o.horovod || o.theirs())
-	switch {
-	case o.onLoss == "continue", o.onLoss == "" && o.theirs():
+// afterLoss sets what becomes of the job when a worker is lost.
+func afterLoss(j *job.Spec, s *launch.Spec) {
+	s.Restarts, s.ByHost = j.Restarts, j.TakesHost()
+	switch j.AfterLoss() {
+	case job.Continue:
 		s.OnLoss = elastic.Continue
-	case o.onLoss == "replace", o.restarts > 0:
+		if s.Min == 0 {
+			s.Min = s.NP
+		}
+	case job.Replace:
 		s.OnLoss = elastic.Replace
-	}
-	if s.OnLoss == elastic.Continue && s.Min == 0 {
-		s.Min = s.NP
 	}
 }
 
 // check finds flags that contradict each other.
-func (o *options) check(command []string) error {
+func (o *options) check() error {
 	bad := func(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
-	hostSources := 0
-	for _, s := range []string{o.hosts, o.hostfile, o.discover} {
-		if s != "" {
-			hostSources++
-		}
+	if err := o.spec.Check(); err != nil {
+		return usageError{err}
 	}
-	switch {
-	case len(command) == 0:
-		return bad("there is no command to start: write it after the flags, as in hora run -np 2 python train.py")
-	case command[0] == "":
-		return bad("the command to start is empty: look whether a variable in it is")
-	case o.sshIdentity != "" && !readable(o.sshIdentity):
-		return bad("--ssh-identity-file %s cannot be read: name a private key, such as ~/.ssh/id_ed25519", o.sshIdentity)
-	case hostSources > 1:
-		return bad("-H, --hostfile and --discover each say where to run: give one of them")
-	case o.discover != "" && o.onLoss == "replace":
-		return bad("--discover and --on-loss replace contradict each other: with a discovery the job goes on with the workers there are and grows again")
-	case o.drainOn != "" && o.onLoss == "" && o.restarts == 0 && o.discover == "" && !o.theirs():
-		return bad("--drain-on without another elastic flag would end the job: add --restarts N, --on-loss continue or --discover")
-	case o.onLoss == "replace" && o.restarts == 0:
-		return bad("--on-loss replace without --restarts has nothing to replace with: add --restarts N")
+	switch identity := o.spec.SSHIdentityFile; {
+	case identity != "" && !readable(identity):
+		return bad("--ssh-identity-file %s cannot be read: name a private key, such as ~/.ssh/id_ed25519", identity)
 	case slices.Contains(o.tags, "--tag-output") && slices.Contains(o.tags, "--no-tag"):
 		return bad("--tag-output and --no-tag contradict each other: give one of them")
-	case o.horovod && o.np == 0:
-		return bad("-np is missing: say how many processes to start, as in horovodrun -np 2 %s", strings.Join(command, " "))
+	case o.horovod && o.spec.NP == 0:
+		return bad("-np is missing: say how many processes to start, as in horovodrun -np 2 %s", strings.Join(o.spec.Command, " "))
 	case len(o.controllers) > 1:
 		return bad("--%s contradict each other: give one of them", strings.Join(o.controllers, " and --"))
-	case o.min > 0 && o.max > 0 && o.min > o.max:
-		return bad("--min-np %d is above --max-np %d: swap them", o.min, o.max)
-	case o.np > 0 && o.min > o.np:
-		return bad("--min-np %d is above -np %d: lower it, or raise -np", o.min, o.np)
-	case o.np > 0 && o.max > 0 && o.max < o.np:
-		return bad("--max-np %d is below -np %d: raise it, or lower -np", o.max, o.np)
 	}
 	return nil
 }
@@ -438,20 +441,16 @@ func readable(path string) bool {
 	return err == nil
 }
 
-func (o *options) hostList() ([]launch.Host, error) {
+func hostList(j *job.Spec) ([]launch.Host, error) {
 	switch {
-	case o.hosts != "":
-		return launch.ParseHosts(o.hosts)
-	case o.hostfile != "":
-		b, err := os.ReadFile(o.hostfile)
+	case j.Hosts != "":
+		return launch.ParseHosts(j.Hosts)
+	case j.Hostfile != "":
+		b, err := os.ReadFile(j.Hostfile)
 		if err != nil {
-			var pe *os.PathError
-			if errors.As(err, &pe) {
-				err = pe.Err
-			}
-			return nil, usageError{fmt.Errorf("read hostfile %s: %w: give a file with lines such as \"server1 slots=4\"", o.hostfile, err)}
+			return nil, usageError{fmt.Errorf("read hostfile %s: %w: give a file with lines such as \"server1 slots=4\"", j.Hostfile, cause(err))}
 		}
-		return launch.ParseHostfile(o.hostfile, string(b))
+		return launch.ParseHostfile(j.Hostfile, string(b))
 	}
 	return nil, nil
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"hora/job"
 )
 
 // The test binary is the program itself when HORA_TEST_PROGRAM is set, and an agent of it.
@@ -316,7 +318,7 @@ logging:
 
 func TestVerboseSaysWhyAFlagHasNoEffect(t *testing.T) {
 	r := horaCommand(t, "run", "--verbose", "--cycle-time-ms", "3", "--mpi-args=-x Y", "true")
-	if r.code != 0 || !strings.Contains(r.err, "--cycle-time-ms has no effect: "+noCycle) || !strings.Contains(r.err, "--mpi-args has no effect: "+noMPI) {
+	if r.code != 0 || !strings.Contains(r.err, "--cycle-time-ms has no effect: there is no cycle timer: nothing runs when nothing is pending") || !strings.Contains(r.err, "--mpi-args has no effect: no MPI library is used") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -334,20 +336,20 @@ const horovodFlags = `-v --version -np --num-proc -cb --check-build --disable-ca
 --host-discovery-script --gloo --mpi --jsrun`
 
 func TestEveryHorovodrunFlagIsAccepted(t *testing.T) {
-	table := flagTable()
+	table := job.Fields()
 	for _, spelling := range strings.Fields(horovodFlags) {
-		row := findFlag(table, spelling)
+		row := job.Find(table, spelling)
 		if row == nil {
 			t.Errorf("no %s", spelling)
 			continue
 		}
 		o := &options{given: map[string]bool{}, table: table}
-		sample := map[string]string{"--blacklist-cooldown-range": "2 5", "--log-level": "DEBUG", "--autotune-gaussian-process-noise": "0.5"}["--"+row.name()]
+		sample := map[string]string{"--blacklist-cooldown-range": "2 5", "--log-level": "DEBUG", "--autotune-gaussian-process-noise": "0.5"}["--"+row.Name()]
 		if sample == "" {
 			sample = "3"
 		}
-		argv := append(append([]string{spelling}, strings.Fields(sample)[:row.values()]...), "command")
-		if row.name() == "config-file" {
+		argv := append(append([]string{spelling}, strings.Fields(sample)[:row.Values()]...), "command")
+		if row.Name() == "config-file" {
 			continue
 		}
 		args, err := normalise(table, argv, false)
@@ -357,7 +359,7 @@ func TestEveryHorovodrunFlagIsAccepted(t *testing.T) {
 		}
 		fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
 		define(fs, table, o)
-		if err := fs.Parse(args); err != nil || !o.given[row.name()] || fs.NArg() != 1 {
+		if err := fs.Parse(args); err != nil || !o.given[row.Name()] || fs.NArg() != 1 {
 			t.Errorf("%v became %v: %v", argv, args, err)
 		}
 	}
@@ -365,11 +367,11 @@ func TestEveryHorovodrunFlagIsAccepted(t *testing.T) {
 
 func TestFlagTableIsSound(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range flagTable() {
-		if r.help == "" || r.set == nil || !strings.HasPrefix(r.spellings, "--") {
-			t.Errorf("row %q is incomplete", r.spellings)
+	for _, r := range job.Fields() {
+		if r.Help == "" || !strings.HasPrefix(r.Flags, "--") {
+			t.Errorf("row %q is incomplete", r.Flags)
 		}
-		for _, s := range strings.Fields(r.spellings) {
+		for _, s := range strings.Fields(r.Flags) {
 			if seen[s] {
 				t.Errorf("%s is there twice", s)
 			}

@@ -1,16 +1,17 @@
 package main
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hora/job"
 )
 
 // TestDefaultsAreHorovodruns: what the help names as the default is what horovodrun documents.
 func TestDefaultsAreHorovodruns(t *testing.T) {
-	table := flagTable()
+	table := job.Fields()
 	for flag, want := range map[string]string{
 		"--disable-cache": "false", "--start-timeout": "30", "--fusion-threshold-mb": "128", "--cycle-time-ms": "1", "--cache-capacity": "1024",
 		"--autotune-warmup-samples": "3", "--autotune-steps-per-sample": "10", "--autotune-bayes-opt-max-samples": "20", "--autotune-gaussian-process-noise": "0.8",
@@ -18,7 +19,7 @@ func TestDefaultsAreHorovodruns(t *testing.T) {
 		"--stall-check-warning-time-seconds": "60", "--stall-check-shutdown-time-seconds": "0", "--num-nccl-streams": "1", "--gloo-timeout-seconds": "30",
 		"--log-level": "WARNING", "--mpi-args": "", "--binding-args": "", "--thread-affinity": "", "--autotune": "", "--timeline-filename": "",
 	} {
-		if row := findFlag(table, flag); row == nil || row.def != want {
+		if row := job.Find(table, flag); row == nil || row.Default != want {
 			t.Errorf("%s: %+v, want the default %q", flag, row, want)
 		}
 	}
@@ -99,8 +100,12 @@ func TestAReportThatCannotBeWritten(t *testing.T) {
 
 // TestAFlagWinsOverWhatIsExported: also over the variable of ours that means the same as Horovod's.
 func TestAFlagWinsOverWhatIsExported(t *testing.T) {
-	for ours := range maps.Values(ourName) {
-		t.Setenv(ours, "99")
+	for _, f := range job.Fields() {
+		for name := range strings.FieldsSeq(f.Vars) {
+			if f.Key != "peer_timeout" && f.Key != "tls" && strings.HasPrefix(name, "HORA_") {
+				t.Setenv(name, "99")
+			}
+		}
 	}
 	show := `echo $HORA_TIMELINE $HORA_STALL_WARN $HORA_STALL_END $HORA_NAMES $HORA_FUSION_BYTES $HORA_START_TIMEOUT $HORA_TIMELINE_MARK_CYCLES`
 	r := horaCommand(t, "run", "--timeline", "/dev/null", "--stall-check-warning-time-seconds", "7", "--cache-capacity", "5",

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,7 +15,8 @@ const dynamic = "DYNAMIC"
 
 // expected is a timeline that rank 0 is to write on this machine.
 type expected struct {
-	path   string
+	path   string      // as it was given
+	file   string      // as this process finds it
 	before os.FileInfo // nil: there was none
 }
 
@@ -28,22 +30,26 @@ func timeline(s *launch.Spec, path string) (*expected, error) {
 	if path == "" || path == dynamic || s.Discovery != nil || len(s.Hosts) > 0 && !thisHost(s, s.Hosts[0].Name) {
 		return nil, nil
 	}
-	before, err := os.Stat(path)
+	file := path
+	if !filepath.IsAbs(path) && s.Dir != "" { // rank 0 starts there
+		file = filepath.Join(s.Dir, path)
+	}
+	before, err := os.Stat(file)
 	if err == nil && !before.Mode().IsRegular() && !before.IsDir() {
 		return nil, nil // a pipe may have no reader yet; rank 0 says what is wrong with it
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, &launch.Error{Code: launch.ExitLogs, Text: fmt.Sprintf("write the timeline: %v: name a file in a folder that you may write to", err)}
 	}
 	f.Close()
 	if before == nil {
-		os.Remove(path)
+		os.Remove(file)
 	}
 	if !asked { // the program may be none of ours
 		return nil, nil
 	}
-	return &expected{path, before}, nil
+	return &expected{path, file, before}, nil
 }
 
 // timelineOf is the file that variables name: the last of ours, or else of Horovod's.
@@ -71,7 +77,7 @@ func (e *expected) missing(command []string) string {
 	if e == nil {
 		return ""
 	}
-	now, err := os.Stat(e.path)
+	now, err := os.Stat(e.file)
 	if err == nil && (e.before == nil || now.ModTime() != e.before.ModTime() || now.Size() != e.before.Size()) {
 		return ""
 	}

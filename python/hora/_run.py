@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 import pickle
 import re
@@ -16,10 +17,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import _travel
+from . import _settings, _travel
 from .errors import ArgumentError, HoraError, PeerLostError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["RemoteTraceback", "program", "run"]
 
@@ -69,18 +73,19 @@ def run(
     func: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int = 1, *,
     hosts: str | None = None, hostfile: str | None = None, env: Mapping[str, str] | None = None,
     flags: Sequence[str] = (), python: str | None = None, verbose: bool = False, timeout: float | None = None,
-    min_np: int | None = None, max_np: int | None = None,
+    min_np: int | None = None, max_np: int | None = None, **settings: Unpack[_settings.Settings],
 ) -> list[Any]:  # fmt: skip
     """Run `func(*args, **kwargs)` on `np` processes and return their results, by rank.
 
     The function calls `hora.init()` itself. It may come from a notebook: it travels by value, with the functions of
     modules that lie beside the notebook. The workers get this process's environment as it is now, and `env` on top.
-    `hosts` ("h1:4,h2:4") or `hostfile` name other machines; `flags` are further flags of `hora run`; `python` is the
-    interpreter there. Output of the workers comes out here line by line. When a worker raises, so does this call: the
+    `hosts` ("h1:4,h2:4") or `hostfile` name other machines; `python` is the interpreter there. Every field of a job's
+    file is an argument as well (docs/job-file.md): `restarts=3`, `log_dir="logs"`; `flags` are further flags of `hora run`. Output of the workers comes out here line by line. When a worker raises, so does this call: the
     same exception, with the worker's rank and traceback as its cause.
 
-    With `min_np` or `max_np` the job is elastic, and the function trains with `hora.elastic.run`: workers may fail (the
-    flag `--restarts N` replaces them) as long as `min_np` are left, and those that are there at the end leave results.
+    With `min_np`, `max_np`, `restarts`, `on_loss` or `discover` the job is elastic, and the function trains with
+    `hora.elastic.run`: workers may fail (`restarts=N` replaces them) as long as `min_np` are left, and those that are there
+    at the end leave results.
     On other hosts such a job needs a temporary directory (TMPDIR) that all of them share.
 
     >>> def train(lr):
@@ -93,13 +98,16 @@ def run(
     _check(func, args, kwargs, np)
     if hosts is not None and hostfile is not None:
         raise ArgumentError("run: hosts and hostfile are both given; give one of them")
+    more = list(_settings.flags(settings, inspect.getfullargspec(run).args + inspect.getfullargspec(run).kwonlyargs))
     payload = _travel.pack(func, tuple(args), dict(kwargs or {}))
     word = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:  # mode 0700
         task = os.path.join(folder, "task")
         with open(task, "wb") as f:
             f.write(payload)
-        command = [program(), "run", "-np", str(np), "--no-tag" if np == 1 else "--tag-output=true"]
+        command = [program(), "run", "-np", str(np)]
+        if settings.get("tag_output") is None:
+            command.append("--no-tag" if np == 1 else "--tag-output=true")
         if hosts is not None:
             command += ["-H", hosts]
         if hostfile is not None:
@@ -111,7 +119,9 @@ def run(
         if min_np is not None or max_np is not None:
             least, spread = np if min_np is None else min_np, "elastic"
             command += ["--min-np", str(least), *([] if max_np is None else ["--max-np", str(max_np)])]
-        command += [*flags, "--", python or sys.executable, "-m", "hora._task", folder, spread]
+        elif settings.get("restarts") or settings.get("on_loss") or settings.get("discover"):
+            least, spread = 1 if settings.get("on_loss") == "continue" else np, "elastic"
+        command += [*more, *flags, "--", python or sys.executable, "-m", "hora._task", folder, spread]
         around = {k: v for k, v in os.environ.items() if k != "HORA_SERVE"}  # of a job that this process is in itself
         carried = _travel.carry(word, payload) if spread == "1" else {}
         job = _Job(command, around | dict(env or {}) | carried, word)

@@ -1,5 +1,6 @@
 """hora.run: a function on many processes, from a program."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import hora
+from hora import _settings
+from hora._run import program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -204,6 +207,31 @@ def test_an_elastic_job_gives_the_results_of_who_is_there_at_the_end(tmp_path):
     assert hora.run(outlives, args=(str(tmp_path / "a"),), np=3, min_np=2) == [(0, 2, 20), (1, 2, 20)]
     replaced = hora.run(outlives, args=(str(tmp_path / "b"),), np=2, min_np=2, flags=["--restarts", "1"])
     assert replaced == [(0, 2, 20), (1, 2, 20)]
+
+
+def test_every_field_of_a_jobs_file_is_an_argument(tmp_path):
+    def look():
+        import os
+
+        return os.environ["HORA_JOB"], os.environ.get("HOROVOD_START_TIMEOUT"), os.environ.get("HORA_TLS")
+
+    got = hora.run(look, np=1, name="night", start_timeout=90, tls=True, log_dir=str(tmp_path / "logs"), network_interfaces=["lo"])
+    assert got == [("night", "90", "1")] and (tmp_path / "logs" / "rank.0" / "stdout").exists()
+    assert hora.run(outlives, args=(str(tmp_path / "c"),), np=2, restarts=1) == [(0, 2, 20), (1, 2, 20)]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'restart'; did you mean restarts?"):
+        hora.run(look, np=1, restart=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'host'; did you mean hosts?"):
+        hora.run(look, np=1, host="a:1")
+    with pytest.raises(hora.HoraError, match='--bind: "all" is neither core nor none'):
+        hora.run(look, np=1, bind="all")
+
+
+def test_the_settings_are_flags_of_the_program():
+    told = json.loads(subprocess.run([program(), "run", "--schema"], capture_output=True, text=True, check=True).stdout)
+    own = {"command", "np", "min_np", "max_np", "hosts", "hostfile", "env"}
+    assert set(told["properties"]) - own == set(_settings.FLAGS) == set(_settings.Settings.__annotations__)
+    words = list(_settings.flags({"blacklist_cooldown_range": (10, "100s"), "tls": False, "port": None}, ["np"]))
+    assert words == ["--blacklist-cooldown-range", "10", "100s", "--tls=false"]
 
 
 def test_an_elastic_job_that_fails_says_why():
