@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 # Each public name and the module of this package that has it.
-_HOMES: dict[str, str] = {}
+_HOMES: dict[str, str] = {"active": "_cluster", "batches": "_rows", "launch": "_run", "run": "_run"}
 
 __all__ = sorted(_HOMES)
 

@@ -59,7 +59,11 @@ MEMBERS = {
 }
 
 # Flags and variables have tests of their own, names of TensorFlow and Keras are walked beside those: python/tests/tensorflow.
-WALKED = [r for r in ROWS if not r[0].startswith(("-", "horovod.tensorflow", "horovod.keras")) and not r[0].isupper()]
+WALKED = [
+    r
+    for r in ROWS
+    if not r[0].startswith(("-", "horovod.tensorflow", "horovod.keras", "sparkdl.horovod.tensorflow")) and not r[0].isupper()
+]
 
 
 @pytest.mark.parametrize(("name", "state", "note"), WALKED)
@@ -234,6 +238,9 @@ def test_horovod_runner():
     with pytest.raises(ValueError, match="verbosity"):
         HorovodRunner(np=-1, driver_log_verbosity="loud")
     assert HorovodRunner(np=-1).run(lambda a, b: a + b, a=1, b=2) == 3
+    of = inspect.getfullargspec(HorovodRunner.__init__)  # programs compare them with sparkdl's
+    assert of == (["self"], None, None, None, ["np", "driver_log_verbosity"], {"driver_log_verbosity": "log_callback_only"}, {})
+    assert inspect.getfullargspec(HorovodRunner.run) == (["self", "main"], None, "kwargs", None, [], None, {})
 
 
 def test_horovod_runner_on_two_processes():
@@ -271,7 +278,7 @@ def test_horovod_runner_says_what_it_starts(launcher, monkeypatch, caplog, capsy
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records if r.name == "HorovodRunner"] == [
         ("HorovodRunner", "WARNING", text)
         for text in (
-            "HorovodRunner(np=2): no Spark launcher here, so 2 processes start on this machine, as with np=-2",
+            "HorovodRunner(np=2): there is no active Spark session, so 2 processes start on this machine, as with np=-2",
             "HorovodRunner: 2 processes share 1 GPUs; use np=-1 for one each",
         )
     ]

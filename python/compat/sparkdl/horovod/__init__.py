@@ -16,4 +16,7 @@ def log_to_driver(message: object) -> None:
     if len(text) > _MAX:
         text = text[:_MAX] + "…"
     rank = os.environ.get("HOROVOD_RANK")
-    print(text if rank is None else f"[{rank}] {text}", file=sys.stdout, flush=True)
+    if rank is not None:
+        text = f"[{rank}] {text}"
+    word = os.environ.get("HORA_SPARK_WORD", "")  # which the driver knows these lines by, and takes away
+    print("\n".join(word + line for line in text.split("\n")), file=sys.stdout, flush=True)

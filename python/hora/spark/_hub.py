@@ -1,0 +1,187 @@
+"""The hub of a job, `hora hub`, as a child beside the driver: in a session of its own, so that Ctrl-C reaches the driver alone.
+
+It ends with the driver, whatever ends that: its standard input is a pipe that the driver holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hora._run import _LAST_LINES, program
+from hora.errors import HoraError
+
+__all__ = ["Hub", "environment"]
+
+# What names a worker's place, or a file of this machine, is not read from the driver's environment: see docs/spark.md.
+_PLACES = frozenset(
+    f"{p}_{n}"
+    for p in ("HORA", "HOROVOD")
+    for n in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME", "ELASTIC", "CONTROLLER", "CPU_OPERATIONS")
+) | {
+    "HORA_HOST", "HORA_HOST_ID", "HORA_JOB", "HORA_EPOCH", "HORA_ADDR", "HORA_SERVE", "HORA_LISTEN", "HORA_SECRET", "HORA_SECRET_FILE",
+    "HORA_CALL", "HORA_RESULT", "HORA_LIBRARY", "HORA_PROGRESS", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "HOROVOD_GLOO_IFACE",
+}  # fmt: skip
+_OURS = ("HOROVOD_", "HORA_", "NCCL_")
+_PENDING = 10_000  # lines of output that wait for a slow reader, a notebook for one
+
+
+def environment(more: Mapping[str, str] | None) -> dict[str, str]:
+    """What workers get of the driver's environment as it is now, and what the caller adds."""
+    own = {k: v for k, v in os.environ.items() if k.startswith(_OURS) and k not in _PLACES and not k.startswith("HORA_TASK_")}
+    return own | {str(k): str(v) for k, v in (more or {}).items()}
+
+
+class Hub:
+    """The running hub. `happened(kind, event)` is called, by threads of its own, with its events and at last with "hub", {"code": …}."""
+
+    def __init__(
+        self, np: int, payload: bytes, env: Mapping[str, str], happened: Callable[[str, dict[str, Any]], None],
+        flags: Sequence[str] = (), show: Callable[[str], str | None] | None = None,
+    ) -> None:  # fmt: skip
+        self.secret = secrets.token_hex(32)
+        self.last: deque[str] = deque(maxlen=_LAST_LINES)
+        self.dropped = 0
+        self.folder = tempfile.mkdtemp(prefix="hora-spark-")  # mode 0700
+        self.results = os.path.join(self.folder, "results")
+        self.timeline: str | None = env.get("HORA_TIMELINE") or env.get("HOROVOD_TIMELINE") or None
+        self._happened, self._show = happened, show
+        os.mkdir(self.results)
+        self._write("secret", self.secret.encode())
+        self._write("call", payload)
+        self._events = os.path.join(self.folder, "events")
+        command = [
+            program(), "hub", "-np", str(np), "--secret-file", os.path.join(self.folder, "secret"), "--call", os.path.join(self.folder, "call"),
+            "--results", self.results, "--events", self._events, "--until-stdin-ends", *flags,
+            "--", "sh", "-c", 'exec "$HORA_SPARK_PYTHON" -m hora.spark._worker',
+        ]  # fmt: skip
+        try:
+            self.process = subprocess.Popen(
+                command, env=dict(env), cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                errors="replace", start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        self._lines: deque[tuple[Any, str]] = deque()
+        self._waiting = threading.Condition()
+        self._read = [
+            threading.Thread(target=self._take, args=(self.process.stdout, sys.stdout), daemon=True),
+            threading.Thread(target=self._take, args=(self.process.stderr, sys.stderr), daemon=True),
+        ]
+        self._shown = threading.Thread(target=self._print, daemon=True)
+        self._over = False
+        for t in (*self._read, self._shown, threading.Thread(target=self._follow, daemon=True)):
+            t.start()
+
+    def _write(self, name: str, data: bytes) -> None:
+        with open(os.open(os.path.join(self.folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+            f.write(data)
+
+    def _take(self, source: Any, to: Any) -> None:
+        """Read what the hub prints as fast as it comes: a reader that is slow must not hold the job up."""
+        for line in source:
+            if self._show is not None:
+                kept = self._show(line)
+                if kept is None:
+                    self.last.append(line)
+                    continue
+                line = kept
+            self.last.append(line)
+            with self._waiting:
+                if len(self._lines) >= _PENDING:
+                    self.dropped += 1
+                    continue
+                self._lines.append((to, line))
+                self._waiting.notify()
+
+    def _print(self) -> None:
+        told = 0
+        while True:
+            with self._waiting:
+                while not self._lines:
+                    if self._over:
+                        return
+                    self._waiting.wait()
+                batch = list(self._lines)
+                self._lines.clear()
+                lost, told = self.dropped - told, self.dropped
+            for to in (sys.stdout, sys.stderr):
+                text = "".join(line for where, line in batch if where is to)
+                if text:
+                    to.write(text)
+                    to.flush()
+            if lost:
+                print(
+                    f"hora: {lost} lines of output came faster than this program prints them and are not shown", file=sys.stderr, flush=True
+                )
+
+    def _follow(self) -> None:
+        """Hand the hub's events on, and its end."""
+        at, rest, kinds = 0, "", 0
+        while True:
+            ended = self.process.poll() is not None
+            try:
+                with open(self._events, encoding="utf-8") as f:
+                    f.seek(at)
+                    text = f.read()
+                    at = f.tell()
+            except OSError:
+                text = ""
+            *whole, rest = (rest + text).split("\n")
+            for line in whole:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue
+                kinds += event.get("event") in ("opened", "started")
+                self._happened(str(event.get("event", "")), event)
+            if ended:
+                self._happened("hub", {"code": self.process.returncode})
+                return
+            try:
+                self.process.wait(0.02 if not kinds else 0.2)
+            except subprocess.TimeoutExpired:
+                pass
+
+    def stop(self) -> None:
+        """End the job: the hub ends the workers when its input ends, before Spark is asked to cancel anything."""
+        try:
+            self.process.stdin.close()  # type: ignore[union-attr]
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """The hub is over: its last lines are printed and its files removed."""
+        self.stop()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        end = time.monotonic() + 5
+        for t in self._read:
+            t.join(max(0, end - time.monotonic()))
+        with self._waiting:
+            self._over = True
+            self._waiting.notify()
+        self._shown.join(max(0.1, end - time.monotonic()))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def said(self) -> str:
+        return "".join(self.last).strip()
+
+    def stopped(self) -> HoraError:
+        """What to say of a hub that has ended before it listened."""
+        return HoraError(f"spark.run: the hub ended with exit code {self.process.returncode}; it said:\n{self.said() or '(nothing)'}")

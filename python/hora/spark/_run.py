@@ -1,0 +1,268 @@
+"""hora.spark.run: a function on the executors of a Spark cluster, as one gang or as workers that come and go."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import queue
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hora import _run, _travel
+from hora._version import __version__
+from hora.errors import ArgumentError, HoraError, PeerLostError
+
+from . import _cluster, _task
+from ._hub import Hub, environment
+
+__all__ = ["run"]
+
+_START = 600.0  # seconds until all tasks have started, as Horovod's start_timeout
+
+
+def run(
+    fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int | None = None, *,
+    min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
+    spark: Any = None, restarts: int = 0,
+) -> list[Any]:  # fmt: skip
+    """Run `fn(*args, **kwargs)` in `np` tasks of the Spark cluster and return their results, by rank.
+
+    The tasks run at once, as a gang; without `np` there is one in each task slot. The function calls `hora.init()` itself, and
+    runs in a process of its own beside each task's. It travels by value, with the functions of modules beside the program.
+    Variables HOROVOD_*, HORA_* and NCCL_* of the driver's environment reach the workers, and `env` on top.
+
+    With `min_np` or `max_np` the job is elastic, and the function trains with `hora.elastic.run`: ordinary tasks, which may
+    come and go as executors do. `restarts` is how often a gang that lost a worker is started anew; of an elastic job, how
+    many lost workers are started again. `dataframe` gives each task a part of the rows: `hora.spark.batches(rows)`.
+
+    >>> def train(lr):
+    ...     import hora
+    ...     hora.init()
+    ...     return hora.allreduce(lr)
+    >>> hora.spark.run(train, args=(0.1,), np=2)
+    [0.2, 0.2]
+    """
+    return launch(fn, args, kwargs, np, min_np=min_np, max_np=max_np, dataframe=dataframe, env=env, spark=spark, restarts=restarts)
+
+
+def launch(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, np: int | None, *,
+    min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
+    spark: Any = None, restarts: int = 0, limit: float | None = None, show: Callable[[str], str | None] | None = None,
+) -> list[Any]:  # fmt: skip
+    """run, with what other front ends choose: the limit of the start, and which lines of output are shown."""
+    _run._check(fn, args, kwargs, 1 if np is None else np)
+    if not isinstance(restarts, int) or restarts < 0:
+        raise ArgumentError(f"spark.run: restarts={restarts!r} is no number of restarts; give 0 or more")
+    elastic = min_np is not None or max_np is not None
+    if elastic and dataframe is not None:
+        raise ArgumentError(
+            "spark.run: dataframe= with min_np= or max_np=: rows are dealt to a gang; write them to files and read those with hora.dataset"
+        )
+    session = _cluster.session(spark)
+    payload = _travel.pack(fn, tuple(args), dict(kwargs or {}))
+    limit = _limit() if limit is None else limit
+    tell = _Teller()
+    if not elastic and _cluster.setting(session, "spark.dynamicAllocation.enabled") == "true":
+        raise HoraError(
+            "spark.run: this cluster allocates executors dynamically, where Spark starts no gang: give min_np=, for tasks that come and go, "
+            "or set spark.dynamicAllocation.enabled=false"
+        )
+    if np is None:
+        np = _cluster.wait_for_slots(session, None, limit, tell) if not elastic else (max_np or min_np)
+        if np is None:
+            raise ArgumentError("spark.run: this session does not tell how many task slots the cluster has; give np=")
+    least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
+    if not 1 <= least <= np <= most:
+        raise ArgumentError(f"spark.run: min_np={least}, np={np}, max_np={most}: they must not be less than 1 and must not fall")
+    _cluster.wait_for_slots(session, least if elastic else np, limit, tell)
+    flags = ["--start-timeout", f"{limit:.0f}"]
+    if elastic:
+        flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
+    attempts = 1 if elastic else restarts + 1
+    while True:
+        attempts -= 1
+        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell)
+        try:
+            return attempt.go(payload, environment(env), flags, show)
+        except _Lost as e:
+            if attempts == 0:
+                raise e.error from e.error.__cause__
+            print(f"hora: {e.error}; the job starts anew, {attempts} more time{'s' * (attempts != 1)} at most", file=sys.stderr, flush=True)
+
+
+def _limit() -> float:
+    for name in ("HORA_START_TIMEOUT", "HOROVOD_SPARK_START_TIMEOUT"):
+        text = os.environ.get(name)
+        if text:
+            try:
+                return float(text)
+            except ValueError:
+                raise ArgumentError(f"spark.run: {name}={text!r} is no number of seconds; correct it, or unset it") from None
+    return _START
+
+
+class _Lost(Exception):
+    """A gang ended without an exception of its own program: what a new start may mend."""
+
+    def __init__(self, error: HoraError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Teller:
+    """Says on standard error what the start waits for, each thing once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        if text != self._last:
+            self._last = text
+            print(f"hora: {text}", file=sys.stderr, flush=True)
+
+
+class _Attempt:
+    """One hub and one Spark job."""
+
+    def __init__(self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _Teller) -> None:
+        self.session, self.np, self.least, self.tasks, self.elastic = session, np, least, tasks, elastic
+        self.dataframe, self.limit, self.tell = dataframe, limit, tell
+        self.happenings: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self.exits: list[dict[str, Any]] = []
+        self.present = 0
+        self.opened = False
+
+    def go(self, payload: bytes, env: Mapping[str, str], flags: Sequence[str], show: Callable[[str], str | None] | None) -> list[Any]:
+        hub = Hub(self.np, payload, env, lambda kind, event: self.happenings.put((kind, event)), flags, show)
+        job = None
+        try:
+            where = self._listening(hub)
+            tag = f"hora-{secrets.token_hex(6)}"
+            config = self._config(hub, where)
+            job = _cluster.Job(self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e)))
+            code, refusal = self._until_the_end(hub)
+            if code == 0 and not self.elastic:
+                job.wait(2)  # the tasks end by themselves; a cancelled job looks failed
+            return self._outcome(hub, code, refusal)
+        finally:
+            hub.stop()  # first the workers, then Spark: a cancelled task takes seconds to end
+            if job is not None and job.thread.is_alive():
+                job.cancel()
+            hub.close()
+
+    def _listening(self, hub: Hub) -> str:
+        end = time.monotonic() + 30
+        while True:
+            try:
+                kind, event = self.happenings.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty:
+                raise HoraError("spark.run: the hub did not start in 30 s: look whether this machine is overloaded") from None
+            if kind == "hub":
+                raise hub.stopped()
+            if kind == "listening":
+                near = _cluster.host(self.session)
+                addresses = [f"[{near}]:{event['port']}" if ":" in near else f"{near}:{event['port']}"] if near else []
+                return ",".join(dict.fromkeys([*addresses, *event["addrs"]]))
+
+    def _config(self, hub: Hub, where: str) -> dict[str, Any]:
+        program = _run.program()
+        name, digest = _cluster.ship(self.session, program)
+        return {
+            "hub": where, "secret": hub.secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
+            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None,
+            "openmp": bool(_cluster.setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
+        }  # fmt: skip
+
+    def _frame(self, config: dict[str, Any]) -> Any:
+        n = self.tasks
+        rows = self.session.range(n, numPartitions=n) if self.dataframe is None else self.dataframe.repartition(n)
+        return rows.mapInArrow(_task.make(config), _task.SCHEMA, barrier=not self.elastic)
+
+    def _until_the_end(self, hub: Hub) -> tuple[int, BaseException | None]:
+        """Wait for the hub; its exit code, and what Spark said if its job ended first."""
+        began = time.monotonic()
+        refusal: BaseException | None = None
+        while True:
+            try:
+                kind, event = self.happenings.get(timeout=1)
+            except queue.Empty:
+                kind, event = "", None
+            waited = time.monotonic() - began
+            if kind == "hub":
+                return int(event["code"]), refusal
+            if kind == "registered":
+                self.present = int(event["count"])
+            elif kind in ("opened", "started"):
+                self.opened = True
+            elif kind == "exited":
+                self.exits.append(event)
+            elif kind == "spark" and event is not None and refusal is None:
+                refusal = event
+                hub.stop()
+            if not self.opened and refusal is None and waited > 3:
+                self.tell(f"{self.present} of {self.np} workers have started")
+            if not self.opened and refusal is None and waited > self.limit:
+                refusal = HoraError(
+                    f"spark.run: {self.present} of {self.np} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.np} free "
+                    "task slots; give a smaller np, or wait longer with HORA_START_TIMEOUT"
+                )
+                hub.stop()
+
+    def _outcome(self, hub: Hub, code: int, refusal: BaseException | None) -> list[Any]:
+        outcomes = [pickle.loads(p.read_bytes()) for p in sorted(Path(hub.results).glob("rank.*[0-9]"))]
+        self._keep_timeline(hub, outcomes)
+        ended = {o["rank"]: o for o in outcomes if o["ok"]}
+        enough = len(ended) >= self.least if self.elastic else set(ended) == set(range(self.np))
+        if code == 0 and enough:
+            return [ended[r]["result"] for r in sorted(ended)]
+        failed = [o for o in outcomes if not o["ok"]]
+        own = [o for o in failed if not isinstance(o["error"], PeerLostError)]
+        if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones
+            first = (max if self.elastic else min)(own, key=lambda o: o["time"])
+            raise first["error"] from _run.RemoteTraceback(first["rank"], first["host"], first["traceback"])
+        silent = [e for e in self.exits if e.get("rank") not in {o["rank"] for o in outcomes}]
+        if refusal is not None and not silent:
+            raise _spoken(refusal) from refusal
+        said = _run._shown(hub.said())
+        if silent and not self.elastic:
+            e = silent[0]
+            raise _Lost(
+                HoraError(
+                    f"spark.run: rank {e.get('rank')} on {e.get('host')}: {e.get('cause')}; the last lines of output:\n{said or '(none)'}"
+                )
+            )
+        if failed:
+            error = failed[0]["error"]
+            error.__cause__ = _run.RemoteTraceback(failed[0]["rank"], failed[0]["host"], failed[0]["traceback"])
+            raise _Lost(error)
+        raise _Lost(
+            HoraError(
+                f"spark.run: the job ended with exit code {code} and {len(ended)} results where {self.least} were wanted; its last lines:\n{said or '(none)'}"
+            )
+        )
+
+    def _keep_timeline(self, hub: Hub, outcomes: list[dict[str, Any]]) -> None:
+        chart = next((o["timeline"] for o in outcomes if o.get("timeline")), None)
+        if chart and hub.timeline:
+            try:
+                with open(hub.timeline, "wb") as f:  # from its begin to its end: on a mount that cannot seek too
+                    f.write(chart)
+            except OSError as e:
+                print(f"hora: the timeline cannot be written to {hub.timeline}: {e.strerror}", file=sys.stderr)
+
+
+def _spoken(error: BaseException) -> BaseException:
+    """Spark's exception in hora's words, where a task has said why."""
+    if isinstance(error, HoraError):
+        return error
+    text = str(error)
+    if "hora.spark: " in text:
+        return HoraError("spark.run: " + text.split("hora.spark: ", 1)[1].split(" [end]", 1)[0])
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return HoraError(f"spark.run: Spark ended the job: {first[:500]}; the cause of this error has all that it said")

@@ -1,0 +1,126 @@
+"""What a Spark task does: start the agent and stay until it has ended.
+
+The function travels by value, since it is nested: executors need pyspark, pyarrow and hora, of whatever place. It holds no
+secret in its name, its arguments or its environment; the closure has it, and the agent reads it from a pipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["SCHEMA", "make"]
+
+SCHEMA = "code long"
+
+
+def make(config: dict[str, Any]) -> Callable[[Any], Any]:
+    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp."""
+
+    def task(batches: Any) -> Any:
+        import hashlib
+        import importlib.util
+        import os
+        import platform
+        import signal
+        import subprocess
+        import sys
+        import sysconfig
+
+        import pyarrow
+
+        where = platform.node()
+
+        def refuse(sentence: str) -> Any:
+            raise RuntimeError(f"hora.spark: {sentence} [end]")
+
+        def fits(path: str) -> bool:
+            try:
+                with open(path, "rb") as f:
+                    return hashlib.sha256(f.read()).hexdigest() == config["digest"]
+            except OSError:
+                return False
+
+        def program() -> str:
+            for path in (os.path.join(sysconfig.get_path("scripts"), "hora"), config["program"]):
+                if fits(path) and os.access(path, os.X_OK):
+                    return path
+            if platform.machine() != config["machine"]:
+                refuse(
+                    f"the executor on {where} is a {platform.machine()} and the driver a {config['machine']}, so that the driver's program "
+                    "cannot run there: install hora's wheel of the same version on the executors"
+                )
+            from pyspark import SparkFiles
+
+            path = SparkFiles.get(config["shipped"])
+            if not fits(path):
+                refuse(f"the program hora did not reach the executor on {where}: install hora's wheel of version {config['version']} there")
+            os.chmod(path, 0o755)
+            return path
+
+        def environment() -> dict[str, str]:
+            env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_"))}
+            if not config["openmp"]:  # Spark's: as many as the task has cores, which is one
+                env.pop("OMP_NUM_THREADS", None)
+            env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)  # with what addPyFile and addArtifacts brought
+            env["HORA_SPARK_PYTHON"] = sys.executable
+            return env
+
+        def devices() -> str:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            mine = list(context.resources()["gpu"].addresses) if context is not None and "gpu" in context.resources() else []
+            visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
+            return ",".join(visible[int(d)] if visible and d.isdigit() and int(d) < len(visible) else d for d in mine)
+
+        if sys.version_info[:2] != tuple(config["python"]):
+            mine, theirs = (".".join(map(str, v)) for v in (sys.version_info[:2], config["python"]))
+            refuse(
+                f"the executor on {where} has Python {mine} and the driver {theirs}: set PYSPARK_PYTHON to an interpreter of the same version"
+            )
+        if importlib.util.find_spec("hora") is None:
+            refuse(f"the executor on {where} has no module hora for {sys.executable}: install hora's wheel there, as on the driver")
+        import hora
+
+        if hora.__version__ != config["version"]:
+            refuse(
+                f"the executor on {where} has hora {hora.__version__} and the driver {config['version']}: install the same version on both"
+            )
+        env = environment()
+        if mine := devices():
+            env["HORA_SPARK_DEVICES"] = mine
+        feed = None
+        if config["feed"]:
+            from hora.spark._rows import Feed
+
+            feed = Feed(batches)
+            env["HORA_SPARK_ROWS"] = feed.address
+        else:
+            for _ in batches:
+                pass
+        command = [program(), "agent", "--hub", config["hub"]]
+        try:
+            agent = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=sys.stderr)
+        except OSError as e:
+            refuse(
+                f"the task on {where} may not start the program {command[0]} ({e.strerror}): install hora's wheel where programs may run, "
+                "or let SPARK_LOCAL_DIRS be a place without noexec"
+            )
+        try:
+            agent.stdin.write(config["secret"].encode() + b"\n")  # type: ignore[union-attr]
+            agent.stdin.flush()  # type: ignore[union-attr]
+        except BrokenPipeError:
+            pass  # it says why it has ended
+        try:
+            if feed is not None:
+                feed.serve(agent)
+            code = agent.wait()
+        finally:
+            if agent.poll() is None:
+                agent.send_signal(signal.SIGTERM)
+        if code:
+            refuse(f"the agent on {where} ended with exit code {code}")
+        yield pyarrow.RecordBatch.from_pydict({"code": pyarrow.array([code], pyarrow.int64())})
+
+    return task
