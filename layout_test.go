@@ -43,13 +43,12 @@ var packages = map[string]struct {
 	"device":             {"tensor", "std"},
 	"timeline":           {"event", "std"},
 	"job":                {"event", "go.yaml.in/yaml"},
-	"launch":             {"elastic elastic/rendezvous internal/wire internal/secret event", ""},
 	"demo":               {". launch elastic event tensor demo/digits", "gonum.org/v1/gonum"},
 	"demo/digits":        {"", "std"},
 	"observe":            {"event", "std"},
 	"probe":              {". tensor event", "std"},
 	"job/schedule":       {"", "std"},
-	"doctor":             {". launch event tensor probe", ""},
+	"doctor":             {". launch launch/machine event tensor probe", ""},
 	"bench":              {". launch event tensor", ""},
 	"storage":            {"", ""},
 	"dataset":            {"storage dataset/plan dataset/parquet", ""},
@@ -60,6 +59,19 @@ var packages = map[string]struct {
 	"internal/simtest":   {"any", "std"},
 	"internal/hosttest":  {"", "std"},
 	"internal/jobtest":   {"", "std"}, // its tests may import any, as all tests
+
+	// A job knows its hosts by launch/reach alone; launch/named, which knows them by name, is only what it takes where a Spec
+	// names no other. An agent knows the launcher by launch/protocol alone, whatever way leads there.
+	"launch":          {"elastic elastic/rendezvous internal/wire internal/secret event launch/protocol launch/machine launch/environ launch/logs launch/reach launch/named launch/local launch/ssh", ""},
+	"launch/machine":  {"", "std"},
+	"launch/environ":  {"", "std"},
+	"launch/logs":     {"", "std"},
+	"launch/protocol": {"internal/wire launch/machine", "std"},
+	"launch/agent":    {"elastic/rendezvous internal/wire internal/secret launch/protocol launch/machine launch/environ launch/logs", "std"},
+	"launch/reach":    {"launch/protocol launch/machine", "std"},
+	"launch/local":    {"launch/agent launch/environ launch/machine launch/protocol launch/reach", "std"},
+	"launch/ssh":      {"event internal/wire launch/environ launch/local launch/logs launch/machine launch/protocol launch/reach", "std"},
+	"launch/named":    {"launch/local launch/machine launch/protocol launch/reach launch/ssh", "std"},
 }
 
 // pure packages are state machines: no network, files, clock, locks or goroutines.

@@ -15,8 +15,8 @@ import (
 	"hora/probe"
 )
 
-// machine is a root with these files, and programs that answer so; a program that is not named is not installed.
-func machine(t *testing.T, files, programs map[string]string) *Machine {
+// box is a root with these files, and programs that answer so; a program that is not named is not installed.
+func box(t *testing.T, files, programs map[string]string) *Machine {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
@@ -120,7 +120,7 @@ func TestFindings(t *testing.T) {
 		{name: "nccl", topic: "gpu", state: Good, text: "libnccl.so.2", files: map[string]string{"usr/lib/x86_64-linux-gnu/libnccl.so.2": ""}, programs: map[string]string{"nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, f := range Examine(t.Context(), machine(t, c.files, c.programs)) {
+			for _, f := range Examine(t.Context(), box(t, c.files, c.programs)) {
 				if f.Topic == c.topic && f.State == c.state && strings.Contains(f.Text, c.text) && strings.Contains(f.Do, c.do) {
 					if f.State == Problem && f.Do == "" {
 						t.Errorf("a problem without a next step: %+v", f)
@@ -128,7 +128,7 @@ func TestFindings(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("no such finding among %+v", Examine(t.Context(), machine(t, c.files, c.programs)))
+			t.Errorf("no such finding among %+v", Examine(t.Context(), box(t, c.files, c.programs)))
 		})
 	}
 }
@@ -137,7 +137,7 @@ func TestFindings(t *testing.T) {
 func TestAPythonWithTwoNames(t *testing.T) {
 	told := 0
 	const place = "place /usr/bin/python3.11 /usr\nhora 1\n"
-	m := machine(t, nil, map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n" + place, "python": "python 3.11.7 /usr/bin/python\n" + place, "python3.11": "python 3.11.7 /usr/bin/python3.11\n" + place})
+	m := box(t, nil, map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n" + place, "python": "python 3.11.7 /usr/bin/python\n" + place, "python3.11": "python 3.11.7 /usr/bin/python3.11\n" + place})
 	for _, f := range Examine(t.Context(), m) {
 		if f.Topic == "python" {
 			told++
@@ -174,7 +174,7 @@ func TestLittleAddressSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range machine(t, map[string]string{"proc/self/limits": string(out)}, nil).checkLimits(t.Context()) {
+	for _, f := range box(t, map[string]string{"proc/self/limits": string(out)}, nil).checkLimits(t.Context()) {
 		if f.State == Problem && strings.Contains(f.Text, "2.0 GiB of address space") {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"hora/elastic/rendezvous"
 	"hora/event"
 	"hora/internal/wire"
+	"hora/launch/protocol"
 )
 
 // arrivals is the launcher's wait for ranks that have not joined while others have. They may have much to prepare: as
@@ -18,14 +19,8 @@ type arrivals struct {
 	doing map[int]string // by rank: what its process does
 }
 
-// doing is what an agent says of one rank's process.
-type doing struct {
-	Rank int
-	Text string
-}
-
 func (a *arrivals) hear(body []byte) {
-	var all []doing
+	var all []protocol.Doing
 	if json.Unmarshal(body, &all) != nil {
 		return
 	}
@@ -48,7 +43,7 @@ func (j *job) awaitArrivals() {
 	if w.For >= min(j.spec.JoinWord, j.spec.Join)-3*time.Second {
 		for _, l := range j.links {
 			if l.planned && !l.ended {
-				l.send(cmdDoing, nil)
+				l.send(protocol.CmdDoing, nil)
 			}
 		}
 	}
@@ -79,7 +74,7 @@ func (j *job) giveUpOn(missing []int) {
 				text = does
 			}
 			j.condemn[rank] = fmt.Sprintf("has not joined in %v (--start-timeout): %s", j.spec.Join, text)
-			j.links[j.seats[rank].Host].send(cmdSignal, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(syscall.SIGKILL)))
+			j.links[j.seats[rank].Host].send(protocol.CmdSignal, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(syscall.SIGKILL)))
 		}
 	}
 }
@@ -106,7 +101,7 @@ func (j *job) absentees(w *rendezvous.Wait, is, are string) string {
 				does = text
 			}
 		}
-		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, j.links[j.seats[rank].Host].name, does))
+		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, j.links[j.seats[rank].Host].called, does))
 	}
 	if len(names) == 0 {
 		names = append(names, event.Counted(w.More, "more worker"))
@@ -128,36 +123,4 @@ func (j *job) watched(ranks []int) bool {
 		}
 	}
 	return len(ranks) > 0
-}
-
-// doings says what the processes of this host's workers do.
-func (a *agent) doings() []doing {
-	all := []doing{}
-	for _, p := range a.procs {
-		if !p.exited {
-			all = append(all, doing{p.rank, a.does(p)})
-		}
-	}
-	return all
-}
-
-// does says what one does: whether it is held, waits for a disk, or how many processors it and its children have used
-// since this was last asked.
-func (a *agent) does(p *proc) string {
-	if text := a.haltOf(p).String(); text != "" {
-		return text
-	}
-	now, used := time.Now(), usedBy(p.pid)
-	took, more := now.Sub(p.asked), used-p.used
-	first := p.asked.IsZero()
-	p.asked, p.used = now, used
-	switch share := more.Seconds() / took.Seconds(); {
-	case inDisk(p.pid):
-		return "its process waits for a disk or a file server"
-	case first || took < 100*time.Millisecond:
-		return "its process runs"
-	case share >= 0.1:
-		return fmt.Sprintf("its process computes, on %.1f processors", share)
-	}
-	return "its process is idle"
 }

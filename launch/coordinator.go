@@ -18,6 +18,8 @@ import (
 	"hora/event"
 	"hora/internal/secret"
 	"hora/internal/wire"
+	"hora/launch/machine"
+	"hora/launch/protocol"
 )
 
 // coordinator is who serves the workers' meeting: a part of this process, or with Spec.StateDir a child of it.
@@ -115,7 +117,7 @@ func (w *word) speak(cfg *rendezvous.Config) {
 
 // Coordinate is the child's side: it serves a job's meeting on door until in ends.
 func Coordinate(in io.Reader, out io.Writer, door *os.File) error {
-	kind, body, err := wire.ReadMessage(in, nil, agentLimit)
+	kind, body, err := wire.ReadMessage(in, nil, protocol.Limit)
 	if err != nil || kind != tellSetup {
 		return fmt.Errorf("read the coordinator's task: kind %d, %w", kind, err)
 	}
@@ -123,19 +125,19 @@ func Coordinate(in io.Reader, out io.Writer, door *os.File) error {
 	if err := decodeJSON(body, &s); err != nil {
 		return err
 	}
-	w := newPipeWriter(out, nil, false)
-	defer w.close()
+	w := protocol.NewWriter(out, nil, false)
+	defer w.Close()
 	begin := make(chan struct{})
 	server, journal, err := s.serve(door, w, begin)
 	if err != nil {
-		w.sendJSON(tellReady, readiness{Fault: err.Error()})
+		w.SendJSON(tellReady, readiness{Fault: err.Error()})
 		return nil
 	}
 	defer journal.Close()
 	defer server.Close()
-	w.sendJSON(tellReady, readiness{Orders: journal.Orders()})
+	w.SendJSON(tellReady, readiness{Orders: journal.Orders()})
 	for {
-		kind, body, err := wire.ReadMessage(in, nil, agentLimit)
+		kind, body, err := wire.ReadMessage(in, nil, protocol.Limit)
 		if err != nil {
 			return nil // the launcher has ended
 		}
@@ -158,7 +160,7 @@ func Coordinate(in io.Reader, out io.Writer, door *os.File) error {
 	}
 }
 
-func (s *setup) serve(door *os.File, w *pipeWriter, begin <-chan struct{}) (*rendezvous.Server, *rendezvous.Journal, error) {
+func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) (*rendezvous.Server, *rendezvous.Journal, error) {
 	b, err := hex.DecodeString(s.Secret)
 	if err != nil || len(b) != len(secret.Secret{}) {
 		return nil, nil, fmt.Errorf("read the coordinator's secret: %d bytes, %v", len(b), err)
@@ -176,7 +178,7 @@ func (s *setup) serve(door *os.File, w *pipeWriter, begin <-chan struct{}) (*ren
 	say := func(e word) {
 		if n++; n > s.Heard {
 			e.N = n
-			w.sendJSON(tellWord, e)
+			w.SendJSON(tellWord, e)
 		}
 	}
 	server := rendezvous.Serve(context.Background(), ln, rendezvous.Config{
@@ -198,14 +200,14 @@ func (s *setup) serve(door *os.File, w *pipeWriter, begin <-chan struct{}) (*ren
 		OnMember: func(started int) { say(word{Kind: "member", Started: started}) },
 		// What follows is not repeated.
 		OnRecovered: func(rank int, r rendezvous.Recovery) {
-			w.sendJSON(tellWord, word{Kind: "recovered", Rank: rank, Recovery: r})
+			w.SendJSON(tellWord, word{Kind: "recovered", Rank: rank, Recovery: r})
 		},
 		OnProgress: func(p event.Progress) {
-			w.sendJSON(tellWord, word{Kind: "progress", Rank: p.Rank, Host: p.Host, Progress: p.Work})
+			w.SendJSON(tellWord, word{Kind: "progress", Rank: p.Rank, Host: p.Host, Progress: p.Work})
 		},
-		Strangers: secret.NewStrangers(func(r secret.Refused) { w.sendJSON(tellWord, word{Kind: "refused", Refused: r}) }),
-		OnWait:    func(v rendezvous.Wait) { w.sendJSON(tellWord, word{Kind: "wait", Wait: v}) },
-		OnFault:   func(err error) { w.sendJSON(tellWord, word{Kind: "fault", Reason: err.Error()}) },
+		Strangers: secret.NewStrangers(func(r secret.Refused) { w.SendJSON(tellWord, word{Kind: "refused", Refused: r}) }),
+		OnWait:    func(v rendezvous.Wait) { w.SendJSON(tellWord, word{Kind: "wait", Wait: v}) },
+		OnFault:   func(err error) { w.SendJSON(tellWord, word{Kind: "fault", Reason: err.Error()}) },
 	})
 	return server, journal, nil
 }
@@ -226,7 +228,7 @@ type kept struct {
 
 	mu      sync.Mutex // guards what follows; held for appends and field access only
 	process *os.Process
-	writer  *pipeWriter
+	writer  *protocol.Writer
 	orders  []order // all numbered ones
 	halts   map[int]rendezvous.Halt
 	open    bool // the present child is ready for orders
@@ -276,20 +278,20 @@ func (k *kept) start() (out *os.File, err error) {
 		return nil, fault(ExitSystem, "open pipe to the coordinator: %v: raise the limit with ulimit -n", err)
 	}
 	defer outW.Close()
-	p, err := os.StartProcess(k.argv[0], k.argv, &os.ProcAttr{Env: k.environ, Files: []*os.File{inR, outW, os.Stderr, k.door}, Sys: detached()})
+	p, err := os.StartProcess(k.argv[0], k.argv, &os.ProcAttr{Env: k.environ, Files: []*os.File{inR, outW, os.Stderr, k.door}, Sys: machine.Detached()})
 	if err != nil {
 		inW.Close()
 		outR.Close()
 		return nil, fault(ExitSystem, "start the coordinator %s: %v", k.argv[0], err)
 	}
-	w := newPipeWriter(inW, inW, false)
-	w.sendJSON(tellSetup, k.setup)
+	w := protocol.NewWriter(inW, inW, false)
+	w.SendJSON(tellSetup, k.setup)
 	k.mu.Lock()
 	k.process, k.writer = p, w
 	closed := k.closed
 	k.mu.Unlock()
 	if closed {
-		w.finish()
+		w.Finish()
 	}
 	return outR, nil
 }
@@ -315,7 +317,7 @@ func (k *kept) run(out *os.File, first chan error) {
 		k.mu.Unlock()
 		_ = p.Kill() // it has closed its output, and most likely ended
 		state, err := p.Wait()
-		w.close()
+		w.Close()
 		if closed {
 			return
 		}
@@ -345,7 +347,7 @@ func (k *kept) run(out *os.File, first chan error) {
 // hear hears a child until its output ends; an error is its own word why it does not serve.
 func (k *kept) hear(out io.Reader, serves func()) error {
 	for {
-		kind, body, err := wire.ReadMessage(out, nil, agentLimit)
+		kind, body, err := wire.ReadMessage(out, nil, protocol.Limit)
 		if err != nil {
 			return nil
 		}
@@ -377,12 +379,12 @@ func (k *kept) repeat(known uint64) {
 	defer k.mu.Unlock()
 	for _, o := range k.orders {
 		if o.N > known {
-			k.writer.sendJSON(tellOrder, o)
+			k.writer.SendJSON(tellOrder, o)
 		}
 	}
-	k.writer.send(tellBegin, nil)
+	k.writer.Send(tellBegin, nil)
 	for rank, h := range k.halts {
-		k.writer.sendJSON(tellHalted, holding{rank, h})
+		k.writer.SendJSON(tellHalted, holding{rank, h})
 	}
 	k.open = true
 }
@@ -393,7 +395,7 @@ func (k *kept) order(o order) {
 	o.N = uint64(len(k.orders) + 1)
 	k.orders = append(k.orders, o)
 	if k.open {
-		k.writer.sendJSON(tellOrder, o)
+		k.writer.SendJSON(tellOrder, o)
 	}
 }
 
@@ -417,7 +419,7 @@ func (k *kept) Halted(rank int, h rendezvous.Halt) {
 	}
 	k.halts[rank] = h
 	if k.open {
-		k.writer.sendJSON(tellHalted, holding{rank, h})
+		k.writer.SendJSON(tellHalted, holding{rank, h})
 	}
 }
 
@@ -427,7 +429,7 @@ func (k *kept) Close() error {
 	k.closed = true
 	w := k.writer
 	k.mu.Unlock()
-	w.finish() // the end of its input ends it
+	w.Finish() // the end of its input ends it
 	<-k.done
 	k.door.Close()
 	return nil

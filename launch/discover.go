@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"hora/elastic"
 	"hora/event"
+	"hora/launch/logs"
+	"hora/launch/protocol"
 )
 
 const (
@@ -56,7 +56,7 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var out bytes.Buffer
-	errs := &cappedText{}
+	errs := &logs.Head{}
 	cmd := exec.CommandContext(ctx, "sh", "-c", s.Command)
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.Environ, &out, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -64,7 +64,7 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	if ctx.Err() != nil {
-		return nil, fault(ExitUsage, "ask %s for hosts: no answer in %v: make it print what it knows at once", commandName(s.Command), limit)
+		return nil, fault(ExitUsage, "ask %s for hosts: no answer in %v: make it print what it knows at once", protocol.CommandName(s.Command), limit)
 	}
 	if err != nil {
 		said := strings.TrimSpace(errs.String())
@@ -74,7 +74,7 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 		if said != "" {
 			said = " (" + event.OneLine(said) + ")"
 		}
-		return nil, fault(ExitUsage, "ask %s for hosts: %v%s: run it by hand and correct it", commandName(s.Command), err, said)
+		return nil, fault(ExitUsage, "ask %s for hosts: %v%s: run it by hand and correct it", protocol.CommandName(s.Command), err, said)
 	}
 	return parseDiscovered(s.Command, out.String(), s.Slots)
 }
@@ -84,7 +84,7 @@ func parseDiscovered(command, text string, slots int) ([]Host, error) {
 	var hosts []Host
 	line := 0
 	bad := func(why string) ([]Host, error) {
-		return nil, fault(ExitUsage, "ask %s for hosts: line %d: %s: print lines such as server1:4", commandName(command), line, why)
+		return nil, fault(ExitUsage, "ask %s for hosts: line %d: %s: print lines such as server1:4", protocol.CommandName(command), line, why)
 	}
 	for raw := range strings.Lines(text) {
 		line++
@@ -121,7 +121,6 @@ func parseDiscovered(command, text string, slots int) ([]Host, error) {
 type discovered struct {
 	hosts []Host
 	err   error
-	here  map[string]bool // of names that are new: whether they mean this machine
 }
 
 // news is what the roster hears of it.
@@ -182,10 +181,6 @@ func (j *job) discover(ctx context.Context) error {
 func (j *job) watchHosts(ctx context.Context) {
 	tick := time.NewTicker(discoverEvery)
 	defer tick.Stop()
-	known := map[string]bool{}
-	for _, h := range j.spec.Hosts {
-		known[h.Name] = true
-	}
 	for {
 		select {
 		case <-tick.C:
@@ -194,7 +189,13 @@ func (j *job) watchHosts(ctx context.Context) {
 		}
 		var e discovered
 		e.hosts, e.err = j.spec.Discovery.Find(ctx)
-		e.here = j.lookUp(ctx, e.hosts, known)
+		names := make([]string, len(e.hosts))
+		for i, h := range e.hosts {
+			names[i] = h.Name
+		}
+		looking, done := context.WithTimeout(ctx, discoverLimit)
+		j.reach.Look(looking, names)
+		done()
 		select {
 		case j.events <- e:
 		case <-ctx.Done():
@@ -203,45 +204,16 @@ func (j *job) watchHosts(ctx context.Context) {
 	}
 }
 
-// lookUp says of hosts that are not known whether they are this machine, all at once; then they are known.
-func (j *job) lookUp(ctx context.Context, hosts []Host, known map[string]bool) map[string]bool {
-	ctx, cancel := context.WithTimeout(ctx, discoverLimit)
-	defer cancel()
-	var mu sync.Mutex // guards here
-	here := map[string]bool{}
-	var all sync.WaitGroup
-	for _, h := range hosts {
-		if known[h.Name] || j.plainlyLocal(h.Name) {
-			continue
-		}
-		known[h.Name] = true
-		all.Go(func() {
-			is := j.meansThis(ctx, h.Name)
-			mu.Lock()
-			here[h.Name] = is
-			mu.Unlock()
-		})
-	}
-	all.Wait()
-	return here
-}
-
 // found takes an answer in.
 func (j *job) found(e discovered) {
-	maps.Copy(j.here, e.here)
 	j.heed(e.news())
 }
 
 // lateGreeting asks a host that came later which of our addresses it reaches.
 func (j *job) lateGreeting(e greeted) {
-	if e.g.Version != protocolVersion {
-		e.l.cause = fmt.Sprintf("its hora speaks version %q and this one %q: install the same hora there, or leave --remote-hora away", e.g.Version, protocolVersion)
-		e.l.kill()
-		return
-	}
-	e.l.heard, e.l.addrs = time.Now(), e.g.Addrs
-	e.l.asked = withPort(ownAddrs(j.spec.Interfaces), j.port)
-	e.l.sendJSON(cmdProbe, e.l.asked)
+	e.l.heard, e.l.host = time.Now(), e.host
+	e.l.asked = e.l.way.Doors(j.port, j.spec.Interfaces)
+	e.l.sendJSON(protocol.CmdProbe, e.l.asked)
 }
 
 // lateProbe starts what waits on such a host.
@@ -252,8 +224,11 @@ func (j *job) lateProbe(e probed) {
 			continue
 		}
 		r := route{addr: l.asked[i], master: j.rts[0].master, masterPort: j.rts[0].masterPort}
-		if r.master == j.loopback {
+		if ip := net.ParseIP(r.master); ip != nil && ip.IsLoopback() {
 			r.master, _, _ = net.SplitHostPort(r.addr) // until now all were on this host
+		}
+		if j.door != "" {
+			r.listen = []string{j.door}
 		}
 		j.rts[l.index] = r
 		j.sendPlan(l, nil, j.hosts[l.index].Slots)

@@ -11,6 +11,7 @@ import (
 
 	"hora/event"
 	"hora/internal/wire"
+	"hora/launch/protocol"
 )
 
 // fail records a failure; the first one ends the job, after settle when it is a worker's.
@@ -33,7 +34,7 @@ func (j *job) fail(o Outcome) {
 func (j *job) stop(grace time.Duration) {
 	j.stopped = true
 	for _, l := range j.links {
-		l.send(cmdStop, wire.AppendI64(nil, grace.Milliseconds()))
+		l.send(protocol.CmdStop, wire.AppendI64(nil, grace.Milliseconds()))
 	}
 	why := "the launcher ends the job"
 	if len(j.failed) > 0 {
@@ -91,7 +92,7 @@ func (j *job) signal(sig syscall.Signal) {
 	j.forward(sig)
 	j.stopped = true
 	for _, l := range j.links {
-		l.send(cmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
+		l.send(protocol.CmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
 	}
 	j.noMoreEpochs(SignalName(sig))
 	j.hard = time.After(j.spec.Grace + 2*time.Second)
@@ -100,7 +101,7 @@ func (j *job) signal(sig syscall.Signal) {
 func (j *job) forward(sig syscall.Signal) {
 	b := wire.AppendI64(wire.AppendI64(nil, -1), int64(sig))
 	for _, l := range j.links {
-		l.send(cmdSignal, b)
+		l.send(protocol.CmdSignal, b)
 	}
 }
 
@@ -109,24 +110,24 @@ func (j *job) lostLink(e linkEnd) {
 	if e.l.done {
 		return
 	}
-	if e.err != nil && j.cancel == nil {
-		j.hostLost(e.l, e.l.explain(e.err))
+	if j.cancel == nil {
+		j.hostLost(e.l, e.l.explain(e.why))
 	}
 }
 
 // hostLost ends the job, or goes on without the host.
 func (j *job) hostLost(l *link, reason string) {
-	j.story.hostLost(l.name, reason)
+	j.story.hostLost(l.called, reason)
 	goesOn, then := j.outliveHost(l, reason)
 	if goesOn {
 		return
 	}
 	for _, s := range j.seats {
 		if s.Host == l.index && (j.alive[s.Rank] || !l.planned) {
-			j.server.Exited(s.Rank, l.name, reason)
+			j.server.Exited(s.Rank, l.called, reason)
 		}
 	}
-	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.name, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.name, reason, then)})
+	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.called, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.called, reason, then)})
 }
 
 // silence is how a survivor tells of a rank whose process was there and said nothing.

@@ -1,62 +1,13 @@
 package launch
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"hora/launch/environ"
+	"hora/launch/machine"
 )
-
-// lookup finds a variable; the last one of a name counts.
-func lookup(env []string, name string) string {
-	for _, kv := range slices.Backward(env) {
-		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
-			return v
-		}
-	}
-	return ""
-}
-
-// merge puts over's variables over env's; neither slice is changed.
-func merge(env, over []string) []string {
-	names := make(map[string]bool, len(over))
-	for _, kv := range over {
-		k, _, _ := strings.Cut(kv, "=")
-		names[k] = true
-	}
-	out := make([]string, 0, len(env)+len(over))
-	for _, kv := range env {
-		if k, _, _ := strings.Cut(kv, "="); !names[k] {
-			out = append(out, kv)
-		}
-	}
-	return append(out, over...)
-}
-
-// unset adds a variable that is not there, or is empty.
-func unset(env []string, name, value string) []string {
-	if lookup(env, name) != "" {
-		return env
-	}
-	return merge(env, []string{name + "=" + value})
-}
-
-// Inherited is the part of the launcher's environment that workers get: all but shell functions, what names another
-// directory or another launcher's store, secrets, and, on other hosts, which devices are visible here.
-func Inherited(environ []string, local bool) []string {
-	out := make([]string, 0, len(environ))
-	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		switch {
-		case strings.HasPrefix(name, "BASH_FUNC_"), name == "OLDPWD", name == "TORCHELASTIC_USE_AGENT_STORE",
-			name == "_HOROVOD_SECRET_KEY", name == "HORA_SECRET_FILE", name == "HORA_SECRET", name == "HORA_HOST_ID" && !local:
-		case !local && strings.HasSuffix(name, visibleDevices):
-		default:
-			out = append(out, kv)
-		}
-	}
-	return out
-}
 
 // behind is how much longer than the launcher a worker waits for the next epoch.
 const behind = 10 * time.Second
@@ -104,7 +55,7 @@ func (p *place) variables() []string {
 	set("HORA_ADDR", p.addr)
 	set("HORA_SERVE", "0") // the launcher does; of ranks that are started by hand rank 0
 	if len(p.listen) > 0 {
-		set("HORA_LISTEN", strings.Join(withPort(p.listen, 0), ","))
+		set("HORA_LISTEN", strings.Join(machine.WithPort(p.listen, 0), ","))
 	}
 	set("HOROVOD_HOSTNAME", p.host)
 	set("HOROVOD_GLOO_RENDEZVOUS_ADDR", host)
@@ -137,7 +88,7 @@ func (p *place) variables() []string {
 	set("MASTER_ADDR", p.masterHost)
 	num("MASTER_PORT", p.masterPort)
 	if p.gpus > 0 {
-		set(visibleDevices, devices(p.visible, p.device, p.gpus))
+		set(environ.VisibleDevices, devices(p.visible, p.device, p.gpus))
 	}
 	return out
 }

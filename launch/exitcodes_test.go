@@ -12,7 +12,7 @@ import (
 
 // docs/exit-codes.md and the constants are one table.
 func TestExitCodesAreDocumented(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "outcome.go", nil, 0)
+	f, err := parser.ParseFile(token.NewFileSet(), "protocol/codes.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,57 +2,25 @@ package launch
 
 import (
 	"bytes"
+	"context"
 	"io"
-	"os"
-	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
 	"hora/elastic"
 	"hora/elastic/rendezvous"
 	"hora/internal/wire"
+	"hora/launch/protocol"
+	"hora/launch/reach"
 )
 
 // piped is messages as they come through a pipe.
-func piped(messages ...queued) []byte {
-	var out []byte
-	for _, m := range messages {
-		out = append(out, m.b...)
-	}
-	return out
-}
+func piped(messages ...[]byte) []byte { return slices.Concat(messages...) }
 
-func packed(kind uint8, body []byte) queued {
+func packed(kind uint8, body []byte) []byte {
 	b, at := wire.BeginMessage(nil, kind)
-	return queued{b: wire.EndMessage(append(b, body...), at)}
-}
-
-// FuzzCommands gives an agent anything on the pipe from its launcher. What would act on
-// this machine, plans, stops and probes, is left to encoding/json or only read.
-func FuzzCommands(f *testing.F) {
-	f.Add(piped(packed(cmdPing, nil), packed(cmdSecret, []byte("00ff")), packed(cmdSignal, wire.AppendI64(wire.AppendI64(nil, -1), 15))))
-	f.Add(piped(packed(cmdWindDown, wire.AppendI64(nil, 5000)), packed(cmdStart, []byte(`{"rank":1}`))))
-	f.Add(packed(cmdSignal, []byte{1}).b)
-	f.Fuzz(func(t *testing.T, text []byte) {
-		a := &agent{cfg: AgentConfig{In: bytes.NewReader(text)}, out: newPipeWriter(io.Discard, nil, false), events: make(chan any), procs: map[int]*proc{}}
-		stop := make(chan struct{})
-		go a.listen(stop)
-		for {
-			e := <-a.events
-			if _, end := e.(hungUp); end {
-				break
-			}
-			switch c := e.(command); c.kind {
-			case cmdPlan, cmdStop, cmdProbe:
-			default:
-				a.obey(c)
-			}
-		}
-		close(stop)
-		if err := a.out.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	return wire.EndMessage(append(b, body...), at)
 }
 
 // noCoordinator hears nothing.
@@ -63,6 +31,22 @@ func (noCoordinator) Drain(int, string)           {}
 func (noCoordinator) Halted(int, rendezvous.Halt) {}
 func (noCoordinator) Absent(int, bool)            {}
 func (noCoordinator) Close() error                { return nil }
+
+// spoken is a way by which an agent has said all that it ever will.
+type spoken struct{ io.Reader }
+
+func (spoken) Greet() (*reach.Host, error)                     { return &reach.Host{}, nil }
+func (spoken) Write(p []byte) (int, error)                     { return len(p), nil }
+func (spoken) Finish() error                                   { return nil }
+func (spoken) Kill()                                           {}
+func (spoken) Abandon()                                        {}
+func (spoken) End(error) *reach.Lost                           { return &reach.Lost{} }
+func (spoken) Close()                                          {}
+func (spoken) Doing() (verb, share string)                     { return "", "" }
+func (spoken) Doors(int, []string) []string                    { return nil }
+func (spoken) Dig(context.Context, int) (addr string, _ error) { return "", nil }
+func (spoken) Master() (int, error)                            { return 0, nil }
+func (spoken) Environ(all []string) []string                   { return all }
 
 // FuzzAgentWords gives the launcher anything on the pipe from a host's agent: it is read
 // to its end, and a rank of another host is not taken for one of this.
@@ -75,25 +59,12 @@ func FuzzAgentWords(f *testing.F) {
 	}
 	output := wire.AppendBytes(wire.AppendU8(number(0), 1), []byte("text\n"))
 	exited := wire.AppendBool(number(0, 1, 0), false)
-	f.Add(piped(packed(sayStarted, number(0, 77)), packed(sayOutput, output), packed(sayExited, exited), packed(sayDone, nil)))
-	f.Add(piped(packed(sayFailed, wire.AppendString(number(-1, 127), "not found")), packed(sayWarning, []byte("w"))))
-	f.Add(piped(packed(sayStarted, number(1, 77)), packed(sayExited, wire.AppendBool(number(1, 0, 9), true)), packed(sayHalted, wire.AppendBool(number(1), true))))
-	f.Add(piped(packed(sayHello, []byte(`{"version":"1"}`)), packed(sayProbed, []byte("[true]")), packed(sayNotice, []byte("soon")), packed(sayPong, nil)))
-	f.Add(packed(sayOutput, number(1<<40)).b)
-	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
-		f.Fatal(err)
-	}
+	f.Add(piped(packed(protocol.SayStarted, number(0, 77)), packed(protocol.SayOutput, output), packed(protocol.SayExited, exited), packed(protocol.SayDone, nil)))
+	f.Add(piped(packed(protocol.SayFailed, wire.AppendString(number(-1, 127), "not found")), packed(protocol.SayWarning, []byte("w"))))
+	f.Add(piped(packed(protocol.SayStarted, number(1, 77)), packed(protocol.SayExited, wire.AppendBool(number(1, 0, 9), true)), packed(protocol.SayHalted, wire.AppendBool(number(1), true))))
+	f.Add(piped(packed(protocol.SayHello, []byte(`{"version":"1"}`)), packed(protocol.SayProbed, []byte("[true]")), packed(protocol.SayNotice, []byte("soon")), packed(protocol.SayPong, nil)))
+	f.Add(packed(protocol.SayOutput, number(1<<40)))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		go func() {
-			_, _ = w.Write(text)
-			w.Close()
-		}()
 		spec := &Spec{Stdout: io.Discard, Stderr: io.Discard}
 		spec.defaults()
 		j := &job{
@@ -102,15 +73,19 @@ func FuzzAgentWords(f *testing.F) {
 			begun: map[int]time.Time{0: time.Now(), 1: time.Now()}, condemn: map[int]string{},
 			roster: elastic.NewRoster(elastic.Supply{Size: 2, Hosts: []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}}),
 		}
+		var err error
 		if j.out, err = newOutput(spec, 2); err != nil {
 			t.Fatal(err)
 		}
-		l := &link{name: "a", local: true, out: r, writer: newPipeWriter(io.Discard, nil, false), process: gone.Process}
+		l := &link{name: "a", called: "a", way: spoken{bytes.NewReader(text)}}
+		l.writer = protocol.NewWriter(io.Discard, nil, true)
 		j.links = []*link{l}
 		l.reader.Add(1)
-		go j.read(l)
+		go l.read(j.events, j.out)
 		for end := false; !end; {
 			switch e := (<-j.events).(type) {
+			case greeted:
+				l.host = e.host
 			case said:
 				j.hear(e)
 			case linkEnd:
@@ -126,6 +101,6 @@ func FuzzAgentWords(f *testing.F) {
 		}
 		close(j.over)
 		j.out.close()
-		_ = l.writer.close()
+		_ = l.writer.Close()
 	})
 }

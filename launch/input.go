@@ -3,6 +3,8 @@ package launch
 import (
 	"fmt"
 	"strings"
+
+	"hora/launch/reach"
 )
 
 // What becomes of the launcher's standard input: one rank of this machine may have it, all others read nothing.
@@ -15,20 +17,27 @@ func (j *job) inputHost() int {
 	return j.seats[j.spec.StdinRank].Host
 }
 
-// inputStays refuses to give another host's rank an input that was meant for it by name.
-func (j *job) inputStays() error {
-	r := j.spec.StdinRank
-	if !j.spec.StdinAsked {
+// input is what a host's agent is to have of it; nil is nothing.
+func (j *job) input(host int) *reach.Input {
+	if host != j.inputHost() {
 		return nil
 	}
-	if r >= len(j.seats) {
-		return fault(ExitUsage, "--stdin %d: the ranks are 0 to %d: name one of them", r, len(j.seats)-1)
+	return &reach.Input{File: j.spec.Stdin, Rank: j.spec.StdinRank}
+}
+
+// possible asks the reach whether its hosts can do what the job asks for.
+func (j *job) possible() error {
+	ask := &reach.Job{GPUs: j.spec.GPUs, Input: -1}
+	for _, s := range j.seats {
+		ask.Hosts = append(ask.Hosts, j.hosts[s.Host].Name)
 	}
-	host := j.hosts[j.seats[r].Host].Name
-	if j.isLocal(host) {
-		return nil
+	if r := j.spec.StdinRank; j.spec.StdinAsked {
+		if r >= len(j.seats) {
+			return fault(ExitUsage, "--stdin %d: the ranks are 0 to %d: name one of them", r, len(j.seats)-1)
+		}
+		ask.Input = r
 	}
-	return fault(ExitUsage, "--stdin %d: rank %d runs on %s, and this machine's input stays here: name a rank of this machine, or start the ranks by hand, one in a terminal of its own on %s", r, r, host, host)
+	return j.reach.Refuse(ask)
 }
 
 // unfed are the last lines of Python programs that asked for input where there is none.

@@ -1,13 +1,12 @@
-// Package launch turns hosts and slots into processes: it places ranks, starts an agent per host and the coordinator,
-// hands every worker its environment, carries output and signals, and reports how the job ended.
+// Package launch turns hosts and slots into processes: it places ranks, has an agent reached on every host, starts the
+// coordinator, hands every worker its environment, carries output and signals, and reports how the job ended.
 //
 // It never reads the environment or flags itself, never ends its own process, and takes no part in what workers say to
-// each other. On each host an agent (a process of its own, [Agent]) is the parent of the workers and ends their whole
-// tree when the launcher is gone.
+// each other. What kind of host it works with it does not know: a [Reach] has the agent on each host be, by whatever way,
+// and that one ([hora/launch/agent]) is the parent of the workers and ends their whole tree when the launcher is gone.
 //
-// Goroutines: Run has one that owns the job, one per host name while names are looked up, one reader per agent, and what
-// rendezvous.Serve runs; an agent has one that owns its workers, one on a locked thread that forks, one that reaps, one
-// writer, and two readers per worker. All are joined before Run or Agent returns.
+// Goroutines: Run has one that owns the job, one while host names are looked up, one reader and one writer per agent, and
+// what rendezvous.Serve runs. All are joined before Run returns.
 package launch
 
 import (
@@ -18,28 +17,30 @@ import (
 	"hora/elastic"
 	"hora/event"
 	"hora/internal/secret"
+	"hora/launch/local"
+	"hora/launch/machine"
+	"hora/launch/named"
+	"hora/launch/reach"
+	"hora/launch/ssh"
 )
 
 // Bind says to which cores a worker is bound.
-type Bind uint8
+type Bind = machine.Bind
 
 // The ways to bind.
 const (
-	BindCore Bind = iota // an equal share of the host's cores each, in NUMA order
-	BindNone
+	BindCore = machine.BindCore
+	BindNone = machine.BindNone
 )
 
 // Host is a machine with room for workers.
 type Host = elastic.Host
 
 // SSH says how other hosts are reached.
-type SSH struct {
-	Program    string // "" means "ssh"
-	Port       int    // 0 leaves it to ssh's configuration
-	Identity   string // a key file; "" leaves it to ssh's configuration and agent
-	Strict     bool   // false accepts keys of hosts never seen before; a changed key is an error always
-	RemoteHora string // the program's path on other hosts; "" copies this one into their cache
-}
+type SSH = ssh.Options
+
+// Reach is how the agents of a job's hosts come to be.
+type Reach = reach.Reach
 
 // Spec is one job. Command and NP are required; the zero value of the rest works.
 type Spec struct {
@@ -84,6 +85,7 @@ type Spec struct {
 	Port        int      // of the coordinator; 0 takes a free one
 	Interfaces  []string // only addresses of these network interfaces are used
 	Self        []string // argv of an agent on this host
+	Reach       Reach    // nil reaches Hosts by their names: this machine by a process, others over ssh
 	Guard       string   // the program whose first argument __guard makes it a Guard, "" for none
 	Temp        string   // where agents on this host keep the secret; what a killed one leaves is removed
 	SSH         SSH
@@ -138,4 +140,20 @@ func (s *Spec) defaults() {
 	if len(s.Hosts) == 0 {
 		s.Hosts = []Host{{Name: s.LocalName, Slots: s.NP}}
 	}
+	if s.Reach == nil {
+		s.Reach = s.named()
+	}
+}
+
+// named is the reach of hosts that have no other.
+func (s *Spec) named() Reach {
+	binary := s.Binary
+	if binary == "" && len(s.Self) > 0 {
+		binary = s.Self[0]
+	}
+	return named.New(named.Config{
+		Local:     local.Config{Self: s.Self, Guard: s.Guard, Temp: s.Temp, Environ: s.Environ},
+		SSH:       ssh.Config{Options: s.SSH, Binary: binary, Environ: s.Environ, Start: s.Start, Silence: s.Silence},
+		LocalName: s.LocalName, IsLocal: s.IsLocal,
+	})
 }

@@ -14,6 +14,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hora/launch/agent"
+	"hora/launch/machine"
 )
 
 // The test binary is its own agent, and its own launcher where a test has to kill one.
@@ -25,9 +28,9 @@ func TestMain(m *testing.M) {
 		case "__launch":
 			spec := testFlags()
 			spec.Stdout, spec.Stderr = os.Stdout, os.Stderr
-			Adopt()
+			machine.Adopt()
 			o, err := Run(context.Background(), spec)
-			Sweep()
+			machine.Sweep()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				var known *Error
@@ -79,7 +82,7 @@ func testFlags() Spec {
 func testAgent() int {
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
-	cfg := AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Signals: caught, Root: os.Getenv("HORA_TEST_ROOT")}
+	cfg := agent.Config{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Signals: caught, Root: os.Getenv("HORA_TEST_ROOT")}
 	cfg.Home, _ = os.UserHomeDir()
 	kept := false
 	for _, a := range os.Args[2:] {
@@ -94,13 +97,13 @@ func testAgent() int {
 	}
 	if cfg.Remote && !kept {
 		self, _ := os.Executable()
-		code, err := Keep(append([]string{self, "__agent", "--kept"}, os.Args[2:]...), cfg.Temp, caught)
+		code, err := agent.Keep(append([]string{self, "__agent", "--kept"}, os.Args[2:]...), cfg.Temp, caught)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		return code
 	}
-	if Agent(cfg) != nil {
+	if agent.Run(cfg) != nil {
 		return 1
 	}
 	return 0
@@ -304,7 +307,7 @@ func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
 			if victim == "launcher" {
 				cmd.Process.Kill()
 			} else {
-				for _, pid := range descendants(cmd.Process.Pid)[:1] {
+				for _, pid := range machine.Descendants(cmd.Process.Pid)[:1] {
 					syscall.Kill(pid, syscall.SIGKILL)
 				}
 			}

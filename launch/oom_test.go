@@ -8,6 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hora/launch/machine"
+	"hora/launch/protocol"
 )
 
 // tree writes files under a root of their own.
@@ -56,49 +59,10 @@ func TestAWorkerThatTheKernelEndsForWantOfMemory(t *testing.T) {
 				t.Fatalf("outcome %v %q", o.Kind, o.String())
 			}
 			const want = "rank 1 on here: killed by the kernel: out of memory (take smaller batches, or fewer ranks on that host): MemoryError: 3 GiB"
-			if c.kind == OutOfMemory && (o.String() != want || o.ExitCode() != ExitSignal+int(syscall.SIGKILL)) {
+			if c.kind == OutOfMemory && (o.String() != want || o.ExitCode() != protocol.ExitSignal+int(syscall.SIGKILL)) {
 				t.Errorf("%q, exit code %d", o.String(), o.ExitCode())
 			}
 		})
-	}
-}
-
-func TestARecordCountsOnce(t *testing.T) {
-	root := tree(t, map[string]string{"sys/fs/cgroup/memory.events": "oom_kill 2\n"})
-	o := openOOM(root)
-	if o.grew() {
-		t.Error("an old record counts as new")
-	}
-	if err := os.WriteFile(o.file, []byte("oom_kill 3\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if !o.grew() || o.grew() {
-		t.Error("a new record counts once")
-	}
-}
-
-func TestControlGroupsUpToTheMount(t *testing.T) {
-	files := map[string]string{
-		"sys/fs/cgroup/a/b/x": "", "sys/fs/cgroup/memory/m/n/x": "", "sys/fs/cgroup/cpu/x": "",
-	}
-	for _, c := range []struct{ list, controller, want string }{
-		{"0::/a/b\n", "memory", "/a/b /a /"},
-		{"0::/a/hidden/b\n", "cpu", "/a /"},
-		{"0::/../a\n", "cpu", "/a /"},
-		{"", "cpu", "/"},
-		{"0::/\n", "cpu", "/"},
-		{"5:cpu,cpuacct:/far/away\n4:memory:/m/n\n0::/a/b\n", "memory", "/memory/m/n /memory/m /memory"},
-		{"0::/a/b\n5:cpu,cpuacct:/far/away\n", "cpu", "/cpu"},
-	} {
-		files["proc/self/cgroup"] = c.list
-		root := tree(t, files)
-		var got []string
-		for _, dir := range Cgroup(root, c.controller) {
-			got = append(got, "/"+strings.TrimPrefix(strings.TrimPrefix(dir, root+"/sys/fs/cgroup"), "/"))
-		}
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("%s of %q: %q, want %q", c.controller, c.list, got, c.want)
-		}
 	}
 }
 
@@ -106,7 +70,7 @@ func TestControlGroupsUpToTheMount(t *testing.T) {
 func group(t *testing.T, limit string) string {
 	t.Helper()
 	var why error
-	for _, above := range Cgroup("", "memory") {
+	for _, above := range machine.Cgroup("", "memory") {
 		dir := filepath.Join(above, "hora-test-"+strconv.Itoa(os.Getpid()))
 		if why = os.Mkdir(dir, 0o755); why != nil {
 			continue

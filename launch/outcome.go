@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"hora/launch/protocol"
 )
 
 // Kind says how a job ended.
@@ -35,18 +37,18 @@ type Outcome struct {
 	Apart  bool // it finished, and of its several ranks none had joined the job, or met others at MASTER_PORT
 }
 
-// Exit codes of the launcher. docs/exit-codes.md is their table.
+// Exit codes of the launcher.
 const (
-	ExitUsage       = 2
-	ExitNoHost      = 68
-	ExitHost        = 69
-	ExitBug         = 70
-	ExitSystem      = 71
-	ExitLogs        = 73
-	ExitTimeout     = 75
-	ExitNotRunnable = 126
-	ExitNotFound    = 127
-	ExitSignal      = 128 // plus the signal's number
+	ExitUsage       = protocol.ExitUsage
+	ExitNoHost      = protocol.ExitNoHost
+	ExitHost        = protocol.ExitHost
+	ExitBug         = protocol.ExitBug
+	ExitSystem      = protocol.ExitSystem
+	ExitLogs        = protocol.ExitLogs
+	ExitTimeout     = protocol.ExitTimeout
+	ExitNotRunnable = protocol.ExitNotRunnable
+	ExitNotFound    = protocol.ExitNotFound
+	ExitSignal      = protocol.ExitSignal
 )
 
 // ExitCode is what the launching program exits with.
@@ -103,27 +105,9 @@ func (o *Outcome) String() string {
 }
 
 // Error is a job that could not begin: one sentence and the exit code for it.
-type Error struct {
-	Code int
-	Text string
-}
+type Error = protocol.Error
 
-func (e *Error) Error() string { return e.Text }
-
-func fault(code int, format string, a ...any) *Error { return &Error{code, fmt.Sprintf(format, a...)} }
+func fault(code int, format string, a ...any) *Error { return protocol.Fault(code, format, a...) }
 
 // SignalName names a signal as kill -l does.
-func SignalName(s syscall.Signal) string {
-	names := map[syscall.Signal]string{
-		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL",
-		syscall.SIGTRAP: "SIGTRAP", syscall.SIGABRT: "SIGABRT", syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE",
-		syscall.SIGKILL: "SIGKILL", syscall.SIGUSR1: "SIGUSR1", syscall.SIGSEGV: "SIGSEGV", syscall.SIGUSR2: "SIGUSR2",
-		syscall.SIGPIPE: "SIGPIPE", syscall.SIGALRM: "SIGALRM", syscall.SIGTERM: "SIGTERM", syscall.SIGCONT: "SIGCONT",
-		syscall.SIGSTOP: "SIGSTOP", syscall.SIGTSTP: "SIGTSTP", syscall.SIGXCPU: "SIGXCPU", syscall.SIGXFSZ: "SIGXFSZ",
-		syscall.SIGSYS: "SIGSYS",
-	}
-	if n, ok := names[s]; ok {
-		return n
-	}
-	return fmt.Sprintf("signal %d", int(s))
-}
+func SignalName(s syscall.Signal) string { return protocol.SignalName(s) }

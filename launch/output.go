@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"hora/launch/logs"
 )
 
 // output is where the workers' lines go. Streams of one host are written by that host's reader only.
@@ -75,14 +77,14 @@ func (o *output) open(r, width int) (pair [2]*stream, err error) {
 			continue
 		}
 		dir := filepath.Join(spec.LogDir, fmt.Sprintf("rank.%0*d", width, r))
-		err := logFolder(spec.LogDir)
+		err := logs.Folder(spec.LogDir)
 		if err == nil {
-			err = logFolderIn(spec.LogDir, dir)
+			err = logs.FolderIn(spec.LogDir, dir)
 		}
 		if err != nil {
 			return pair, fault(ExitLogs, "make log directory: %v: choose another --log-dir", err)
 		}
-		f, err := openLog(filepath.Join(dir, streamNames[i]), os.O_RDWR|os.O_TRUNC)
+		f, err := logs.Open(filepath.Join(dir, streamNames[i]), os.O_RDWR|os.O_TRUNC)
 		if err != nil {
 			return pair, fault(ExitLogs, "open log: %v: choose another --log-dir", err)
 		}

@@ -3,13 +3,12 @@ package launch
 import (
 	"bytes"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"hora/launch/environ"
 )
 
 func TestLinesAreWholeAndTagged(t *testing.T) {
@@ -72,25 +71,6 @@ func TestLastException(t *testing.T) {
 	}
 }
 
-func TestAddressesOfContainersComeLastAndLoopbackNever(t *testing.T) {
-	list := []string{"docker0 172.17.0.1", "eth0 fd00::5", "br-1a2b 172.18.0.1", "eth0 10.0.0.5", "no address", "virbr0 192.168.122.1", "eth1 10.1.0.5", "docker0 fd01::1"}
-	for names, want := range map[string]string{
-		"":             "10.0.0.5 10.1.0.5 fd00::5 172.17.0.1 172.18.0.1 192.168.122.1 fd01::1",
-		"eth1":         "10.1.0.5",
-		"eth0 docker0": "10.0.0.5 fd00::5 172.17.0.1 fd01::1",
-		"nosuch0":      "",
-	} {
-		if got := strings.Join(pick(list, strings.Fields(names)), " "); got != want {
-			t.Errorf("of interfaces %q: %s, want %s", names, got, want)
-		}
-	}
-	for _, a := range listAddrs() {
-		if _, addr, _ := strings.Cut(a, " "); net.ParseIP(addr) == nil || net.ParseIP(addr).IsLoopback() {
-			t.Errorf("%q is among this machine's addresses", a)
-		}
-	}
-}
-
 func TestPlaceFillsAHostBeforeTheNext(t *testing.T) {
 	seats, err := Place([]Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 4}, {Name: "c", Slots: 1}}, 6)
 	if err != nil {
@@ -141,65 +121,8 @@ func TestHostListsAndFiles(t *testing.T) {
 	}
 }
 
-// machine writes a sysfs with threads per core and cores per node.
-func machine(t *testing.T, nodes, cores, threads int) string {
-	t.Helper()
-	root := t.TempDir()
-	total := nodes * cores * threads
-	put := func(path, text string) {
-		path = filepath.Join(root, "devices/system", path)
-		os.MkdirAll(filepath.Dir(path), 0o755)
-		if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("cpu/online", fmt.Sprintf("0-%d", total-1))
-	of := make([][]int, nodes)
-	for core := range nodes * cores {
-		var siblings []int
-		for k := range threads {
-			siblings = append(siblings, core+k*nodes*cores)
-		}
-		for _, c := range siblings {
-			put(fmt.Sprintf("cpu/cpu%d/topology/thread_siblings_list", c), formatList(siblings))
-		}
-		of[core%nodes] = append(of[core%nodes], siblings...) // nodes interleave, as on many servers
-	}
-	for n, cpus := range of {
-		put(fmt.Sprintf("node/node%d/cpulist", n), formatList(cpus))
-	}
-	return root
-}
-
-func TestSharesFollowNodesAndThreads(t *testing.T) {
-	for _, c := range []struct {
-		nodes, cores, threads, ranks int
-		want                         string
-		crowded                      bool
-	}{
-		{1, 4, 1, 2, "0-1/2 2-3/2", false},
-		{1, 4, 2, 2, "0-1,4-5/2 2-3,6-7/2", false},
-		{2, 2, 2, 2, "0,2,4,6/2 1,3,5,7/2", false},
-		{2, 2, 2, 4, "0,4/1 2,6/1 1,5/1 3,7/1", false},
-		{1, 2, 2, 4, "0/1 1/1 2/1 3/1", false},
-		{1, 4, 1, 3, "0/1 1/1 2/1", false},
-		{1, 2, 1, 3, "/1 /1 /1", true},
-		{2, 3, 1, 3, "0,2/2 4,1/2 3,5/2", false},
-	} {
-		shares, crowded := Shares(Cores(machine(t, c.nodes, c.cores, c.threads), nil), c.ranks, BindCore)
-		var got []string
-		for _, s := range shares {
-			got = append(got, fmt.Sprintf("%s/%d", formatList(s.CPUs), s.Cores))
-		}
-		want := strings.ReplaceAll(c.want, "4,1/", "1,4/")
-		if strings.Join(got, " ") != want || crowded != c.crowded {
-			t.Errorf("%d nodes of %d cores of %d threads, %d ranks: %v %v, want %s", c.nodes, c.cores, c.threads, c.ranks, got, crowded, want)
-		}
-	}
-}
-
 func TestDevicesAreDealtFromThoseAllotted(t *testing.T) {
-	allotted := visible([]string{"CUDA_VISIBLE_DEVICES=3, 5,GPU-7,1"})
+	allotted := environ.Devices([]string{"CUDA_VISIBLE_DEVICES=3, 5,GPU-7,1"})
 	for _, c := range []struct {
 		visible  []string
 		local, n int
@@ -215,15 +138,5 @@ func TestDevicesAreDealtFromThoseAllotted(t *testing.T) {
 		if got := devices(c.visible, c.local, c.n); got != c.want {
 			t.Errorf("rank %d of %d each from %v: %q, want %q", c.local, c.n, c.visible, got, c.want)
 		}
-	}
-}
-
-func TestOtherHostsDoNotInheritOurDevices(t *testing.T) {
-	env := []string{"A=1", "BASH_FUNC_x%%=() {}", "OLDPWD=/", "CUDA_VISIBLE_DEVICES=0", "HIP_CUDA_VISIBLE_DEVICES=1", "HORA_SECRET_FILE=/s"}
-	if got := fmt.Sprint(Inherited(env, true)); got != "[A=1 CUDA_VISIBLE_DEVICES=0 HIP_CUDA_VISIBLE_DEVICES=1]" {
-		t.Error(got)
-	}
-	if got := fmt.Sprint(Inherited(env, false)); got != "[A=1]" {
-		t.Error(got)
 	}
 }

@@ -2,11 +2,8 @@ package launch
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -43,29 +40,6 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// awaitedHosts says what the hosts that have not answered do.
-func (j *job) awaitedHosts(waiting map[*link]bool) string {
-	var silent, copying []string
-	for _, l := range j.links {
-		if !waiting[l] {
-			continue
-		}
-		if n, size := l.copied.Load(), l.size.Load(); n > 0 && n < size {
-			copying = append(copying, fmt.Sprintf("%s (%.1f of %.1f MB)", l.name, float64(n)/1e6, float64(size)/1e6))
-		} else {
-			silent = append(silent, l.name)
-		}
-	}
-	var parts []string
-	if len(copying) > 0 {
-		parts = append(parts, "copying hora to "+list(copying))
-	}
-	if len(silent) > 0 {
-		parts = append(parts, "no answer yet from "+list(silent))
-	}
-	return strings.Join(parts, "; ")
-}
-
 // awaitedEnds says whose end a job that was told to stop waits for.
 func (j *job) awaitedEnds() string {
 	var ranks []string
@@ -84,28 +58,8 @@ func (j *job) awaitedEnds() string {
 	var hosts []string
 	for _, l := range j.links {
 		if !l.ended {
-			hosts = append(hosts, l.name)
+			hosts = append(hosts, l.called)
 		}
 	}
 	return "waiting for what the workers left behind on " + list(hosts)
-}
-
-// copyProgram sends a file, and counts what has been sent.
-func copyProgram(to *os.File, path string, sent *atomic.Int64) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for {
-		n, err := io.CopyN(to, f, 1<<18)
-		sent.Add(n)
-		switch err {
-		case nil:
-		case io.EOF:
-			return nil
-		default:
-			return fmt.Errorf("copy the program there: %w", err)
-		}
-	}
 }

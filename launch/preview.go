@@ -1,6 +1,8 @@
 package launch
 
-import "context"
+import (
+	"context"
+)
 
 // PlannedRank is one line of a plan.
 type PlannedRank struct {
@@ -28,33 +30,14 @@ func Preview(spec Spec) ([]PlannedRank, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &job{spec: &spec}
-	local := make([]bool, len(spec.Hosts))
-	here := 0
-	for i, h := range spec.Hosts {
-		local[i] = j.isLocal(h.Name)
+	names := make([]string, len(seats))
+	for i, s := range seats {
+		names[i] = spec.Hosts[s.Host].Name
 	}
-	for _, s := range seats {
-		if local[s.Host] {
-			here++
-		}
-	}
-	var shares []Share
-	if here > 0 {
-		shares, _ = Shares(Cores("/sys", allowedCPUs()), here, spec.Bind)
-	}
-	out := make([]PlannedRank, 0, len(seats))
-	n := 0
-	for _, s := range seats {
-		r := PlannedRank{Seat: s, Host: spec.Hosts[s.Host].Name, Cores: "chosen there"}
-		if local[s.Host] {
-			r.Cores = "all"
-			if cpus := shares[n].CPUs; cpus != nil {
-				r.Cores = formatList(cpus)
-			}
-			n++
-		}
-		out = append(out, r)
+	cores := spec.Reach.Cores(names, spec.Bind)
+	out := make([]PlannedRank, len(seats))
+	for i, s := range seats {
+		out[i] = PlannedRank{Seat: s, Host: spec.Reach.Called(names[i]), Cores: cores[i]}
 	}
 	return out, nil
 }

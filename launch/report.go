@@ -12,6 +12,7 @@ import (
 	"hora/elastic"
 	"hora/elastic/rendezvous"
 	"hora/event"
+	"hora/launch/logs"
 )
 
 // story collects a Report. The coordinator's goroutine tells it; Run reads it at the end.
@@ -92,7 +93,7 @@ func (s *Spec) reportable() error {
 		return nil // a pipe may have no reader yet
 	}
 	_, before := os.Lstat(s.Report)
-	f, err := openLog(s.Report, os.O_WRONLY)
+	f, err := logs.Open(s.Report, os.O_WRONLY)
 	if err != nil {
 		return fault(ExitLogs, "%v", unwritten(err))
 	}
@@ -120,7 +121,7 @@ func (j *job) tell(o *Outcome) error {
 	if err == nil {
 		// What JSON leaves as it is and a terminal would act on, as JSON writes it with a number.
 		text := event.Visible(strings.ReplaceAll(string(b), "\x7f", `\u007f`))
-		err = writeLog(j.spec.Report, []byte(text+"\n"))
+		err = logs.Write(j.spec.Report, []byte(text+"\n"))
 	}
 	if err != nil {
 		return unwritten(err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +14,8 @@ import (
 	"hora/event"
 	"hora/internal/secret"
 	"hora/internal/wire"
+	"hora/launch/protocol"
+	"hora/launch/reach"
 )
 
 // settle is how long a first failure waits before the rest is ended: the others have heard of it and print what they
@@ -25,42 +25,38 @@ const settle = 200 * time.Millisecond
 
 // job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
 type job struct {
-	spec     *Spec
-	hosts    []Host
-	seats    []Seat
-	links    []*link
-	program  *carried // this program, once a host needs it
-	server   coordinator
-	refused  *secret.Strangers // tells of strangers, once for the whole job
-	port     int               // of the coordinator
-	loopback string            // at which it is reached here
-	events   chan any
-	out      *output
-	began    time.Time
-	roster   *elastic.Roster // which worker belongs on which slot
-	alive    []bool
-	failed   []Outcome
-	culprit  *Outcome // a worker that was lost without its end, where that ends the job
-	final    *time.Timer
-	stopped  bool // the workers have been told to end
-	ending   patience
-	asked    int // signals of ours that ask to stop
-	cancel   *Outcome
-	hard     <-chan time.Time  // when to give up waiting for agents
-	forced   bool              // they have been killed
-	begun    map[int]time.Time // by rank: when its present process was asked for
-	condemn  map[int]string    // by rank: why its process, which is lost to the job, is being ended
-	absent   map[int]bool      // by rank: what the coordinator has been told of it
-	story    story
-	missing  arrivals
-	guard    *guard
-	held     map[int]*hold   // by rank: what holds its process
-	over     chan struct{}   // closed when Run returns
-	rts      []route         // by host
-	here     map[string]bool // by host name: it means this machine
-	addrs    []string        // of this machine's interfaces, once they are asked for
-	served   bool            // somebody is, or was, at rank 0's port
-	claim    io.Closer       // on rank 0's port, where it runs here; may be nil
+	spec    *Spec
+	hosts   []Host
+	seats   []Seat
+	links   []*link
+	server  coordinator
+	refused *secret.Strangers // tells of strangers, once for the whole job
+	port    int               // of the coordinator
+	door    string            // at which it listens; "" is at all addresses
+	events  chan any
+	out     *output
+	began   time.Time
+	roster  *elastic.Roster // which worker belongs on which slot
+	alive   []bool
+	failed  []Outcome
+	culprit *Outcome // a worker that was lost without its end, where that ends the job
+	final   *time.Timer
+	stopped bool // the workers have been told to end
+	ending  patience
+	asked   int // signals of ours that ask to stop
+	cancel  *Outcome
+	hard    <-chan time.Time  // when to give up waiting for agents
+	forced  bool              // they have been killed
+	begun   map[int]time.Time // by rank: when its present process was asked for
+	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
+	absent  map[int]bool      // by rank: what the coordinator has been told of it
+	story   story
+	missing arrivals
+	reach   Reach
+	held    map[int]*hold // by rank: what holds its process
+	over    chan struct{} // closed when Run returns
+	rts     []route       // by host
+	served  bool          // somebody is, or was, at rank 0's port
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64                   // the last that opened
 	size     atomic.Int64                    // of that epoch
@@ -78,7 +74,7 @@ type said struct {
 }
 type linkEnd struct {
 	l   *link
-	err error
+	why *reach.Lost
 }
 type outputFault struct{ err error }
 
@@ -88,7 +84,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	spec.defaults()
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
-		here: map[string]bool{}, begun: map[int]time.Time{}, condemn: map[int]string{}, absent: map[int]bool{}, held: map[int]*hold{},
+		reach: spec.Reach, begun: map[int]time.Time{}, condemn: map[int]string{}, absent: map[int]bool{}, held: map[int]*hold{},
 	}
 	j.story.began = j.began
 	defer close(j.over)
@@ -111,10 +107,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 	if err := j.locate(ctx); err != nil {
 		return Outcome{}, err
 	}
-	if err := j.enoughDevices(); err != nil {
-		return Outcome{}, err
-	}
-	if err := j.inputStays(); err != nil {
+	if err := j.possible(); err != nil {
 		return Outcome{}, err
 	}
 	j.alive = make([]bool, len(j.seats))
@@ -122,7 +115,6 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		return Outcome{}, err
 	}
 	defer j.out.close()
-	defer func() { j.guard.close() }() // when the agents have ended
 	if err := j.openLinks(); err != nil {
 		j.closeLinks()
 		return Outcome{}, err
@@ -132,15 +124,10 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		return Outcome{}, err
 	}
 	defer j.server.Close()
-	defer func() {
-		if j.claim != nil {
-			j.claim.Close()
-		}
-	}()
 	if err := j.sendPlans(ctx); err != nil {
 		return Outcome{}, err
 	}
-	j.startGuard()
+	j.reach.Begun(func(text string) { j.event(&event.Warning{Text: text}) })
 	if spec.Discovery != nil {
 		watching, stop := context.WithCancel(ctx)
 		var watch sync.WaitGroup
@@ -239,14 +226,14 @@ func (j *job) handle(e any) {
 func (j *job) hear(e said) {
 	d := wire.NewDecoder(e.body)
 	switch e.kind {
-	case sayStarted:
+	case protocol.SayStarted:
 		rank, pid := d.Int(0, len(j.seats)-1), d.Int(1, 1<<31-1)
 		if d.Done() == nil && j.seats[rank].Host == e.l.index {
 			j.alive[rank] = true
-			j.event(&event.Started{Rank: rank, Host: e.l.name, Pid: pid})
+			j.event(&event.Started{Rank: rank, Host: e.l.called, Pid: pid})
 			j.heed(elastic.Up{Rank: rank})
 		}
-	case sayExited:
+	case protocol.SayExited:
 		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
 		if d.Done() == nil {
 			_, left := j.drained.Load(rank)
@@ -258,29 +245,29 @@ func (j *job) hear(e said) {
 			}
 			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
 		}
-	case sayFailed:
+	case protocol.SayFailed:
 		d.Int(-1, len(j.seats)-1) // whose start it was: all ranks of a host are started alike, and the sentence names the host
 		code, text := d.Int(0, 255), event.OneLine(d.String(maxText))
 		if d.Done() != nil {
 			return
 		}
 		if goesOn, _ := j.outliveHost(e.l, text); !goesOn {
-			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.name, Code: code, Last: text})
+			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.called, Code: code, Last: text})
 		}
-	case sayServed:
+	case protocol.SayServed:
 		j.served = true
-	case sayNotice:
+	case protocol.SayNotice:
 		j.noticed(e.l, event.OneLine(string(e.body)))
-	case sayHalted:
+	case protocol.SayHalted:
 		rank, halt := d.Int(0, len(j.seats)-1), rendezvous.Halt(d.Int(0, int(rendezvous.Suspended)))
 		if d.Done() == nil && j.seats[rank].Host == e.l.index {
 			j.halted(e.l, rank, halt)
 		}
-	case sayDoing:
+	case protocol.SayDoing:
 		j.missing.hear(e.body)
-	case sayWarning:
-		j.event(&event.Warning{Host: e.l.name, Text: event.OneLine(string(e.body))})
-	case sayDone:
+	case protocol.SayWarning:
+		j.event(&event.Warning{Host: e.l.called, Text: event.OneLine(string(e.body))})
+	case protocol.SayDone:
 		e.l.done = true
 		e.l.hangUp()
 		if j.spec.elastic() && !j.stopped && !j.complete.Load() && !e.l.lost && j.roster.Holds(e.l.name) {
@@ -295,7 +282,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	if _, begun := j.begun[rank]; !begun || j.seats[rank].Host != l.index {
 		return // its host was given up before
 	}
-	o := Outcome{Kind: Failed, Rank: rank, Host: l.name, Code: code, Signal: sig}
+	o := Outcome{Kind: Failed, Rank: rank, Host: l.called, Code: code, Signal: sig}
 	switch {
 	case oom:
 		o.Kind = OutOfMemory
@@ -312,10 +299,10 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	delete(j.condemn, rank)
 	why, drained := j.drained.LoadAndDelete(rank)
 	if drained {
-		o = Outcome{Kind: Drained, Rank: rank, Host: l.name, Last: why.(string)}
+		o = Outcome{Kind: Drained, Rank: rank, Host: l.called, Last: why.(string)}
 		reason = o.Cause()
 	} else if ended && sig == syscall.SIGKILL {
-		o = Outcome{Kind: Severed, Rank: rank, Host: l.name, Code: ExitHost, Last: severed}
+		o = Outcome{Kind: Severed, Rank: rank, Host: l.called, Code: ExitHost, Last: severed}
 		reason = severed
 	} else if o.Kind != Finished {
 		o.Last = LastException(j.out.tail(rank))
@@ -323,8 +310,8 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 		reason = o.Cause()
 	}
 	end := j.stepAnd(j.exit(&o), func() {
-		j.server.Exited(rank, l.name, reason)
-		j.event(&event.Exited{Rank: rank, Host: l.name, Cause: o.Cause()})
+		j.server.Exited(rank, l.called, reason)
+		j.event(&event.Exited{Rank: rank, Host: l.called, Cause: o.Cause()})
 	})
 	if end != nil {
 		j.fail(o)
@@ -356,7 +343,7 @@ func (j *job) exit(o *Outcome) elastic.Exit {
 	return e
 }
 
-// pings asks remote agents for a sign of life and gives up on those that give none.
+// pings asks agents whose end may go unseen for a sign of life and gives up on those that give none.
 func (j *job) pings() {
 	j.late()
 	j.heed(elastic.Tick{})
@@ -366,44 +353,16 @@ func (j *job) pings() {
 		j.event(&event.Delay{Text: j.awaitedEnds()})
 	}
 	for _, l := range j.links {
-		if l.local || l.ended || l.heard.IsZero() {
+		if l.host == nil || l.host.Silence == 0 || l.ended {
 			continue
 		}
-		l.send(cmdPing, nil)
-		if quiet := time.Since(l.heard); quiet > j.spec.Silence && !l.mute {
+		l.send(protocol.CmdPing, nil)
+		if quiet := time.Since(l.heard); quiet > l.host.Silence && !l.mute {
 			l.mute = true
-			l.cause = fmt.Sprintf("silent for %v: look whether it is up and the network to it works", j.spec.Silence)
+			l.cause = fmt.Sprintf("silent for %v: look whether it is up and the network to it works", l.host.Silence)
 			l.kill()
 		}
 	}
-}
-
-// routes finds them; on one machine it is the loopback and nothing need be asked.
-func (j *job) routes(ctx context.Context) ([]route, error) {
-	if j.remote() {
-		return j.askRoutes(ctx)
-	}
-	for _, name := range j.spec.Interfaces {
-		if _, err := net.InterfaceByName(name); err != nil {
-			return nil, fault(ExitUsage, "use network interface %s: this host has none of that name: name one of %s", name, list(interfaceNames()))
-		}
-	}
-	port, err := j.claimPort()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]route, len(j.links))
-	for i := range out {
-		out[i] = j.near(j.loopback, port)
-	}
-	return out, nil
-}
-
-// claimPort chooses rank 0's port on this host; it stays the job's until Run returns.
-func (j *job) claimPort() (int, error) {
-	port, claim, err := claimPort()
-	j.claim = claim
-	return port, err
 }
 
 func (j *job) event(e event.Event) { j.spec.Events.Emit(e) }

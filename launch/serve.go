@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -14,16 +13,26 @@ import (
 	"hora/elastic/rendezvous"
 	"hora/event"
 	"hora/internal/secret"
+	"hora/launch/machine"
 )
 
-// serve starts the coordinator: on the loopback when every host is this machine.
+// serve starts the coordinator: on the loopback when every host is this machine, now and later.
 func (j *job) serve(ctx context.Context) error {
-	j.loopback = loopback()
-	at := ":"
-	if j.stays() {
-		at = net.JoinHostPort(j.loopback, "")
+	var names []string
+	for _, l := range j.links {
+		names = append(names, l.name)
 	}
-	ln, err := listen(ctx, at+strconv.Itoa(j.spec.Port))
+	if j.spec.elastic() { // the rest may follow
+		for _, h := range j.spec.Hosts {
+			names = append(names, h.Name)
+		}
+	}
+	at := ":"
+	if j.spec.Discovery == nil {
+		j.door = j.reach.Door(names)
+		at = net.JoinHostPort(j.door, "")
+	}
+	ln, err := machine.Listen(ctx, at+strconv.Itoa(j.spec.Port))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fault(ExitSystem, "listen for workers on port %d: it is in use: choose another --port, or none", j.spec.Port)
 	}
@@ -69,41 +78,6 @@ func (j *job) serve(ctx context.Context) error {
 	return j.serveApart(ln.(*net.TCPListener), cfg)
 }
 
-// stays says whether the job is on this machine alone, now and later: then nothing of it listens to others.
-func (j *job) stays() bool {
-	return !j.remote() && j.spec.Discovery == nil &&
-		!(j.spec.elastic() && slices.ContainsFunc(j.spec.Hosts, func(h Host) bool { return !j.isLocal(h.Name) }))
-}
-
-// near is by what a host on this machine reaches the coordinator.
-func (j *job) near(master string, masterPort int) route {
-	r := route{addr: net.JoinHostPort(j.loopback, strconv.Itoa(j.port)), master: master, masterPort: masterPort}
-	if j.stays() {
-		r.listen = []string{j.loopback}
-	}
-	return r
-}
-
-// loopback is the address at which processes of this host meet: one of IPv6 where there is no 127.0.0.1.
-func loopback() string {
-	const usual = "127.0.0.1"
-	for _, at := range []string{usual, "::1"} {
-		if ln, err := listen(context.Background(), net.JoinHostPort(at, "0")); err == nil {
-			ln.Close()
-			return at
-		}
-	}
-	return usual
-}
-
-// listen is net.Listen without MPTCP, which Go listens with otherwise: a connection of few bytes gains nothing by it,
-// and a middle box that does not know it can only do harm.
-func listen(ctx context.Context, at string) (net.Listener, error) {
-	lc := net.ListenConfig{}
-	lc.SetMultipathTCP(false)
-	return lc.Listen(ctx, "tcp", at)
-}
-
 // serveApart starts the coordinator as a process of its own.
 func (j *job) serveApart(ln *net.TCPListener, cfg rendezvous.Config) error {
 	k, err := startKept(&kept{
@@ -122,13 +96,4 @@ func (j *job) serveApart(ln *net.TCPListener, cfg rendezvous.Config) error {
 	}
 	j.server = k
 	return nil
-}
-
-func (j *job) remote() bool {
-	for _, l := range j.links {
-		if !l.local {
-			return true
-		}
-	}
-	return false
 }

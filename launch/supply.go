@@ -8,6 +8,7 @@ import (
 
 	"hora/elastic"
 	"hora/event"
+	"hora/launch/protocol"
 )
 
 func (s *Spec) elastic() bool {
@@ -166,9 +167,9 @@ func (j *job) place(o elastic.Start) error {
 
 func (j *job) startOn(l *link, s Seat, more bool) {
 	if more {
-		j.event(&event.Grown{Rank: s.Rank, Host: l.name})
+		j.event(&event.Grown{Rank: s.Rank, Host: l.called})
 	}
-	l.sendJSON(cmdStart, j.worker(s, j.epoch.Load()+1))
+	l.sendJSON(protocol.CmdStart, j.worker(s, j.epoch.Load()+1))
 }
 
 // awaited is a worker whose host has not answered yet.
@@ -188,9 +189,8 @@ func (j *job) hostLink(name string) (*link, error) {
 			return l, nil
 		}
 	}
-	l := &link{index: len(j.links), name: name, born: time.Now()}
-	l.local = j.isLocal(l.name)
-	if err := j.startAgent(l); err != nil {
+	l := &link{index: len(j.links), name: name, called: j.reach.Called(name), born: time.Now()}
+	if err := l.open(j.reach, nil); err != nil {
 		return nil, err
 	}
 	slots := 0
@@ -203,11 +203,7 @@ func (j *job) hostLink(name string) (*link, error) {
 	j.links = append(j.links, l)
 	j.rts = append(j.rts, route{})
 	l.reader.Add(1)
-	go j.read(l)
-	if l.local {
-		j.rts[l.index] = j.near(j.rts[0].master, j.rts[0].masterPort)
-		j.sendPlan(l, nil, slots)
-	}
+	go l.read(j.events, j.out)
 	return l, nil
 }
 
@@ -230,7 +226,7 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 	l.lost = true
 	l.waiting = nil
 	if done {
-		j.event(&event.Warning{Host: l.name, Text: fmt.Sprintf("%s: %s: the work is done, and its workers are not waited for", l.name, reason)})
+		j.event(&event.Warning{Host: l.called, Text: fmt.Sprintf("%s: %s: the work is done, and its workers are not waited for", l.called, reason)})
 	}
 	for rank, s := range j.seats {
 		if s.Host != l.index {
@@ -239,8 +235,8 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 		if j.alive[rank] {
 			j.alive[rank] = false
 			delete(j.held, rank)
-			j.server.Exited(rank, l.name, reason)
-			j.event(&event.Exited{Rank: rank, Host: l.name, Cause: reason})
+			j.server.Exited(rank, l.called, reason)
+			j.event(&event.Exited{Rank: rank, Host: l.called, Cause: reason})
 		}
 		delete(j.begun, rank)
 		delete(j.condemn, rank)

@@ -1,13 +1,11 @@
 package launch
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"hora/internal/wire"
+	"hora/launch/protocol"
 )
 
 // severed is a worker that the coordinator has lost although nobody has reported its end.
@@ -43,7 +41,7 @@ func (j *job) severed(e severed) {
 	}
 	j.condemn[e.rank] = e.reason
 	b := wire.AppendI64(wire.AppendI64(nil, int64(e.rank)), int64(syscall.SIGKILL))
-	j.links[j.seats[e.rank].Host].send(cmdSignal, b)
+	j.links[j.seats[e.rank].Host].send(protocol.CmdSignal, b)
 }
 
 // blame deals with such a worker where a loss ends the job. The others know, and end soon; one whose connection broke may
@@ -52,7 +50,7 @@ func (j *job) blame(e severed) {
 	if j.complete.Load() || e.rank >= len(j.seats) || !j.alive[e.rank] || e.since.Before(j.begun[e.rank]) {
 		return
 	}
-	o := Outcome{Kind: Severed, Rank: e.rank, Host: j.links[j.seats[e.rank].Host].name, Code: ExitHost, Last: e.reason}
+	o := Outcome{Kind: Severed, Rank: e.rank, Host: j.links[j.seats[e.rank].Host].called, Code: ExitHost, Last: e.reason}
 	if j.culprit == nil {
 		j.culprit = &o
 	}
@@ -64,28 +62,4 @@ func (j *job) blame(e severed) {
 		e.silent = true
 		time.AfterFunc(j.spec.Grace, func() { j.post(e) })
 	}
-}
-
-// lament leaves a word about why the workers of this host are ended, where nobody is left to be told: in the job's log
-// directory, or on standard error.
-func (a *agent) lament(why string) {
-	if a.orphaned || a.stopping || a.live == 0 || a.plan == nil {
-		return
-	}
-	its := "its worker here is"
-	if a.live != 1 {
-		its = fmt.Sprintf("its %d workers here are", a.live)
-	}
-	text := fmt.Sprintf("%s hora: job %s on %s: %s: %s ended\n", time.Now().Format(time.DateTime), a.plan.Job, a.plan.Host, why, its)
-	if a.plan.LogDir != "" && logFolder(a.plan.LogDir) == nil {
-		f, err := openLog(filepath.Join(a.plan.LogDir, "hora."+a.plan.Host), os.O_APPEND|os.O_WRONLY)
-		if err == nil {
-			_, err = f.WriteString(text)
-			f.Close()
-		}
-		if err == nil {
-			return
-		}
-	}
-	_, _ = os.Stderr.WriteString(text) // there is nobody else to tell
 }

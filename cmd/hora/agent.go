@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"hora/launch"
+	"hora/launch/agent"
 )
 
 // agentCommand is the hidden word that makes this program a host's agent. It is looked at before anything else is set
@@ -24,7 +25,7 @@ func keep(args []string, temp string, signals <-chan os.Signal) int {
 	self, err := os.Executable()
 	code := launch.ExitSystem
 	if err == nil {
-		code, err = launch.Keep(append([]string{self, agentCommand, keptFlag}, args...), temp, signals)
+		code, err = agent.Keep(append([]string{self, agentCommand, keptFlag}, args...), temp, signals)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hora agent:", err)
@@ -50,12 +51,12 @@ const guardCommand = "__guard"
 func guard(args []string) int {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT) // it ends with its input
 	_ = os.WriteFile("/proc/self/comm", []byte("job-guard"), 0)                     // for ps; a system without it shows another name
-	launch.Guard(os.Stdin, args[0])
+	agent.Guard(os.Stdin, args[0])
 	return 0
 }
 
-func agent(args []string) int {
-	cfg := launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Getenv: os.Getenv}
+func hostAgent(args []string) int {
+	cfg := agent.Config{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Getenv: os.Getenv}
 	cfg.Home, _ = os.UserHomeDir()
 	kept := false
 	for _, a := range args {
@@ -83,7 +84,7 @@ func agent(args []string) int {
 	if cfg.Remote && !kept {
 		return keep(args, cfg.Temp, caught)
 	}
-	err := launch.Agent(cfg)
+	err := agent.Run(cfg)
 	if errors.Is(err, syscall.EPIPE) {
 		return 0 // the launcher is gone, by `hora … | head` for one: nobody is there to be told
 	}

@@ -17,7 +17,7 @@ import (
 
 	"hora"
 	"hora/bench"
-	"hora/launch"
+	"hora/launch/machine"
 )
 
 const benchRankCommand = "bench-rank"
@@ -105,8 +105,8 @@ func (p *program) collectives(cmd *cobra.Command, f *benchFlags) error {
 	}
 	ctx, release := p.untilStopped()
 	defer release()
-	launch.Adopt()
-	defer launch.Sweep()
+	machine.Adopt()
+	defer machine.Sweep()
 	if err := mayWrite(f.plot); err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (p *program) benchConfig(plan bench.Plan, impi string) (bench.Config, error
 		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
 	}
 	cfg.Impi = p.intelMPI(impi)
-	cfg.Cores, cfg.Memory, cfg.Sweep = usableCores(), freeMemory(), launch.Sweep
+	cfg.Cores, cfg.Memory, cfg.Sweep = usableCores(), freeMemory(), machine.Sweep
 	return cfg, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"hora"
 	"hora/launch"
+	"hora/launch/machine"
 	"hora/probe"
 )
 
@@ -36,8 +37,8 @@ func (p *program) benchNet() *cobra.Command {
 			}
 			ctx, release := p.untilStopped()
 			defer release()
-			launch.Adopt()
-			defer launch.Sweep()
+			machine.Adopt()
+			defer machine.Sweep()
 			net, err := p.measureNet(ctx, &r, hosts)
 			if stopped := p.stopped(ctx, " before all pairs were measured"); err != nil && stopped != nil {
 				return stopped

@@ -9,6 +9,7 @@ import (
 	"hora"
 	"hora/doctor"
 	"hora/launch"
+	"hora/launch/machine"
 	"hora/probe"
 )
 
@@ -60,8 +61,8 @@ func (p *program) examine(ctx context.Context, r *reach) ([]doctor.Finding, *pro
 	if err != nil {
 		return nil, nil, err
 	}
-	launch.Adopt()
-	defer launch.Sweep()
+	machine.Adopt()
+	defer machine.Sweep()
 	var names []string
 	for _, h := range hosts {
 		names = append(names, h.Name)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hora/launch"
+	"hora/launch/machine"
 )
 
 // guardProgram is this program by a name that does not tell which.
@@ -36,7 +36,7 @@ func freeMemory() uint64 { return freeMemoryUnder("/") }
 
 func freeMemoryUnder(root string) uint64 {
 	left := numberBehind(filepath.Join(root, "/proc/meminfo"), "MemAvailable:") << 10
-	for _, dir := range launch.Cgroup(root, "memory") {
+	for _, dir := range machine.Cgroup(root, "memory") {
 		limit, used := numberIn(filepath.Join(dir, "memory.max")), numberIn(filepath.Join(dir, "memory.current"))
 		if limit == 0 { // version 1
 			limit, used = numberIn(filepath.Join(dir, "memory.limit_in_bytes")), numberIn(filepath.Join(dir, "memory.usage_in_bytes"))

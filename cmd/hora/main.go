@@ -23,7 +23,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == agentCommand {
-		os.Exit(agent(os.Args[2:]))
+		os.Exit(hostAgent(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == coordinatorCommand {
 		os.Exit(coordinator())

@@ -22,6 +22,7 @@ import (
 	"hora/internal/secret"
 	"hora/job"
 	"hora/launch"
+	"hora/launch/machine"
 )
 
 const horovodrunCommand = "horovodrun"
@@ -323,9 +324,9 @@ func (p *program) start(s *launch.Spec, o *options) error {
 			s.Events.Emit(&event.Note{Text: fmt.Sprintf("--%s has no effect: %s", r.Name(), r.Void)})
 		}
 	}
-	launch.Adopt()
+	machine.Adopt()
 	out, err := launch.Run(context.WithoutCancel(p.ctx), *s)
-	launch.Sweep()
+	machine.Sweep()
 	clear()
 	var unwritten error
 	if events != nil {

@@ -17,6 +17,7 @@ import (
 	"hora/event"
 	"hora/internal/hosttest"
 	"hora/launch"
+	"hora/launch/machine"
 )
 
 // These tests run jobs over hosts that are network namespaces, reached by ssh. The launcher
@@ -79,9 +80,9 @@ func launchPlan(p *hostsPlan) error {
 		spec.Discovery = &launch.Discovery{Find: launch.ScriptHosts("cat "+p.Discover, 0, os.Environ()), Wait: p.Wait, CoolMin: p.Cool, CoolMax: p.Cool}
 	}
 	defer spec.Events.Add(teller{})()
-	launch.Adopt()
+	machine.Adopt()
 	o, err := launch.Run(context.Background(), spec)
-	launch.Sweep()
+	machine.Sweep()
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"hora/elastic"
 	"hora/event"
 	"hora/launch"
+	"hora/launch/agent"
 )
 
 var killSeed = flag.Uint64("kill-seed", 0, "seed of the kills' ranks and moments; 0 draws one")
@@ -41,9 +42,9 @@ const agentArgument = "__agent"
 func beAgent() int {
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
-	cfg := launch.AgentConfig{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Home: os.TempDir(), Signals: caught}
+	cfg := agent.Config{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Home: os.TempDir(), Signals: caught}
 	cfg.Remote = slices.Contains(os.Args, "--remote")
-	if launch.Agent(cfg) != nil {
+	if agent.Run(cfg) != nil {
 		return 1
 	}
 	return 0

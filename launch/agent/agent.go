@@ -1,0 +1,635 @@
+// Package agent is the process on a host: the parent of a job's workers there. It starts them, binds them to cores,
+// forwards their output, says how they ended, and ends their whole tree when the launcher is gone.
+//
+// It knows the launcher by the messages of [hora/launch/protocol] alone, wherever they come from, and takes no part in what
+// workers say to each other.
+//
+// Goroutines: one owns the workers, one on a locked thread forks them, one reaps, one writes, one listens to the launcher,
+// and two read the output of each worker. All but the listener, which ends with its input, are joined before Run returns.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hora/elastic/rendezvous"
+	"hora/internal/secret"
+	"hora/internal/wire"
+	"hora/launch/environ"
+	"hora/launch/machine"
+	"hora/launch/protocol"
+)
+
+// exitWait is how long an exited worker's pipes may stay open (a grandchild holds them) before its exit is reported.
+const exitWait = 100 * time.Millisecond
+
+// Config is what an agent needs of its process.
+type Config struct {
+	In        io.Reader // from the launcher; its end ends the workers
+	Out       io.Writer // to the launcher
+	Input     *os.File  // InputRank's standard input, when it was handed down; may be nil
+	InputRank int
+	Temp      string // where the secret's directory is made
+	Home      string // where workers start when the job's directory is not there
+	Getenv    func(string) string
+	Root      string // of the file system where /sys and /proc tell of cores and memory; "" is the real one
+	Grace     time.Duration
+	Remote    bool             // say hello with this host's addresses first
+	Signals   <-chan os.Signal // those that ask the agent itself to end; others are swallowed
+}
+
+// agent owns the workers of one host. All fields belong to the goroutine of Run.
+type agent struct {
+	cfg      Config
+	out      *protocol.Writer
+	forker   *forker
+	events   chan any
+	procs    map[int]*proc // by pid
+	live     int           // workers that have not been reported as ended
+	reaping  bool
+	again    bool // something was forked since the reaper began
+	childish bool // some child is left
+	plan     *protocol.Plan
+	secret   string          // hex
+	dir      string          // of the secret's file
+	lock     *os.File        // that folder, locked: whoever finds it unlocked knows that its agent is gone
+	at       string          // where workers start
+	shares   []machine.Share // by slot
+	stopping bool
+	orphaned bool             // the launcher is gone
+	deadline <-chan time.Time // when KILL follows TERM
+	due      time.Time
+	swept    bool // what workers left behind has been asked to end
+	oom      oomCounter
+	pinged   time.Time    // when the launcher last gave a sign of life
+	asking   bool         // watch is looking
+	door     net.Listener // of a remote agent, until the plan comes
+	claim    io.Closer    // of a remote agent, on a port for rank 0's server
+	noted    bool         // the launcher knows that this host is about to go
+	inquiry  int          // pid of the command that asks whether it is
+	asked    time.Time    // when that began
+	store    store        // of rank 0's agent
+}
+
+// proc is one worker.
+type proc struct {
+	rank, pid int
+	pipes     int // open output pipes
+	exited    bool
+	status    syscall.WaitStatus
+	timer     *time.Timer
+	halt      rendezvous.Halt // what held it when last looked at
+	stopped   syscall.Signal  // the last one that has
+	used      time.Duration   // of processors, when last asked what it does
+	asked     time.Time       // when that was
+}
+
+type command struct {
+	kind uint8
+	body []byte
+}
+type (
+	hungUp struct{ err error }
+	reaped struct {
+		pid    int
+		status syscall.WaitStatus
+	}
+)
+
+type (
+	childless struct{}
+	halted    struct {
+		pid int
+		by  syscall.Signal
+	}
+	pipeEnd struct{ p *proc }
+	overdue struct{ p *proc }
+)
+
+// Run runs one host's part of a job until nothing of it is left or, when the launcher is gone, until it has ended
+// everything it started. It returns an error only when it could not do that.
+func Run(cfg Config) error {
+	if cfg.Grace <= 0 {
+		cfg.Grace = 5 * time.Second
+	}
+	a := &agent{cfg: cfg, out: protocol.NewWriter(cfg.Out, nil, false), events: make(chan any, 64), procs: map[int]*proc{}}
+	unfollowed := machine.Reap()
+	a.forker = newForker()
+	defer a.forker.close()
+	if cfg.Remote {
+		if err := a.greet(); err != nil {
+			return err
+		}
+		defer a.door.Close()
+		defer a.claim.Close()
+	}
+	if unfollowed != nil {
+		a.warn("grandchildren that detach cannot be followed on this host: %v", unfollowed)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go a.listen(stop)
+	a.own()
+	a.forget()
+	a.out.Send(protocol.SayDone, nil)
+	return a.out.Close()
+}
+
+// greet tells the launcher this host's addresses. The port stays open until the plan comes, so that other hosts can
+// try to reach it.
+func (a *agent) greet() error {
+	door, err := machine.Listen(context.Background(), ":0")
+	if err != nil {
+		return fmt.Errorf("find a free port: %w", err)
+	}
+	a.door = door
+	port, claim, err := machine.ClaimPort()
+	if err != nil {
+		return err
+	}
+	a.claim = claim
+	a.out.SendJSON(protocol.SayHello, protocol.Greeting{Version: protocol.Version, Addrs: machine.Addresses(), Port: door.Addr().(*net.TCPAddr).Port, Master: port})
+	return nil
+}
+
+// watch looks after the launcher's host while no ping comes. A launcher that is stopped still has a kernel that accepts
+// connections; a host that is cut off has not, and its workers end as if the launcher had ended.
+func (a *agent) watch() {
+	silence := time.Duration(a.plan.Silence) * time.Millisecond
+	if silence == 0 || a.orphaned || a.asking || time.Since(a.pinged) < silence {
+		return
+	}
+	addr := a.plan.Addr
+	if host, _, err := net.SplitHostPort(addr); err == nil && a.cfg.Remote && net.ParseIP(host).IsLoopback() {
+		// The near end of a tunnel answers whatever is behind it.
+		if time.Since(a.pinged) >= 3*silence {
+			a.lament("the launcher's host cannot be reached any more")
+			a.orphaned = true
+			a.stop(a.cfg.Grace)
+		}
+		return
+	}
+	a.asking = true
+	go func() {
+		c, err := net.DialTimeout("tcp", addr, silence)
+		if err == nil {
+			c.Close()
+		}
+		a.events <- looked{err == nil}
+	}()
+}
+
+// looked is what watch found.
+type looked struct{ there bool }
+
+// listen passes the launcher's messages on. It ends with the process's input, so nobody waits for it.
+func (a *agent) listen(stop chan struct{}) {
+	post := func(e any) bool {
+		select {
+		case a.events <- e:
+			return true
+		case <-stop:
+			return false
+		}
+	}
+	for {
+		kind, body, err := wire.ReadMessage(a.cfg.In, nil, protocol.Limit)
+		if err != nil {
+			post(hungUp{err})
+			return
+		}
+		if !post(command{kind, body}) {
+			return
+		}
+	}
+}
+
+// own runs until the job's end on this host.
+func (a *agent) own() {
+	pulse := time.NewTicker(time.Second)
+	defer pulse.Stop()
+	for {
+		select {
+		case <-pulse.C:
+			if a.plan != nil {
+				a.watch()
+				a.lookAfter()
+				a.lookOut()
+				a.lookAtStore(false)
+			}
+		case e := <-a.events:
+			switch e := e.(type) {
+			case looked:
+				a.asking = false
+				if !e.there && time.Since(a.pinged) >= time.Duration(a.plan.Silence)*time.Millisecond {
+					a.lament("the launcher's host cannot be reached any more")
+					a.orphaned = true
+					a.stop(a.cfg.Grace)
+				}
+			case command:
+				a.obey(e)
+			case hungUp:
+				a.lament("the launcher has ended without a word")
+				a.orphaned = true
+				a.stop(a.cfg.Grace)
+			case reaped:
+				a.reaped(e)
+			case halted:
+				if p := a.procs[e.pid]; p != nil {
+					p.stopped = e.by
+				}
+			case childless:
+				a.reaping = false
+				if a.again {
+					a.reap()
+				} else {
+					a.childish = false
+				}
+			case pipeEnd:
+				e.p.pipes--
+				a.report(e.p)
+			case overdue:
+				e.p.pipes = 0
+				a.report(e.p)
+			}
+		case sig := <-a.cfg.Signals:
+			if sig == syscall.SIGTERM && a.plan != nil && a.plan.Hold && !a.noted && !a.orphaned {
+				a.note("its agent was asked to end (SIGTERM)")
+			} else if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGQUIT {
+				a.stop(a.cfg.Grace)
+			}
+		case <-a.deadline:
+			machine.KillTree(os.Getpid(), syscall.SIGKILL)
+			a.deadline = time.After(20 * time.Millisecond) // until no child is left: some may have been forked meanwhile
+		}
+		if a.finished() {
+			return
+		}
+	}
+}
+
+// finished says whether nothing is left; it ends what workers have left behind.
+func (a *agent) finished() bool {
+	if a.live > 0 || (a.plan == nil || a.plan.Hold) && !a.orphaned && !a.stopping {
+		return false
+	}
+	if a.childish && !a.swept {
+		a.swept = true
+		a.stop(exitWait)
+	}
+	return !a.childish
+}
+
+func (a *agent) obey(c command) {
+	d := wire.NewDecoder(c.body)
+	switch c.kind {
+	case protocol.CmdSecret:
+		a.secret = string(c.body)
+	case protocol.CmdPlan:
+		var p protocol.Plan
+		if err := json.Unmarshal(c.body, &p); err != nil {
+			a.fail(-1, protocol.ExitBug, fmt.Sprintf("read plan: %v", err))
+			return
+		}
+		if p.Itself {
+			self, err := os.Executable()
+			if err != nil {
+				a.fail(-1, protocol.ExitSystem, fmt.Sprintf("find hora's own file on %s: %v", p.Host, err))
+				return
+			}
+			p.Command = append([]string{self}, p.Command...)
+		}
+		a.plan, a.pinged = &p, time.Now()
+		if a.door != nil {
+			a.door.Close()
+		}
+		a.start()
+	case protocol.CmdSignal:
+		rank, sig := d.Int(-1, 1<<30), syscall.Signal(d.Int(1, 64))
+		if d.Done() == nil {
+			a.signal(rank, sig)
+		}
+	case protocol.CmdStop:
+		ms := d.Int(0, 1<<30)
+		if d.Done() == nil {
+			a.stop(time.Duration(ms) * time.Millisecond)
+		}
+	case protocol.CmdWindDown:
+		ms := d.Int(0, 1<<30)
+		if d.Done() == nil {
+			a.limit(time.Duration(ms) * time.Millisecond)
+		}
+	case protocol.CmdPing:
+		a.pinged = time.Now()
+		a.out.Send(protocol.SayPong, nil)
+	case protocol.CmdStart:
+		var w protocol.Worker
+		if err := json.Unmarshal(c.body, &w); err == nil && a.plan != nil && !a.stopping {
+			a.startWorker(w)
+		}
+	case protocol.CmdDoing:
+		a.out.SendJSON(protocol.SayDoing, a.doings())
+	case protocol.CmdProbe:
+		var addrs []string
+		if json.Unmarshal(c.body, &addrs) == nil {
+			go func() { a.out.SendJSON(protocol.SayProbed, machine.Reachable(addrs, time.Second)) }()
+		}
+	}
+}
+
+// start forks the plan's workers.
+func (a *agent) start() {
+	p := a.plan
+	if err := a.keepSecret(); err != nil {
+		a.fail(-1, protocol.ExitSystem, err.Error())
+		return
+	}
+	dir := p.Dir
+	if st, err := os.Stat(dir); dir != "" && (err != nil || !st.IsDir()) {
+		a.warn("directory %s is not on %s: workers start in %s", dir, p.Host, a.cfg.Home)
+		dir = a.cfg.Home
+	}
+	shares, crowded := machine.Shares(machine.Cores(filepath.Join(a.cfg.Root, "/sys"), machine.AllowedCPUs()), p.Total, p.Bind)
+	if crowded && p.Bind == machine.BindCore && p.First == 0 {
+		a.warn("%s has fewer hardware threads than its %d ranks: they share all of them and run slower", p.Host, p.Total)
+	}
+	a.shares, a.at = shares[p.First:], dir
+	a.oom = openOOM(a.cfg.Root)
+	for _, w := range p.Workers {
+		if !a.startWorker(w) {
+			return
+		}
+	}
+	sweepDead(a.cfg.Temp)
+}
+
+// startWorker forks one worker of the plan, on the cores of its rank.
+func (a *agent) startWorker(w protocol.Worker) bool {
+	p := a.plan
+	share := machine.Share{Cores: 1} // of a slot that the host did not have at first
+	if w.Slot < len(a.shares) {
+		share = a.shares[w.Slot]
+	}
+	env := environ.Merge(p.Environ, w.Env)
+	if a.dir != "" {
+		env = environ.Merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
+	}
+	env = environ.Default(env, "OMP_NUM_THREADS", strconv.Itoa(share.Cores))
+	env = environ.Default(env, "PYTHONUNBUFFERED", "1")
+	env = environ.Merge(env, []string{"PWD=" + a.at})
+	path, err := look(p.Command[0], a.at, env)
+	if err == nil {
+		err = a.fork(w.Rank, path, p.Command, a.at, env, share.CPUs)
+	}
+	if port, bad := strconv.Atoi(environ.Lookup(env, "MASTER_PORT")); w.Rank == 0 && bad == nil {
+		a.store.await(port)
+	}
+	if err != nil {
+		code, why := refusal(p.Command[0], path, a.at, err)
+		a.fail(w.Rank, code, fmt.Sprintf("start %s on %s: %s", protocol.CommandName(p.Command[0]), p.Host, why))
+	}
+	return err == nil
+}
+
+// fail reports what keeps this host from doing its part; the launcher then stops the job.
+func (a *agent) fail(rank, code int, text string) {
+	b := wire.AppendI64(nil, int64(rank))
+	b = wire.AppendI64(b, int64(code))
+	a.out.Send(protocol.SayFailed, wire.AppendString(b, text))
+	a.stop(exitWait)
+}
+
+func (a *agent) warn(format string, v ...any) {
+	a.out.Send(protocol.SayWarning, fmt.Appendf(nil, format, v...))
+}
+
+// fork starts one worker with pipes for its output.
+func (a *agent) fork(rank int, path string, argv []string, dir string, env []string, cpus []int) error {
+	var in *os.File
+	var err error
+	switch {
+	case rank == a.cfg.InputRank && a.cfg.Input != nil:
+		in = a.cfg.Input
+	default:
+		if in, err = os.Open(os.DevNull); err != nil {
+			return err
+		}
+		defer in.Close()
+	}
+	or, ow, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ow.Close()
+	er, ew, err := os.Pipe()
+	if err != nil {
+		or.Close()
+		return err
+	}
+	defer ew.Close()
+	pid, err := a.forker.fork(path, argv, dir, env, [3]uintptr{in.Fd(), ow.Fd(), ew.Fd()}, cpus)
+	if err != nil {
+		or.Close()
+		er.Close()
+		return err
+	}
+	p := &proc{rank: rank, pid: pid, pipes: 2}
+	a.procs[pid] = p
+	a.live++
+	a.childish = true
+	a.reap()
+	go a.forward(p, or, 0)
+	go a.forward(p, er, 1)
+	a.out.Send(protocol.SayStarted, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(pid)))
+	return nil
+}
+
+// forward passes one pipe on until its last writer has closed it.
+func (a *agent) forward(p *proc, r *os.File, stream uint8) {
+	defer r.Close()
+	buf := make([]byte, protocol.Chunk)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			a.out.Output(p.rank, stream, buf[:n])
+		}
+		if err != nil {
+			a.events <- pipeEnd{p}
+			return
+		}
+	}
+}
+
+// reap collects ended children until there are none.
+func (a *agent) reap() {
+	if a.reaping {
+		a.again = true
+		return
+	}
+	a.reaping, a.again = true, false
+	go func() {
+		for {
+			var st syscall.WaitStatus
+			pid, err := syscall.Wait4(-1, &st, syscall.WUNTRACED, nil)
+			switch {
+			case err == syscall.EINTR:
+			case err != nil:
+				a.events <- childless{}
+				return
+			case st.Stopped():
+				a.events <- halted{pid, st.StopSignal()}
+			default:
+				a.events <- reaped{pid, st}
+			}
+		}
+	}()
+}
+
+func (a *agent) reaped(e reaped) {
+	if e.pid == a.inquiry {
+		a.answered(e.status)
+		return
+	}
+	p := a.procs[e.pid]
+	if p == nil || p.exited {
+		return // an adopted grandchild
+	}
+	p.exited, p.status = true, e.status
+	a.lookAtStore(true)
+	p.timer = time.AfterFunc(exitWait, func() { a.events <- overdue{p} })
+	a.report(p)
+}
+
+// report tells of a worker's end once its output is through.
+func (a *agent) report(p *proc) {
+	if !p.exited || p.pipes > 0 || a.procs[p.pid] != p {
+		return
+	}
+	p.timer.Stop()
+	delete(a.procs, p.pid)
+	a.live--
+	code, sig, oom := p.status.ExitStatus(), 0, false
+	if p.status.Signaled() {
+		code, sig = 0, int(p.status.Signal())
+	}
+	if sig == int(syscall.SIGKILL) || code == protocol.ExitSignal+int(syscall.SIGKILL) { // the latter is a shell's word for its child
+		oom = a.oom.grew()
+	}
+	b := wire.AppendI64(nil, int64(p.rank))
+	b = wire.AppendI64(b, int64(code))
+	b = wire.AppendI64(b, int64(sig))
+	a.out.Send(protocol.SayExited, wire.AppendBool(b, oom))
+}
+
+func (a *agent) lookAtStore(end bool) {
+	if a.store.look(end) {
+		a.out.Send(protocol.SayServed, nil)
+	}
+}
+
+func (a *agent) signal(rank int, sig syscall.Signal) {
+	for _, p := range a.procs {
+		if (rank < 0 || p.rank == rank) && !p.exited {
+			syscall.Kill(-p.pid, sig)
+		}
+	}
+}
+
+// stop asks the whole tree to end, and ends it after grace.
+func (a *agent) stop(grace time.Duration) {
+	machine.KillTree(os.Getpid(), syscall.SIGTERM)
+	machine.KillTree(os.Getpid(), syscall.SIGCONT)
+	a.limit(grace)
+}
+
+// limit ends the whole tree after grace, or sooner when that was said before.
+func (a *agent) limit(grace time.Duration) {
+	due := time.Now().Add(grace)
+	if a.stopping && a.due.Before(due) {
+		return
+	}
+	a.stopping, a.due = true, due
+	a.deadline = time.After(grace)
+}
+
+// keepSecret writes the job's secret where the workers of this host read it.
+func (a *agent) keepSecret() error {
+	if a.secret == "" {
+		return nil
+	}
+	s, err := secret.Parse([]byte(a.secret))
+	if err != nil {
+		return err
+	}
+	a.dir, err = os.MkdirTemp(a.cfg.Temp, secretPattern(os.Getpid()))
+	if err != nil {
+		return fmt.Errorf("make the secret's directory: %w; set TMPDIR to a directory with room", err)
+	}
+	if a.lock, err = os.Open(a.dir); err == nil {
+		_ = syscall.Flock(int(a.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // else its process tells
+	}
+	return s.WriteFile(filepath.Join(a.dir, "secret"))
+}
+
+func (a *agent) forget() {
+	if a.dir != "" {
+		os.RemoveAll(a.dir)
+		a.lock.Close()
+	}
+}
+
+// look finds a program as a shell would, with the worker's PATH and directory.
+func look(name, dir string, env []string) (string, error) {
+	if strings.ContainsRune(name, '/') {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return path, runnable(path)
+	}
+	var denied error
+	for _, d := range filepath.SplitList(environ.Lookup(env, "PATH")) {
+		if d == "" {
+			d = "."
+		}
+		path := filepath.Join(d, name)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		switch err := runnable(path); {
+		case err == nil:
+			return path, nil
+		case errors.Is(err, fs.ErrPermission): // a folder of that name hides nothing
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", exec.ErrNotFound
+}
+
+func runnable(path string) error {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case st.IsDir():
+		return errFolder
+	case st.Mode()&0o111 == 0:
+		return fs.ErrPermission
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package launch
+
+// Several hosts may be one machine: names as localhost and 127.0.0.1, or agents that came each by itself. Its cores and devices are dealt once.
+
+// same says whether two hosts are one machine.
+func same(a, b *link) bool {
+	return a == b || a.host != nil && b.host != nil && a.host.Machine != "" && a.host.Machine == b.host.Machine
+}
+
+// mates counts the ranks on a host's machine, and those of them on hosts before it.
+func (j *job) mates(l *link) (before, all int) {
+	for _, s := range j.seats {
+		if !same(j.links[s.Host], l) {
+			continue
+		}
+		all++
+		if s.Host < l.index {
+			before++
+		}
+	}
+	return before, all
+}
+
+// firstSlot is which of its machine's slots a host's first one is. A host that comes back keeps it.
+func (j *job) firstSlot(l *link) int {
+	n := 0
+	seen := map[string]bool{}
+	for _, o := range j.links {
+		if o.name == l.name {
+			break
+		}
+		if !seen[o.name] && same(o, l) {
+			n += j.hosts[o.index].Slots
+		}
+		seen[o.name] = true
+	}
+	return n
+}
