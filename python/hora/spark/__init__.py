@@ -6,7 +6,14 @@ import importlib
 from typing import Any
 
 # Each public name and the module of this package that has it.
-_HOMES: dict[str, str] = {"active": "_cluster", "batches": "_rows", "launch": "_run", "run": "_run"}
+_HOMES: dict[str, str] = {
+    "PartitionEnsemble": "_ensemble",
+    "PartitionEnsembleModel": "_ensemble",
+    "active": "_cluster",
+    "batches": "_rows",
+    "launch": "_run",
+    "run": "_run",
+}
 
 __all__ = sorted(_HOMES)
 

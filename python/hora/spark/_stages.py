@@ -1,0 +1,262 @@
+"""Folders of estimators and of fitted ensembles: `metadata/`, as Spark's own have, and `data/`, pickles in rows of 256 KiB.
+
+Written through Spark where a session is active, so onto any of its file systems; else by pyarrow. Both read both.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import _version
+from ..errors import ArgumentError, HoraError
+from . import _travel, _votes
+from ._params import HAVE_SPARK
+from ._tables import Layout
+
+PIECE = 256 << 10
+_LAST = -1  # the part that the last model of vote "stack" is
+
+if HAVE_SPARK:
+    from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReader, MLWriter
+else:
+
+    class MLWriter:  # type: ignore[no-redef]
+        shouldOverwrite = False
+
+        def overwrite(self) -> MLWriter:
+            self.shouldOverwrite = True
+            return self
+
+    class MLReader:  # type: ignore[no-redef]
+        pass
+
+
+def pieces(parts: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int, bytes]]:
+    """Rows of at most 256 KiB."""
+    for part, blob in parts:
+        for i, at in enumerate(range(0, max(1, len(blob)), PIECE)):
+            yield part, i, blob[at : at + PIECE]
+
+
+def whole(rows: Iterable[tuple[int, int, bytes]]) -> dict[int, bytes]:
+    """The same put together, in whatever order the rows come."""
+    found: dict[int, list[tuple[int, bytes]]] = {}
+    for part, i, piece in rows:
+        found.setdefault(part, []).append((i, bytes(piece)))
+    return {part: b"".join(p for _, p in sorted(some)) for part, some in found.items()}
+
+
+def session() -> Any:
+    """Spark's active session, if there is one."""
+    if not HAVE_SPARK:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+class _Writer(MLWriter):
+    def __init__(self, instance: Any) -> None:
+        super().__init__()
+        self.instance = instance
+
+    def save(self, path: str) -> None:
+        """Writes the folder."""
+        meta, parts = self.contents()
+        spark = self._sparkSession if HAVE_SPARK and self._sparkSession is not None else session()
+        if spark is None:
+            _save_here(self.instance, path, meta, parts, self.shouldOverwrite)
+        else:
+            _save_there(spark, self.instance, path, meta, parts, self.shouldOverwrite)
+
+    saveImpl = save
+
+
+class EstimatorWriter(_Writer):
+    """Of PartitionEnsemble."""
+
+    def contents(self) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
+        """What the metadata has besides the Params, and the blobs."""
+        i = self.instance
+        parts = [(0, _travel.dumps(i.base, "base"))] + ([(_LAST, _travel.dumps(i.final, "final"))] if i.final is not None else [])
+        return {"hora": {"version": _version.__version__, "kind": "estimator"}}, parts
+
+
+class ModelWriter(_Writer):
+    """Of PartitionEnsembleModel."""
+
+    def contents(self) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
+        """What the metadata has besides the Params, and the blobs."""
+        e: _votes.Ensemble = self.instance._votes
+        said = {
+            "version": _version.__version__, "kind": "ensemble", "label": e.label, "vote": e.vote, "names": list(e.names),
+            "layout": [list(e.layout.names), list(e.layout.widths)], "classes": _out(e.classes), "report": e.report,
+            "members": [{"classes": _out(m.classes), "encoded": m.encoded, "subset": m.subset, "weight": m.weight} for m in e.members],
+        }  # fmt: skip
+        parts = [(i, m.blob) for i, m in enumerate(e.members)] + ([(_LAST, e.final)] if e.final is not None else [])
+        return {"hora": said}, parts
+
+
+def _out(classes: np.ndarray | None) -> Any:
+    return None if classes is None else [classes.dtype.str if classes.dtype.kind != "O" else "O", classes.tolist()]
+
+
+def _in(said: Any) -> np.ndarray | None:
+    return None if said is None else np.array(said[1], dtype=said[0])
+
+
+def _save_here(instance: Any, path: str, meta: dict[str, Any], parts: list[tuple[int, bytes]], over: bool) -> None:
+    pa = _pyarrow("save")
+    import pyarrow.parquet as pq
+
+    path = _plain(path)
+    if os.path.exists(path) and not over:
+        raise ArgumentError(f"save: {path} is there already; remove it, or say write().overwrite().save(path)")
+    os.makedirs(os.path.join(path, "metadata"), exist_ok=True)
+    os.makedirs(os.path.join(path, "data"), exist_ok=True)
+    for old in [
+        *glob.glob(os.path.join(glob.escape(path), "metadata", "part-*")),
+        *glob.glob(os.path.join(glob.escape(path), "data", "*.parquet")),
+    ]:
+        os.remove(old)
+    part, number, piece = zip(*pieces(parts), strict=True)
+    table = pa.table({"part": pa.array(part, pa.int64()), "piece": pa.array(number, pa.int64()), "bytes": pa.array(piece, pa.binary())})
+    pq.write_table(table, os.path.join(path, "data", "part-00000.parquet"), compression="snappy")
+    said = {
+        "class": f"{type(instance).__module__}.{type(instance).__name__}", "timestamp": int(time.time() * 1000), "sparkVersion": "3.5.0",
+        "uid": getattr(instance, "uid", f"{type(instance).__name__}_{os.urandom(6).hex()}"),
+        "paramMap": {getattr(k, "name", k): v for k, v in instance._paramMap.items()},
+        "defaultParamMap": {getattr(k, "name", k): v for k, v in instance._defaultParamMap.items()}, **meta,
+    }  # fmt: skip
+    with open(os.path.join(path, "metadata", "part-00000"), "w") as f:
+        f.write(json.dumps(said, default=_plainly) + "\n")
+    for folder in ("metadata", "data"):
+        with open(os.path.join(path, folder, "_SUCCESS"), "w"):
+            pass
+
+
+def _plainly(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value.tolist() if isinstance(value, np.ndarray) else str(value)
+
+
+def _save_there(spark: Any, instance: Any, path: str, meta: dict[str, Any], parts: list[tuple[int, bytes]], over: bool) -> None:
+    how = "overwrite" if over else "error"
+    meta = json.loads(json.dumps(meta, default=_plainly))
+    text = DefaultParamsWriter._get_metadata_to_save(instance, spark, meta)
+    try:
+        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode(how).text(os.path.join(path, "metadata"))
+    except Exception as e:
+        if "PATH_ALREADY_EXISTS" in str(e):
+            raise ArgumentError(f"save: {path} is there already; remove it, or say write().overwrite().save(path)") from None
+        raise
+    rows = list(pieces(parts))
+    # A task of its own for about 16 MiB: a message between the processes of Spark is limited.
+    frame = spark.createDataFrame(rows, "part long, piece long, bytes binary")
+    frame.coalesce(max(1, len(rows) // 64)).write.mode(how).parquet(os.path.join(path, "data"))
+
+
+def _pyarrow(what: str) -> Any:
+    try:
+        import pyarrow
+
+        return pyarrow
+    except ImportError:
+        raise HoraError(f"{what}: folders of models are Parquet, which needs the package pyarrow here; run `pip install pyarrow`") from None
+
+
+def _plain(path: str) -> str:
+    path = str(path)
+    if path.startswith("file:"):
+        return path.removeprefix("file:").replace("///", "/", 1) if path.startswith("file:///") else path.removeprefix("file:")
+    if "://" in path or path.startswith("dbfs:"):
+        raise ArgumentError(f"{path} lies on a file system that Spark reads; start a Spark session first, or give a path of this machine")
+    return path
+
+
+def read(path: str, spark: Any = None) -> tuple[dict[str, Any], dict[int, bytes]]:
+    """A folder's metadata and blobs."""
+    spark = spark or session()
+    if spark is not None:
+        text = spark.read.text(os.path.join(path, "metadata")).first()[0]
+        rows = spark.read.parquet(os.path.join(path, "data")).select("part", "piece", "bytes")
+        return _known(json.loads(text), path), whole((r[0], r[1], r[2]) for r in rows.toLocalIterator())
+    _pyarrow("load")
+    import pyarrow.parquet as pq
+
+    path = _plain(path)
+    found = sorted(glob.glob(os.path.join(glob.escape(path), "metadata", "part-*")))
+    if not found:
+        raise ArgumentError(f"load: {path} has no metadata/part-00000; give a folder that save wrote")
+    with open(found[0]) as f:
+        meta = _known(json.loads(f.readline()), path)
+    files = sorted(glob.glob(os.path.join(glob.escape(path), "data", "*.parquet")))
+    tables = [pq.read_table(f) for f in files]
+    return meta, whole(
+        row for t in tables for row in zip(t["part"].to_pylist(), t["piece"].to_pylist(), t["bytes"].to_pylist(), strict=True)
+    )
+
+
+def _known(meta: dict[str, Any], path: str) -> dict[str, Any]:
+    if "hora" not in meta:
+        raise ArgumentError(f"load: {path} holds a {meta.get('class', 'thing')} that hora did not write")
+    return meta
+
+
+def ensemble(meta: dict[str, Any], blobs: dict[int, bytes]) -> _votes.Ensemble:
+    """A fitted ensemble from what `read` found."""
+    said = meta["hora"]
+    if said["kind"] != "ensemble":
+        raise ArgumentError(f"the folder holds a {meta['class']}, not a fitted ensemble; load it with PartitionEnsemble.load")
+    lost = [i for i in range(len(said["members"])) if i not in blobs]
+    if lost:
+        raise HoraError(f"load: the folder lacks the models {lost[:10]}; a save that did not end leaves such")
+    members = [_votes.Member(blobs[i], _in(m["classes"]), m["encoded"], m["subset"], m["weight"]) for i, m in enumerate(said["members"])]
+    layout = Layout(*map(tuple, said["layout"]))
+    return _votes.Ensemble(
+        members, layout, said["label"], said["vote"], _in(said["classes"]), blobs.get(_LAST), said["report"], tuple(said["names"])
+    )
+
+
+def _fill(instance: Any, meta: dict[str, Any]) -> Any:
+    if HAVE_SPARK:
+        instance._resetUid(meta["uid"])
+        DefaultParamsReader.getAndSetParams(instance, meta)
+    else:
+        instance._set(**meta["paramMap"])
+        instance._setDefault(**meta["defaultParamMap"])
+    return instance
+
+
+class ModelReader(MLReader):
+    """Of PartitionEnsembleModel."""
+
+    def load(self, path: str) -> Any:
+        """Reads the folder."""
+        from ._ensemble import PartitionEnsembleModel
+
+        meta, blobs = read(path, getattr(self, "_sparkSession", None))
+        return _fill(PartitionEnsembleModel(ensemble(meta, blobs)), meta)
+
+
+class EstimatorReader(MLReader):
+    """Of PartitionEnsemble."""
+
+    def load(self, path: str) -> Any:
+        """Reads the folder."""
+        import pickle
+
+        from ._ensemble import PartitionEnsemble
+
+        meta, blobs = read(path, getattr(self, "_sparkSession", None))
+        if meta["hora"]["kind"] != "estimator":
+            raise ArgumentError(f"{path} holds a fitted ensemble; load it with PartitionEnsembleModel.load")
+        found = PartitionEnsemble(pickle.loads(blobs[0]), final=pickle.loads(blobs[_LAST]) if _LAST in blobs else None)
+        found._paramMap.clear()
+        return _fill(found, meta)
