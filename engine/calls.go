@@ -28,7 +28,7 @@ func (g *Group) uncount() { transport.Note(&g.direct, g.direct-1) }
 // Owe counts n calls that this rank was asked for elsewhere and that come to nothing.
 func (g *Group) Owe(n int) { atomic.AddUint64(&g.given, uint64(n)) }
 
-// together is the length of the call that rs are in an ordered group.
+// together is the length of the call that rs are.
 func together(rs []Request) (n int) {
 	for i := range rs {
 		if !rs[i].pair() {

@@ -18,8 +18,22 @@ func (g *Group) explain(r *Request) (wrong *MismatchError, apart bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	d := difference{all: all, g: g}
-	return g.mismatch(all), len(d.tally((*description).together)) > 1, nil
+	return g.mismatch(all), lengthsDiffer(all), nil
+}
+
+// lengthsDiffer reports that ranks are in calls of different lengths.
+func lengthsDiffer(all []description) bool {
+	first := -1
+	for i := range all {
+		switch {
+		case all[i].stage == 0:
+		case first < 0:
+			first = i
+		case all[i].of != all[first].of || all[i].at != all[first].at:
+			return true
+		}
+	}
+	return false
 }
 
 // descriptions exchanges what everybody was doing in the present operation. Ranks that

@@ -134,7 +134,7 @@ func (n *names) disagreed(r *Request, err error) (withdrawn bool, result error) 
 	g.view.end(g.seq)
 	withdrawn = differently(all)
 	for i := range all {
-		withdrawn = withdrawn || all[i].stage == stageRound
+		withdrawn = withdrawn || all[i].stage == stageRound || all[i].stage == stagePack // there it goes on singly
 	}
 	if !withdrawn {
 		return false, g.mismatch(all)

@@ -212,20 +212,19 @@ func (n *names) refuse(u *unit, what string) {
 // phantom makes a unit of zeros like the one described.
 func (n *names) phantom(list []description) *unit {
 	u := &unit{phantom: true, count: len(list), running: true}
-	key := print(printSeed).mix(uint64(len(list)))
 	var last *op
 	for i := range list {
 		d := &list[i]
 		o := &op{}
 		o.Kind, o.Op, o.Type, o.Pre, o.Post = d.kind, d.op, d.dtype, d.pre, d.post
 		o.Name, o.Shape, o.Device, o.phantom = d.name, d.shape, d.device, true
+		o.of, o.at = int32(d.of), int32(d.at)
 		if d.kind == collective.Allreduce && d.dtype.Valid() {
 			bytes := d.count * d.dtype.Size()
 			o.Send = tensor.View{Ptr: n.zeros.take(bytes), Count: d.count, Type: d.dtype}
 			o.Recv = tensor.View{Ptr: n.ignored.take(bytes), Count: d.count, Type: d.dtype}
 		}
 		o.print = fingerprint(&o.Request)
-		key = key.text(d.name)
 		if last == nil {
 			u.first = o
 		} else {
@@ -233,7 +232,7 @@ func (n *names) phantom(list []description) *unit {
 		}
 		last = o
 	}
-	u.key = uint64(key)
+	u.key = nameKey(list[0].name, len(list))
 	if len(list) == 1 {
 		u.stem = stemOf(list[0].name)
 	}

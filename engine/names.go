@@ -74,6 +74,7 @@ type names struct {
 	first    transport.Stamp // of the present batch
 	intro    []uint64
 	loose    []*op
+	gaps     bool // dropList has ended some of members
 	keys     []uint64
 	offered  *unit         // whose fingerprint is in the present round
 	away     bool          // this rank is joined in the present round
@@ -122,15 +123,6 @@ func newNames(g *Group) *names {
 	n.table.init(g.cfg.Names)
 	n.plan.off = g.cfg.Names < 0
 	return n
-}
-
-// unitKey is the hash of the names of rs.
-func unitKey(rs []Request) uint64 {
-	p := print(printSeed).mix(uint64(len(rs)))
-	for i := range rs {
-		p = p.text(rs[i].Name)
-	}
-	return uint64(p)
 }
 
 // admit refuses names that are in flight, and anything after Join. mu is held.
@@ -184,7 +176,9 @@ func (n *names) add(o *op, u *unit) {
 			n.newest.next = u
 		}
 		n.newest = u
-		n.byKey[u.key] = u
+		if n.byKey[u.key] == nil { // else it waits until that one is done: see lists.go
+			n.byKey[u.key] = u
+		}
 		n.news = true
 	} else {
 		last := u.first
@@ -210,9 +204,10 @@ func (n *names) detach(u *unit) {
 	} else {
 		u.next.prev = u.prev
 	}
+	next := u.next
 	u.prev, u.next = nil, nil
 	if n.byKey[u.key] == u {
-		delete(n.byKey, u.key)
+		n.succeed(u, next)
 	}
 }
 

@@ -223,19 +223,19 @@ func TestGroupedIsAllOrNothing(t *testing.T) {
 	c := newCluster(t, 2, true, Config{Named: true})
 	x, y := []float32{1}, []float32{1}
 	var first, both [1]Ticket
-	// Rank 0 asks for x and y together, rank 1 for x only: nothing may run.
+	// Rank 0 asks for x and y together, rank 1 for y only: nothing may run.
 	if err := c.groups[0].Submit([]Request{sum(x, "x"), sum(y, "y")}, both[:]); err != nil {
 		t.Fatal(err)
 	}
 	x1 := []float32{1}
-	if err := c.groups[1].Submit([]Request{sum(x1, "x")}, first[:]); err != nil {
+	if err := c.groups[1].Submit([]Request{sum(x1, "y")}, first[:]); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := c.groups[1].Wait(first[0], 50*time.Millisecond); done {
-		t.Fatalf("x ran without y: %v", err)
+		t.Fatalf("y ran without x: %v", err)
 	}
 	if !c.groups[1].Cancel(first[0]) {
-		t.Fatal("x could not be cancelled")
+		t.Fatal("y could not be cancelled")
 	}
 	if done, err := c.groups[1].Wait(first[0], 0); !done || !errors.Is(err, ErrCancelled) {
 		t.Fatalf("cancelled: done %v, %v", done, err)

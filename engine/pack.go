@@ -64,7 +64,7 @@ func (n *names) arrange() {
 		all[0].alone = false
 	}
 	n.loose = all
-	n.members, n.batches = n.members[:0], n.batches[:0]
+	n.members, n.batches, n.gaps = n.members[:0], n.batches[:0], false
 	for i, o := range all {
 		if o == nil {
 			continue
@@ -110,7 +110,11 @@ func (n *names) release(planned bool, budget time.Duration) (left bool) {
 	verdict := stepDone
 	for k := 0; k < len(n.batches) && verdict == stepDone; k++ {
 		b := n.batches[k]
-		verdict = n.runBatch(n.members[b.from:b.to], budget)
+		members := n.undropped(b.from, b.to)
+		if len(members) == 0 {
+			continue
+		}
+		verdict = n.runBatch(members, budget)
 		budget = -1 // all are in the step
 		switch verdict {
 		case stepLeft:
@@ -118,18 +122,11 @@ func (n *names) release(planned bool, budget time.Duration) (left bool) {
 		case stepSingly:
 			// What differs may have packed the rest differently: go by the order that
 			// all ranks share.
-			slices.SortFunc(n.members[b.from:], func(a, b *op) int { return a.place - b.place })
-			n.unlearn(n.members[b.from:])
-			for i := b.from; i < len(n.members); i++ {
-				if v := n.runBatch(n.members[i:i+1], -1); v != stepDone {
-					n.failRest(n.members[i:])
-					break
-				}
-			}
+			n.singly(n.undropped(b.from, len(n.members)))
 		case stepWithdrawn:
-			n.putBack(n.members[b.from:])
+			n.putBack(n.undropped(b.from, len(n.members)))
 		case stepFailed:
-			n.failRest(n.members[b.from:])
+			n.failRest(n.undropped(b.from, len(n.members)))
 		}
 	}
 	g.mu.Lock()
@@ -161,6 +158,21 @@ func (n *names) release(planned bool, budget time.Duration) (left bool) {
 		n.plan.locate(&n.table)
 	}
 	return false
+}
+
+// singly runs members one by one in the order that all ranks share, whatever was packed with what.
+func (n *names) singly(members []*op) {
+	slices.SortFunc(members, func(a, b *op) int { return a.place - b.place })
+	n.unlearn(members)
+	for i := range members {
+		if members[i] == nil {
+			continue
+		}
+		if v := n.runBatch(members[i:i+1], -1); v != stepDone {
+			n.failRest(slices.DeleteFunc(members[i:], dropped))
+			break
+		}
+	}
 }
 
 // prepare tells listeners of the chosen units and arranges them.
@@ -348,6 +360,9 @@ func (n *names) differ(members []*op, err error) (v verdict, done bool) {
 	}
 	mismatch := g.mismatch(all)
 	g.report(members[0], g.seq, 1, mismatch)
+	if lengthsDiffer(all) {
+		n.dropList(members[0], mismatch)
+	}
 	n.completeAll(members, mismatch)
 	return stepDone, true
 }

@@ -42,8 +42,8 @@ type Request struct {
 	// It is called on the thread that runs the operation; nil from it fails the group.
 	Alloc func(bytes int) unsafe.Pointer
 
-	// of and at are the length of the grouped call that this is a part of in an ordered
-	// group, and its place there; 0 for a call of its own. The engine sets them.
+	// of and at are the length of the grouped call that this is a part of, and its place
+	// there; 0 for a call of its own. The engine sets them.
 	of, at int32
 }
 

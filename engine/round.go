@@ -346,7 +346,11 @@ func (n *names) choose() {
 			if set&1 == 0 {
 				continue
 			}
-			if u := n.byKey[n.table.entries[i].key]; u != nil {
+			key := n.table.entries[i].key
+			if first > 0 && n.chosen[0].key == key {
+				continue // one of a key at a time
+			}
+			if u := n.byKey[key]; u != nil {
 				n.take(u)
 			}
 		}

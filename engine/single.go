@@ -71,7 +71,7 @@ func (n *names) single(r *Request, budget time.Duration) (t Ticket, ok bool, err
 
 // recall finds the number and the fingerprint of r's name, -1 where r must go the long way.
 func (n *names) recall(r *Request) (int, print) {
-	i := n.table.find(uint64(print(printSeed).mix(1).text(r.Name)))
+	i := n.table.find(nameKey(r.Name, 1))
 	if i < 0 || n.table.entries[i].runs == 0 {
 		return -1, 0
 	}

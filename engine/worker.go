@@ -9,7 +9,8 @@ import (
 
 // Submit queues rs and returns at once. tickets has one element per request or a single
 // one for all of them, or is empty when nobody will wait. In a named group the requests
-// of one Submit are released together or not at all.
+// of one Submit are released together or not at all; ranks whose lists begin with one name and
+// are of different lengths get a *MismatchError.
 //
 // An *InvalidError refuses all of rs.
 func (g *Group) Submit(rs []Request, tickets []Ticket) error {
@@ -65,14 +66,11 @@ func (g *Group) enqueue(rs []Request, tickets []Ticket, wake bool) error {
 		tickets[0] = shared.ticket()
 	}
 	var bundle *unit
-	called, ordered, at := false, 0, int32(0)
-	if g.names == nil {
-		ordered = together(rs)
-	}
+	called, listed, at := false, together(rs), int32(0)
 	for i := range rs {
 		o := g.newOp(&rs[i])
-		if ordered > 1 && !o.pair() {
-			o.of, o.at = int32(ordered), at
+		if listed > 1 && !o.pair() {
+			o.of, o.at = int32(listed), at
 			at++
 		}
 		switch {

@@ -52,6 +52,9 @@ def work_mismatch():
     assert (x == 7).all()
     # named
     differ(hora.MismatchError, lambda: hora.allreduce(np.ones(3 + r), name="t", named=True), "Mismatched", "t")
+    for name in ("g", [f"own {i}" for i in range(1 + r)]):
+        differ(hora.MismatchError, lambda name=name: hora.allreduce([np.ones(2)] * (1 + r), name=name, named=True), one, two)
+    differ(hora.MismatchError, lambda: hora.allgather([np.ones(2 + r)] * (1 + r), name="h", named=True), one, two)
 
 
 @pytest.mark.parametrize("links", ["", "tcp"])
