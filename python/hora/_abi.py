@@ -295,11 +295,10 @@ def int64s(values: Sequence[int] | None) -> tuple[int, Any]:
     return a.buffer_info()[0], a
 
 
-def text(value: str | bytes | None) -> tuple[int, Any]:
-    """The address of a NUL-terminated text, and what keeps it valid."""
-    if value is None:
-        return 0, None
-    b = ctypes.create_string_buffer(value.encode() if isinstance(value, str) else value)
+def text(value: str | bytes | None, room: int = 0) -> tuple[int, Any]:
+    """The address of a NUL-terminated text, and what keeps it valid; with room for so many bytes, the end included."""
+    given = value.encode() if isinstance(value, str) else value or b""
+    b = ctypes.create_string_buffer(given, max(room, len(given) + 1))
     return ctypes.addressof(b), b
 
 

@@ -6,29 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _lib, _world, arrays
-from ._grouped import many
+from ._grouped import finished, handle_of, names_of
 from .arrays import Array
+from .call import ANY_SOURCE, NAMED, SIZES, Call, Kind, Op, operator
 from .errors import ArgumentError
-from .group import ANY_SOURCE, FLAG_NAMED, FLAG_SIZES, Group, Kind, Op, group_of
-from .handle import Handle
+from .group import Group, group_of
+from .handle import Handle, wait_all
 
 _ALLREDUCE = int(Kind.ALLREDUCE)
-OPS: dict[Any, int] = {o: int(o) for o in Op} | {o.name.lower(): int(o) for o in Op} | {o.name: int(o) for o in Op}
-OPS["avg"], OPS["prod"] = int(Op.AVERAGE), int(Op.PRODUCT)
 
-_Call = dict[str, Any]
-_Finish = Callable[[int], Any]
+_Finish = Callable[[int], Any]  # makes the result out of the ticket once the call has ended (0: it ended inline)
+_Made = tuple[Call, _Finish]
 
 
-def _op(op: Any, kind: Kind) -> int:
-    try:
-        return OPS[op]
-    except (KeyError, TypeError):
-        names = ", ".join(o.name.lower() for o in Op)
-        raise ArgumentError(f"{kind.name.lower()}: op={op!r} is no operator; use one of {names}") from None
-
-
-def _root(root: int, g: Group, what: str) -> int:
+def root_in(root: int, g: Group, what: str) -> int:
+    """root, if the group has it."""
     if not 0 <= root < g.size:
         raise ArgumentError(f"{what}: root={root} is not in a group of {g.size}; ranks count within the group, from 0 to {g.size - 1}")
     return root
@@ -39,25 +31,46 @@ def _averaged(x: Any) -> Any:
     return float(x) if type(x) in (int, bool) else x
 
 
-def _go(g: Group, call: _Call, finish: _Finish, async_: bool, named: bool, name: Any) -> Any:
-    """Make one call: finish(ticket) makes its result once it has ended (ticket 0: it ended inline)."""
-    if name is not None:
-        if not isinstance(name, str):
-            raise ArgumentError(f"{Kind(call['kind']).name.lower()}: name must be text, not {name!r}")
-        call["name"] = name
-    if named:
-        if name is None:
-            raise ArgumentError(f"{Kind(call['kind']).name.lower()}: named=True needs a name, the same on every rank")
-        call["flags"] = call.get("flags", 0) | FLAG_NAMED
-    if call.get("flags", 0) & FLAG_SIZES or call["kind"] == Kind.RECV and call["root"] == ANY_SOURCE:
-        ticket = g.submit_many([call], named=named, awaited=not async_)[0]  # the result is known by its ticket
-    elif async_:
-        ticket = g.submit_many([call], named=named)[0] if named else g.submit(**call)
-    else:
-        g.run(**call)
+class _Way:
+    """How a call is made: over which group, under which name, for how long, and whether its caller waits."""
+
+    __slots__ = ("async_", "flags", "group", "kind", "name", "timeout")
+
+    def __init__(self, kind: Kind, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None) -> None:
+        self.kind, self.group, self.async_, self.name, self.timeout = kind, group_of(group), async_, name, timeout
+        self.flags = NAMED if named else 0
+        _world.world_info()
+
+    def one(self, call: Call, finish: _Finish, by_ticket: bool = False) -> Any:
+        """Make one call; by_ticket says that its result is known by the ticket only."""
+        if self.async_ or by_ticket or call.flags & SIZES:
+            handle = Handle(self.group.submit(call, awaited=not self.async_), finish)
+            return handle if self.async_ else handle.wait()
+        self.group.run(call)
         return finish(0)
-    handle = Handle(ticket, finish)
-    return handle if async_ else handle.wait()
+
+    def label(self) -> str | None:
+        """The name of one call, checked."""
+        what = self.kind.name.lower()
+        if self.name is None:
+            if self.flags & NAMED:
+                raise ArgumentError(f"{what}: named=True needs a name, the same on every rank")
+        elif not isinstance(self.name, str):
+            raise ArgumentError(f"{what}: name must be text, not {self.name!r}")
+        return self.name
+
+    def each(self, x: Any, out: Any, make: Callable[[Any, Any, str | None], _Made]) -> Any:
+        """Make the call of x, or those of a list as one submission; make(array, its out, its name) says what it is."""
+        if not isinstance(x, (list, tuple)):
+            return self.one(*make(x, out, self.label()))
+        if self.flags & NAMED and self.name is None:
+            raise ArgumentError("grouped call: named=True needs a name, the same on every rank")
+        made = [make(y, o, n) for y, o, n in zip(x, _outs(out, len(x)), names_of(self.name, len(x)), strict=True)]
+        if not made:
+            return finished([]) if self.async_ else []
+        tickets = self.group.submit_many([call for call, _ in made], awaited=not self.async_)
+        parts = [Handle(ticket, finish) for ticket, (_, finish) in zip(tickets, made, strict=True)]
+        return handle_of(parts) if self.async_ else wait_all(parts)
 
 
 def _outs(out: Any, n: int) -> Sequence[Any]:
@@ -87,6 +100,10 @@ def _value(b: Array) -> _Finish:
     return lambda _: b.family.value(b)
 
 
+def _nothing(_: int) -> None:
+    """The result of what gives this rank none."""
+
+
 # -- reductions
 
 
@@ -94,45 +111,38 @@ def allreduce(x: Any, op: Any, out: Any, group: Group | None, prescale: float, p
     """The blocking, ordered, ungrouped case, kept short. What is reduced in place goes a shorter way next time."""
     if isinstance(x, (list, tuple)):
         return reduction(Kind.ALLREDUCE, x, op, 0, out, group, False, None, False, prescale, postscale, None)
-    code = _op(op, Kind.ALLREDUCE)
+    code = operator(op, "allreduce")
     a = arrays.read(_averaged(x) if code == Op.AVERAGE else x)
     g = group_of(group)
     if out is x:
         b = a if a.family.write == a.family.read else arrays.write(x)
     else:
         b = _into(out, x, a, a.shape, "allreduce")
-    g.run(_ALLREDUCE, code, a.dtype, 0, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, shape=a.shape, keep=(a, b))
+    g.run(Call(_ALLREDUCE, code, a.dtype, 0, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, shape=a.shape), (a, b))
     if out is x:
         arrays.hasten(type(x), a.family)
     return b.family.value(b)
-
-
-def _reduction(
-    kind: Kind, g: Group, x: Any, op: int, root: int, out: Any, prescale: float, postscale: float, timeout: float | None
-) -> tuple[_Call, _Finish]:
-    a = arrays.read(_averaged(x) if op == Op.AVERAGE else x)
-    receives = kind != Kind.REDUCE or g.rank == root
-    b = _into(out, x, a, a.shape, kind.name.lower()) if receives else a
-    call = {
-        "kind": kind, "op": op, "dtype": a.dtype, "root": root, "send": a.ptr, "recv": b.ptr, "count": a.count,
-        "prescale": prescale, "postscale": postscale, "timeout": timeout, "shape": a.shape, "keep": (a, b),
-    }  # fmt: skip
-    return call, _value(b) if receives else lambda _: None
 
 
 def reduction(
     kind: Kind, x: Any, op: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool,
     prescale: float, postscale: float, timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = group_of(group)
-    op = _op(op, kind)
-    _world.world_info()
-    _root(root, g, kind.name.lower())
-    if isinstance(x, (list, tuple)):
-        made = [_reduction(kind, g, y, op, root, o, prescale, postscale, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return many(g, made, async_, named, name)
-    call, finish = _reduction(kind, g, x, op, root, out, prescale, postscale, timeout)
-    return _go(g, call, finish, async_, named, name)
+    what = kind.name.lower()
+    number = operator(op, what)
+    way = _Way(kind, group, async_, name, named, timeout)
+    receives = kind != Kind.REDUCE or way.group.rank == root_in(root, way.group, what)
+
+    def make(x: Any, out: Any, label: str | None) -> _Made:
+        a = arrays.read(_averaged(x) if number == Op.AVERAGE else x)
+        b = _into(out, x, a, a.shape, what) if receives else a
+        call = Call(
+            kind, number, a.dtype, root, a.ptr, b.ptr, a.count, prescale=prescale, postscale=postscale, timeout=timeout,
+            shape=a.shape, name=label, flags=way.flags, keep=(a, b),
+        )  # fmt: skip
+        return call, _value(b) if receives else _nothing
+
+    return way.each(x, out, make)
 
 
 def _shares(rows: int, n: int) -> list[int]:
@@ -151,62 +161,49 @@ def _elements(rows: Sequence[int], row: int) -> list[int]:
     return [r * row for r in rows]
 
 
-def _reduce_scatter(
-    g: Group, x: Any, op: int, out: Any, sizes: Sequence[int] | None, prescale: float, postscale: float,
-    timeout: float | None,
-) -> tuple[_Call, _Finish]:  # fmt: skip
-    a = arrays.read(x)
-    if not a.shape:
-        raise ArgumentError("reduce_scatter: x is a scalar; it needs a first dimension to divide")
-    rows = _shares(a.rows, g.size) if sizes is None else _sizes(sizes, g.size, "reduce_scatter")
-    if sum(rows) != a.rows:
-        raise ArgumentError(f"reduce_scatter: sizes {rows} sum to {sum(rows)}, x has {a.rows} rows")
-    b = _into(out, x, a, a.with_rows(rows[g.rank]), "reduce_scatter")
-    even = len(set(rows)) == 1
-    call = {
-        "kind": Kind.REDUCE_SCATTER, "op": op, "dtype": a.dtype, "root": 0, "send": a.ptr, "recv": b.ptr,
-        "count": a.count, "recv_count": b.count, "recv_counts": None if even else _elements(rows, a.row),
-        "prescale": prescale, "postscale": postscale, "timeout": timeout, "shape": a.shape, "keep": (a, b),
-    }  # fmt: skip
-    return call, _value(b)
-
-
 def reduce_scatter(
     x: Any, op: Any, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     prescale: float, postscale: float, timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = group_of(group)
-    op = _op(op, Kind.REDUCE_SCATTER)
-    _world.world_info()
-    if isinstance(x, (list, tuple)):
-        made = [_reduce_scatter(g, y, op, o, sizes, prescale, postscale, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return many(g, made, async_, named, name)
-    call, finish = _reduce_scatter(g, x, op, out, sizes, prescale, postscale, timeout)
-    return _go(g, call, finish, async_, named, name)
+    number = operator(op, "reduce_scatter")
+    way = _Way(Kind.REDUCE_SCATTER, group, async_, name, named, timeout)
+    g = way.group
+
+    def make(x: Any, out: Any, label: str | None) -> _Made:
+        a = arrays.read(x)
+        if not a.shape:
+            raise ArgumentError("reduce_scatter: x is a scalar; it needs a first dimension to divide")
+        rows = _shares(a.rows, g.size) if sizes is None else _sizes(sizes, g.size, "reduce_scatter")
+        if sum(rows) != a.rows:
+            raise ArgumentError(f"reduce_scatter: sizes {rows} sum to {sum(rows)}, x has {a.rows} rows")
+        b = _into(out, x, a, a.with_rows(rows[g.rank]), "reduce_scatter")
+        even = len(set(rows)) == 1
+        call = Call(
+            way.kind, number, a.dtype, 0, a.ptr, b.ptr, a.count, recv_count=b.count,
+            recv_counts=None if even else _elements(rows, a.row), prescale=prescale, postscale=postscale, timeout=timeout,
+            shape=a.shape, name=label, flags=way.flags, keep=(a, b),
+        )  # fmt: skip
+        return call, _value(b)
+
+    return way.each(x, out, make)
 
 
 # -- moves
 
 
-def _broadcast(g: Group, x: Any, root: int, out: Any, timeout: float | None) -> tuple[_Call, _Finish]:
-    a = arrays.read(x)
-    b = _into(out, x, a, a.shape, "broadcast")
-    call = {
-        "kind": Kind.BROADCAST, "op": 0, "dtype": a.dtype, "root": root, "send": a.ptr, "recv": b.ptr, "count": a.count,
-        "timeout": timeout, "shape": a.shape, "keep": (a, b),
-    }  # fmt: skip
-    return call, _value(b)
-
-
 def broadcast(x: Any, root: int, out: Any, group: Group | None, async_: bool, name: Any, named: bool, timeout: float | None) -> Any:
-    g = group_of(group)
-    _world.world_info()
-    _root(root, g, "broadcast")
-    if isinstance(x, (list, tuple)):
-        made = [_broadcast(g, y, root, o, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return many(g, made, async_, named, name)
-    call, finish = _broadcast(g, x, root, out, timeout)
-    return _go(g, call, finish, async_, named, name)
+    way = _Way(Kind.BROADCAST, group, async_, name, named, timeout)
+    root_in(root, way.group, "broadcast")
+
+    def make(x: Any, out: Any, label: str | None) -> _Made:
+        a = arrays.read(x)
+        b = _into(out, x, a, a.shape, "broadcast")
+        call = Call(
+            way.kind, 0, a.dtype, root, a.ptr, b.ptr, a.count, timeout=timeout, shape=a.shape, name=label, flags=way.flags, keep=(a, b)
+        )
+        return call, _value(b)
+
+    return way.each(x, out, make)
 
 
 def _taken(a: Array, ticket: int) -> tuple[Any, list[int]]:
@@ -219,64 +216,63 @@ def _taken(a: Array, ticket: int) -> tuple[Any, list[int]]:
     return a.wrap(result.memory, a.with_rows(sum(rows))), rows
 
 
-def _allgather(g: Group, x: Any, out: Any, sizes: Sequence[int] | None, timeout: float | None) -> tuple[_Call, _Finish]:
-    a = arrays.read(x)
-    call: _Call = {
-        "kind": Kind.ALLGATHER, "op": 0, "dtype": a.dtype, "root": 0, "send": a.ptr, "count": a.count, "timeout": timeout,
-        "shape": a.shape or (1,),
-    }  # fmt: skip
-    if out is None and sizes is None:
-        call.update(recv=0, recv_count=0, flags=FLAG_SIZES, row=a.row, keep=a)
-        return call, lambda ticket: _taken(a, ticket)[0]
-    rows = [a.rows] * g.size if sizes is None else _sizes(sizes, g.size, "allgather")
-    if rows[g.rank] != a.rows:
-        raise ArgumentError(f"allgather: sizes say that rank {g.rank} has {rows[g.rank]} rows, x has {a.rows}")
-    b = _into(out, x, a, a.with_rows(sum(rows)), "allgather")
-    call.update(recv=b.ptr, recv_count=b.count, keep=(a, b), recv_counts=None if sizes is None else _elements(rows, a.row))
-    return call, _value(b)
-
-
 def allgather(
     x: Any, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = group_of(group)
-    _world.world_info()
-    if isinstance(x, (list, tuple)):
-        made = [_allgather(g, y, o, sizes, timeout) for y, o in zip(x, _outs(out, len(x)), strict=True)]
-        return many(g, made, async_, named, name)
-    call, finish = _allgather(g, x, out, sizes, timeout)
-    return _go(g, call, finish, async_, named, name)
+    way = _Way(Kind.ALLGATHER, group, async_, name, named, timeout)
+    g = way.group
+
+    def make(x: Any, out: Any, label: str | None) -> _Made:
+        a = arrays.read(x)
+        shape = a.shape or (1,)
+        if out is None and sizes is None:
+            call = Call(
+                way.kind, 0, a.dtype, 0, a.ptr, 0, a.count, recv_count=0, row=a.row, timeout=timeout, shape=shape, name=label,
+                flags=way.flags | SIZES, keep=a,
+            )  # fmt: skip
+            return call, lambda ticket: _taken(a, ticket)[0]
+        rows = [a.rows] * g.size if sizes is None else _sizes(sizes, g.size, "allgather")
+        if rows[g.rank] != a.rows:
+            raise ArgumentError(f"allgather: sizes say that rank {g.rank} has {rows[g.rank]} rows, x has {a.rows}")
+        b = _into(out, x, a, a.with_rows(sum(rows)), "allgather")
+        call = Call(
+            way.kind, 0, a.dtype, 0, a.ptr, b.ptr, a.count, recv_count=b.count,
+            recv_counts=None if sizes is None else _elements(rows, a.row), timeout=timeout, shape=shape, name=label,
+            flags=way.flags, keep=(a, b),
+        )  # fmt: skip
+        return call, _value(b)
+
+    return way.each(x, out, make)
 
 
 def gather(
     x: Any, root: int, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = group_of(group)
-    _world.world_info()
-    _root(root, g, "gather")
+    way = _Way(Kind.GATHER, group, async_, name, named, timeout)
+    g = way.group
+    root_in(root, g, "gather")
     a = arrays.read(x)
     rows = [a.rows] * g.size if sizes is None else _sizes(sizes, g.size, "gather")
     if rows[g.rank] != a.rows:
         raise ArgumentError(f"gather: sizes say that rank {g.rank} has {rows[g.rank]} rows, x has {a.rows}")
     b = _into(out, x, a, a.with_rows(sum(rows)), "gather") if g.rank == root else None
-    call = {
-        "kind": Kind.GATHER, "op": 0, "dtype": a.dtype, "root": root, "send": a.ptr, "recv": b.ptr if b else 0,
-        "count": a.count, "recv_count": b.count if b else 0,
-        "recv_counts": None if sizes is None else _elements(rows, a.row), "timeout": timeout,
-        "shape": a.shape if sizes is None else None, "keep": (a, b),
-    }  # fmt: skip
-    return _go(g, call, _value(b) if b else lambda _: None, async_, named, name)
+    call = Call(
+        way.kind, 0, a.dtype, root, a.ptr, b.ptr if b else 0, a.count, recv_count=b.count if b else 0,
+        recv_counts=None if sizes is None else _elements(rows, a.row), timeout=timeout,
+        shape=a.shape if sizes is None else None, name=way.label(), flags=way.flags, keep=(a, b),
+    )  # fmt: skip
+    return way.one(call, _value(b) if b else _nothing)
 
 
 def scatter(
     x: Any, root: int, out: Any, sizes: Sequence[int] | None, group: Group | None, async_: bool, name: Any, named: bool,
     timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = group_of(group)
-    _world.world_info()
-    _root(root, g, "scatter")
+    way = _Way(Kind.SCATTER, group, async_, name, named, timeout)
+    g = way.group
+    root_in(root, g, "scatter")
     a = None
     rows = None if sizes is None else _sizes(sizes, g.size, "scatter")
     if g.rank == root:
@@ -291,75 +287,67 @@ def scatter(
         b = like.new(like.with_rows(rows[g.rank]) if rows else like.shape)
     else:
         raise ArgumentError(f"scatter: rank {g.rank} is not the root and has neither out nor an x that gives type and shape of its part")
-    call = {
-        "kind": Kind.SCATTER, "op": 0, "dtype": b.dtype, "root": root, "send": a.ptr if a else 0, "recv": b.ptr,
-        "count": a.count if a else 0, "recv_count": b.count,
-        "send_counts": _elements(rows, b.row) if rows else None, "timeout": timeout,
-        "keep": (a, b),
-    }  # fmt: skip
-    return _go(g, call, _value(b), async_, named, name)
+    call = Call(
+        way.kind, 0, b.dtype, root, a.ptr if a else 0, b.ptr, a.count if a else 0, recv_count=b.count,
+        send_counts=_elements(rows, b.row) if rows else None, timeout=timeout, name=way.label(), flags=way.flags, keep=(a, b),
+    )  # fmt: skip
+    return way.one(call, _value(b))
 
 
 def alltoall(
     x: Any, splits: Sequence[int] | None, out: Any, recv_splits: Sequence[int] | None, group: Group | None, async_: bool,
     name: Any, named: bool, timeout: float | None,
 ) -> Any:  # fmt: skip
-    g = group_of(group)
-    _world.world_info()
+    way = _Way(Kind.ALLTOALL, group, async_, name, named, timeout)
+    n = way.group.size
     a = arrays.read(x)
-    n = g.size
     if not a.shape:
         raise ArgumentError("alltoall: x is a scalar; it needs a first dimension to divide")
-    call: _Call = {
-        "kind": Kind.ALLTOALL, "op": 0, "dtype": a.dtype, "root": 0, "send": a.ptr, "count": a.count, "timeout": timeout,
-        "shape": a.shape,
-    }  # fmt: skip
+
+    def call(count: int, b: Array | None, **more: Any) -> Call:
+        at, room = (b.ptr, b.count) if b is not None else (0, 0)
+        flags = way.flags | (SIZES if b is None else 0)
+        return Call(
+            way.kind, 0, a.dtype, 0, a.ptr, at, count, recv_count=room, timeout=timeout, shape=a.shape, name=way.label(), flags=flags,
+            keep=(a, b), **more,
+        )  # fmt: skip
+
     if splits is None:
         if a.rows % n:
             raise ArgumentError(f"alltoall: {a.rows} rows of x cannot be divided evenly over {n} ranks; give splits")
         b = _into(out, x, a, a.shape, "alltoall")
-        call.update(recv=b.ptr, recv_count=b.count, keep=(a, b))
-        return _go(g, call, _value(b), async_, named, name)
+        return way.one(call(a.count, b), _value(b))
     rows = _sizes(splits, n, "alltoall")
     if sum(rows) > a.rows:
         raise ArgumentError(f"alltoall: splits {rows} sum to {sum(rows)}, x has {a.rows} rows")
-    call.update(send_counts=_elements(rows, a.row), count=sum(rows) * a.row)
+    given = {"send_counts": _elements(rows, a.row)}
     if recv_splits is None and out is None:
-        call.update(recv=0, recv_count=0, flags=FLAG_SIZES, row=a.row, keep=a)
-        return _go(g, call, lambda ticket: _taken(a, ticket), async_, named, name)
+        return way.one(call(sum(rows) * a.row, None, row=a.row, **given), lambda ticket: _taken(a, ticket))
     if recv_splits is None:
         raise ArgumentError("alltoall: out with splits needs recv_splits, the rows that come from each rank")
     come = _sizes(recv_splits, n, "alltoall")
     b = _into(out, x, a, a.with_rows(sum(come)), "alltoall")
-    call.update(recv=b.ptr, recv_count=b.count, recv_counts=_elements(come, a.row), keep=(a, b))
-    return _go(g, call, lambda _: (b.family.value(b), come), async_, named, name)
+    given["recv_counts"] = _elements(come, a.row)
+    return way.one(call(sum(rows) * a.row, b, **given), lambda _: (b.family.value(b), come))
 
 
 def barrier(group: Group | None, async_: bool, timeout: float | None) -> Any:
-    g = group_of(group)
-    call = {"kind": Kind.BARRIER, "op": 0, "dtype": 0, "root": 0, "send": 0, "recv": 0, "count": 0, "timeout": timeout}
-    return _go(g, call, lambda _: None, async_, False, None)
+    way = _Way(Kind.BARRIER, group, async_, None, False, timeout)
+    return way.one(Call(way.kind, dtype=0, timeout=timeout), _nothing)
 
 
 def send(x: Any, to: int, tag: int, group: Group | None, async_: bool, timeout: float | None) -> Any:
-    g = group_of(group)
-    _world.world_info()
+    way = _Way(Kind.SEND, group, async_, None, False, timeout)
     a = arrays.read(x)
-    call = {
-        "kind": Kind.SEND, "op": 0, "dtype": a.dtype, "root": _root(to, g, "send"), "send": a.ptr, "recv": 0,
-        "count": a.count, "recv_count": 0, "timeout": timeout, "tag": tag, "keep": a,
-    }  # fmt: skip
-    return _go(g, call, lambda _: None, async_, False, None)
+    root = root_in(to, way.group, "send")
+    return way.one(Call(way.kind, 0, a.dtype, root, a.ptr, 0, a.count, recv_count=0, timeout=timeout, tag=tag, keep=a), _nothing)
 
 
 def recv(out: Any, source: int | None, tag: int, group: Group | None, async_: bool, timeout: float | None) -> Any:
-    g = group_of(group)
-    _world.world_info()
+    way = _Way(Kind.RECV, group, async_, None, False, timeout)
     b = arrays.write(out)
-    call = {
-        "kind": Kind.RECV, "op": 0, "dtype": b.dtype, "root": ANY_SOURCE if source is None else _root(source, g, "recv"),
-        "send": 0, "recv": b.ptr, "count": 0, "recv_count": b.count, "timeout": timeout, "tag": tag, "keep": b,
-    }  # fmt: skip
+    root = ANY_SOURCE if source is None else root_in(source, way.group, "recv")
+    call = Call(way.kind, 0, b.dtype, root, 0, b.ptr, 0, recv_count=b.count, timeout=timeout, tag=tag, keep=b)
     if source is None:
-        return _go(g, call, lambda ticket: (out, _lib.result(ticket).value), async_, False, None)
-    return _go(g, call, lambda _: out, async_, False, None)
+        return way.one(call, lambda ticket: (out, _lib.result(ticket).value), by_ticket=True)
+    return way.one(call, lambda _: out)

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import _lib
 from .errors import ArgumentError, DeadlineError
-from .group import Group, _pack
+from .group import Call, Group
 
 __all__ = ["Gpu", "nccl_beside"]
 
@@ -76,8 +76,8 @@ class Gpu:
         """The path that was taken: "nccl" or "staged"."""
         return self.report["path"]
 
-    def submit(self, calls: Sequence[dict[str, Any]], stream: int, keep: Any = None) -> int:
-        """Start calls (the arguments of `Group.run` by name) as one operation and return its ticket.
+    def submit(self, calls: Sequence[Call], stream: int, keep: Any = None) -> int:
+        """Start calls on this GPU's memory as one operation and return its ticket.
 
         It begins when `stream` has come to this point. `keep` stays referenced until it has ended on the GPU.
         """
@@ -85,18 +85,8 @@ class Gpu:
             raise _lib.no_world()
         if _lib.orphans:
             _lib.reap()
-        packed, held = [], []
-        for c in calls:
-            p, h = _pack(
-                c["kind"], c.get("op", 0), c.get("dtype", 2), c.get("root", 0), c.get("send", 0), c.get("recv", 0),
-                c.get("count", 0), c.get("recv_count"), c.get("prescale", 1.0), c.get("postscale", 1.0), c.get("name"),
-                c.get("send_counts"), c.get("recv_counts"), c.get("timeout"), 0, 0, c.get("tag", 0), c.get("shape"),
-                1 + self.device,
-            )  # fmt: skip
-            packed.append(p)
-            held.append(h)
-        ops = b"".join(packed)
-        ticket = _lib.own("hora_gpu_submit", self.handle, ops, len(packed), stream, keep=(held, keep))
+        ops = b"".join([call.on(1 + self.device) for call in calls])
+        ticket = _lib.own("hora_gpu_submit", self.handle, ops, len(calls), stream, keep=(calls, keep))
         if ticket < 0:
             raise _lib.failure("hora_gpu_submit")
         return ticket

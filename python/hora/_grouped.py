@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import ArgumentError
-from .group import Group
 from .handle import Handle, wait_all
 
-Call = dict[str, Any]
-Finish = Callable[[int], Any]
 
-
-def _names(name: Any, n: int) -> list[str | None]:
+def names_of(name: Any, n: int) -> list[str | None]:
+    """The names of n calls that were given one, one each, or none."""
     if name is None:
         return [None] * n
     if isinstance(name, str):
@@ -24,21 +21,14 @@ def _names(name: Any, n: int) -> list[str | None]:
     return list(name)
 
 
-def many(g: Group, made: list[tuple[Call, Finish]], async_: bool, named: bool, name: Any) -> Any:
-    """Make several calls as one submission."""
-    calls = [call for call, _ in made]
-    for call, n in zip(calls, _names(name, len(calls)), strict=True):
-        if n is not None:
-            call["name"] = n
-    if named and name is None:
-        raise ArgumentError("grouped call: named=True needs a name, the same on every rank")
-    if not calls:
-        return _Ready([]) if async_ else []
-    tickets = g.submit_many(calls, named=named, awaited=not async_)
-    parts = [Handle(t, finish) for t, (_, finish) in zip(tickets, made, strict=True)]
-    if not async_:
-        return wait_all(parts)
+def handle_of(parts: list[Handle]) -> Handle:
+    """One handle for several."""
     return _Grouped(parts)
+
+
+def finished(result: Any) -> Handle:
+    """The handle of what needed no operation."""
+    return _Ready(result)
 
 
 class _Grouped(Handle):

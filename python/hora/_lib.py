@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from . import _abi
@@ -216,7 +217,7 @@ def outcome(ticket: int) -> Result:
         _calls.release(ticket)
 
 
-def give_up(tickets: list[int]) -> None:
+def give_up(tickets: Sequence[int]) -> None:
     """These were waited for, and an exception has ended that."""
     for ticket in tickets:
         if ticket in in_flight:

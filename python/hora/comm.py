@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, _calls, _lib, _world
+from .call import OPS
 from .group import Group, Kind, Op, group_of
 
 __all__ = [
@@ -160,7 +161,7 @@ def allreduce(
 
 _SIGNATURE = "(x, op='sum', *, out=None, group=None, async_=False, name=None, named=False, prescale=1.0, postscale=1.0, timeout=None)"
 if not TYPE_CHECKING:
-    allreduce = _abi.shortcut(allreduce, _lib.ended, _calls.OPS, Op.SUM, _SIGNATURE)
+    allreduce = _abi.shortcut(allreduce, _lib.ended, OPS, Op.SUM, _SIGNATURE)
 
 
 def reduce(

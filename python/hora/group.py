@@ -1,121 +1,17 @@
-"""Groups of ranks, and the raw calls on them: pointers as integers, no checks, no allocation.
-
-`hora.comm` and the framework packages sit on this page. Whoever calls it keeps the memory alive until the
-operation has ended.
-"""
+"""Groups of ranks, and the raw calls on them: a `Call` says what, a group runs it."""
 
 from __future__ import annotations
 
-import enum
-import struct
 from collections.abc import Sequence
 from typing import Any
 
-from . import _abi, _lib, _site, _world
+from . import _lib, _world
+from .call import ANY_SOURCE, DTYPE_NAMES, DTYPE_SIZES, DTYPES, NAMED, SIZES, Call, Kind, Op
 from .errors import ArgumentError
 
-__all__ = ["DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "Group", "Kind", "Op", "Plan"]
-
-
-class Op(enum.IntEnum):
-    """How the ranks' elements become one (the numbers are those of the C ABI)."""
-
-    SUM = 0
-    AVERAGE = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    AND = 5
-    OR = 6
-    XOR = 7
-    ADASUM = 8
-
-
-class Kind(enum.IntEnum):
-    """Which operation (the numbers are those of the C ABI)."""
-
-    ALLREDUCE = 1
-    REDUCE = 2
-    BROADCAST = 3
-    ALLGATHER = 4
-    REDUCE_SCATTER = 5
-    ALLTOALL = 6
-    GATHER = 7
-    SCATTER = 8
-    BARRIER = 9
-    SEND = 10
-    RECV = 11
-
-
-DTYPE_NAMES: tuple[str, ...] = (
-    "invalid", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
-    "bfloat16", "float32", "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2",
-)  # fmt: skip
-DTYPE_SIZES: tuple[int, ...] = (0, 1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 8, 16, 1, 1)
-DTYPES: dict[str, int] = {name: number for number, name in enumerate(DTYPE_NAMES) if number}
-
-# struct hora_op of hora.h: size, kind, op, dtype, flags, root, tag, prescale, postscale, timeout_ms, budget_us, row,
-# send, recv, send_count, recv_count, send_counts, recv_counts, shape, ndim, device, name.
-_OP = struct.Struct("=I4BiIddQQQQQQQQQQIIQ")
-OP_SIZE = _OP.size
-
-FLAG_NAMED = 1  # matched by name, in any order
-FLAG_SIZES = 2  # the other ranks' counts are not known here: exchange them, and allocate the result
-ANY_SOURCE = -1
-
-
-def _pack(
-    kind: int,
-    op: int,
-    dtype: int,
-    root: int,
-    send: int,
-    recv: int,
-    count: int,
-    recv_count: int | None,
-    prescale: float,
-    postscale: float,
-    name: bytes | str | None,
-    send_counts: Sequence[int] | None,
-    recv_counts: Sequence[int] | None,
-    timeout: float | None,
-    flags: int,
-    row: int,
-    tag: int,
-    shape: Sequence[int] | None,
-    device: int,
-    budget: float = 0.0,
-) -> tuple[bytes, Any]:
-    """The bytes of a hora_op, and what must stay alive while it is read."""
-    keep = None
-    sc = rc = nm = sh = ndim = 0
-    if shape is not None or name is not None or send_counts is not None or recv_counts is not None:
-        sc, keep_s = _abi.int64s(send_counts)
-        rc, keep_r = _abi.int64s(recv_counts)
-        sh, keep_h = _abi.int64s(shape)
-        ndim = 0 if shape is None else len(shape)
-        nm, keep_n = _abi.text(name)
-        keep = (keep_s, keep_r, keep_h, keep_n)
-    return (
-        _OP.pack(
-            OP_SIZE, kind, op, dtype, flags, root, tag, prescale, postscale,
-            0 if timeout is None else max(1, int(timeout * 1000)),
-            int(budget * 1e6), row, send, recv, count, count if recv_count is None else recv_count, sc, rc, sh, ndim, device, nm,
-        ),
-        keep,
-    )  # fmt: skip
-
-
-def _sited(kind: int, *args: Any) -> tuple[bytes, Any]:
-    """_pack, with the place of the call for a name where it has none. Matched by name, or between two ranks, it stays as it is."""
-    name, flags = args[_NAME], args[_FLAGS]
-    if name is None and not flags & FLAG_NAMED and kind not in (Kind.SEND, Kind.RECV):
-        args = (*args[:_NAME], _site.site(), *args[_NAME + 1 :])
-    return _pack(kind, *args)
-
-
-_NAME, _FLAGS = 9, 13  # in _sited's args
-_call = _sited if _site.asked() else _pack  # nothing is looked at in calls where nobody asked
+__all__ = [
+    "ANY_SOURCE", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Group", "Kind", "Op", "Plan", "group_of",
+]  # fmt: skip
 
 
 class Plan:
@@ -217,87 +113,41 @@ class Group:
             raise ArgumentError(f"use group of ranks {list(self._ranks)}: rank {_world.world_info()['rank']} is not in it")
         return self._handle
 
-    # -- raw calls; see hora.h for what each kind reads
+    # -- raw calls
 
-    def run(
-        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
-        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
-        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
-        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
-        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None,
-    ) -> None:  # fmt: skip
+    def run(self, call: Call, keep: Any = None) -> None:
         """Run one operation and return when it has ended; inline on this thread when nothing is queued.
 
-        `count` elements are read at `send` and `recv_count` (default: what the kind and `count` imply) are
-        written at `recv`; `send_counts` and `recv_counts` hold one count per rank for the kinds that end in v.
-        `root` is the root, the destination or the source. `keep` is held until the operation has ended, also
-        when Ctrl-C cuts the call short.
+        `keep` is held until the operation has ended, as the call and its own `keep` are.
         """
-        packed, held = _call(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
-                             send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
-        _lib.run(self.handle, packed, (held, keep))
+        _lib.run(self.handle, call.packed, (call, keep))
 
-    def begin(
-        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
-        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
-        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
-        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
-        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None, budget: float = 0.0002,
-    ) -> int:  # fmt: skip
-        """Run one operation on this thread for at most about `budget` seconds.
+    def begin(self, call: Call, keep: Any = None) -> int:
+        """Run one operation on this thread for at most about its `budget`.
 
-        0 when it has ended by then, else the ticket of what goes on in the background. Arguments as for `run`.
+        0 when it has ended by then, else the ticket of what goes on in the background.
         """
-        packed, held = _call(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
-                             send_counts, recv_counts, timeout, flags, row, tag, shape, device, budget)  # fmt: skip
-        return _lib.begin(self.handle, packed, (held, keep))
+        return _lib.begin(self.handle, call.packed, (call, keep))
 
-    def submit(
-        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
-        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
-        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
-        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
-        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None,
-    ) -> int:  # fmt: skip
-        """Start one operation, ordered as called, and return its ticket. Arguments as for `run`.
+    def submit(self, call: Call, keep: Any = None, *, awaited: bool = False) -> int:
+        """Start one operation, ordered as called (`NAMED`: in any order), and return its ticket.
 
-        A ticket is a number that releases itself when nothing refers to it any more.
+        A ticket is a number that releases itself when nothing refers to it any more. `awaited` says that the caller waits for
+        it at once: should an exception cut that short, its next call by this name waits in its place.
         """
-        packed, held = _call(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
-                             send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
-        return _lib.submit(self.handle, packed, 1, (held, keep))[0]
+        return _lib.submit(self.handle, call.packed, 1, (call, keep), awaited)[0]
 
-    def submit_many(self, calls: Sequence[dict[str, Any]], *, named: bool = False, awaited: bool = False) -> list[int]:
+    def submit_many(self, calls: Sequence[Call], *, awaited: bool = False) -> list[int]:
         """Start several operations as one: all or none, one ticket each.
 
-        Every call is a dict of the arguments of `run` by name. With `named` they need names, match by name
-        whatever the order on the other ranks, and become ready as a unit. `awaited` says that the caller waits for
-        them at once: should an exception cut that short, its next call by one of these names waits in its place.
+        Where they are `NAMED`, as all are or none, they match by name whatever the order on the other ranks, and become ready as
+        a unit. `awaited` as for `submit`.
         """
-        parts, keeps = [], []
-        for call in calls:
-            packed, held = _call(
-                call["kind"], call.get("op", 0), call.get("dtype", 2), call.get("root", 0), call.get("send", 0),
-                call.get("recv", 0), call.get("count", 0), call.get("recv_count"), call.get("prescale", 1.0),
-                call.get("postscale", 1.0), call.get("name"), call.get("send_counts"), call.get("recv_counts"),
-                call.get("timeout"), call.get("flags", 0) | (FLAG_NAMED if named else 0), call.get("row", 0),
-                call.get("tag", 0), call.get("shape"), call.get("device", 0),
-            )  # fmt: skip
-            parts.append(packed)
-            keeps.append((held, call.get("keep")))
-        return _lib.submit(self.handle, b"".join(parts), len(parts), keeps, awaited)
+        return _lib.submit(self.handle, b"".join([call.packed for call in calls]), len(calls), calls, awaited)
 
-    def plan(
-        self, kind: int, op: int, dtype: int, root: int, send: int, recv: int, count: int, *,
-        recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None,
-        send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None,
-        timeout: float | None = None, flags: int = 0, row: int = 0, tag: int = 0,
-        shape: Sequence[int] | None = None, device: int = 0, keep: Any = None,
-    ) -> Plan:  # fmt: skip
+    def plan(self, call: Call, keep: Any = None) -> Plan:
         """Register an operation that will be started often; see `Plan`. Local: no other rank is told."""
-        packed, held = _pack(kind, op, dtype, root, send, recv, count, recv_count, prescale, postscale, name,
-                             send_counts, recv_counts, timeout, flags, row, tag, shape, device)  # fmt: skip
-        return Plan(_lib.plan(self.handle, packed), (keep, held))
+        return Plan(_lib.plan(self.handle, call.packed), (call, keep))
 
     def wait(self, ticket: int, timeout: float | None = None) -> bool:
         """Wait for a ticket: True when it has ended well, False when `timeout` seconds have passed; raises its error.
@@ -314,12 +164,16 @@ class Group:
         return _lib.poll(ticket)
 
     def result(self, ticket: int) -> _lib.Result:
-        """What an ended operation left: memory of the library's (`FLAG_SIZES`), counts, or a number."""
+        """What an ended operation left: memory of the library's (`SIZES`), counts, or a number."""
         return _lib.result(ticket)
 
     def release(self, ticket: int) -> None:
         """Forget a ticket; its result memory lives on as long as something refers to it."""
         _lib.release(ticket)
+
+    def give_up(self, tickets: Sequence[int]) -> None:
+        """Say that these were waited for and an exception has ended that: they are released when their operations have ended."""
+        _lib.give_up(tickets)
 
     def join(self, timeout: float | None = None) -> int:
         """Contribute zeros to the others' named reductions until all have joined; returns the last rank that did."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hora import _abi, _lib, errors, group
+from hora import _abi, _lib, call, errors, group
 from hora._find import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,8 +89,8 @@ def test_operation_layout():
             continue
         kind, names = line.split(None, 1)
         letters += sizes[kind] * len(names.split(","))
-    assert struct.calcsize("@" + letters) == group.OP_SIZE
-    assert struct.calcsize("@" + letters.replace("P", "Q")) == struct.calcsize(group._OP.format)
+    assert struct.calcsize("@" + letters) == call.OP_SIZE
+    assert struct.calcsize("@" + letters.replace("P", "Q")) == struct.calcsize(call._OP.format)
 
 
 def test_the_page_is_up_to_date():

@@ -22,7 +22,11 @@ def public() -> dict[str, object]:
     found = {n: getattr(hora, n) for n in hora.__all__}
     found = {n: o for n, o in found.items() if callable(o) and n != "Op" and not (inspect.isclass(o) and issubclass(o, Exception))}
     found = {n: o for n, o in found.items() if not isinstance(o, hora.Op)}
-    return found | {"elastic.State": hora.elastic.State, "elastic.ElasticSampler": hora.elastic.ElasticSampler}
+    return found | {
+        "group.Call": hora.group.Call,
+        "elastic.State": hora.elastic.State,
+        "elastic.ElasticSampler": hora.elastic.ElasticSampler,
+    }
 
 
 def examples(name: str, text: str) -> doctest.DocTest:

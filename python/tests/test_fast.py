@@ -14,6 +14,7 @@ import pytest
 
 import hora
 from hora import _abi, comm
+from hora.group import Call
 
 WITHOUT = "import sys; sys.modules['hora._fast'] = None"
 
@@ -167,7 +168,7 @@ def work_raw():
     assert fast.run(0, b"\0" * 500, None, True) == -1 and fast.submit(0, b"\0" * 5000, 20, None, False) is None
     assert fast.start(1 << 40, None) == -1 and fast.wait(1 << 40, 1) == -1
     x = np.ones((20, 3))
-    tickets = hora.world().submit_many([dict(kind=1, dtype=13, send=r.ctypes.data, recv=r.ctypes.data, count=3) for r in x])
+    tickets = hora.world().submit_many([Call(1, dtype=13, send=r.ctypes.data, recv=r.ctypes.data, count=3) for r in x])
     assert len(set(tickets)) == 20
     for t in tickets:
         hora.world().wait(t)

@@ -111,8 +111,10 @@ def begin(**how):
 
 
 def call(kind, send, recv, count, recv_count=None, **more):
-    return dict(kind=kind, dtype=FLOAT32, send=send.ptr() if send else 0, recv=recv.ptr() if recv else 0, count=count,
-                recv_count=recv_count, **more)  # fmt: skip
+    from hora.group import Call
+
+    given = {"dtype": FLOAT32, "send": send.ptr() if send else 0, "recv": recv.ptr() if recv else 0, "recv_count": recv_count}
+    return Call(kind, count=count, **(given | more))
 
 
 def finish(gpu, ticket, stream):
@@ -234,7 +236,7 @@ def every_operation():
 
     # What NCCL cannot do passes through host memory, whatever the path.
     x = Tensor(10, ctypes.c_int32, [5 + rank] * 10)
-    go(call(ALLREDUCE, x, x, 10) | {"dtype": INT32, "op": XOR})
+    go(call(ALLREDUCE, x, x, 10, dtype=INT32, op=XOR))
     expect = 0
     for r in range(size):
         expect ^= 5 + r
@@ -432,7 +434,7 @@ def wrong_calls():
     rank, _, gpu, cuda = begin()
     s, x = Stream(cuda), Tensor(10)
     for wrong in (
-        call(ALLREDUCE, x, x, 10, 9), call(9, x, x, 1), call(ALLREDUCE, x, x, 10) | {"dtype": 99}, call(BROADCAST, x, x, 10, root=2),
+        call(ALLREDUCE, x, x, 10, 9), call(9, x, x, 1), call(ALLREDUCE, x, x, 10, dtype=99), call(BROADCAST, x, x, 10, root=2),
         call(RECV, None, x, 0, 10, root=-1), call(ALLGATHER, x, x, 10, 10), call(ALLTOALL, x, x, 9, 9),
         call(ALLGATHER, x, x, 5, 10, recv_counts=[5, 4]), call(ALLREDUCE, x, x, -1 & 0xFFFFFFFFFFFFFFFF),
     ):  # fmt: skip

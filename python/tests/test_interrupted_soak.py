@@ -19,7 +19,7 @@ import pytest
 
 import hora
 from hora import _lib
-from hora.group import Kind
+from hora.group import Call, Kind
 
 COUNT = 10_000 if os.environ.get("HORA_SOAK") else 600  # exceptions, over both worlds
 
@@ -193,14 +193,14 @@ class Turn:
     def do_plan(self):
         x = self.x()
         p = x.ctypes.data
-        plan = hora.world().plan(Kind.ALLREDUCE, hora.SUM, 13, 0, p, p, self.n, keep=x)
+        plan = hora.world().plan(Call(Kind.ALLREDUCE, hora.SUM, 13, 0, p, p, self.n), x)
         plan.run()
         return x
 
     def do_plan_started(self):
         x, g = self.x(), hora.world()
         p = x.ctypes.data
-        plan = g.plan(Kind.ALLREDUCE, hora.SUM, 13, 0, p, p, self.n, keep=x)
+        plan = g.plan(Call(Kind.ALLREDUCE, hora.SUM, 13, 0, p, p, self.n), x)
         ticket = plan.submit()
         g.wait(ticket)
         g.release(ticket)
@@ -209,7 +209,7 @@ class Turn:
     def do_begun(self):
         x, g = self.x(), hora.world()
         p = x.ctypes.data
-        ticket = g.begin(Kind.ALLREDUCE, hora.SUM, 13, 0, p, p, self.n, keep=x)
+        ticket = g.begin(Call(Kind.ALLREDUCE, hora.SUM, 13, 0, p, p, self.n, budget=0.0002), x)
         if ticket:
             g.wait(ticket)
         return x

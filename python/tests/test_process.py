@@ -14,6 +14,7 @@ import pytest
 
 import hora
 from hora import _lib
+from hora.group import Call
 
 SOAK = os.environ.get("HORA_SOAK") == "1"
 
@@ -47,7 +48,7 @@ def work_fork():
     hora.init()
     x = np.ones(4)
     h = hora.allreduce(x, async_=True)
-    plan = hora.world().plan(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4)
+    plan = hora.world().plan(Call(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4))
     sentence = "it is a forked child"
     assert sentence in child_says(lambda: hora.allreduce(np.ones(3)))
     assert sentence in child_says(lambda: h.wait())
@@ -409,7 +410,7 @@ def work_end(how: str):
         import gc
 
         gc.disable()
-        work_end.cycle = [hora.world().plan(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4), hora.allreduce(x, async_=True)]
+        work_end.cycle = [hora.world().plan(Call(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4)), hora.allreduce(x, async_=True)]
         work_end.cycle.append(work_end.cycle)
 
 
@@ -438,7 +439,7 @@ def work_after_shutdown():
     handle = hora.allreduce(x, async_=True)
     handle.wait()
     pending = hora.allreduce(x, async_=True)
-    plan = world.plan(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4)
+    plan = world.plan(Call(1, 0, 13, 0, x.ctypes.data, x.ctypes.data, 4))
     state.sync()
     hora.barrier()  # and what was begun before it has ended
     hora.shutdown()

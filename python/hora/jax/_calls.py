@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy
 
 from .. import _bridge, _world
-from .._calls import OPS
+from .._calls import root_in
+from ..call import operator
 from ..errors import ArgumentError
 from ..group import Group, Kind, Op, group_of
 from . import _primitive
@@ -70,13 +71,6 @@ def _call(kind: int, op: int, group: int, root: int, ranks: int, prescale: float
     return call
 
 
-def _op(op: Any, kind: Kind) -> int:
-    try:
-        return int(OPS[op])
-    except (KeyError, TypeError):
-        raise ArgumentError(f"{kind.name.lower()}: op={op!r} is no operator; use one of {', '.join(o.name.lower() for o in Op)}") from None
-
-
 def _leaf(x: Any, kind: Kind) -> Any:
     if isinstance(x, (jax.Array, numpy.ndarray, numpy.generic, int, float, complex, bool)):
         return jnp.asarray(x)
@@ -109,14 +103,13 @@ def allreduce(
 
     >>> gradients = hora.jax.allreduce(jax.grad(loss)(params, batch), hora.AVERAGE)
     """
-    return _tree(Kind.ALLREDUCE, tree, group, name, op=_op(op, Kind.ALLREDUCE), prescale=prescale, postscale=postscale)
+    return _tree(Kind.ALLREDUCE, tree, group, name, op=operator(op, "allreduce"), prescale=prescale, postscale=postscale)
 
 
 def broadcast(tree: T, root: int = 0, *, group: Group | None = None, name: str | None = None) -> T:
     """Every rank gets root's arrays; on the others the tree gives types and shapes."""
     g = group_of(group)
-    if not 0 <= root < g.size:
-        raise ArgumentError(f"broadcast: root={root} is not in a group of {g.size}; ranks count within the group, from 0 to {g.size - 1}")
+    root_in(root, g, "broadcast")
     return _tree(Kind.BROADCAST, tree, group, name, root=root)
 
 
@@ -142,7 +135,7 @@ def reduce_scatter(
     tree: T, op: Op | str = Op.SUM, *, group: Group | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | None = None
 ) -> T:
     """Reduce over all ranks; each rank gets its part of the rows."""
-    code = _op(op, Kind.REDUCE_SCATTER)
+    code = operator(op, "reduce_scatter")
     check = _has_rows("reduce_scatter", divided=True)
     return _tree(Kind.REDUCE_SCATTER, tree, group, name, check, op=code, prescale=prescale, postscale=postscale)
 

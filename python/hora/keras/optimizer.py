@@ -8,6 +8,7 @@ import keras
 
 from .. import _world
 from ..errors import ArgumentError
+from ..gradients import apart
 from ..group import Group, Op
 from . import _backend
 
@@ -57,11 +58,8 @@ class _Mixin:
             return grads if times == 1 else [g if g is None else _backend.scaled(g, times) for g in grads]
         call = dict(self._hora)
         call["postscale"] *= times
-        reduced = iter(_backend.reduce([g for g, h in zip(grads, here, strict=True) if not h], **call))
-        by = times
-        if any(here) and self._hora_scale_local:
-            by = times / _backend.ranks(call["group"])
-        return [(g if g is None else _backend.scaled(g, by)) if h else next(reduced) for g, h in zip(grads, here, strict=True)]
+        by = times / _backend.ranks(call["group"]) if any(here) and self._hora_scale_local else times
+        return apart(grads, here, lambda shared: _backend.reduce(shared, **call), lambda g: _backend.scaled(g, by))
 
 
 def DistributedOptimizer(

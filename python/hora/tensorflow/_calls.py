@@ -8,18 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from .. import _bridge, _world
-from .._calls import OPS
+from .._calls import root_in
+from ..call import operator
 from ..errors import ArgumentError
 from ..group import Group, Kind, Op, group_of
 from ._ops import RANK, SIZE, ops
 from .compression import Compressor, NoneCompressor
-
-
-def _op(op: Any, what: str) -> int:
-    try:
-        return int(OPS[op])
-    except (KeyError, TypeError):
-        raise ArgumentError(f"{what}: op={op!r} is no operator; use one of {', '.join(o.name.lower() for o in Op)}") from None
 
 
 def _number(group: Group | None) -> int:
@@ -48,7 +42,7 @@ def grouped(
     named: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Dense tensors in one call, sparse ones by a gather each; None stays None."""
-    code, number = _op(op, "allreduce"), _number(group)
+    code, number = operator(op, "allreduce"), _number(group)
     label = name or "allreduce"
     out: list[Any] = list(xs)
     dense = [i for i, x in enumerate(xs) if x is not None and not isinstance(x, tf.IndexedSlices)]
@@ -96,8 +90,7 @@ def allgather(x: Any, *, group: Group | None = None, name: str | None = None, na
 def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
     """Every rank gets root's x; on the others x gives type and shape. A list is one call."""
     g = group_of(group)
-    if not 0 <= root < g.size:
-        raise ArgumentError(f"broadcast: root={root} is not in a group of {g.size}; ranks count within the group, from 0 to {g.size - 1}")
+    root_in(root, g, "broadcast")
     many = isinstance(x, (list, tuple))
     tensors = [tf.convert_to_tensor(y) for y in (x if many else [x])]
     if not tensors:
@@ -124,7 +117,7 @@ def reducescatter(
     """Reduce over all ranks; each gets its part of the rows, the first ones one more where they do not divide."""
     tensor = tf.convert_to_tensor(x)
     y = ops().hora_reducescatter(
-        tensor, op=_op(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=name or "reducescatter",
+        tensor, op=operator(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=name or "reducescatter",
         named=named,
     )  # fmt: skip
     return y if tensor.shape.rank is None else tf.ensure_shape(y, [None, *tensor.shape[1:]])

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..errors import ArgumentError
+from ..gradients import apart
 from ..group import Group, Op
 from ._calls import grouped, size
 from .compression import Compressor, NoneCompressor
@@ -36,9 +37,8 @@ class _Tape(tf.GradientTape):
         grads = super().gradient(target, sources, output_gradients, *args, **kwargs)
         flat = tf.nest.flatten(grads, expand_composites=False)
         mine = [id(plain(s)) in self._hora_local for s in tf.nest.flatten(sources, expand_composites=False)]
-        reduced = iter(self._hora_reduce([g for g, m in zip(flat, mine, strict=True) if not m]))
         by = self._hora_ranks() if any(mine) else None
-        out = [(g if g is None or by is None else divided(g, by)) if m else next(reduced) for g, m in zip(flat, mine, strict=True)]
+        out = apart(flat, mine, self._hora_reduce, lambda g: g if by is None else divided(g, by))
         return tf.nest.pack_sequence_as(grads, out, expand_composites=False)
 
 

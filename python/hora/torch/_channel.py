@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from .. import _lib, _world
+from .. import _world
+from ..call import NAMED, Call, Kind, Op
 from ..errors import HoraError
-from ..group import FLAG_NAMED, Group, Kind, Op, Plan, _pack
+from ..group import Group, Plan
 from ._tensor import code
 
 __all__ = ["Channel", "Standing", "register"]
@@ -37,20 +38,20 @@ class _Mapped(mmap.mmap):
 
 
 class Standing:
-    """A named operation that is started again and again: its arguments are packed once."""
+    """A named operation that is started again and again: its arguments are read once."""
 
-    __slots__ = ("_keep", "_op", "handle")
+    __slots__ = ("_call", "_group")
 
-    def __init__(self, handle: int, op: bytes, keep: Any) -> None:
-        self.handle, self._op, self._keep = handle, op, keep
+    def __init__(self, group: Group, call: Call) -> None:
+        self._group, self._call = group, call
 
     def run(self) -> None:
         """Start and wait."""
-        _lib.run(self.handle, self._op, self._keep)
+        self._group.run(self._call)
 
     def submit(self) -> int:
         """Start and return the ticket."""
-        return _lib.submit(self.handle, self._op, 1, self._keep)[0]
+        return self._group.submit(self._call)
 
     def close(self) -> None:
         """Nothing is held but memory."""
@@ -63,32 +64,37 @@ class Channel:
         self.group = group
         self.named = named
         self.size = group.size
-        self._flags = FLAG_NAMED if named else 0
+        self._flags = NAMED if named else 0
+
+    @staticmethod
+    def of(group: Channel | Group) -> Channel:
+        """The group's ordered calls, or the channel that it is already."""
+        return group if isinstance(group, Channel) else Channel(group, named=False)
+
+    def call(self, *args: Any, **more: Any) -> Call:
+        """A Call in this channel's manner."""
+        return Call(*args, flags=self._flags, **more)
 
     def run(self, *args: Any, **more: Any) -> None:
-        """group.run, in this channel's manner."""
-        self.group.run(*args, flags=self._flags | more.pop("flags", 0), **more)
+        """Run a Call of these arguments."""
+        self.group.run(self.call(*args, **more))
 
     def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str, shape: list[int]) -> Plan | Standing:
         """What reduces t in place, again and again; ranks whose shapes differ get an error that says so."""
-        p, n = t.data_ptr(), t.numel()
-        if not self.named:
-            return self.group.plan(
-                Kind.ALLREDUCE, op, code(t), 0, p, p, n, prescale=prescale, postscale=postscale, name=name, shape=shape, keep=t
-            )
-        packed, held = _pack(
-            Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, prescale, postscale, name, None, None, None, FLAG_NAMED, 0, 0, shape, 0
+        p = t.data_ptr()
+        call = self.call(
+            Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), prescale=prescale, postscale=postscale, name=name, shape=shape, keep=t
         )
-        return Standing(self.group.handle, packed, (held, t))
+        return Standing(self.group, call) if self.named else self.group.plan(call)
 
     def start(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str) -> int:
         """Start to reduce t in place."""
         p = t.data_ptr()
-        call = {
-            "kind": Kind.ALLREDUCE, "op": op, "dtype": code(t), "send": p, "recv": p, "count": t.numel(), "prescale": prescale,
-            "postscale": postscale, "name": name, "shape": t.shape, "keep": t,
-        }  # fmt: skip
-        return self.group.submit_many([call], named=self.named)[0]
+        return self.group.submit(
+            self.call(
+                Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), prescale=prescale, postscale=postscale, name=name, shape=t.shape, keep=t
+            )
+        )
 
     def memory(self, nbytes: int) -> torch.Tensor:
         """Bytes that all ranks of this host map; every rank of the group asks for the same. They stay as long as a view of them

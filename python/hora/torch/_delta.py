@@ -65,15 +65,11 @@ class DeltaMixin(_Inner):
         self._steps += 1
 
     def _hora_stepped(self) -> None:
-        self._passes = 0
+        self._count.reduced()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        if self._passes >= self._passes_per_step:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition. Where another loss runs through these "
-                "parameters, as a GAN's does, call requires_grad_(False) on their model for it."
-            )
+        if self._count.full:
+            self._count.refuse_zeroing()
         self._hora_inner.zero_grad(self, set_to_none)
 
     @torch.no_grad()
@@ -97,10 +93,10 @@ class DeltaMixin(_Inner):
         calls = []
         for i, (p, t) in enumerate(zip(params, sent, strict=True)):
             at = t.data_ptr()
-            calls.append({"kind": Kind.ALLREDUCE, "op": Op.ADASUM, "dtype": code(t), "send": at, "recv": at, "count": t.numel(),
-                              "name": f"delta.{self._names.get(p, i)}", "shape": t.shape, "keep": t})  # fmt: skip
+            name = f"delta.{self._names.get(p, i)}"
+            calls.append(self._channel.call(Kind.ALLREDUCE, Op.ADASUM, code(t), 0, at, at, t.numel(), name=name, shape=t.shape, keep=t))
         group = self._channel.group
-        tickets = group.submit_many(calls, named=self._channel.named, awaited=True) if calls else []
+        tickets = group.submit_many(calls, awaited=True) if calls else []
         error: BaseException | None = None
         for ticket in tickets:
             try:
@@ -113,7 +109,7 @@ class DeltaMixin(_Inner):
             raise self._hora_translate(error)
         for p, b, t in zip(params, before, sent, strict=True):
             p.copy_(b + t.to(b))
-        self._passes = 0
+        self._count.reduced()
         return loss
 
     step._wrapped_by_lr_sched = step.hooked = True  # as the other mixin's

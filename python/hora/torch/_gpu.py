@@ -16,6 +16,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from .._gpu import Gpu
+from ..call import Call
 from ..errors import HoraError
 from ._tensor import device_of
 from ._work import failure
@@ -36,9 +37,7 @@ def _make(backend: Any, device: int) -> Gpu:
     return gpu
 
 
-def go(
-    backend: Any, device: int, calls: Sequence[dict[str, Any]], wait: bool, value: Any, keep: Any, finish: Callable[[], None] | None
-) -> Any:
+def go(backend: Any, device: int, calls: Sequence[Call], wait: bool, value: Any, keep: Any, finish: Callable[[], None] | None) -> Any:
     """Start calls as one operation; a blocking one orders the current stream and returns what torch wants then."""
     try:
         gpu = backend._gpus.get(device) or _make(backend, device)
@@ -53,15 +52,15 @@ def go(
     return work
 
 
-def many(backend: Any, device: int, calls: list[tuple[dict, Callable | None, Any]], wait: bool, value: Any) -> Any:
+def many(backend: Any, device: int, calls: list[tuple[Call, Callable | None]], wait: bool, value: Any) -> Any:
     """Start several calls, with what finishes each, as one operation."""
 
     def finish() -> None:
-        for _, f, _ in calls:
+        for _, f in calls:
             if f is not None:
                 f()
 
-    return go(backend, device, [c for c, _, _ in calls], wait, value, calls, finish)
+    return go(backend, device, [c for c, _ in calls], wait, value, calls, finish)
 
 
 def close(backend: Any) -> None:

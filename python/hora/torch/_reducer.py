@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import _lib, _world
 from ..errors import HoraError
+from ..gradients import cut_short, label
 from ..group import Group, Kind, Op, Plan
 from ._channel import Channel
 from ._dynamo import skip
@@ -58,7 +59,7 @@ class _Channel(Channel):
 
     def plan(self, t: torch.Tensor, op: Op, prescale: float, postscale: float, name: str, shape: list[int]) -> Plan:
         p, n = t.data_ptr(), t.numel()
-        return self.group.plan(Kind.ALLREDUCE, op, code(t), 0, p, p, n, name=name, shape=shape, keep=t, timeout=self.seconds)
+        return self.group.plan(self.call(Kind.ALLREDUCE, op, code(t), 0, p, p, n, name=name, shape=shape, keep=t, timeout=self.seconds))
 
 
 class _Bucket(Bucket):
@@ -213,10 +214,8 @@ class Averager:
     def check(self) -> None:
         """No forward pass before the gradients of the last one are averaged, or this rank would be one average behind the others."""
         if self.cut:
-            raise RuntimeError(
-                f"accelerate: {self.cut} cut an average of gradients short on rank {self.channel.group.rank}, which does not know what the "
-                "other ranks do now; wrap the model in DistributedDataParallel again on every rank, or end the job."
-            )
+            then = "which does not know what the other ranks do now; wrap the model in DistributedDataParallel again"
+            raise cut_short("accelerate", self.cut, "an average of gradients", self.channel.group.rank, then)
         if not self.asked or not self.came:
             return
         absent = [self.name(p) for p in self.absent()]
@@ -289,10 +288,9 @@ class Averager:
         self.overlap = bool(early.item())
         made = []
         for i, members in enumerate(layout):
-            more = f"+{len(members) - 1}" if len(members) > 1 else ""
-            bucket = _Bucket(i, members, f"gradient.{self.name(members[0])}{more}", self.as_view)
+            bucket = _Bucket(i, members, label(self.name(members[0]), len(members)), self.as_view)
             bucket.open(self.channel, Op.AVERAGE, 1.0, 1.0, None)
-            if more:
+            if len(members) > 1:
                 _world.parts(bucket.name, [self.name(p) for p in members])
             made.append(bucket)
         self.buckets = made

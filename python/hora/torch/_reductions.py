@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from .. import _lib
+from ..call import Call, Kind, Op
 from ..errors import HoraError
-from ..group import Group, Kind, Op, _pack
+from ..group import Group
 from ..handle import Handle
 from ._tensor import REDUCE_OPS, code, dense
 from ._work import TicketWork, failure, finished_future
 
 __all__ = ["Reductions"]
 
-# How many different calls are remembered in packed form.
-_PACKED = 512
+# How many different calls are remembered.
+_KEPT = 512
 
 _STRIDED = torch.strided
 
@@ -43,7 +43,7 @@ class Reductions(_Backend):
     group: Group
     _rank: int
     _patience: float
-    _packed: dict[tuple, bytes]
+    _packed: dict[tuple, Call]
     _error: BaseException | None
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
@@ -52,14 +52,14 @@ class Reductions(_Backend):
         inline = not opts.asyncOp
         if t.layout is _STRIDED and t.is_cpu and t.is_contiguous() and self._batch is None and (inline or self._patience):
             key = (t.data_ptr(), t.numel(), t.dtype, _number(opts.reduceOp), opts.timeout, inline)
-            packed = self._packed.get(key) or self._pack_allreduce(key, t, opts)
-            if packed:
+            call = self._packed.get(key) or self._allreduce_of(key, t, opts)
+            if call:
                 self._seq += 1
                 try:
                     if inline:
-                        _lib.run(self.group.handle, packed, t)
+                        self.group.run(call, t)
                         return self._finished
-                    ticket = _lib.begin(self.group.handle, packed, tensors)
+                    ticket = self.group.begin(call, tensors)
                 except HoraError as error:
                     self._error = error
                     raise failure(error) from error
@@ -78,41 +78,31 @@ class Reductions(_Backend):
             tensors, flat, finish, **more,
         )  # fmt: skip
 
-    def _pack_allreduce(self, key: tuple, t: torch.Tensor, opts: Any) -> bytes | None:
-        """The arguments of an allreduce in place, kept for when the same memory comes again."""
+    def _allreduce_of(self, key: tuple, t: torch.Tensor, opts: Any) -> Call | None:
+        """The call of an allreduce in place, kept for when the same memory comes again."""
         op, scale = self._operator(opts.reduceOp)
         if scale != 1.0:
             return None
-        if len(self._packed) >= _PACKED:
+        if len(self._packed) >= _KEPT:
             self._packed.clear()
-        p, n = t.data_ptr(), t.numel()
+        p = t.data_ptr()
         budget = self._patience if opts.asyncOp else 0.0
-        packed, _ = _pack(
-            Kind.ALLREDUCE, op, code(t), 0, p, p, n, n, 1.0, 1.0, None, None, None, self._seconds(opts), 0, 0, 0, None, 0, budget
+        call = self._packed[key] = Call(
+            Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), timeout=self._seconds(opts), budget=budget, repeats=True
         )
-        self._packed[key] = packed
-        return packed
+        return call
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllreduceCoalescedOptions()
         op, scale = self._operator(opts.reduceOp)
         seconds = self._seconds(opts)
-        calls: list[tuple[dict, Callable | None, Any]] = []
+        calls: list[tuple[Call, Callable | None]] = []
         for t in tensors:
             flat = dense(t, "all_reduce_coalesced")
             p = flat.data_ptr()
-            call = {
-                "kind": Kind.ALLREDUCE,
-                "op": op,
-                "dtype": code(flat),
-                "send": p,
-                "recv": p,
-                "count": flat.numel(),
-                "timeout": seconds,
-                "prescale": scale,
-            }
+            call = Call(Kind.ALLREDUCE, op, code(flat), 0, p, p, flat.numel(), timeout=seconds, prescale=scale, keep=(t, flat))
             back = None if p == t.data_ptr() else (lambda t=t, flat=flat: t.detach().copy_(flat))
-            calls.append((call, back, (t, flat)))
+            calls.append((call, back))
         self._seq += 1
         return self._many(calls, not opts.asyncOp, list(tensors))
 

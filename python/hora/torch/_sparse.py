@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from ..group import Group, Kind, Op
+from ..call import Kind, Op
+from ..group import Group
+from ._channel import Channel
 from ._tensor import code
 
 __all__ = ["allreduce_sparse", "gather_rows"]
 
 
-def gather_rows(group: Any, t: torch.Tensor, counts: list[int], seconds: float | None = None, name: str | None = None) -> torch.Tensor:
+def gather_rows(
+    channel: Channel, t: torch.Tensor, counts: list[int], seconds: float | None = None, name: str | None = None
+) -> torch.Tensor:
     """All ranks' rows of t, in rank order, when everybody's number of rows is known."""
     t = t.contiguous()
     row = t[0].numel() if t.shape[0] else _row_elements(t)
     out = torch.empty((sum(counts), *t.shape[1:]), dtype=t.dtype)
-    group.run(
+    channel.run(
         Kind.ALLGATHER, Op.SUM, code(t), 0, t.data_ptr(), out.data_ptr(), t.numel(),
         recv_count=out.numel(), recv_counts=[c * row for c in counts], timeout=seconds, name=name, keep=(t, out),
     )  # fmt: skip
@@ -31,12 +33,12 @@ def _row_elements(t: torch.Tensor) -> int:
     return n
 
 
-def row_counts(group: Group, n: int, seconds: float | None = None) -> list[int]:
+def row_counts(channel: Channel, n: int, seconds: float | None = None) -> list[int]:
     """Everybody's n."""
     mine = torch.tensor([n], dtype=torch.int64)
-    out = torch.empty(group.size, dtype=torch.int64)
-    group.run(
-        Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), out.data_ptr(), 1, recv_count=group.size, timeout=seconds,
+    out = torch.empty(channel.size, dtype=torch.int64)
+    channel.run(
+        Kind.ALLGATHER, Op.SUM, code(mine), 0, mine.data_ptr(), out.data_ptr(), 1, recv_count=channel.size, timeout=seconds,
         keep=(mine, out),
     )  # fmt: skip
     return out.tolist()
@@ -51,9 +53,10 @@ def allreduce_sparse(group: Group, t: torch.Tensor, op: Op, scale: float = 1.0, 
     values = own.values()
     if scale != 1.0:
         values = values * scale
-    counts = row_counts(group, indices.shape[0], seconds)
-    everywhere = gather_rows(group, indices, counts, seconds)
-    all_values = gather_rows(group, values, counts, seconds)
+    channel = Channel.of(group)
+    counts = row_counts(channel, indices.shape[0], seconds)
+    everywhere = gather_rows(channel, indices, counts, seconds)
+    all_values = gather_rows(channel, values, counts, seconds)
     if op is Op.AVERAGE:
         all_values = all_values / group.size
     total = torch.sparse_coo_tensor(everywhere.t(), all_values, t.shape, dtype=t.dtype, check_invariants=False).coalesce()

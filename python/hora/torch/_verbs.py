@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C import _distributed_c10d as c10d
 
+from ..call import ANY_SOURCE, Call, Kind, Op
 from ..errors import DeadlineError, HoraError
-from ..group import ANY_SOURCE, Group, Kind, Op
+from ..group import Group
 from ..handle import Handle
 from ._tensor import code, dense, flatten
 from ._work import BackendError, TicketWork, failure
@@ -34,22 +35,24 @@ class _Received(list):
 
 
 class Verbs(_Backend):
-    """Mixed into the backend, which has `group`, `_rank`, `_size`, `_go`, `_many`, `_seconds` and `_operator`."""
+    """Mixed into the backend, which has `group`, `_rank`, `_size`, `_go`, `_start`, `_many`, `_seconds` and `_operator`."""
 
     group: Group
     _rank: int
     _size: int
-    _batch: list[tuple[dict, Callable | None, Any]] | None
+    _batch: list[tuple[Call, Callable | None]] | None
     _operator: Callable[[Any], tuple[Op, float]]
 
     # -- gather
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
         opts = opts or c10d.AllgatherOptions()
-        call, finish, keep = self._gather_call(output, input, "all_gather_into_tensor")
-        return self._go(**call, seconds=self._seconds(opts), wait=not opts.asyncOp, value=output, keep=keep, finish=finish)
+        call, finish, keep = self._gather_call(output, input, "all_gather_into_tensor", opts)
+        return self._start(call, not opts.asyncOp, output, keep, finish)
 
-    def _gather_call(self, output: torch.Tensor, input: torch.Tensor, verb: str) -> tuple[dict, Callable | None, Any]:
+    def _gather_call(
+        self, output: torch.Tensor, input: torch.Tensor, verb: str, opts: Any, value: Any = None
+    ) -> tuple[Call, Callable | None, Any]:
         if output.dtype != input.dtype or output.numel() != input.numel() * self._size:
             raise ValueError(
                 f"{verb}: output has {output.numel()} elements of {output.dtype}, it needs {input.numel()} × {self._size} "
@@ -57,11 +60,14 @@ class Verbs(_Backend):
             )
         src, dst = dense(input, verb), dense(output, verb)
         finish = None if dst.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(dst)
-        call = {
-            "kind": Kind.ALLGATHER, "op": Op.SUM, "dtype": code(src), "root": 0, "send": src.data_ptr(), "recv": dst.data_ptr(),
-            "count": src.numel(), "recv_count": dst.numel(),
-        }  # fmt: skip
+        call = Call(
+            Kind.ALLGATHER, Op.SUM, code(src), 0, src.data_ptr(), dst.data_ptr(), src.numel(), recv_count=dst.numel(),
+            timeout=self._seconds(opts), budget=self._budget(opts), keep=((src, dst), output if value is None else value),
+        )  # fmt: skip
         return call, finish, (src, dst)
+
+    def _budget(self, opts: Any) -> float:
+        return self._patience if opts.asyncOp else 0.0
 
     def allgather(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllgatherOptions()
@@ -88,21 +94,21 @@ class Verbs(_Backend):
     def allgather_coalesced(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
         """outputs[rank][i] receives inputs[i] of that rank."""
         opts = opts or c10d.AllgatherOptions()
-        calls: list[tuple[dict, Callable | None, Any]] = []
+        calls: list[tuple[Call, Callable | None]] = []
         for i, t in enumerate(inputs):
             src = dense(t, "all_gather_coalesced")
             parts = [of_rank[i] for of_rank in outputs]
             whole = torch.empty(src.numel() * self._size, dtype=src.dtype, device=src.device)
-            call, _, keep = self._gather_call(whole, src, "all_gather_coalesced")
-            calls.append((call | {"timeout": self._seconds(opts)}, _spread(whole, parts), (keep, parts)))
+            call, _, _ = self._gather_call(whole, src, "all_gather_coalesced", opts, parts)
+            calls.append((call, _spread(whole, parts)))
         return self._many(calls, not opts.asyncOp, outputs)
 
     def all_gather_single_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.AllgatherOptions()
         calls = []
         for out, t in zip(outputs, inputs, strict=True):
-            call, finish, keep = self._gather_call(out, t, "all_gather_into_tensor_coalesced")
-            calls.append((call | {"timeout": self._seconds(opts)}, finish, keep))
+            call, finish, _ = self._gather_call(out, t, "all_gather_into_tensor_coalesced", opts)
+            calls.append((call, finish))
         return self._many(calls, not opts.asyncOp, list(outputs))
 
     def gather(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
@@ -150,9 +156,7 @@ class Verbs(_Backend):
 
     # -- reduce-scatter
 
-    def _scatter_call(
-        self, output: torch.Tensor, input: torch.Tensor, op: Op, scale: float, verb: str
-    ) -> tuple[dict, Callable | None, Any]:
+    def _scatter_call(self, output: torch.Tensor, input: torch.Tensor, verb: str, opts: Any) -> tuple[Call, Callable | None, Any]:
         if output.dtype != input.dtype or input.numel() != output.numel() * self._size:
             raise ValueError(
                 f"{verb}: input has {input.numel()} elements of {input.dtype}, it needs {output.numel()} × {self._size} "
@@ -160,23 +164,24 @@ class Verbs(_Backend):
             )
         src, dst = dense(input, verb), dense(output, verb)
         finish = None if dst.data_ptr() == output.data_ptr() else lambda: output.detach().copy_(dst)
-        call = {
-            "kind": Kind.REDUCE_SCATTER, "op": op, "dtype": code(src), "root": 0, "send": src.data_ptr(), "recv": dst.data_ptr(),
-            "count": src.numel(), "recv_count": dst.numel(), "prescale": scale,
-        }  # fmt: skip
+        op, scale = self._operator(opts.reduceOp)
+        call = Call(
+            Kind.REDUCE_SCATTER, op, code(src), 0, src.data_ptr(), dst.data_ptr(), src.numel(), recv_count=dst.numel(), prescale=scale,
+            timeout=self._seconds(opts), budget=self._budget(opts), keep=((src, dst), output),
+        )  # fmt: skip
         return call, finish, (src, dst)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
-        call, finish, keep = self._scatter_call(output, input, *self._operator(opts.reduceOp), "reduce_scatter_tensor")
-        return self._go(**call, seconds=self._seconds(opts), wait=not opts.asyncOp, value=output, keep=keep, finish=finish)
+        call, finish, keep = self._scatter_call(output, input, "reduce_scatter_tensor", opts)
+        return self._start(call, not opts.asyncOp, output, keep, finish)
 
     def reduce_scatter_single_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> Any:
         opts = opts or c10d.ReduceScatterOptions()
         calls = []
         for out, t in zip(outputs, inputs, strict=True):
-            call, finish, keep = self._scatter_call(out, t, *self._operator(opts.reduceOp), "reduce_scatter_tensor_coalesced")
-            calls.append((call | {"timeout": self._seconds(opts)}, finish, keep))
+            call, finish, _ = self._scatter_call(out, t, "reduce_scatter_tensor_coalesced", opts)
+            calls.append((call, finish))
         return self._many(calls, not opts.asyncOp, list(outputs))
 
     def reduce_scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any = None) -> Any:
@@ -262,8 +267,10 @@ class Verbs(_Backend):
         self._seq += 1
         try:
             ticket = self.group.submit(
-                Kind.RECV, Op.SUM, code(t), ANY_SOURCE, 0, t.data_ptr(), 0, recv_count=t.numel(), tag=tag, timeout=self._timeout,
-                keep=(tensors, t),
+                Call(
+                    Kind.RECV, Op.SUM, code(t), ANY_SOURCE, 0, t.data_ptr(), 0, recv_count=t.numel(), tag=tag, timeout=self._timeout,
+                    keep=(tensors, t),
+                )
             )  # fmt: skip
         except HoraError as error:
             raise failure(error) from error
@@ -337,19 +344,16 @@ class Verbs(_Backend):
 
     def _send_token(self, to: int, seconds: float) -> None:
         token = torch.ones(1, dtype=torch.uint8)
-        self.group.run(
-            Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG, timeout=seconds, keep=token
-        )
+        call = Call(Kind.SEND, Op.SUM, code(token), to, token.data_ptr(), 0, 1, recv_count=0, tag=_BARRIER_TAG, timeout=seconds)
+        self.group.run(call, token)
 
     def _await_token(self, source: int, end: float) -> None:
         """Wait for a rank's token. A receive that ran out of time stays posted and serves the next barrier."""
         posted = self._tokens.get(source)
         if posted is None:
             token = torch.zeros(1, dtype=torch.uint8)
-            ticket = self.group.submit(
-                Kind.RECV, Op.SUM, code(token), source, 0, token.data_ptr(), 0, recv_count=1, tag=_BARRIER_TAG, keep=token
-            )
-            posted = self._tokens[source] = Handle(ticket)
+            call = Call(Kind.RECV, Op.SUM, code(token), source, 0, token.data_ptr(), 0, recv_count=1, tag=_BARRIER_TAG)
+            posted = self._tokens[source] = Handle(self.group.submit(call, token))
         try:
             posted.wait(max(0.0, end - time.monotonic()))
         finally:

@@ -14,8 +14,9 @@ from typing import Any
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from ..call import Call, Kind, Op
 from ..errors import HoraError
-from ..group import Group, Kind, Op
+from ..group import Group
 from ..handle import Handle
 from . import _gpu, _profile, _start
 from ._cores import free_core
@@ -66,12 +67,12 @@ class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
         self._live: set[Any] = set()
         self._gpus: dict[int, Any] = {}  # by device, made at the first tensor there
         self._tokens: dict[int, Handle] = {}
-        self._batch: list[tuple[dict, Callable | None, Any]] | None = None
+        self._batch: list[tuple[Call, Callable | None]] | None = None
         self._error: BaseException | None = None
         self._patience = 0.0 if free_core() else _PATIENCE
         # What a blocking call returns: nothing where torch allows that, else one Work that has ended.
         self._finished = None if IS_BACKEND else c10d._create_work_from_future(finished_future(None))
-        self._packed: dict[tuple, bytes] = {}
+        self._packed: dict[tuple, Call] = {}  # calls that may come again
         _alive.add(self)
         if IS_BACKEND:
             self._options = c10d.Backend.Options("hora", timeout or timedelta(minutes=30))
@@ -86,68 +87,54 @@ class HoraBackend(Reductions, Verbs, _BASE):  # type: ignore[misc, valid-type]
         return None if self._timeout is None else self._timeout + self._extra
 
     def _go(
-        self,
-        kind: Kind,
-        op: Op,
-        dtype: int,
-        root: int,
-        send: int,
-        recv: int,
-        count: int,
-        seconds: float | None,
-        wait: bool,
-        value: Any,
-        keep: Any = None,
-        finish: Callable[[], None] | None = None,
-        **more: Any,
-    ) -> Any:
+        self, kind: Kind, op: Op, dtype: int, root: int, send: int, recv: int, count: int, seconds: float | None, wait: bool,
+        value: Any, keep: Any = None, finish: Callable[[], None] | None = None, **more: Any,
+    ) -> Any:  # fmt: skip
         """Run or start one operation; `finish` copies results to where torch wants them."""
+        budget = 0.0 if wait else self._patience
+        call = Call(kind, op, dtype, root, send, recv, count, timeout=seconds, budget=budget, keep=(keep, value), **more)
+        return self._start(call, wait, value, keep, finish, message=kind >= Kind.SEND)
+
+    def _start(self, call: Call, wait: bool, value: Any, keep: Any, finish: Callable[[], None] | None, message: bool = False) -> Any:
         self._seq += 1
         if self._batch is not None:
-            call = dict(
-                kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, keep=(keep, value), **more
-            )
-            self._batch.append((call, finish, (keep, value)))
+            self._batch.append((call, finish))
             return None
         device = _gpu.device_of(keep)
         if device is not None:
-            call = dict(kind=kind, op=op, dtype=dtype, root=root, send=send, recv=recv, count=count, timeout=seconds, **more)
             return _gpu.go(self, device, [call], wait, value, keep, finish)
         try:
             if wait:
-                self.group.run(kind, op, dtype, root, send, recv, count, timeout=seconds, keep=(keep, value), **more)
+                self.group.run(call)
                 if finish is not None:
                     finish()
                 return self._finished
-            if self._patience and kind < Kind.SEND:
-                more["keep"] = keep, value
-                ticket = self.group.begin(kind, op, dtype, root, send, recv, count, timeout=seconds, budget=self._patience, **more)
+            if self._patience and not message:
+                ticket = self.group.begin(call)
                 if not ticket:
                     if finish is not None:
                         finish()
                     return c10d._create_work_from_future(finished_future(value))
             else:
-                ticket = self.group.submit(kind, op, dtype, root, send, recv, count, timeout=seconds, keep=(keep, value), **more)
+                ticket = self.group.submit(call)
         except HoraError as error:
             self._error = error
             raise failure(error) from error
         return TicketWork([Handle(ticket, _after(finish))], value, self._live, self._patience)
 
-    def _many(self, calls: list[tuple[dict, Callable | None, Any]], wait: bool, value: Any) -> Any:
-        """Start several operations as one submission."""
+    def _many(self, calls: list[tuple[Call, Callable | None]], wait: bool, value: Any) -> Any:
+        """Start several operations as one submission; each with what copies its results."""
         if not calls:
             return self._finished if wait else c10d._create_work_from_future(finished_future(value))
-        device = _gpu.device_of([keep for _, _, keep in calls])
+        device = _gpu.device_of([call.keep for call, _ in calls])
         if device is not None:
             return _gpu.many(self, device, calls, wait, value)
         try:
-            tickets = self.group.submit_many([c if "keep" in c else c | {"keep": keep} for c, _, keep in calls], awaited=wait)
+            tickets = self.group.submit_many([call for call, _ in calls], awaited=wait)
         except HoraError as error:
             self._error = error
             raise failure(error) from error
-        handles = []
-        for ticket, (_, finish, _) in zip(tickets, calls, strict=True):
-            handles.append(Handle(ticket, _after(finish)))
+        handles = [Handle(ticket, _after(finish)) for ticket, (_, finish) in zip(tickets, calls, strict=True)]
         work = TicketWork(handles, value, self._live, self._patience)
         if wait:
             work.wait()

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from .. import comm
-from ..group import Group, Kind, Op
+from ..call import Call, Kind, Op
+from ..group import Group
 from ._tensor import code
 
 __all__ = ["broadcast_optimizer_state", "broadcast_parameters", "broadcast_tensors"]
@@ -23,8 +24,9 @@ def broadcast_tensors(named: list[tuple[str, torch.Tensor]], root: int, group: G
             host = host.to("cpu", copy=True).contiguous()
             after.append((t, host))
         p = host.data_ptr()
-        calls.append({"kind": Kind.BROADCAST, "op": Op.SUM, "dtype": code(host), "root": root, "send": p, "recv": p, "count": host.numel(),
-                          "name": f"broadcast.{name}", "shape": list(t.shape), "keep": host})  # fmt: skip
+        calls.append(Call(
+            Kind.BROADCAST, Op.SUM, code(host), root, p, p, host.numel(), name=f"broadcast.{name}", shape=list(t.shape), keep=host
+        ))  # fmt: skip
     tickets = group.submit_many(calls, awaited=True) if calls else []
     error: BaseException | None = None
     for ticket in tickets:

@@ -9,13 +9,11 @@ import torch
 
 from .. import _lib
 from ..errors import HoraError
+from ..gradients import layout
 from ..group import Op
 from ._channel import Channel
 
 __all__ = ["Bucket", "assign", "finish"]
-
-# Where each gradient begins, in bytes: a cache line, so that vector loads never straddle two gradients.
-_ALIGN = 64
 
 # From this size on autograd's own new gradient, copied once, is cheaper than adding to one that was zeroed.
 _LARGE = 512 << 10
@@ -57,12 +55,8 @@ class Bucket:
     def open(self, channel: Channel, op: Op, prescale: float, postscale: float, dtype: torch.dtype | None) -> None:
         """Take memory and the plan; every rank does so in the same order."""
         first = self.params[0]
-        step = max(1, _ALIGN // first.element_size())
-        self.starts = starts = []
-        total = 0
-        for p in self.params:
-            starts.append(total)
-            total += -(-p.numel() // step) * step
+        starts, total = layout.starts([p.numel() for p in self.params], first.element_size())
+        self.starts = starts
         on_host = first.device.type == "cpu"
         self.large = total * first.element_size() >= _LARGE
         if on_host:
@@ -215,30 +209,5 @@ def _dense(p: torch.Tensor) -> bool:
 
 
 def assign(params: Iterable[torch.nn.Parameter], groups: Sequence[Sequence[Any]] | None, limit: int) -> list[list[torch.nn.Parameter]]:
-    """Which parameters share a bucket: given groups first, the others in reverse order up to `limit` bytes each.
-
-    Only parameters of one element type and device meet.
-    """
-    out: list[list[torch.nn.Parameter]] = []
-    taken: set[int] = set()
-    wanted = list(params)
-    known = set(map(id, wanted))
-    for group in groups or ():
-        kinds: dict[tuple, list] = {}
-        for p in group:
-            if id(p) in known and id(p) not in taken:
-                taken.add(id(p))
-                kinds.setdefault((p.dtype, p.device), []).append(p)
-        out.extend(kinds.values())
-    filling: dict[tuple, tuple[list, int]] = {}
-    for p in reversed(wanted):
-        if id(p) in taken:
-            continue
-        kind, nbytes = (p.dtype, p.device), p.numel() * p.element_size()
-        bucket, used = filling.get(kind, (None, 0))
-        if bucket is None or used + nbytes > limit:
-            bucket, used = [], 0
-            out.append(bucket)
-        bucket.append(p)
-        filling[kind] = (bucket, used + nbytes)
-    return out
+    """Which parameters share a bucket; those of one element type and device meet."""
+    return layout.assign(params, groups, limit, lambda p: (p.dtype, p.device), lambda p: p.numel() * p.element_size())

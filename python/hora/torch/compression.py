@@ -73,6 +73,7 @@ class Int8:
     def reduce(self, key: int, flat: torch.Tensor, average: bool, group: Any) -> None:
         """Replace flat by the sum or average over the group; `key` says which bucket it is."""
         from ..group import DTYPES, Kind, Op
+        from ._channel import Channel
 
         n, block = flat.numel(), self.block
         blocks = -(-n // block)
@@ -91,7 +92,7 @@ class Int8:
         self._error[key] = (work - numbers * steps.unsqueeze(1)).view(-1)[:n].nan_to_num(0.0, 0.0, 0.0)
         size = group.size
         gathered = torch.empty(size * whole.numel(), dtype=torch.uint8)
-        group.run(
+        Channel.of(group).run(
             Kind.ALLGATHER, Op.SUM, DTYPES["uint8"], 0, whole.data_ptr(), gathered.data_ptr(), whole.numel(),
             recv_count=gathered.numel(), name=f"compression.int8.{key}", keep=(whole, gathered),
         )  # fmt: skip
@@ -173,11 +174,12 @@ class PowerSGD:
 
 def _sum(group: Any, t: torch.Tensor, average: bool, name: str) -> None:
     from ..group import Kind, Op
+    from ._channel import Channel
     from ._tensor import code
 
     host = t if t.device.type == "cpu" else t.cpu()
     p = host.data_ptr()
-    group.run(Kind.ALLREDUCE, Op.AVERAGE if average else Op.SUM, code(t), 0, p, p, t.numel(), name=name, keep=host)
+    Channel.of(group).run(Kind.ALLREDUCE, Op.AVERAGE if average else Op.SUM, code(t), 0, p, p, t.numel(), name=name, keep=host)
     if host is not t:
         t.copy_(host)
 

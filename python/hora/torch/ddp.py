@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ..call import Call, Kind, Op
 from ..errors import HoraError
-from ..group import Group, Kind, Op
+from ..group import Group
 from ._channel import register
 from ._cores import free_core
 from ._tensor import code
@@ -28,7 +29,8 @@ class _Bucket:
         self.at = t.data_ptr()
         self.ticket = 0
         self.done = finished_future(t)  # which DDP only reads
-        self.plan = group.plan(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=name, timeout=seconds, keep=t)
+        call = Call(Kind.ALLREDUCE, Op.AVERAGE, code(t), 0, self.at, self.at, t.numel(), name=name, timeout=seconds)
+        self.plan = group.plan(call, t)
 
     def reduce(self) -> None:
         self.plan.run()
@@ -135,7 +137,7 @@ class _Hook:
 
     def _run(self, op: Op, t: torch.Tensor, name: str) -> None:
         at = t.data_ptr()
-        self.group.run(Kind.ALLREDUCE, op, code(t), 0, at, at, t.numel(), name=name, timeout=self.seconds, keep=t)
+        self.group.run(Call(Kind.ALLREDUCE, op, code(t), 0, at, at, t.numel(), name=name, timeout=self.seconds), t)
 
     def _finish(self) -> None:
         """End what the earlier buckets have begun, in their order."""

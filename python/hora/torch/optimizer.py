@@ -12,40 +12,30 @@ import copy
 import copyreg
 import threading
 import warnings
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .. import _lib, _world, comm
-from ..errors import ArgumentError, HoraError, MismatchError
-from ..group import Group, Kind, Op
+from ..call import Kind, Op
+from ..errors import HoraError, MismatchError
+from ..gradients import Passes, cut_short, differs_in_shape, predivided
+from ..group import Group
 from . import _replicas
 from ._channel import Channel
 from ._cores import free_core
 from ._delta import DeltaMixin
+from ._placing import Placing
 from ._scaler import teach
 from ._tensor import code
-from .buckets import Bucket, assign, finish
-from .compression import Compression, Int8, PowerSGD, _Cast, choose
+from .buckets import Bucket
+from .compression import Compression, choose
 
 __all__ = ["DistributedOptimizer"]
 
 _OVERLAP_BYTES = 8 << 20
 _WHOLE_BYTES = 256 << 20
-_MOST_BYTES = 1 << 60  # above any size of a bucket
-
-if TYPE_CHECKING:
-    from torch.optim import Optimizer as _Inner
-else:
-    _Inner = object
-
-# How many optimizers have reduced over a group, by its ranks and its tag.
-_numbers: dict[tuple, int] = {}
-
-# Which wrapper watches a parameter, by the parameter's id; a living wrapper keeps its parameters alive.
-_owners: dict[int, weakref.ref] = {}
 
 
 def DistributedOptimizer(
@@ -130,7 +120,7 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
     return names
 
 
-class _Mixin(_Inner):
+class _Mixin(Placing):
     """What is put before the wrapped optimizer's class."""
 
     _hora_inner: Any  # the wrapped optimizer's class
@@ -146,17 +136,13 @@ class _Mixin(_Inner):
         self._group = group
         self._channel = Channel(group, named)
         self._predivide = predivide
-        self._scales = (1.0, 1.0)
-        self._wire_op = op
-        if predivide != 1.0:
-            self._scales = (1.0 / predivide, predivide / group.size)
-            self._wire_op = Op.SUM
+        self._wire_op, *scales = predivided(op, predivide, group.size)
+        self._scales = scales[0], scales[1]
         self._groups, self._num_groups = groups, num_groups
         self._sparse_as_dense = sparse_as_dense
-        self._passes_per_step = passes
+        self._count = Passes(passes)
         self._overlap = group.size > 1 and (free_core() if overlap is None else overlap)
         self._bucket_bytes = bucket_bytes or (_OVERLAP_BYTES if self._overlap else _WHOLE_BYTES)
-        self._passes = 0  # backward passes since the last reduction
         self._should_synchronize = True
         self._synchronized = False
         self._scaled = False  # a GradScaler has had the gradients reduced
@@ -181,187 +167,12 @@ class _Mixin(_Inner):
         self._group = self._hora_regroup(self._group)
         self._channel = Channel(self._group, self._channel.named)
         self._release()
-        self._buckets, self._home, self._next, self._passes = None, {}, 0, 0
+        self._buckets, self._home, self._next = None, {}, 0
+        self._count.restart()
         self._synchronized = False
         self._cut = ""
         self._steps = 0
         self._watch()
-
-    def _stale(self) -> bool:
-        """Whether parameters have another type or place than their buckets; the next reduction makes new ones, on every rank."""
-        if not any(bucket.stale() for bucket in self._buckets or ()):
-            return False
-        sent, self._next = self._next, 0
-        for bucket in self._buckets:
-            try:
-                bucket.finish(self._channel)
-            finally:
-                bucket.close()
-        self._buckets, self._home = None, {}
-        if sent:
-            raise ArgumentError(
-                "step: parameters or gradients were moved or converted while gradients were on their way to the other ranks; "
-                "call model.to() and the like before backward() or after step()"
-            )
-        return True
-
-    def _release(self) -> None:
-        """Give back hooks and plans."""
-        self._unwatch()
-        for bucket in self._buckets or ():
-            bucket.close()
-
-    # -- hooks
-
-    def _trainable(self) -> list[torch.nn.Parameter]:
-        return [p for g in self.param_groups for p in g["params"] if p.requires_grad]
-
-    def _claim(self) -> list[torch.nn.Parameter]:
-        """The parameters to watch; a wrapper that watched them before counts no more: elastic training wraps again in each life."""
-        params = self._trainable()
-        self._unwatch()
-        for p in params:
-            before = _owners.get(id(p))
-            owner = before() if before is not None else None
-            if owner is not None and owner is not self:
-                owner._unwatch()
-            _owners[id(p)] = weakref.ref(self)
-        return params if self._channel.size > 1 else []
-
-    def _watch(self) -> None:
-        params = self._claim()
-        # The first parameter's gradient comes last: it counts the passes. Only overlap needs to know of each one.
-        if params:
-            self._hooks = [params[0].register_post_accumulate_grad_hook(self._passed)]
-        wanted = [p for p in params if self._overlap or (p in self._home and self._home[p].wants(p))]
-        self._hooks += [p.register_post_accumulate_grad_hook(self._arrived) for p in wanted]
-        self._arrivals: dict[torch.nn.Parameter, int] = {}
-
-    def _unwatch(self) -> None:
-        for h in self._hooks:
-            h.remove()
-        self._hooks = []
-
-    def _passed(self, p: torch.nn.Parameter) -> None:
-        self._passes += 1
-        if self._passes > self._passes_per_step:
-            raise AssertionError(
-                "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
-                "backward_passes_per_step to accumulate gradients locally."
-            )
-        self._synchronized = False
-
-    def _arrived(self, p: torch.nn.Parameter) -> None:
-        """One gradient is complete; the bucket goes when all of its gradients are."""
-        bucket = self._home.get(p)
-        if bucket is None:
-            return
-        if self._sparse_as_dense and p.grad is not None and p.grad.is_sparse:
-            self._thin.add(p)
-        if bucket.takes:
-            bucket.take(p)
-        if not self._overlap:
-            return
-        with self._arriving:
-            n = self._arrivals.get(p, 0) + 1
-            self._arrivals[p] = n
-            if n > self._passes_per_step and bucket.ticket:
-                raise AssertionError(
-                    f"The gradient of {self._names.get(p)} was computed more than backward_passes_per_step times before call to step(), "
-                    "and may be on its way to the other ranks already. Increase backward_passes_per_step to accumulate gradients locally."
-                )
-            if n == self._passes_per_step:
-                bucket.left -= 1
-                if bucket.left == 0 and (self._next or not self._stale()):
-                    self._submit_ready(wait_for_all=False)
-
-    def _submit_ready(self, wait_for_all: bool) -> None:
-        """Start the buckets that are complete, in their order, which is the same on every rank."""
-        while self._next < len(self._buckets):
-            bucket = self._buckets[self._next]
-            if bucket.left and not wait_for_all:
-                return
-            bucket.collect()
-            bucket.submit()
-            self._next += 1
-
-    # -- buckets
-
-    def _open(self) -> None:
-        """At the first reduction: agree on what is sparse, take memory, make the plans. Every rank does so."""
-        self._sparse, self._custom = [], []
-        self._place(self._trainable(), [])
-
-    def _place(self, params: list[torch.nn.Parameter], buckets: list[Bucket], why: str = "parameters") -> None:
-        """Say for each of these how its gradient is reduced, beside those that are in buckets. What fails changes nothing."""
-        sparse, bucket_bytes = self._agree(params, why)
-        rest = [p for p in params if id(p) not in sparse]
-        custom: list[torch.nn.Parameter] = []
-        compression = self._compression
-        stateless = compression is Compression.none or (isinstance(compression, type) and issubclass(compression, _Cast))
-        if not stateless and not isinstance(compression, (Int8, PowerSGD)):
-            custom, rest = rest, []
-        dtype = compression.dtype if isinstance(compression, type) and issubclass(compression, _Cast) else None
-        groups = self._groups
-        if groups is None and self._num_groups > 0:
-            groups = _split(rest, self._num_groups)
-        layout = assign(rest, groups, bucket_bytes)
-        self._check_layout(layout, params)
-        made = []
-        self._prefix = f"gradient.{self._number}/" if self._number else "gradient."
-        for i, members in enumerate(layout, len(buckets)):
-            more = f"+{len(members) - 1}" if len(members) > 1 else ""
-            bucket = Bucket(i, members, f"{self._prefix}{self._names.get(members[0], i)}{more}")
-            bucket.open(self._channel, self._wire_op, *self._scales, dtype)
-            if more:
-                _world.parts(bucket.name, [self._names[p] for p in members if p in self._names])
-            made.append(bucket)
-        self._buckets = [*buckets, *made]
-        self._sparse += [p for p in params if id(p) in sparse]
-        self._custom += custom
-        if not isinstance(compression, (Int8, PowerSGD)):
-            self._home.update((p, bucket) for bucket in made for p in bucket.params)
-        self._frozen = [p for g in self.param_groups for p in g["params"] if not p.requires_grad]
-        self._watch()
-
-    def _agree(self, params: list[torch.nn.Parameter], why: str) -> tuple[set[int], int]:
-        """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on any."""
-        sparse = [p.grad is not None and p.grad.is_sparse for p in params]
-        key = (self._group.ranks, self._group.tag)
-        number = _numbers.get(key, 0) if self._number < 0 else self._number
-        first = _replicas.numbers(self) if why == "parameters" else []
-        *top, smallest, self._number = self._greatest([*first, *map(int, sparse), _MOST_BYTES - self._bucket_bytes, number], why)
-        _numbers[key] = max(_numbers.get(key, 0), self._number + 1)
-        if first:
-            _replicas.judge(self, top[: len(first)])
-            top = top[len(first) :]
-        found = {p for p, s in zip(params, top, strict=True) if s}
-        if self._sparse_as_dense:
-            self._thin |= found
-            found = set()
-        return set(map(id, found)), _MOST_BYTES - smallest
-
-    def _check_layout(self, layout: list[list[torch.nn.Parameter]], params: list[torch.nn.Parameter]) -> None:
-        """Ranks that put gradients together differently would wait for each other's memory: all of them raise this first."""
-        place = {p: i for i, members in enumerate(layout, 1) for p in members}
-        parts = [place.get(p, 0) + 1 for p in params]  # a joined rank's zeros are below everything
-        ranks, most = self._group.size, len(params) + 3
-        top = self._greatest([v * ranks + self._group.rank for at in parts for v in (at, most - at)], "buckets")
-        for i, p in enumerate(params):
-            (high, one), (low, other) = divmod(top[2 * i], ranks), divmod(top[2 * i + 1], ranks)
-            if high != most - low:
-                world = self._group.ranks
-                raise MismatchError(
-                    f"Mismatched buckets: the gradient of {self._names.get(p, i)} is in part {high - 1} on rank {world[one]} and in part "
-                    f"{most - low - 1} on rank {world[other]}; give groups, num_groups and compression alike on every rank."
-                )
-
-    def _greatest(self, numbers: list[int], of: str) -> list[int]:
-        """Each number's maximum over the ranks."""
-        t = torch.tensor(numbers, dtype=torch.int64)
-        at = t.data_ptr()
-        self._channel.run(Kind.ALLREDUCE, Op.MAX, code(t), 0, at, at, len(numbers), name=f"DistributedOptimizer.{of}", keep=t)
-        return t.tolist()
 
     # -- what users call
 
@@ -374,37 +185,25 @@ class _Mixin(_Inner):
         """Reduce the gradients and wait; afterwards `.grad` holds the result (clip it, look at it)."""
         if self._age != _lib.age:
             self._renew()
-        self._passes = 0
+        self._count.reduced()
         if self._channel.size == 1:
             return
         if self._cut:
-            raise RuntimeError(
-                f"step: {self._cut} cut an earlier reduction of gradients short on rank {_world.world_info()['rank']}, whose parameters may "
-                "differ from the others' now; call broadcast_parameters and DistributedOptimizer again on every rank, or end the job."
-            )
+            rank = _world.world_info()["rank"]
+            raise cut_short(
+                "step", self._cut, "an earlier reduction of gradients", rank, "whose parameters may differ from the others' now; call broadcast_parameters and "
+                "DistributedOptimizer again",
+            )  # fmt: skip
         try:
             self._reduce()
         except MismatchError as error:
-            said = str(error)
-            if "tensor shapes" in said:
-                said = f"{said.rstrip('.')}; a parameter that is frozen has no gradient: set requires_grad alike on every rank."
-            raise self._hora_translate(MismatchError(said)) from None
+            raise self._hora_translate(differs_in_shape(error)) from None
         except HoraError as error:
             raise self._hora_translate(error) from None
         except BaseException as error:  # a signal handler's, most likely
             self._give_up(error)
             raise
         self._synchronized = True
-
-    def _give_up(self, error: BaseException) -> None:
-        """Gradients may be on their way for a while: leave them that memory, and this rank does not know what the others do now."""
-        self._cut = f"{type(error).__name__}{f' ({error})' if str(error) else ''}"
-        buckets, self._buckets, self._home, self._next = self._buckets or [], None, {}, 0
-        for bucket in buckets:
-            for p in bucket.params:
-                p.grad = None
-            bucket.close()
-        self._watch()
 
     @staticmethod
     def _hora_regroup(group: Group) -> Group:
@@ -413,56 +212,6 @@ class _Mixin(_Inner):
 
     def _hora_dress(self, made: Any) -> None:
         """What a copy of this optimizer has besides; the horovod package adds to it."""
-
-    def _reduce(self) -> None:
-        if self._sparse_as_dense:
-            self._thin.update(p for p in self._home if p.grad is not None and p.grad.is_sparse)
-        if self._buckets is None or self._stale():
-            self._open()
-        elif thawed := [p for p in self._frozen if p.requires_grad]:
-            self._place(
-                thawed, self._buckets, f"now trained: {self._names.get(thawed[0])}"
-            )  # the others stay where they are: a backward pass may have started them
-        elif self._every and self._steps % self._every == 0:
-            _replicas.compare(self)
-        self._steps += 1
-        compression = self._compression
-        if isinstance(compression, (Int8, PowerSGD)):
-            self._reduce_lossy(compression)
-        elif self._overlap:
-            self._finish_buckets()
-        else:
-            for bucket in self._buckets:
-                bucket.collect()
-                bucket.reduce()
-        if self._sparse or self._custom:
-            from . import _rare
-
-            _rare.reduce_sparse(self._channel, self._sparse, self._wire_op, *self._scales)
-            _rare.reduce_custom(self._channel, self._custom, compression, self._wire_op, *self._scales, self._prefix, self._names)
-        for p in self._thin:  # as SparseAdam wants it
-            if (g := p.grad) is not None and not g.is_sparse:
-                p.grad = None
-                p.grad = g.to_sparse(1) if g.dim() else g
-
-    def _finish_buckets(self) -> None:
-        self._submit_ready(wait_for_all=True)
-        self._next = 0
-        for bucket in self._buckets:
-            bucket.left = len(bucket.params)
-        self._arrivals.clear()
-        finish(self._buckets, self._channel)
-
-    def _reduce_lossy(self, compression: Int8 | PowerSGD) -> None:
-        average = self._op is Op.AVERAGE
-        for bucket in self._buckets:
-            bucket.collect()
-            if isinstance(compression, Int8):
-                compression.reduce(bucket.key, bucket.flat, average, self._channel)
-                for gap in bucket.gaps:  # an infinite gradient reaches its whole block
-                    gap.zero_()
-            else:
-                compression.reduce(bucket.key, bucket.flat, average, self._channel, bucket.views)
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -475,15 +224,13 @@ class _Mixin(_Inner):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Add up this many backward passes before each step from now on."""
-        self._passes_per_step = passes
-        self._passes = 0
-        self._arrivals = {}
+        self._count.restart(passes)
         for bucket in self._buckets or ():
             bucket.left = len(bucket.params)
 
     @property
     def backward_passes_per_step(self) -> int:
-        return self._passes_per_step
+        return self._count.per_step
 
     def step(self, closure: Any = None) -> Any:
         if closure is None:
@@ -552,7 +299,7 @@ class _Mixin(_Inner):
         made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         made.__class__ = type(self)
         made._hora_setup(
-            copy.deepcopy(self._names, memo), copy.deepcopy(self._compression, memo), self._passes_per_step, self._op, self._predivide, self._num_groups,
+            copy.deepcopy(self._names, memo), copy.deepcopy(self._compression, memo), self._count.per_step, self._op, self._predivide, self._num_groups,
             copy.deepcopy(self._groups, memo), self._sparse_as_dense, self._group, self._overlap, self._bucket_bytes, self._channel.named,
         )  # fmt: skip
         self._hora_dress(made)
@@ -565,12 +312,8 @@ class _Mixin(_Inner):
     def zero_grad(self, set_to_none: bool = True) -> None:
         if self._age != _lib.age:
             self._renew()
-        if (self._passes >= self._passes_per_step or self._next) and self._channel.size > 1 and not self._synchronized:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition. Where another loss runs through these "
-                "parameters, as a GAN's does, call requires_grad_(False) on their model for it."
-            )
+        if (self._count.full or self._next) and self._channel.size > 1 and not self._synchronized:
+            self._count.refuse_zeroing()
         if not self._home or self._stale():
             super().zero_grad(set_to_none)
             return
@@ -600,14 +343,3 @@ class _Mixin(_Inner):
                 self._names.setdefault(p, f"parameter.{len(self._names)}")
             self._frozen += added  # the next reduction gives them buckets; those of the others may be under way
             self._watch()
-
-
-def _split(params: list, n: int) -> list[list]:
-    each, more = divmod(len(params), n)
-    out, at = [], 0
-    for i in range(n):
-        k = each + (1 if i < more else 0)
-        if k:
-            out.append(params[at : at + k])
-        at += k
-    return out

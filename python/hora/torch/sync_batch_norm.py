@@ -9,7 +9,8 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from .. import comm
-from ..group import FLAG_NAMED, Group, Kind, Op
+from ..call import NAMED, Call, Kind, Op
+from ..group import Group
 from ._tensor import code
 
 __all__ = ["SyncBatchNorm"]
@@ -19,7 +20,7 @@ def _add(t: torch.Tensor, group: Group, name: str) -> torch.Tensor:
     """The sum of a small tensor over the group, on t's device."""
     host = t.detach().to("cpu", torch.float64, copy=True).contiguous()
     p = host.data_ptr()
-    group.run(Kind.ALLREDUCE, Op.SUM, code(host), 0, p, p, host.numel(), flags=FLAG_NAMED, name=name, keep=host)
+    group.run(Call(Kind.ALLREDUCE, Op.SUM, code(host), 0, p, p, host.numel(), flags=NAMED, name=name), host)
     return host.to(t.device)
 
 

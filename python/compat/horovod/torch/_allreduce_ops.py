@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from hora.group import Kind
+from hora.group import NAMED, Call, Kind
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ._check import device_of, dtype_code, host, operator
 from ._fast import begin_here, reduce_here
-from ._handles import complete, group_of, next_handle, run, start
+from ._handles import complete, group_of, label, next_handle, run, start
 from .compression import Compression
 
 __all__ = [
@@ -32,7 +32,7 @@ def _reduce_now(src: torch.Tensor, dst: torch.Tensor, name: str | None, op: Any,
         a = b = a.cpu()
     run(
         group, _ALLREDUCE, op, dtype_code(a), 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post,
-        name=f"allreduce.{name}" if name else f"allreduce.noname.{handle}", shape=a.shape, device=device_of(src), keep=(a, b),
+        name=label("allreduce", name, handle), shape=a.shape, device=device_of(src), keep=(a, b),
     )  # fmt: skip
     if staged:
         dst.detach().copy_(b)
@@ -44,26 +44,25 @@ def _reduce_later(
 ) -> int:  # fmt: skip
     group = group_of(ps)
     handle = next_handle()
-    base = f"{prefix}.{name}" if name else f"{prefix}.noname.{handle}"
+    base = label(prefix, name, handle)
     n = len(srcs)
-    calls, back = [], []
+    calls, keep, back = [], [], []
     for i, (src, dst, op) in enumerate(zip(srcs, dsts, ops, strict=True)):
         number = dtype_code(src)
         a, b = host(src), host(dst)
         if b.data_ptr() != dst.data_ptr():
             back.append((dst, b))
-        calls.append({
-            "kind": _ALLREDUCE, "op": op, "dtype": number, "send": a.data_ptr(), "recv": b.data_ptr(), "count": a.numel(),
-            "prescale": pre, "postscale": post, "name": f"{base}_{i + 1}of{n}" if prefix.startswith("grouped") else base,
-            "shape": a.shape, "device": device_of(src), "keep": (a, b),
-        })  # fmt: skip
+        keep += [a, b]
+        calls.append(Call(
+            _ALLREDUCE, op, number, 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post,
+            name=f"{base}_{i + 1}of{n}" if prefix.startswith("grouped") else base, flags=NAMED, shape=a.shape, device=device_of(src),
+        ))  # fmt: skip
 
     def finish(_: list[int]) -> Any:
         for dst, b in back:
             dst.detach().copy_(b)
         return result
 
-    keep = [c.pop("keep") for c in calls]
     return start(handle, group, calls, finish, (keep, srcs, dsts))
 
 

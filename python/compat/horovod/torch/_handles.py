@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import hora
-from hora import _lib
-from hora.group import FLAG_NAMED
+from hora.group import NAMED, Call
 
 from ..common import basics
 from ..common.exceptions import HorovodInternalError
 from ..common.translate import group_of, internal, shut_down
 
-__all__ = ["Pending", "complete", "group_of", "internal", "next_handle", "poll", "run", "start", "synchronize"]
+__all__ = ["Pending", "complete", "group_of", "internal", "label", "next_handle", "poll", "run", "start", "synchronize"]
 
 _handle_map: dict[int, Pending] = {}
 _cut: dict[int, Pending] = {}  # in flight at the last shutdown, with the memory they use
@@ -47,19 +46,24 @@ def next_handle() -> int:
     return next(_numbers)
 
 
+def label(what: str, name: str | None, handle: int) -> str:
+    """The name of the operation behind a handle; where the program gave none it counts."""
+    return f"{what}.{name}" if name else f"{what}.noname.{handle}"
+
+
 def run(group: hora.Group, *args: Any, **more: Any) -> None:
     """One named operation, on this thread where it can be."""
     try:
-        group.run(*args, flags=FLAG_NAMED, **more)
+        group.run(Call(*args, flags=NAMED, **more))
     except hora.HoraError as error:
         raise internal(error) from error
 
 
-def start(handle: int, group: hora.Group, calls: list[dict], finish: Callable[[list[int]], Any], keep: Any) -> int:
+def start(handle: int, group: hora.Group, calls: list[Call], finish: Callable[[list[int]], Any], keep: Any) -> int:
     """Submit named operations as one unit and remember them under the handle."""
-    calls[0]["keep"] = keep  # with one, all of them keep it
+    calls[0].keep = keep  # with one, all of them keep it
     try:
-        tickets = group.submit_many(calls, named=True)
+        tickets = group.submit_many(calls)
     except hora.HoraError as error:
         raise internal(error) from error
     _handle_map[handle] = Pending(group, tickets, finish, keep)
@@ -111,7 +115,7 @@ def complete(handle: int) -> Any:
     except BaseException:
         pending = _handle_map.pop(handle, None)
         if pending is not None:
-            _lib.give_up(pending.tickets)
+            pending.group.give_up(pending.tickets)
         raise
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 import hora
-from hora.group import FLAG_SIZES, Kind
+from hora.group import NAMED, SIZES, Call, Kind
 
 from ..common.basics import Average, NotInitialized, Sum
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set
 from ._allreduce_ops import allreduce
 from ._check import device_of, dtype_code, host, scatter_operator
-from ._handles import complete, group_of, internal, next_handle, start, synchronize
+from ._handles import complete, group_of, internal, label, next_handle, start, synchronize
 from .compression import Compression
 
 __all__ = [
@@ -65,17 +65,16 @@ def _fetch(group: hora.Group, ticket: int, like: torch.Tensor) -> tuple[torch.Te
 def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: ProcessSet, single: bool) -> int:
     group = group_of(ps)
     handle = next_handle()
-    base = f"{prefix}.{name}" if name else f"{prefix}.noname.{handle}"
+    base = label(prefix, name, handle)
     calls, keep = [], []
     for i, t in enumerate(tensors):
         number = dtype_code(t)
         a = _filled(t)
         keep.append(a)
-        calls.append({
-            "kind": _ALLGATHER, "dtype": number, "send": a.data_ptr(), "count": a.numel(), "recv_count": 0, "row": _row(t) or 1,
-            "flags": FLAG_SIZES, "name": base if single else f"{base}_{i + 1}of{len(tensors)}", "shape": t.shape,
-            "device": device_of(t),
-        })  # fmt: skip
+        calls.append(Call(
+            _ALLGATHER, 0, number, 0, a.data_ptr(), 0, a.numel(), recv_count=0, row=_row(t) or 1, flags=NAMED | SIZES,
+            name=base if single else f"{base}_{i + 1}of{len(tensors)}", shape=t.shape, device=device_of(t),
+        ))  # fmt: skip
 
     def finish(tickets: list[int]) -> Any:
         _rows_of(tensors, "gather", "rows are what is joined")
@@ -205,11 +204,10 @@ def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = 
     handle = next_handle()
     row = _row(tensor) or 1
     a = _filled(tensor)
-    call = {
-        "kind": _ALLTOALL, "dtype": number, "send": a.data_ptr(), "count": sum(counts) * row, "recv_count": 0, "row": row,
-        "send_counts": [c * row for c in counts], "flags": FLAG_SIZES, "shape": tensor.shape, "device": device_of(tensor),
-        "name": f"alltoall.{name}" if name else f"alltoall.noname.{handle}",
-    }  # fmt: skip
+    call = Call(
+        _ALLTOALL, 0, number, 0, a.data_ptr(), 0, sum(counts) * row, recv_count=0, row=row, send_counts=[c * row for c in counts],
+        flags=NAMED | SIZES, shape=tensor.shape, device=device_of(tensor), name=label("alltoall", name, handle),
+    )  # fmt: skip
 
     def finish(tickets: list[int]) -> Any:
         out, rows = _fetch(group, tickets[0], tensor)
@@ -231,7 +229,7 @@ def _scatter(
     group = group_of(ps)
     which = scatter_operator(op)
     handle = next_handle()
-    base = f"{prefix}.{name}" if name else f"{prefix}.noname.{handle}"
+    base = label(prefix, name, handle)
     size, rank = group.size, group.rank
     calls, keep, back = [], [], []
     for i, t in enumerate(tensors):
@@ -243,11 +241,11 @@ def _scatter(
         b = torch.empty((_share(length, size, rank), *t.shape[1:]), dtype=t.dtype)
         keep += [a, b]
         back.append((b, t.device))
-        calls.append({
-            "kind": _REDUCE_SCATTER, "op": which, "dtype": number, "send": a.data_ptr(), "recv": b.data_ptr(), "count": a.numel(),
-            "recv_count": b.numel(), "recv_counts": None if len(set(counts)) == 1 else counts, "prescale": pre, "postscale": post,
-            "name": base if single else f"{base}_{i + 1}of{len(tensors)}", "shape": t.shape, "device": device_of(t),
-        })  # fmt: skip
+        calls.append(Call(
+            _REDUCE_SCATTER, which, number, 0, a.data_ptr(), b.data_ptr(), a.numel(), recv_count=b.numel(),
+            recv_counts=None if len(set(counts)) == 1 else counts, prescale=pre, postscale=post, flags=NAMED,
+            name=base if single else f"{base}_{i + 1}of{len(tensors)}", shape=t.shape, device=device_of(t),
+        ))  # fmt: skip
 
     def finish(_: list[int]) -> Any:
         _rows_of(tensors, "reducescatter", "rows are what is scattered")
@@ -375,4 +373,4 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Return when every rank of the set has come here."""
     group = group_of(process_set)
     handle = next_handle()
-    complete(start(handle, group, [{"kind": int(Kind.BARRIER), "name": "barrier.noname"}], lambda _: None, None))
+    complete(start(handle, group, [Call(Kind.BARRIER, name="barrier.noname", flags=NAMED)], lambda _: None, None))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hora.group import Kind
+from hora.group import NAMED, Call, Kind
 
 from ..common import basics
 from ..common.basics import Adasum, Average, HorovodBasics, Max, Min, Product, Sum
@@ -28,7 +28,7 @@ from ._allreduce_ops import (
 )
 from ._check import device_of, dtype_code, host, root_in
 from ._fast import forget
-from ._handles import _handle_map, complete, group_of, next_handle, poll, start, synchronize
+from ._handles import _handle_map, complete, group_of, label, next_handle, poll, start, synchronize
 from ._more_ops import (
     allgather,
     allgather_async,
@@ -90,10 +90,10 @@ def _broadcast(src: torch.Tensor, dst: torch.Tensor, root_rank: int, name: str |
     b = host(dst)
     if src is not dst and group.rank == root:
         b.copy_(src.detach())
-    call = {
-        "kind": _BROADCAST, "dtype": number, "root": root, "send": b.data_ptr(), "recv": b.data_ptr(), "count": b.numel(),
-        "name": f"broadcast.{name}" if name else f"broadcast.noname.{handle}", "shape": b.shape, "device": device_of(dst),
-    }  # fmt: skip
+    call = Call(
+        _BROADCAST, 0, number, root, b.data_ptr(), b.data_ptr(), b.numel(), name=label("broadcast", name, handle), flags=NAMED,
+        shape=b.shape, device=device_of(dst),
+    )  # fmt: skip
 
     def finish(_: list[int]) -> torch.Tensor:
         if b.data_ptr() != dst.data_ptr():
