@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"hora/internal/wire"
@@ -85,7 +86,7 @@ func (g *Group) miss() {
 		return
 	}
 	driving := g.turn.Load() != 0
-	beyond := driving && g.at.Load() > f.last
+	beyond := driving && g.at() > f.last
 	waiting := false
 	if g.names != nil {
 		g.mu.Lock()
@@ -107,10 +108,12 @@ func (g *Group) departed(rank int) error {
 	return &transport.PeerLostError{Rank: rank, Host: g.mesh.HostName(rank), Reason: transport.ReasonLeft}
 }
 
+// at is the number of the present or last operation, for others than the turn's owner.
+func (g *Group) at() uint64 { return atomic.LoadUint64(&g.seq) }
+
 // number counts an operation. The turn is held.
 func (g *Group) number() {
-	g.seq++
-	g.at.Store(g.seq)
+	transport.Note(&g.seq, g.seq+1)
 	if f := g.gone.Load(); f != nil && g.seq > f.last {
 		g.stay(f.rank) // it may yet hear of a call too many
 		g.missed()

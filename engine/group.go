@@ -37,15 +37,14 @@ type Group struct {
 	gone   atomic.Pointer[farewell]
 
 	parting parting
-	at      atomic.Uint64 // seq, for others than its owner
 
-	// Owned by whoever has the turn.
-	seq    uint64
+	// Owned by whoever has the turn. The first two lie on one line: each call changes both.
+	seq    uint64 // of operations; others read it, see at
+	direct uint64 // calls that took the short way; others read it
 	record event.Operation
 	sizes  []int64         // counts of all ranks, for Request.Alloc
 	counts collective.Call // that exchanges them
 	known  known
-	direct uint64 // calls that took the short way; others read it
 
 	mu         sync.Mutex
 	work       sync.Cond // the worker's: something to do
@@ -102,7 +101,6 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 	}
 	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{}), hurried: make(chan struct{}, 1)}
 	g.seq = comm.First() - 1 // tuning has used some numbers
-	g.at.Store(g.seq)
 	g.view.end(g.seq)
 	g.work.L, g.done.L = &g.mu, &g.mu
 	b := m.Board()

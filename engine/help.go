@@ -70,7 +70,7 @@ func (n *names) armPatience() {
 
 // bePatient arms it for d. mu is held.
 func (n *names) bePatient(d time.Duration) {
-	n.patient, n.patientAt = true, n.g.at.Load()
+	n.patient, n.patientAt = true, n.g.at()
 	if n.patience == nil {
 		n.patience = time.AfterFunc(d, n.outOfPatience)
 		return
@@ -89,7 +89,7 @@ func (n *names) outOfPatience() {
 	case !n.plan.active || n.oldestU == nil:
 	case g.turn.Load() != 0:
 		n.bePatient(16 * planPatience)
-	case n.patientAt != g.at.Load():
+	case n.patientAt != g.at():
 		n.bePatient(planPatience)
 	default:
 		n.idle = true
