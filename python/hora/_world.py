@@ -70,21 +70,22 @@ def _look_for_foreign() -> None:
 def look_beside() -> None:
     """Warn when hora-compat is installed beside this package and another horovod's files lie over its own.
 
-    Every import pays for this: one look at a folder, and where hora-compat is, one small file.
+    Every import pays for this: one look at a folder, and where hora-compat is, two small files.
     """
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if not os.path.isdir(os.path.join(here, f"hora_compat-{__version__}.dist-info")):
         return
-    try:
-        with open(os.path.join(here, "horovod", "__init__.py"), "rb") as f:
-            ours = b'+hora"' in f.read(65536)
-    except OSError:  # none at all: its import says so
-        return
-    if not ours:
-        _name_foreign("import hora: another horovod", 4)
+    for name in ("horovod", "spark_tensorflow_distributor"):
+        try:
+            with open(os.path.join(here, name, "__init__.py"), "rb") as f:
+                ours = b'+hora"' in f.read(65536)
+        except OSError:  # none at all: its import says so
+            continue
+        if not ours:
+            _name_foreign(f"import hora: another {name}", 4, name.replace("_", "-"))
 
 
-def _name_foreign(what: str, level: int) -> None:
+def _name_foreign(what: str, level: int, package: str = "horovod") -> None:
     global _named
     if _named:
         return
@@ -93,7 +94,7 @@ def _name_foreign(what: str, level: int) -> None:
 
     warnings.warn(
         f"{what} is installed over hora-compat and does not use hora; run "
-        "`pip uninstall -y horovod`, then `pip install --force-reinstall --no-deps --no-index --find-links dist hora-compat` (dist: the folder with the wheels)",
+        f"`pip uninstall -y {package}`, then `pip install --force-reinstall --no-deps --no-index --find-links dist hora-compat` (dist: the folder with the wheels)",
         RuntimeWarning,
         stacklevel=level,
     )

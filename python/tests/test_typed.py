@@ -57,7 +57,7 @@ def mypy(folder: Path, *what: object) -> str:
 
 def test_the_packages(tmp_path):
     """hora with its bridges, and the names of hora-compat."""
-    for name in ("horovod", "sparkdl"):
+    for name in ("horovod", "sparkdl", "spark_tensorflow_distributor"):
         home = Path(importlib.util.find_spec(name).origin).parent
         shutil.copytree(home, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     said = mypy(tmp_path, *(tmp_path / name for name in ("hora", "horovod", "sparkdl")))

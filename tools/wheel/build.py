@@ -228,7 +228,7 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
 
 
 def compat(dist: Path) -> Path | None:
-    """The wheel with the names horovod and sparkdl."""
+    """The wheel with the names horovod, sparkdl and spark_tensorflow_distributor."""
     source = ROOT / "python/compat"
     packages = sorted(
         p.parent for p in source.glob("*/__init__.py") if p.parent.name != "tests"

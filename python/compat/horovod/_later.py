@@ -11,7 +11,10 @@ INSTEAD = {
     "horovod.tensorflow.sync_batch_norm": "keras.layers.BatchNormalization normalises each rank's own batch",
     "horovod.tensorflow.data": "read shards with tf.data.Dataset.shard(hvd.size(), hvd.rank())",
     "horovod.mxnet": "MXNet is retired upstream; move the model to PyTorch and use horovod.torch",
-    "horovod.spark": "start the job with `hora run`, or with sparkdl.HorovodRunner(np=-2) on the driver's machine",
+    "horovod.spark.common": "there are no estimators; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
+    "horovod.spark.keras": "there is no KerasEstimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
+    "horovod.spark.lightning": "there is no estimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
+    "horovod.spark.torch": "there is no TorchEstimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
     "horovod.ray": "start the job with `hora run` on the hosts of the Ray cluster",
 }
 

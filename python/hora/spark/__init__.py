@@ -9,17 +9,18 @@ from typing import Any
 _HOMES: dict[str, str] = {
     "PartitionEnsemble": "_ensemble",
     "PartitionEnsembleModel": "_ensemble",
-    "active": "_cluster",
     "batches": "_rows",
-    "launch": "_run",
     "run": "_run",
 }
+
+# What the front ends of hora-compat use.
+_INNER = {"active": "_cluster", "launch": "_run", "pack": "_run", "run_tasks": "_cluster", "setting": "_cluster"}
 
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = _HOMES.get(name) or _INNER.get(name)
     if home is None:
         raise AttributeError(f"module 'hora.spark' has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{home}", __name__), name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import queue
+import secrets
 import shutil
 import sys
 import tempfile
@@ -15,8 +17,23 @@ from typing import Any
 
 from hora.errors import ArgumentError, HoraError
 
-__all__ = ["Job", "connected", "host", "session", "setting", "ship", "slots", "wait_for_slots"]
+__all__ = [
+    "Job",
+    "Teller",
+    "active",
+    "connected",
+    "host",
+    "run_tasks",
+    "session",
+    "setting",
+    "ship",
+    "slots",
+    "spoken",
+    "start_limit",
+    "wait_for_slots",
+]
 
+_START = 600.0  # seconds until all tasks have started, as Horovod's start_timeout
 _QUIET = 15.0  # seconds without a new executor after which no further one is waited for
 _shipped: set[tuple[int, str]] = set()
 
@@ -135,6 +152,7 @@ class Job:
     def __init__(self, spark: Any, frame: Callable[[], Any], tag: str, report: Callable[[BaseException | None], None]) -> None:
         self.spark, self.tag = spark, tag
         self._frame, self._report = frame, report
+        self.rows: list[Any] = []
         if connected(spark):
             self.thread: Any = threading.Thread(target=self._work, daemon=True)
         else:
@@ -148,7 +166,7 @@ class Job:
         ended: BaseException | None = None
         try:
             (tags.addTag if connected(self.spark) else tags.addJobTag)(self.tag)
-            self._frame().collect()
+            self.rows = self._frame().collect()
         except BaseException as e:
             ended = e
         self._report(ended)
@@ -165,3 +183,63 @@ class Job:
     def wait(self, seconds: float) -> bool:
         self.thread.join(seconds)
         return not self.thread.is_alive()
+
+
+def run_tasks(spark: Any, n: int, task: Callable[[Any], Any], schema: str) -> list[Any]:
+    """Run a gang of n tasks, without agents and a hub; their rows. What a task says comes as hora's error."""
+    limit = start_limit()
+    wait_for_slots(spark, n, limit, Teller())
+    ended: queue.SimpleQueue[tuple[BaseException | None, list[Any]]] = queue.SimpleQueue()
+
+    def frame() -> Any:
+        return spark.range(n, numPartitions=n).mapInArrow(task, schema, barrier=True)
+
+    job = Job(spark, frame, f"hora-{secrets.token_hex(6)}", lambda e: ended.put((e, job.rows)))
+    try:
+        while True:
+            try:
+                error, rows = ended.get(timeout=1)
+                break
+            except queue.Empty:
+                continue
+    except BaseException:
+        job.cancel()
+        raise
+    if error is not None:
+        raise spoken(error) from error
+    return rows
+
+
+def start_limit() -> float:
+    """Seconds until all tasks must have started."""
+    for name in ("HORA_START_TIMEOUT", "HOROVOD_SPARK_START_TIMEOUT"):
+        text = os.environ.get(name)
+        if text:
+            try:
+                return float(text)
+            except ValueError:
+                raise ArgumentError(f"spark.run: {name}={text!r} is no number of seconds; correct it, or unset it") from None
+    return _START
+
+
+def spoken(error: BaseException) -> BaseException:
+    """Spark's exception in hora's words, where a task has said why."""
+    if isinstance(error, HoraError):
+        return error
+    text = str(error)
+    if "hora.spark: " in text:
+        return HoraError("spark.run: " + text.split("hora.spark: ", 1)[1].split(" [end]", 1)[0])
+    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return HoraError(f"spark.run: Spark ended the job: {first[:500]}; the cause of this error has all that it said")
+
+
+class Teller:
+    """Says on standard error what the start waits for, each thing once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        if text != self._last:
+            self._last = text
+            print(f"hora: {text}", file=sys.stderr, flush=True)

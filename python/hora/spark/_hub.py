@@ -48,7 +48,7 @@ class Hub:
 
     def __init__(
         self, np: int, payload: bytes, env: Mapping[str, str], happened: Callable[[str, dict[str, Any]], None],
-        flags: Sequence[str] = (), show: Callable[[str], str | None] | None = None,
+        flags: Sequence[str] = (), show: Callable[[str], str | None] | None = None, streams: tuple[Any, Any] = (None, None),
     ) -> None:  # fmt: skip
         self.secret = secrets.token_hex(32)
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -57,6 +57,7 @@ class Hub:
         self.results = os.path.join(self.folder, "results")
         self.timeline: str | None = env.get("HORA_TIMELINE") or env.get("HOROVOD_TIMELINE") or None
         self._happened, self._show = happened, show
+        self._streams = (streams[0] or sys.stdout, streams[1] or sys.stderr)
         os.mkdir(self.results)
         self._write("secret", self.secret.encode())
         self._write("call", payload)
@@ -77,8 +78,8 @@ class Hub:
         self._lines: deque[tuple[Any, str]] = deque()
         self._waiting = threading.Condition()
         self._read = [
-            threading.Thread(target=self._take, args=(self.process.stdout, sys.stdout), daemon=True),
-            threading.Thread(target=self._take, args=(self.process.stderr, sys.stderr), daemon=True),
+            threading.Thread(target=self._take, args=(self.process.stdout, self._streams[0]), daemon=True),
+            threading.Thread(target=self._take, args=(self.process.stderr, self._streams[1]), daemon=True),
         ]
         self._shown = threading.Thread(target=self._print, daemon=True)
         self._over = False
@@ -117,7 +118,7 @@ class Hub:
                 batch = list(self._lines)
                 self._lines.clear()
                 lost, told = self.dropped - told, self.dropped
-            for to in (sys.stdout, sys.stderr):
+            for to in dict.fromkeys(self._streams):
                 text = "".join(line for where, line in batch if where is to)
                 if text:
                     to.write(text)

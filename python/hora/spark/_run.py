@@ -20,9 +20,9 @@ from hora.errors import ArgumentError, HoraError, PeerLostError
 from . import _cluster, _task
 from ._hub import Hub, environment
 
-__all__ = ["run"]
+__all__ = ["launch", "pack", "run"]
 
-_START = 600.0  # seconds until all tasks have started, as Horovod's start_timeout
+pack = _travel.pack
 
 
 def run(
@@ -54,8 +54,9 @@ def launch(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, np: int | None, *,
     min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
     spark: Any = None, restarts: int = 0, limit: float | None = None, show: Callable[[str], str | None] | None = None,
+    flags: Sequence[str] = (), out: Any = None, err: Any = None,
 ) -> list[Any]:  # fmt: skip
-    """run, with what other front ends choose: the limit of the start, and which lines of output are shown."""
+    """run, with what other front ends choose: the limit of the start, which lines of output are shown, where, flags of the hub."""
     _run._check(fn, args, kwargs, 1 if np is None else np)
     if not isinstance(restarts, int) or restarts < 0:
         raise ArgumentError(f"spark.run: restarts={restarts!r} is no number of restarts; give 0 or more")
@@ -66,8 +67,8 @@ def launch(
         )
     session = _cluster.session(spark)
     payload = _travel.pack(fn, tuple(args), dict(kwargs or {}))
-    limit = _limit() if limit is None else limit
-    tell = _Teller()
+    limit = _cluster.start_limit() if limit is None else limit
+    tell = _cluster.Teller()
     if not elastic and _cluster.setting(session, "spark.dynamicAllocation.enabled") == "true":
         raise HoraError(
             "spark.run: this cluster allocates executors dynamically, where Spark starts no gang: give min_np=, for tasks that come and go, "
@@ -81,7 +82,7 @@ def launch(
     if not 1 <= least <= np <= most:
         raise ArgumentError(f"spark.run: min_np={least}, np={np}, max_np={most}: they must not be less than 1 and must not fall")
     _cluster.wait_for_slots(session, least if elastic else np, limit, tell)
-    flags = ["--start-timeout", f"{limit:.0f}"]
+    flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
     attempts = 1 if elastic else restarts + 1
@@ -89,22 +90,11 @@ def launch(
         attempts -= 1
         attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell)
         try:
-            return attempt.go(payload, environment(env), flags, show)
+            return attempt.go(payload, environment(env), flags, show, (out, err))
         except _Lost as e:
             if attempts == 0:
                 raise e.error from e.error.__cause__
             print(f"hora: {e.error}; the job starts anew, {attempts} more time{'s' * (attempts != 1)} at most", file=sys.stderr, flush=True)
-
-
-def _limit() -> float:
-    for name in ("HORA_START_TIMEOUT", "HOROVOD_SPARK_START_TIMEOUT"):
-        text = os.environ.get(name)
-        if text:
-            try:
-                return float(text)
-            except ValueError:
-                raise ArgumentError(f"spark.run: {name}={text!r} is no number of seconds; correct it, or unset it") from None
-    return _START
 
 
 class _Lost(Exception):
@@ -115,22 +105,12 @@ class _Lost(Exception):
         self.error = error
 
 
-class _Teller:
-    """Says on standard error what the start waits for, each thing once."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def __call__(self, text: str) -> None:
-        if text != self._last:
-            self._last = text
-            print(f"hora: {text}", file=sys.stderr, flush=True)
-
-
 class _Attempt:
     """One hub and one Spark job."""
 
-    def __init__(self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _Teller) -> None:
+    def __init__(
+        self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _cluster.Teller
+    ) -> None:
         self.session, self.np, self.least, self.tasks, self.elastic = session, np, least, tasks, elastic
         self.dataframe, self.limit, self.tell = dataframe, limit, tell
         self.happenings: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -138,8 +118,11 @@ class _Attempt:
         self.present = 0
         self.opened = False
 
-    def go(self, payload: bytes, env: Mapping[str, str], flags: Sequence[str], show: Callable[[str], str | None] | None) -> list[Any]:
-        hub = Hub(self.np, payload, env, lambda kind, event: self.happenings.put((kind, event)), flags, show)
+    def go(
+        self, payload: bytes, env: Mapping[str, str], flags: Sequence[str], show: Callable[[str], str | None] | None,
+        streams: tuple[Any, Any],
+    ) -> list[Any]:  # fmt: skip
+        hub = Hub(self.np, payload, env, lambda kind, event: self.happenings.put((kind, event)), flags, show, streams)
         job = None
         try:
             where = self._listening(hub)
@@ -228,7 +211,7 @@ class _Attempt:
             raise first["error"] from _run.RemoteTraceback(first["rank"], first["host"], first["traceback"])
         silent = [e for e in self.exits if e.get("rank") not in {o["rank"] for o in outcomes}]
         if refusal is not None and not silent:
-            raise _spoken(refusal) from refusal
+            raise _cluster.spoken(refusal) from refusal
         said = _run._shown(hub.said())
         if silent and not self.elastic:
             e = silent[0]
@@ -255,14 +238,3 @@ class _Attempt:
                     f.write(chart)
             except OSError as e:
                 print(f"hora: the timeline cannot be written to {hub.timeline}: {e.strerror}", file=sys.stderr)
-
-
-def _spoken(error: BaseException) -> BaseException:
-    """Spark's exception in hora's words, where a task has said why."""
-    if isinstance(error, HoraError):
-        return error
-    text = str(error)
-    if "hora.spark: " in text:
-        return HoraError("spark.run: " + text.split("hora.spark: ", 1)[1].split(" [end]", 1)[0])
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return HoraError(f"spark.run: Spark ended the job: {first[:500]}; the cause of this error has all that it said")

@@ -47,6 +47,7 @@ def _deal_devices() -> None:
     mine = os.environ.pop("HORA_SPARK_DEVICES", "")
     if not mine:
         return
+    os.environ["HORA_SPARK_TASK_DEVICES"] = mine
     hora.init()
     told = hora.allgather_object((hora.cross_rank(), hora.local_rank(), mine.split(",")))
     place = hora.cross_rank()

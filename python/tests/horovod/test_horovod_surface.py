@@ -56,6 +56,7 @@ MEMBERS = {
     "horovod.torch.elastic.ElasticSampler": "set_epoch record_batch state_dict load_state_dict",
     "horovod.common.exceptions.HostsUpdatedInterrupt": "skip_sync",
     "sparkdl.HorovodRunner": "run",
+    "spark_tensorflow_distributor.MirroredStrategyRunner": "run",
 }
 
 # Flags and variables have tests of their own, names of TensorFlow and Keras are walked beside those: python/tests/tensorflow.
@@ -71,9 +72,6 @@ def test_listed(name, state, note):
     if name == "horovod.runner.run_task":
         done = subprocess.run([sys.executable, "-m", name, "127.0.0.1", "1"], capture_output=True, text=True)
         assert state == "refused" and done.returncode == 1 and "call horovod.run(func, num_proc=2)" in done.stderr
-    elif name == "spark_tensorflow_distributor":  # not shipped, so that the package of that name can be
-        with pytest.raises(ModuleNotFoundError, match="No module named"):  # as docs/horovod.md says of this one name
-            importlib.import_module(name)
     elif state == "refused":
         with pytest.raises(ImportError, match="not part of hora: "):
             importlib.import_module(name)
@@ -85,7 +83,7 @@ def test_the_list_is_whole():
     listed = {r[0] for r in ROWS}
     assert not [n for n in TORCH if f"horovod.torch.{n}" not in listed]
     assert not [f"{of}.{n}" for of, names in MEMBERS.items() for n in names.split() if f"{of}.{n}" not in listed]
-    assert {"NCCL_SOCKET_IFNAME", "horovod.runner.run_task", "spark_tensorflow_distributor"} <= listed
+    assert {"NCCL_SOCKET_IFNAME", "horovod.runner.run_task", "spark_tensorflow_distributor.MirroredStrategyRunner"} <= listed
     import horovod.torch as hvd
 
     public = set(hvd.mpi_ops.__all__) | set(hvd.__all__)

@@ -28,6 +28,7 @@ FROM_THE_LAUNCHER = """RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOS
 ELASTIC""".split()
 NUMBERS = """FUSION_THRESHOLD CACHE_CAPACITY STALL_CHECK_DISABLE STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS START_TIMEOUT
 GLOO_TIMEOUT_SECONDS ELASTIC_TIMEOUT""".split()
+ON_SPARK = ["SPARK_START_TIMEOUT"]  # python/tests/spark
 IN_A_JOB = ["DYNAMIC_PROCESS_SETS", "TIMELINE", "TIMELINE_MARK_CYCLES"]
 
 
@@ -37,7 +38,7 @@ def rows(state: str) -> set[str]:
 
 def test_the_list_is_whole():
     assert {name for name, _ in ROWS} == {f"HOROVOD_{n}" for n in ALL} | {"_HOROVOD_SECRET_KEY"}
-    assert rows("works") == {f"HOROVOD_{n}" for n in FROM_THE_LAUNCHER + NUMBERS + IN_A_JOB}
+    assert rows("works") == {f"HOROVOD_{n}" for n in FROM_THE_LAUNCHER + NUMBERS + IN_A_JOB + ON_SPARK}
     assert rows("refused") == {"HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"}
 
 
