@@ -1,7 +1,7 @@
 // Collectives as operations of TensorFlow, by its C interface found with dlsym: no header of TensorFlow's is included and
 // nothing of it is linked. They are registered from inside tf.load_op_library (see tf_stub.c), stateful, so that a graph
-// runs them one at a time in program order, and their kernels run on the thread that TensorFlow calls them on: an operation
-// of a few bytes takes less than a hand-over.
+// runs them one at a time in program order, and their kernels run on the thread that TensorFlow calls them on (tf_run.c). Each
+// has a second form for graphs of TensorFlow 1, which know no such order (tf_later.c).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -9,108 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bridge.h"
 #include "lib.h"
+#include "tf.h"
 
-typedef struct tf_status tf_status;
-typedef struct tf_tensor tf_tensor;
-typedef struct tf_builder tf_builder; // of an operation's definition
-typedef struct tf_kernel tf_kernel;
-typedef struct tf_making tf_making; // TF_OpKernelConstruction
-typedef struct tf_running tf_running; // TF_OpKernelContext
-typedef struct tf_shapes tf_shapes; // TF_ShapeInferenceContext
-typedef struct tf_shape tf_shape;
+tf_functions libhora_tf;
 
-#define FUNCTIONS(F)                                                                                                        \
-    F(tf_status *, status, "TF_NewStatus", (void))                                                                          \
-    F(void, status_close, "TF_DeleteStatus", (tf_status *))                                                                 \
-    F(void, status_set, "TF_SetStatus", (tf_status *, int, const char *))                                                   \
-    F(int, code, "TF_GetCode", (const tf_status *))                                                                         \
-    F(const char *, message, "TF_Message", (const tf_status *))                                                             \
-    F(tf_builder *, define, "TF_NewOpDefinitionBuilder", (const char *))                                                    \
-    F(void, attr, "TF_OpDefinitionBuilderAddAttr", (tf_builder *, const char *))                                            \
-    F(void, in, "TF_OpDefinitionBuilderAddInput", (tf_builder *, const char *))                                             \
-    F(void, out, "TF_OpDefinitionBuilderAddOutput", (tf_builder *, const char *))                                           \
-    F(void, stateful, "TF_OpDefinitionBuilderSetIsStateful", (tf_builder *, bool))                                          \
-    F(void, shapes, "TF_OpDefinitionBuilderSetShapeInferenceFunction", (tf_builder *, void (*)(tf_shapes *, tf_status *)))  \
-    F(void, defined, "TF_RegisterOpDefinition", (tf_builder *, tf_status *))                                                \
-    F(tf_shape *, shape, "TF_NewShapeHandle", (void))                                                                       \
-    F(tf_shape *, scalar, "TF_ShapeInferenceContextScalar", (tf_shapes *))                                                  \
-    F(int64_t, shapes_in, "TF_ShapeInferenceContextNumInputs", (tf_shapes *))                                               \
-    F(void, shape_in, "TF_ShapeInferenceContextGetInput", (tf_shapes *, int, tf_shape *, tf_status *))                      \
-    F(void, shape_out, "TF_ShapeInferenceContextSetOutput", (tf_shapes *, int, tf_shape *, tf_status *))                    \
-    F(void, shape_unknown, "TF_ShapeInferenceContextSetUnknownShape", (tf_shapes *, tf_status *))                           \
-    F(void, shape_close, "TF_DeleteShapeHandle", (tf_shape *))                                                              \
-    F(tf_kernel *, kernel, "TF_NewKernelBuilder",                                                                           \
-      (const char *, const char *, void *(*)(tf_making *), void (*)(void *, tf_running *), void (*)(void *)))               \
-    F(void, kernel_done, "TF_RegisterKernelBuilder", (const char *, tf_kernel *, tf_status *))                              \
-    F(void, get_int, "TF_OpKernelConstruction_GetAttrInt64", (tf_making *, const char *, int64_t *, tf_status *))           \
-    F(void, get_bool, "TF_OpKernelConstruction_GetAttrBool", (tf_making *, const char *, unsigned char *, tf_status *))        \
-    F(void, get_float, "TF_OpKernelConstruction_GetAttrFloat", (tf_making *, const char *, float *, tf_status *))           \
-    F(void, get_size, "TF_OpKernelConstruction_GetAttrSize", (tf_making *, const char *, int32_t *, int32_t *, tf_status *)) \
-    F(void, get_text, "TF_OpKernelConstruction_GetAttrString", (tf_making *, const char *, char *, size_t, tf_status *))    \
-    F(void, making_failed, "TF_OpKernelConstruction_Failure", (tf_making *, tf_status *))                                   \
-    F(int, inputs, "TF_NumInputs", (tf_running *))                                                                          \
-    F(void, input, "TF_GetInput", (tf_running *, int, tf_tensor **, tf_status *))                                           \
-    F(tf_tensor *, forward, "TF_ForwardInputOrAllocateOutput",                                                              \
-      (tf_running *, const int *, int, int, const int64_t *, int, int *, tf_status *))                                      \
-    F(tf_tensor *, allocate, "TF_AllocateOutput", (tf_running *, int, int, const int64_t *, int, size_t, tf_status *))      \
-    F(void, failed, "TF_OpKernelContext_Failure", (tf_running *, tf_status *))                                              \
-    F(int, type, "TF_TensorType", (const tf_tensor *))                                                                      \
-    F(int, dims, "TF_NumDims", (const tf_tensor *))                                                                         \
-    F(int64_t, dim, "TF_Dim", (const tf_tensor *, int))                                                                     \
-    F(int64_t, count, "TF_TensorElementCount", (const tf_tensor *))                                                         \
-    F(size_t, bytes, "TF_TensorByteSize", (const tf_tensor *))                                                              \
-    F(void *, data, "TF_TensorData", (const tf_tensor *))                                                                   \
-    F(void, close, "TF_DeleteTensor", (tf_tensor *))
-
-#define MEMBER(answer, name, symbol, arguments) answer(*name) arguments;
-static struct {
-    FUNCTIONS(MEMBER)
-} tf;
-
-// Element types: TensorFlow's number → hora's.
-static const uint8_t types[24] = {[1] = 12, [2] = 13, [3] = 7, [4] = 2, [5] = 5, [6] = 3, [8] = 14, [9] = 9, [10] = 1,
-                                  [14] = 11, [17] = 4, [18] = 15, [19] = 10, [22] = 6, [23] = 8};
 #define TYPES "{float, double, int32, uint8, int16, int8, complex64, int64, bool, bfloat16, uint16, complex128, half, uint32, uint64}"
 #define CALL "group: int = 0", "label: string = ''", "named: bool = false"
 
-enum { MOST_DIMS = 254 };
-
-// ---- failures
-
-static int code(int32_t kind) {
-    switch (kind) {
-    case HORA_ARGUMENT:
-    case HORA_MISMATCH: return 3; // InvalidArgumentError
-    case HORA_DEADLINE: return 4; // DeadlineExceededError
-    case HORA_NOT_INITIALIZED:
-    case HORA_CLOSED:
-    case HORA_FORKED: return 9; // FailedPreconditionError
-    case HORA_PEER_LOST: return 10; // AbortedError
-    }
-    return 13; // InternalError
-}
-
-static void fail(tf_running *run, tf_status *s) {
-    int32_t kind = hora_last_kind();
-    tf.status_set(s, code(kind), libhora_bridge_told());
-    tf.failed(run, s);
-}
-
-static void wrong(tf_running *run, tf_status *s, const char *text) {
-    libhora_fail(HORA_ARGUMENT, -1, text, strlen(text));
-    fail(run, s);
-}
-
 // ---- what a node of a graph says of its call
-
-typedef struct {
-    int64_t kind, op, group, root;
-    float pre, post;
-    char *label;
-    unsigned char named; // matched by label, in any order: what a rank that has joined takes part in
-} node;
 
 static void *failed_making(tf_making *m, tf_status *s, node *n) {
     tf.making_failed(m, s);
@@ -177,251 +84,27 @@ static void drop(void *p) {
 
 // ---- running
 
-// prepare fills an operation with an input and what the node says; dims holds the input's.
-static int prepare(const node *n, const tf_tensor *in, hora_op *o, int64_t *dims) {
-    int type = tf.type(in), rank = tf.dims(in);
-    if (type < 0 || type >= (int)(sizeof types) || !types[type] || rank > MOST_DIMS) return -1;
-    for (int i = 0; i < rank; i++) dims[i] = tf.dim(in, i);
-    *o = (hora_op){.size = sizeof *o, .kind = (uint8_t)n->kind, .op = (uint8_t)n->op, .dtype = types[type], .root = (int32_t)n->root,
-                   .prescale = n->pre, .postscale = n->post, .send = tf.data(in), .count = (uint64_t)tf.count(in),
-                   .shape = dims, .ndim = (uint32_t)rank, .name = n->label && *n->label ? n->label : NULL,
-                   .flags = n->named ? HORA_NAMED : 0};
-    return 0;
-}
-
-enum { NAME = 192 };
-
-typedef struct {
-    hora_op *ops;
-    tf_tensor **in, **out;
-    char (*names)[NAME];
-    int64_t (*dims)[MOST_DIMS];
-} batch;
-
-// each runs what keeps its shape: allreduce and broadcast, of any number of tensors, in place where TensorFlow lets go of them.
-static void each(void *p, tf_running *run) {
-    node *n = p;
-    tf_status *s = tf.status();
-    int many = tf.inputs(run);
-    batch b = {calloc((size_t)many, sizeof *b.ops), calloc((size_t)many, sizeof *b.in), calloc((size_t)many, sizeof *b.out),
-               malloc((size_t)many * sizeof *b.names), malloc((size_t)many * sizeof *b.dims)};
-    int bad = !b.ops || !b.in || !b.out || !b.names || !b.dims;
-    if (bad) wrong(run, s, "run operation: out of memory");
-    for (int i = 0; i < many && !bad; i++) {
-        tf.input(run, i, &b.in[i], s);
-        if ((bad = tf.code(s) != 0)) {
-            tf.failed(run, s);
-        } else if ((bad = prepare(n, b.in[i], &b.ops[i], b.dims[i]) < 0)) {
-            wrong(run, s, "run operation: hora does not know this element type");
-        } else {
-            int from = -1;
-            b.out[i] = tf.forward(run, &i, 1, i, b.dims[i], (int)b.ops[i].ndim, &from, s);
-            if ((bad = tf.code(s) != 0)) tf.failed(run, s);
-        }
-        if (bad) break;
-        b.ops[i].recv = tf.data(b.out[i]);
-        b.ops[i].recv_count = b.ops[i].count;
-        if (n->kind == 3 && b.ops[i].send != b.ops[i].recv) { // broadcast is in place: the root's goes along
-            memcpy(b.ops[i].recv, b.ops[i].send, tf.bytes(b.in[i]));
-            b.ops[i].send = b.ops[i].recv;
-        }
-        if (b.ops[i].name && many > 1) { // how many there are is in each name, and names are compared
-            snprintf(b.names[i], NAME, "%.150s_%dof%d", n->label, i + 1, many);
-            b.ops[i].name = b.names[i];
-        }
-    }
-    if (!bad && libhora_bridge_run((uint64_t)n->group, b.ops, (uint64_t)many) < 0) fail(run, s);
-    for (int i = 0; i < many && b.in && b.out; i++) {
-        if (b.in[i]) tf.close(b.in[i]);
-        if (b.out[i]) tf.close(b.out[i]);
-    }
-    free(b.ops), free(b.in), free(b.out), free(b.names), free(b.dims);
-    tf.status_close(s);
-}
-
-// sized runs an operation whose result's rows only the ranks together know, and copies the result: TensorFlow has no way
-// to be given memory here. counts are for the caller to read before it calls hora_release.
-static int64_t sized(const node *n, tf_running *run, tf_status *s, const tf_tensor *in, hora_op *o, int64_t *dims, hora_outcome *left) {
-    if (!o->ndim) dims[0] = 1, o->ndim = 1; // a number is one row
-    uint64_t row = 1;
-    for (uint32_t i = 1; i < o->ndim; i++) row *= (uint64_t)dims[i];
-    o->flags |= HORA_SIZES;
-    o->row = row;
-    int64_t group = libhora_bridge_find((uint64_t)n->group);
-    int64_t ticket = group < 0 ? -1 : hora_run((uint64_t)group, o);
-    if (ticket < 0 || libhora_bridge_await(ticket) < 0 || hora_result((uint64_t)ticket, left) < 0) {
-        fail(run, s);
-        if (ticket > 0) hora_release((uint64_t)ticket);
-        return -1;
-    }
-    int64_t total = 0;
-    for (uint32_t i = 0; i < left->ncount; i++) total += left->counts[i];
-    int64_t own = dims[0];
-    dims[0] = row ? total / (int64_t)row : 0;
-    tf_tensor *out = tf.allocate(run, 0, tf.type(in), dims, (int)o->ndim, (size_t)left->bytes, s);
-    dims[0] = own;
-    if (tf.code(s)) {
-        tf.failed(run, s);
-    } else {
-        if (left->bytes) memcpy(tf.data(out), left->memory, left->bytes);
-        tf.close(out);
-    }
-    if (left->buffer) hora_buffer_close(left->buffer);
-    return ticket;
-}
-
-static void gather(void *p, tf_running *run) {
-    node own = *(node *)p, *n = &own;
-    own.kind = 4;
-    tf_status *s = tf.status();
-    tf_tensor *in = NULL;
-    hora_op o;
-    int64_t dims[MOST_DIMS];
-    hora_outcome left = {.size = sizeof left};
-    tf.input(run, 0, &in, s);
-    if (tf.code(s)) {
-        tf.failed(run, s);
-    } else if (prepare(n, in, &o, dims) < 0) {
-        wrong(run, s, "run allgather: hora does not know this element type");
-    } else {
-        int64_t ticket = sized(n, run, s, in, &o, dims, &left);
-        if (ticket > 0) hora_release((uint64_t)ticket);
-    }
-    if (in) tf.close(in);
-    tf.status_close(s);
-}
-
-static void exchange(void *p, tf_running *run) {
-    node own = *(node *)p, *n = &own;
-    own.kind = 6;
-    tf_status *s = tf.status();
-    tf_tensor *in = NULL, *splits = NULL, *received = NULL;
-    int64_t dims[MOST_DIMS], *counts = NULL;
-    hora_op o;
-    hora_outcome left = {.size = sizeof left};
-    int32_t rank, size;
-    int64_t group = libhora_bridge_find((uint64_t)n->group);
-    tf.input(run, 0, &in, s);
-    if (!tf.code(s)) tf.input(run, 1, &splits, s);
-    if (tf.code(s)) {
-        tf.failed(run, s);
-    } else if (group < 0 || libhora_bridge_place((uint64_t)group, &rank, &size) < 0) {
-        fail(run, s);
-    } else if (prepare(n, in, &o, dims) < 0 || !o.ndim) {
-        wrong(run, s, "run alltoall: it needs a tensor of at least one dimension, of an element type that hora knows");
-    } else if (tf.type(splits) != 3 || (tf.count(splits) && tf.count(splits) != size)) {
-        wrong(run, s, "run alltoall: splits must be int32, one number of rows for each rank, or empty for equal parts");
-    } else if (!tf.count(splits) && dims[0] % size) {
-        wrong(run, s, "run alltoall: the rows cannot be divided evenly over the ranks; give splits");
-    } else if (!(counts = malloc((size_t)size * sizeof *counts))) {
-        wrong(run, s, "run alltoall: out of memory");
-    } else {
-        int64_t row = 1, sum = 0;
-        for (uint32_t i = 1; i < o.ndim; i++) row *= dims[i];
-        const int32_t *given = tf.count(splits) ? tf.data(splits) : NULL;
-        for (int i = 0; i < size; i++) sum += counts[i] = (given ? given[i] : dims[0] / size) * row;
-        if (sum != (int64_t)o.count) {
-            wrong(run, s, "run alltoall: the splits do not add up to the tensor's rows");
-        } else {
-            o.send_counts = counts;
-            int64_t ticket = sized(n, run, s, in, &o, dims, &left), ranks = size;
-            if (ticket > 0) {
-                received = tf.allocate(run, 1, 3, &ranks, 1, (size_t)size * sizeof(int32_t), s);
-                if (tf.code(s)) tf.failed(run, s);
-                else
-                    for (int i = 0; i < size && i < (int)left.ncount; i++) ((int32_t *)tf.data(received))[i] = row ? (int32_t)(left.counts[i] / row) : 0;
-                hora_release((uint64_t)ticket);
-            }
-        }
-    }
-    free(counts);
-    if (in) tf.close(in);
-    if (splits) tf.close(splits);
-    if (received) tf.close(received);
-    tf.status_close(s);
-}
-
-static void scatter(void *p, tf_running *run) {
-    node own = *(node *)p, *n = &own;
-    own.kind = 5;
-    tf_status *s = tf.status();
-    tf_tensor *in = NULL, *out = NULL;
-    int64_t dims[MOST_DIMS], *counts = NULL;
-    hora_op o;
-    int32_t rank, size;
-    int64_t group = libhora_bridge_find((uint64_t)n->group);
-    tf.input(run, 0, &in, s);
-    if (tf.code(s)) {
-        tf.failed(run, s);
-    } else if (group < 0 || libhora_bridge_place((uint64_t)group, &rank, &size) < 0) {
-        fail(run, s);
-    } else if (prepare(n, in, &o, dims) < 0 || !o.ndim) {
-        wrong(run, s, "run reducescatter: it needs a tensor of at least one dimension, of an element type that hora knows");
-    } else if (!(counts = malloc((size_t)size * sizeof *counts))) {
-        wrong(run, s, "run reducescatter: out of memory");
-    } else {
-        int64_t row = 1, rows = dims[0];
-        for (uint32_t i = 1; i < o.ndim; i++) row *= dims[i];
-        for (int i = 0; i < size; i++) counts[i] = (rows / size + (i < rows % size)) * row; // the first ones get one more
-        dims[0] = rows / size + (rank < rows % size);
-        out = tf.allocate(run, 0, tf.type(in), dims, (int)o.ndim, o.count ? tf.bytes(in) / (size_t)o.count * (size_t)counts[rank] : 0, s);
-        dims[0] = rows;
-        if (tf.code(s)) {
-            tf.failed(run, s);
-        } else {
-            o.recv = tf.data(out);
-            o.recv_count = (uint64_t)counts[rank];
-            if (rows % size) o.recv_counts = counts;
-            if (libhora_bridge_run((uint64_t)n->group, &o, 1) < 0) fail(run, s);
-        }
-    }
-    free(counts);
-    if (in) tf.close(in);
-    if (out) tf.close(out);
-    tf.status_close(s);
-}
-
-// answer gives one number as the operation's result.
-static void answer(tf_running *run, tf_status *s, int32_t value) {
-    tf_tensor *out = tf.allocate(run, 0, 3, NULL, 0, sizeof value, s);
-    if (tf.code(s)) {
-        tf.failed(run, s);
-        return;
-    }
-    *(int32_t *)tf.data(out) = value;
-    tf.close(out);
-}
+#define KERNEL(name, begin)                                                                                 \
+    static void name(void *n, tf_running *run) { libhora_tf_now(n, run, begin); }                           \
+    static void name##_later(void *n, tf_running *run, tf_done *done) { libhora_tf_later(n, run, done, begin); }
+KERNEL(each, libhora_tf_each)
+KERNEL(gather, libhora_tf_gather)
+KERNEL(exchange, libhora_tf_exchange)
+KERNEL(scatter, libhora_tf_scatter)
+KERNEL(join, libhora_tf_join)
 
 enum { RANK, SIZE };
 
-// place answers who this process is when the graph runs; a process that is not in the group is rank -1.
-static void place(void *p, tf_running *run) {
-    node *n = p;
-    tf_status *s = tf.status();
+// where answers who this process is when the graph runs.
+static int where(work *w) {
     int32_t rank, size;
-    int64_t group = libhora_bridge_find((uint64_t)n->group);
-    if (group < 0 || libhora_bridge_place((uint64_t)group, &rank, &size) < 0) {
-        fail(run, s);
-    } else {
-        answer(run, s, n->kind == RANK ? rank : size);
-    }
-    tf.status_close(s);
+    int64_t group = libhora_bridge_find((uint64_t)w->node->group);
+    if (group < 0 || libhora_bridge_place((uint64_t)group, &rank, &size) < 0) libhora_tf_fail(w);
+    else libhora_tf_answer(w, w->node->kind == RANK ? rank : size);
+    return -1; // nothing is to be run
 }
 
-static void join(void *p, tf_running *run) {
-    node *n = p;
-    tf_status *s = tf.status();
-    int64_t group = libhora_bridge_find((uint64_t)n->group);
-    int64_t ticket = group < 0 ? -1 : hora_join((uint64_t)group);
-    hora_outcome left = {.size = sizeof left};
-    if (ticket < 0 || libhora_bridge_await(ticket) < 0 || hora_result((uint64_t)ticket, &left) < 0) {
-        fail(run, s);
-    } else {
-        answer(run, s, (int32_t)left.value);
-    }
-    if (ticket > 0) hora_release((uint64_t)ticket);
-    tf.status_close(s);
-}
+static void place(void *n, tf_running *run) { libhora_tf_now(n, run, where); }
 
 // ---- shapes
 
@@ -450,18 +133,19 @@ typedef struct {
     void (*shapes)(tf_shapes *, tf_status *);
     void *(*make)(tf_making *);
     void (*run)(void *, tf_running *);
+    void (*later)(void *, tf_running *, tf_done *);
 } operation;
 
 static const operation operations[] = {
     {"HoraEach", {"tensors: T"}, {"results: T"},
      {"T: list(" TYPES ") >= 1", "kind: int = 1", "op: int = 0", "root: int = 0", "prescale: float = 1.0", "postscale: float = 1.0", CALL},
-     same_shapes, make_each, each},
-    {"HoraAllgather", {"tensor: T"}, {"gathered: T"}, {"T: " TYPES, CALL}, unknown_shapes, make_moving, gather},
-    {"HoraAlltoall", {"tensor: T", "splits: int32"}, {"result: T", "received_splits: int32"}, {"T: " TYPES, CALL}, unknown_shapes, make_moving, exchange},
+     same_shapes, make_each, each, each_later},
+    {"HoraAllgather", {"tensor: T"}, {"gathered: T"}, {"T: " TYPES, CALL}, unknown_shapes, make_moving, gather, gather_later},
+    {"HoraAlltoall", {"tensor: T", "splits: int32"}, {"result: T", "received_splits: int32"}, {"T: " TYPES, CALL}, unknown_shapes, make_moving, exchange, exchange_later},
     {"HoraReducescatter", {"tensor: T"}, {"part: T"}, {"T: " TYPES, "op: int = 0", "prescale: float = 1.0", "postscale: float = 1.0", CALL},
-     unknown_shapes, make_reducing, scatter},
-    {"HoraPlace", {NULL}, {"answer: int32"}, {"what: int = 0", CALL}, scalar_shape, make_place, place},
-    {"HoraJoin", {NULL}, {"last: int32"}, {CALL}, scalar_shape, make_moving, join},
+     unknown_shapes, make_reducing, scatter, scatter_later},
+    {"HoraPlace", {NULL}, {"answer: int32"}, {"what: int = 0", CALL}, scalar_shape, make_place, place, NULL},
+    {"HoraJoin", {NULL}, {"last: int32"}, {CALL}, scalar_shape, make_moving, join, join_later},
 };
 
 static char why[256];
@@ -473,8 +157,11 @@ static int refuse(tf_status *s, const char *name) {
     return -1;
 }
 
-static int enter(const operation *o) {
-    tf_builder *b = tf.define(o->name);
+// enter registers an operation; later is its form for graphs of TensorFlow 1, whose name says so.
+static int enter(const operation *o, int later) {
+    char name[32];
+    snprintf(name, sizeof name, "%s%s", o->name, later ? "Later" : "");
+    tf_builder *b = tf.define(name);
     for (int i = 0; i < 3 && o->in[i]; i++) tf.in(b, o->in[i]);
     for (int i = 0; i < 3 && o->out[i]; i++) tf.out(b, o->out[i]);
     for (int i = 0; i < 10 && o->attrs[i]; i++) tf.attr(b, o->attrs[i]);
@@ -482,9 +169,10 @@ static int enter(const operation *o) {
     tf.shapes(b, o->shapes);
     tf_status *s = tf.status();
     tf.defined(b, s);
-    if (tf.code(s)) return refuse(s, o->name);
-    tf.kernel_done(o->name, tf.kernel(o->name, "CPU", o->make, o->run, drop), s);
-    if (tf.code(s)) return refuse(s, o->name);
+    if (tf.code(s)) return refuse(s, name);
+    tf_kernel *k = later ? tf.kernel_later(name, "CPU", o->make, o->later, drop) : tf.kernel(name, "CPU", o->make, o->run, drop);
+    tf.kernel_done(name, k, s);
+    if (tf.code(s)) return refuse(s, name);
     tf.status_close(s);
     return 0;
 }
@@ -506,8 +194,11 @@ int32_t hora_tf_open(void) {
         return -1;                                                                                                               \
     }
     FUNCTIONS(FIND)
+    *(void **)&tf.kernel_later = dlsym(lib, "TF_NewAsyncKernelBuilder");
+    *(void **)&tf.call = dlsym(lib, "TF_RunAsyncOpKernelDoneCallback");
+    int later = tf.kernel_later && tf.call;
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++)
-        if (enter(&operations[i]) < 0) return -1;
+        if (enter(&operations[i], 0) < 0 || (later && operations[i].later && enter(&operations[i], 1) < 0)) return -1;
     open = 1;
     return 0;
 }

@@ -6,9 +6,6 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "horovod.tensorflow.gradient_aggregation": "give hvd.DistributedOptimizer backward_passes_per_step=",
-    "horovod.tensorflow.gradient_aggregation_eager": "give hvd.DistributedOptimizer backward_passes_per_step=",
-    "horovod.tensorflow.sync_batch_norm": "keras.layers.BatchNormalization normalises each rank's own batch",
     "horovod.tensorflow.data": "read shards with tf.data.Dataset.shard(hvd.size(), hvd.rank())",
     "horovod.mxnet": "MXNet is retired upstream; move the model to PyTorch and use horovod.torch",
     "horovod.spark.common": "there are no estimators; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",

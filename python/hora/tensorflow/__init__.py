@@ -15,15 +15,27 @@ The operations are stateful, so a tf.function runs them one at a time and in pro
 processor; TensorFlow copies tensors of a GPU there and back.
 """
 
+from typing import Any
+
 from .. import init, is_initialized, shutdown
 from ..objects import allgather_object, broadcast_object
 from ._calls import allgather, allreduce, alltoall, broadcast, broadcast_variables, join, rank, reducescatter, size
 from .compression import Compression
 from .tape import DistributedGradientTape
 
+
+def __getattr__(name: str) -> Any:
+    if name == "SyncBatchNormalization":  # found when it is asked for: Keras takes its time to import
+        from .normalization import SyncBatchNormalization
+
+        return SyncBatchNormalization
+    raise AttributeError(f"module 'hora.tensorflow' has no attribute {name!r}")
+
+
 __all__ = [
     "Compression",
     "DistributedGradientTape",
+    "SyncBatchNormalization",
     "allgather",
     "allgather_object",
     "allreduce",

@@ -12,7 +12,7 @@ from .._calls import root_in
 from ..call import operator
 from ..errors import ArgumentError
 from ..group import Group, Kind, Op, group_of
-from ._ops import RANK, SIZE, ops
+from ._ops import RANK, SIZE, Unnamed, ops
 from .compression import Compressor, NoneCompressor
 
 
@@ -43,7 +43,7 @@ def grouped(
 ) -> list[Any]:  # fmt: skip
     """Dense tensors in one call, sparse ones by a gather each; None stays None."""
     code, number = operator(op, "allreduce"), _number(group)
-    label = name or "allreduce"
+    label = name or Unnamed("allreduce")
     out: list[Any] = list(xs)
     dense = [i for i, x in enumerate(xs) if x is not None and not isinstance(x, tf.IndexedSlices)]
     if dense:
@@ -84,7 +84,7 @@ def allgather(x: Any, *, group: Group | None = None, name: str | None = None, na
     """Every rank gets all ranks' x, joined along the first dimension, which may differ; a number is one row."""
     if isinstance(x, (list, tuple)):
         return [allgather(y, group=group, name=f"{name or 'allgather'}_{i + 1}of{len(x)}", named=named) for i, y in enumerate(x)]
-    return _gather(tf.convert_to_tensor(x), _number(group), name or "allgather", named)
+    return _gather(tf.convert_to_tensor(x), _number(group), name or Unnamed("allgather"), named)
 
 
 def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
@@ -95,7 +95,7 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | 
     tensors = [tf.convert_to_tensor(y) for y in (x if many else [x])]
     if not tensors:
         return []
-    kind, label = int(Kind.BROADCAST), name or "broadcast"
+    kind, label = int(Kind.BROADCAST), name or Unnamed("broadcast")
     got = ops().hora_each(tensors, kind=kind, root=root, group=_number(group), label=label, named=named)
     return list(got) if many else got[0]
 
@@ -104,7 +104,7 @@ def alltoall(x: Any, splits: Any = None, *, group: Group | None = None, name: st
     """The rows that `splits` counts go to each rank; what comes back, and how many rows came from each, if splits were given."""
     tensor = tf.convert_to_tensor(x)
     given = tf.zeros([0], tf.int32) if splits is None else tf.cast(splits, tf.int32)
-    y, received = ops().hora_alltoall(tensor, given, group=_number(group), label=name or "alltoall", named=named)
+    y, received = ops().hora_alltoall(tensor, given, group=_number(group), label=name or Unnamed("alltoall"), named=named)
     if tensor.shape.rank is not None:
         y = tf.ensure_shape(y, [None, *tensor.shape[1:]])
     return y if splits is None else (y, received)
@@ -117,7 +117,7 @@ def reducescatter(
     """Reduce over all ranks; each gets its part of the rows, the first ones one more where they do not divide."""
     tensor = tf.convert_to_tensor(x)
     y = ops().hora_reducescatter(
-        tensor, op=operator(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=name or "reducescatter",
+        tensor, op=operator(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=name or Unnamed("reducescatter"),
         named=named,
     )  # fmt: skip
     return y if tensor.shape.rank is None else tf.ensure_shape(y, [None, *tensor.shape[1:]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,52 @@ _loaded: Any = None
 RANK, SIZE = 0, 1  # what HoraPlace answers
 
 
+def plain_graph() -> bool:
+    """Whether what is called now becomes part of a graph of TensorFlow 1, which runs whatever is ready, in no order of its own."""
+    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
+
+
+class Unnamed(str):
+    """A label that nobody chose."""
+
+
+_LONGEST = 120  # of a label; the library adds a place in a list
+
+
+def _unique(label: str, x: Any) -> str:
+    """A name that no other operation of this graph has, and that the other ranks' graphs have alike."""
+    first = x[0] if isinstance(x, (list, tuple)) else x
+    if not isinstance(label, Unnamed):
+        first = None
+    of = re.sub(r"[^A-Za-z0-9_.]", "_", getattr(getattr(first, "op", None), "name", ""))
+    made = tf.compat.v1.get_default_graph().unique_name(f"{label}_{of}" if of else label)
+    return made if len(made) <= _LONGEST else f"{made[: _LONGEST - 17]}_{hashlib.sha256(made.encode()).hexdigest()[:16]}"
+
+
+class _Ops:
+    """The operations that TensorFlow made, each in the form that the present graph needs.
+
+    A graph of TensorFlow 1 has no order, so its operations do not wait on TensorFlow's threads and match by name always.
+    """
+
+    def __init__(self, made: Any) -> None:
+        self.hora_place = made.hora_place
+        for name in ("hora_each", "hora_allgather", "hora_alltoall", "hora_reducescatter", "hora_join"):
+            setattr(self, name, self._choosing(name, getattr(made, name), getattr(made, f"{name}_later", None)))
+
+    def _choosing(self, name: str, now: Any, later: Any) -> Any:
+        def call(*args: Any, label: str = "", named: bool = False, **attrs: Any) -> Any:
+            if not plain_graph():
+                return now(*args, label=label, named=named, **attrs)
+            if later is None:
+                raise VersionError(f"{name}: this TensorFlow cannot run hora in graphs of version 1; call it eagerly or in a tf.function")
+            return later(*args, label=_unique(label or Unnamed(name), args[0] if args else None), named=True, **attrs)
+
+        return call
+
+
 def ops() -> Any:
-    """The module of operations that TensorFlow made."""
+    """The operations, as TensorFlow calls them."""
     global _loaded
     if _loaded is not None:
         return _loaded
@@ -32,8 +78,8 @@ def ops() -> Any:
             made = tf.load_op_library(str(stub))
             if not hasattr(made, "hora_each"):
                 raise _lib.failure("register operations with TensorFlow")
-            _derivatives(made)
-            _loaded = made
+            _loaded = _Ops(made)
+            _derivatives(_loaded)
     return _loaded
 
 
@@ -54,6 +100,7 @@ def _derivatives(made: Any) -> None:
             out[i] = v
         return out
 
+    @tf.RegisterGradient("HoraEachLater")
     @tf.RegisterGradient("HoraEach")
     def each(op: Any, *grads: Any) -> Any:
         at, given = real(grads)
@@ -70,6 +117,7 @@ def _derivatives(made: Any) -> None:
         scales = {name: op.get_attr(name) for name in ("prescale", "postscale")}
         return scattered(len(grads), at, made.hora_each(given, op=operator, **scales, **attrs(op)))
 
+    @tf.RegisterGradient("HoraAllgatherLater")
     @tf.RegisterGradient("HoraAllgather")
     def gather(op: Any, grad: Any) -> Any:
         x = op.inputs[0]
@@ -80,10 +128,12 @@ def _derivatives(made: Any) -> None:
         begin = tf.reduce_sum(counts[:mine])
         return tf.reshape(total[begin : begin + counts[mine]], tf.shape(x))
 
+    @tf.RegisterGradient("HoraAlltoallLater")
     @tf.RegisterGradient("HoraAlltoall")
     def exchange(op: Any, grad: Any, _: Any) -> Any:
         return made.hora_alltoall(tf.convert_to_tensor(grad), op.outputs[1], **attrs(op))[0], None
 
+    @tf.RegisterGradient("HoraReducescatterLater")
     @tf.RegisterGradient("HoraReducescatter")
     def scatter(op: Any, grad: Any) -> Any:
         operator = op.get_attr("op")
@@ -95,5 +145,5 @@ def _derivatives(made: Any) -> None:
             factor = factor / tf.cast(made.hora_place(what=SIZE, group=op.get_attr("group")), back.dtype)
         return back * factor
 
-    for name in ("HoraPlace", "HoraJoin"):
+    for name in ("HoraPlace", "HoraJoin", "HoraJoinLater"):
         tf.no_gradient(name)

@@ -130,6 +130,43 @@ for of, right in (
         return tape.gradient(y, z)
     equal(back(), right); equal(tf.function(back)(), right)
 
+# Batch normalization over both ranks' batches, of other sizes, is that of one process on all rows; masked ones too.
+rng = np.random.RandomState(0)
+rows, weigh = rng.randn(7, 4, 3).astype("float32") + 100, rng.randn(7, 4, 3).astype("float32")
+keep = rng.rand(7, 4) > 0.3
+part = slice(0, 3) if r == 0 else slice(3, 7)
+for mask in (None, keep):
+    plain_layer, layer = keras.layers.BatchNormalization(), hvd.SyncBatchNormalization()
+    for compiled in (False, True):
+        def normalized(of, at):
+            x = tf.Variable(rows[at])
+            def go():
+                with tf.GradientTape() as tape:
+                    y = of(x, training=True, mask=None if mask is None else tf.constant(mask[at]))
+                    loss = tf.reduce_sum(y * weigh[at])
+                return y, tape.gradient(loss, x)
+            if not of.built:
+                of.build(x.shape)
+            return tf.function(go)() if compiled else go()
+        y, back = normalized(layer, part)
+        right, right_back = normalized(plain_layer, slice(None))
+        assert np.allclose(y, right[part], atol=2e-3), np.abs(y - right[part]).max()
+        assert np.allclose(back, right_back[part], atol=2e-3), np.abs(back - right_back[part]).max()
+    equal(layer.moving_mean, plain_layer.moving_mean); assert np.allclose(layer.moving_variance, plain_layer.moving_variance, atol=1e-3)
+for bad in ({"fused": True}, {"fused": None}, {"renorm": True}):
+    fails(lambda: hvd.SyncBatchNormalization(**bad), ValueError, "does not support")
+
+# Gradients of several passes, added up here and reduced in the last.
+helper = hvd.LocalGradientAggregationHelperEager(2, lambda grads, vars: hvd.grouped_allreduce(grads, op=hvd.Sum), average_aggregated_gradients=True)
+p1, steps = tf.Variable([1.0]), []
+optimizer = keras.optimizers.SGD(1.0); optimizer.build([p1])
+for i in range(4):
+    (g,) = helper.compute_gradients([tf.constant([r + 1.0])], [p1])
+    helper.apply_gradients(lambda: optimizer.apply_gradients([(g, p1)]), optimizer)
+    steps.append(float(p1[0]))
+equal(steps, [1, -2, -2, -5]); assert int(optimizer.iterations) == 4
+fails(lambda: helper.compute_gradients([tf.IndexedSlices(tf.ones([1, 1]), [0], [1, 1])], [p1]), ValueError, "sparse_as_dense")
+
 # What is refused, and what differs.
 fails(lambda: hvd.allreduce(tf.ones(3 + r)), HorovodInternalError, "Mismatched", "rank 1")
 fails(lambda: hvd.allreduce(tf.ones(3), name="t") if r else hvd.allreduce(tf.ones(3, tf.int32), name="t"), tf.errors.FailedPreconditionError, "float32")
@@ -141,11 +178,8 @@ fails(lambda: hvd.broadcast(x, 5), ValueError, "invalid root rank")
 fails(lambda: hvd.allreduce(tf.IndexedSlices(x, tf.range(2)), op=hvd.Max), NotImplementedError, "IndexedSlices")
 fails(lambda: hvd.allreduce(tf.IndexedSlices(x, tf.range(2)), prescale_factor=2.0), NotImplementedError, "dense")
 fails(lambda: hvd.DistributedGradientTape(tape, op=hvd.Sum, gradient_predivide_factor=2.0), ValueError, "predivide")
-fails(lambda: hvd.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer(0.1)), NotImplementedError, "TensorFlow 1")
 fails(lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Adasum), ValueError, "Adasum")
 fails(lambda: hvd.broadcast_global_variables(0), RuntimeError, "broadcast_variables")
-fails(lambda: hvd.BroadcastGlobalVariablesHook(0), RuntimeError, "broadcast_variables")
-fails(lambda: hvd.broadcast_object(1, session=3), NotImplementedError, "sessions")
 hvd.shutdown()
 fails(hvd.size, ValueError, "not been initialized")
 fails(lambda: hvd.allreduce(x), ValueError, "not been initialized")

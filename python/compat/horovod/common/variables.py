@@ -70,22 +70,26 @@ class VariablesState(ObjectState):
     def _held(self) -> list[Any]:
         return [v for v in self._find() if str(v.dtype) not in ("string", "<dtype: 'string'>")]
 
+    def _read(self) -> list[Any]:
+        return [numpy.array(v, order="C") for v in self._held()]
+
+    def _write(self, values: Any) -> None:
+        for v, value in zip(self._held(), values, strict=True):
+            v.assign(value)
+
     def _keep(self) -> None:
-        self._kept = [numpy.array(v, order="C") for v in self._held()]
+        self._kept = self._read()
 
     def save(self) -> None:
         self._keep()
         super().save()
 
     def restore(self) -> None:
-        for v, value in zip(self._held(), self._kept, strict=True):
-            v.assign(value)
+        self._write(self._kept)
         super().restore()
 
     def sync(self) -> None:
-        held = self._held()
-        for v, value in zip(held, _spread([numpy.array(v, order="C") for v in held], self._root), strict=True):
-            v.assign(value)
+        self._write(_spread([numpy.array(x, order="C") for x in self._read()], self._root))
         super().sync()
         self._keep()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from ..common.util import check_extension, extension_available
@@ -17,6 +18,7 @@ from .compression import Compression
 from .functions import allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables
 from .mpi_ops import *  # noqa: F403  the surface is one flat namespace
 from .mpi_ops import _allreduce, _basics, _grouped_allreduce
+from .sessions import BroadcastGlobalVariablesHook, broadcast_global_variables
 from .util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs
 
 __all__ = [
@@ -41,22 +43,14 @@ __all__ = [
 
 _ = (_allreduce, _basics, _cache, _executing_eagerly, _grouped_allreduce, _make_subgraph)
 
-_GONE = "graphs and sessions of TensorFlow 1 are not there yet; call hvd.broadcast_variables(model.variables, root_rank=0)"
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    """Of TensorFlow 1's graphs, which are refused."""
-    raise RuntimeError(f"hvd.broadcast_global_variables() does not support eager execution: {_GONE}")
-
-
-class BroadcastGlobalVariablesHook:
-    """Of TensorFlow 1's sessions, which are refused."""
-
-    def __init__(self, root_rank: int, device: str = "") -> None:
-        raise RuntimeError(f"BroadcastGlobalVariablesHook: {_GONE}")
+_LATER = {
+    "LocalGradientAggregationHelper": "gradient_aggregation",
+    "LocalGradientAggregationHelperEager": "gradient_aggregation_eager",
+    "SyncBatchNormalization": "sync_batch_norm",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("SyncBatchNormalization", "LocalGradientAggregationHelper"):
-        raise AttributeError(f"horovod.tensorflow.{name} is not there yet; docs/horovod.md lists every name")
+    if name in _LATER:  # found when they are asked for: Keras takes its time to import
+        return getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
     raise AttributeError(f"module 'horovod.tensorflow' has no attribute {name!r}")

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from ..common.basics import Adasum, Average
 from ..common.process_sets import ProcessSet, global_process_set
+from ._tapes import check_options
 from .compression import Compression
+from .sessions import V1Optimizer, check
 
 __all__ = ["DistributedOptimizer"]
 
@@ -19,12 +21,18 @@ def DistributedOptimizer(
     gradient_predivide_factor: float = 1.0, average_aggregated_gradients: bool = False, num_groups: int = 0, groups: Any = None,
     process_set: ProcessSet = global_process_set, scale_local_gradients: bool = True,
 ) -> Any:  # fmt: skip
-    """A Keras optimizer with its gradients reduced over all ranks; one of TensorFlow 1 is refused."""
+    """An optimizer of Keras or of tf.compat.v1.train with its gradients reduced over all ranks.
+
+    The device and group arguments are of no effect: operations run on the processor, and one call has all gradients.
+    """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        raise NotImplementedError(
-            f"DistributedOptimizer: {type(optimizer).__name__} is an optimizer of TensorFlow 1, which is not there yet; take one of "
-            "tf.keras.optimizers, or hvd.DistributedGradientTape"
-        )
+        check_options(op, gradient_predivide_factor, groups, num_groups)
+        check(op, backward_passes_per_step, process_set)
+        return V1Optimizer(
+            optimizer, name, use_locking, compression=compression, sparse_as_dense=sparse_as_dense, op=op,
+            gradient_predivide_factor=gradient_predivide_factor, backward_passes_per_step=backward_passes_per_step,
+            average_aggregated_gradients=average_aggregated_gradients, process_set=process_set, scale_local_gradients=scale_local_gradients,
+        )  # fmt: skip
     if op == Adasum:
         raise ValueError("op == Adasum is not supported yet with Keras; use hvd.Average, or hvd.DistributedGradientTape(op=hvd.Adasum)")
     from .keras import DistributedOptimizer as of_keras

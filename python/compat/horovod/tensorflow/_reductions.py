@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from hora.tensorflow._ops import Unnamed
+
 from ..common.process_sets import ProcessSet, global_process_set
 from ._errors import translated
 from .compression import Compression
@@ -50,7 +52,7 @@ def grouped_allreduce(
     op = handle_average_backwards_compatibility(op, average)
     for t in tensors:
         _check_rows(t, op, prescale_factor, postscale_factor)
-    return reduce_each(tensors, op, name or "HorovodGroupedAllreduce", prescale_factor, postscale_factor, process_set, compression)
+    return reduce_each(tensors, op, name or Unnamed("HorovodGroupedAllreduce"), prescale_factor, postscale_factor, process_set, compression)
 
 
 def reducescatter(

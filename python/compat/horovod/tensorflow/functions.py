@@ -1,11 +1,14 @@
-"""Equal starts, and Python objects between ranks."""
+"""Equal starts, and Python objects between ranks, which no graph has a part in: `session` is of no effect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from hora import objects
+from hora.tensorflow._ops import plain_graph
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.translate import group_of, root_in
@@ -15,19 +18,16 @@ from .mpi_ops import broadcast_
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn", "broadcast_variables"]
 
 
-def _no_session(session: Any, call: str) -> None:
-    if session is not None:
-        raise NotImplementedError(f"{call}: sessions of TensorFlow 1 are not there yet; call it eagerly, without session=")
-
-
 def broadcast_variables(
     variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
-) -> None:
-    """Give the variables root's values, in one call.
+) -> Any:
+    """Give the variables root's values, in one call; in a graph of TensorFlow 1, the operation that does.
 
     >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
-    broadcast_([v for v in variables if str(v.dtype) not in ("string", "<dtype: 'string'>")], root_rank, "broadcast_variables", process_set)
+    held = [v for v in variables if str(v.dtype) not in ("string", "<dtype: 'string'>", "<dtype: 'string_ref'>")]
+    got = broadcast_(held, root_rank, "broadcast_variables", process_set) if held else []
+    return tf.group(got) if plain_graph() else None
 
 
 @translated
@@ -35,7 +35,6 @@ def broadcast_object(
     obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
     """Every rank gets root's object."""
-    _no_session(session, "broadcast_object")
     group = group_of(process_set)
     return objects.broadcast_object(obj, root_in(process_set, root_rank), group=group, name=name or "broadcast_object", named=True)
 
@@ -44,12 +43,10 @@ def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Callable[[Any], Any]:
     """broadcast_object with all but the object given."""
-    _no_session(session, "broadcast_object_fn")
     return lambda obj: broadcast_object(obj, root_rank, None, name, process_set)
 
 
 @translated
 def allgather_object(obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """Every rank gets the list of all ranks' objects, in rank order."""
-    _no_session(session, "allgather_object")
     return objects.allgather_object(obj, group=group_of(process_set), name=name or "allgather_object", named=True)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import hora.tensorflow as ht
 from hora import _bridge
+from hora.tensorflow._ops import Unnamed, plain_graph
 from hora.tensorflow.tape import plain
 
 from ..common import process_sets as registry
@@ -106,7 +107,7 @@ def reduce_each(
         raise NotImplementedError("Adasum does not support non-global process sets yet: use hvd.global_process_set")
     return ht.allreduce(
         list(tensors), _code(op), group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
-        compression=compression, name=name or "HorovodAllreduce", named=True,
+        compression=compression, name=name or Unnamed("HorovodAllreduce"), named=True,
     )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def _reducescatter(
     group = group_of(process_set)
     return ht.reducescatter(
         _weighed(tensor, group, True), _code(op), group=group, prescale=prescale_factor, postscale=postscale_factor,
-        name=name or "HorovodReducescatter", named=True,
+        name=name or Unnamed("HorovodReducescatter"), named=True,
     )  # fmt: skip
 
 
@@ -145,7 +146,7 @@ def _reducescatter(
 def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set) -> Any:
     """All ranks' tensors, joined along the first dimension, which may differ. Gradients flow through it."""
     group = group_of(process_set)
-    return ht.allgather(_weighed(tensor, group, False), group=group, name=name or "HorovodAllgather", named=True)
+    return ht.allgather(_weighed(tensor, group, False), group=group, name=name or Unnamed("HorovodAllgather"), named=True)
 
 
 @translated
@@ -154,7 +155,9 @@ def grouped_allgather(
 ) -> list[Any]:
     """allgather of each of several tensors."""
     group = group_of(process_set)
-    return ht.allgather([_weighed(t, group, False) for t in tensors], group=group, name=name or "HorovodGroupedAllgather", named=True)
+    return ht.allgather(
+        [_weighed(t, group, False) for t in tensors], group=group, name=name or Unnamed("HorovodGroupedAllgather"), named=True
+    )
 
 
 @translated
@@ -164,17 +167,19 @@ def broadcast(
     """Root's tensor (root_rank counts in the whole job). Gradients flow through it."""
     group = group_of(process_set)
     root = root_in(process_set, root_rank)
-    return ht.broadcast(_weighed(tensor, group, False), root, group=group, name=name or "HorovodBroadcast", named=True)
+    return ht.broadcast(_weighed(tensor, group, False), root, group=group, name=name or Unnamed("HorovodBroadcast"), named=True)
 
 
 @translated
 def broadcast_(
     variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Give the variables root's values, in one call, and return them."""
+    """Give the variables root's values, in one call, and return them; in a graph of TensorFlow 1, what assigns them."""
     held = [plain(v) for v in variables]
     group = group_of(process_set)
-    got = ht.broadcast(held, root_in(process_set, root_rank), group=group, name=name or "HorovodBroadcastInplace", named=True)
+    got = ht.broadcast(held, root_in(process_set, root_rank), group=group, name=name or Unnamed("HorovodBroadcastInplace"), named=True)
+    if plain_graph():
+        return [tf.compat.v1.assign(v, y) for v, y in zip(held, got, strict=True)]
     for v, y in zip(held, got, strict=True):
         v.assign(y)
     return list(variables)
@@ -186,7 +191,7 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
 ) -> Any:  # fmt: skip
     """The rows that `splits` counts go to each rank; with splits also how many came from each."""
-    return ht.alltoall(tensor, splits, group=group_of(process_set), name=name or "HorovodAlltoall", named=True)
+    return ht.alltoall(tensor, splits, group=group_of(process_set), name=name or Unnamed("HorovodAlltoall"), named=True)
 
 
 @translated
@@ -223,7 +228,17 @@ def _fact(key: Any, ask: Callable[[], int], name: str | None) -> Any:
             with tf.init_scope():
                 _facts[key] = ask, tf.Variable(now, dtype=tf.int32, trainable=False)
         return tf.identity(_facts[key][1].read_value(), name=name)
-    raise NotImplementedError(f"{key}: graphs and sessions of TensorFlow 1 are not there yet; call it eagerly or in a tf.function")
+    return _in_graph(key, now, name)
+
+
+def _in_graph(key: Any, now: int, name: str | None) -> Any:
+    """In a graph of TensorFlow 1: those of a set are asked when it runs; the host's are what they were when it was made."""
+    one = _basics._process_set_table().get(key[1] if len(key) > 1 else 0)
+    if key[0].startswith("local") or one is None or one.included() is False:
+        return tf.constant(now, tf.int32, name=name)
+    group = group_of(one)
+    answer = ht.size(group) if key[0] == "size" else ht.rank(group)
+    return tf.cast(answer >= 0, tf.int32, name=name) if key[0] == "included" else tf.identity(answer, name=name)
 
 
 def _in_set(process_set_id: int, what: Callable[[ProcessSet], int]) -> Callable[[], int]:

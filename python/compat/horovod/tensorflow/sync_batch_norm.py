@@ -1,5 +1,5 @@
-"""Not there yet; importing it says what to use instead."""
+"""Batch normalization over the batches of all ranks."""
 
-from horovod._later import refuse
+from hora.tensorflow.normalization import SyncBatchNormalization
 
-raise refuse("horovod.tensorflow.sync_batch_norm")
+__all__ = ["SyncBatchNormalization"]

@@ -1,0 +1,160 @@
+// Operations of TensorFlow 1's graphs. Such a graph has no order of its own: whatever is ready runs, on a few threads, and a
+// kernel that waited there for its peers could keep the very operation that they wait for from a thread. So kernels submit,
+// by name, and return; one thread of ours tells TensorFlow what has ended. It is there only while something is under way.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib.h"
+#include "tf.h"
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; // guards what follows
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+static work *fresh;   // submitted since the thread looked
+static int watching; // the thread is there
+
+// ---- TensorFlow's word that an operation has ended
+
+// A std::function as GNU's library has it: a functor that may be moved byte by byte, what manages it, what calls it.
+enum { MANAGER = 2, INVOKER = 3, DESTROY = 3 };
+typedef bool (*manager)(void *, void *, int);
+
+// theirs says whether an address lies in one of TensorFlow's libraries: then the words before us are what we take them for.
+static int theirs(void *at) {
+    Dl_info in;
+    return at && dladdr(at, &in) && in.dli_fname && strstr(in.dli_fname, "tensorflow");
+}
+
+// keep moves the function away from the stack, which is TensorFlow's until its kernel returns.
+static int keep(work *w, tf_done *done) {
+    void **words = (void **)done;
+    if (!theirs(words[MANAGER]) || !theirs(words[INVOKER])) return -1;
+    memcpy(w->done, words, sizeof w->done);
+    words[MANAGER] = NULL; // nothing is there any more to destroy
+    return 0;
+}
+
+static void tell(work *w) {
+    void *done[4];
+    memcpy(done, w->done, sizeof done);
+    libhora_tf_close(w);
+    free(w);
+    tf.call((tf_done *)done);
+    ((manager)done[MANAGER])(done, done, DESTROY);
+}
+
+// ---- the thread
+
+// ended looks whether all of an operation's tickets have; those that have are given back.
+static int ended(work *w, uint32_t patience) {
+    for (int i = 0; i < (w->many ? w->many : 1); i++) {
+        if (!w->tickets[i]) continue;
+        int32_t r = hora_wait(w->tickets[i], patience);
+        if (r == 1) return 0;
+        if (r < 0 && !w->failed) libhora_tf_fail(w);
+        if (r == 0 && w->finish && !w->failed) w->finish(w);
+        hora_release(w->tickets[i]);
+        w->tickets[i] = 0;
+    }
+    return 1;
+}
+
+// idle waits a while for more to watch; false when none came and the thread is to end.
+static int idle(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    while (!fresh)
+        if (pthread_cond_timedwait(&more, &guard, &until)) break;
+    if (!fresh) watching = 0;
+    return fresh != NULL;
+}
+
+static void *watch(void *unused) {
+    (void)unused;
+    work *all = NULL; // the oldest first
+    for (;;) {
+        pthread_mutex_lock(&guard);
+        if (!all && !fresh && !idle()) {
+            pthread_mutex_unlock(&guard);
+            return NULL;
+        }
+        work **end = &all, *came = fresh;
+        fresh = NULL;
+        pthread_mutex_unlock(&guard);
+        while (*end) end = &(*end)->next;
+        while (came) { // the newest came first
+            work *w = came;
+            came = w->next;
+            w->next = *end;
+            *end = w;
+        }
+        int told = 0;
+        for (work **at = &all; *at;) {
+            work *w = *at;
+            if (!ended(w, 0)) {
+                at = &w->next;
+                continue;
+            }
+            *at = w->next;
+            tell(w);
+            told++;
+        }
+        if (!told && all && ended(all, 1)) { // sleeps at most a millisecond: any other may end meanwhile, or come
+            work *w = all;
+            all = w->next;
+            tell(w);
+        }
+    }
+}
+
+// await hands an operation that was submitted to the thread.
+static int await(work *w) {
+    int bad = 0;
+    pthread_mutex_lock(&guard);
+    if (!watching) {
+        pthread_t thread;
+        bad = pthread_create(&thread, NULL, watch, NULL);
+        if (!bad) pthread_detach(thread), watching = 1;
+    }
+    if (!bad) {
+        w->next = fresh;
+        fresh = w;
+        pthread_cond_signal(&more);
+    }
+    pthread_mutex_unlock(&guard);
+    return bad ? -1 : 0;
+}
+
+// ---- the kernel
+
+static int submit(work *w) {
+    if (w->tickets[0]) return 0; // join did
+    int64_t group = libhora_bridge_find((uint64_t)w->node->group);
+    if (group >= 0 && hora_submit((uint64_t)group, w->ops, (uint64_t)w->many, w->tickets) == 0) return 0;
+    libhora_tf_fail(w);
+    return -1;
+}
+
+void libhora_tf_later(const node *n, tf_running *run, tf_done *done, tf_begin begin) {
+    work *w = calloc(1, sizeof *w);
+    if (!w) abort(); // as TensorFlow does: it cannot be told without memory
+    *w = (work){.node = n, .run = run, .status = tf.status()};
+    if (keep(w, done) < 0) {
+        libhora_tf_wrong(w, "run operation: this TensorFlow's graphs and sessions of version 1 are not known to hora; use tf.function, or one of docs/compatibility.md's versions");
+    } else if (begin(w) == 0 && submit(w) == 0) {
+        if (await(w) == 0) return;
+        while (!ended(w, 50)) { // no thread could be started: better this one waits than nobody
+        }
+    }
+    if (w->done[MANAGER]) {
+        tell(w);
+        return;
+    }
+    libhora_tf_close(w);
+    free(w);
+    tf.call(done);
+}

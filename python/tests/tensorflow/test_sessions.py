@@ -1,0 +1,187 @@
+"""Graphs and sessions of TensorFlow 1: independent operations in opposite orders, hooks, optimizers, and what goes wrong."""
+
+import re
+
+import pytest
+
+ORDERS = """
+import sys, threading
+import tensorflow as tf
+import horovod.tensorflow as hvd
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+hvd.init()
+r = hvd.rank()
+outs = {}
+for i in range(200) if r == 0 else reversed(range(200)):
+    outs[i] = hvd.allreduce(tf.fill([i % 7 + 1], float(i + r)), op=hvd.Sum, name=f"x{i}")
+with v1.Session(config=v1.ConfigProto(inter_op_parallelism_threads=int(sys.argv[1]))) as s:
+    for turn in range(4):
+        got = s.run(outs)
+        assert all((got[i] == 2 * i + 1).all() for i in range(200)), got
+    one = s.run(outs[7])                      # of a graph no more is run than was asked for
+    assert (one == 15).all()
+    # Several threads of a program run the session, each its own operations.
+    ends = [None, None]
+    threads = [threading.Thread(target=lambda k=k: ends.__setitem__(k, s.run([outs[i] for i in range(k, 200, 2)]))) for k in (0, 1)]
+    [t.start() for t in threads]; [t.join() for t in threads]
+    assert all(e is not None and (e[0] == 2 * k + 1).all() for k, e in enumerate(ends)), ends
+print("well")
+"""
+
+CALLS = """
+import numpy as np, tensorflow as tf
+import horovod.tensorflow as hvd
+import hora.tensorflow as ht
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+hvd.init(process_sets="dynamic")
+r, n = hvd.rank(), hvd.size()
+one = hvd.add_process_set([1])
+
+
+def equal(a, b):
+    assert np.allclose(np.asarray(a), np.asarray(b)), (a, b)
+
+
+x = tf.fill([2, 3], r + 1.0)
+w = v1.get_variable("w", [], initializer=v1.constant_initializer(float(r)))
+ref = v1.Variable([r, r], use_resource=False)
+u = tf.constant(2.0)
+y, came = hvd.alltoall(tf.range(3) + 10 * r, splits=[2, 1])
+calls = {
+    "mean": hvd.allreduce(x), "max": hvd.allreduce(x, op=hvd.Max), "grouped": hvd.grouped_allreduce([x, x * 2], op=hvd.Sum),
+    "fp16": hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16), "rows": hvd.allgather(tf.fill([r + 1], r)),
+    "root": hvd.broadcast(tf.constant([r]), 1), "alltoall": y, "came": came, "part": hvd.reducescatter(tf.ones([3, 2]), op=hvd.Sum),
+    "sparse": tf.convert_to_tensor(hvd.allreduce(tf.IndexedSlices(tf.ones([1, 2]), tf.constant([r]), tf.constant([2, 2])))),
+    "where": [hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op(), hvd.process_set_included_op(),
+              hvd.size_op(one.process_set_id), hvd.process_set_included_op(one.process_set_id)],
+    "back": tf.gradients(hvd.allreduce(u * (r + 1.0), op=hvd.Sum), u)[0],
+    "twice": [hvd.allreduce(x, name="same"), hvd.allreduce(x + 1, name="same")],
+    "loop": tf.while_loop(lambda i, a: i < 5, lambda i, a: (i + 1, hvd.allreduce(a, op=hvd.Sum)), [tf.constant(0), tf.ones(2)])[1],
+    "hora": ht.allreduce([x, x], "max"),
+}
+every = hvd.broadcast_global_variables(1)
+with v1.Session() as s:
+    s.run(v1.global_variables_initializer())
+    for _ in range(3):
+        got = s.run(calls)
+    equal(got["mean"], np.full((2, 3), 1.5)); equal(got["max"], np.full((2, 3), 2)); equal(got["grouped"][1], np.full((2, 3), 6))
+    equal(got["fp16"], np.full((2, 3), 3)); equal(got["rows"], [0, 1, 1]); equal(got["root"], [1])
+    equal(got["alltoall"], [0, 1, 10, 11] if r == 0 else [2, 12]); equal(got["came"], [2, 2] if r == 0 else [1, 1])
+    equal(got["part"], np.full((2 - r, 2), 2)); equal(got["sparse"], np.full((2, 2), 0.5)); equal(got["back"], 2 * (r + 1))
+    equal(got["where"], [r, 2, r, 2, 1, 1, r]); equal(got["twice"][1], np.full((2, 3), 2.5)); equal(got["loop"], [32, 32])
+    equal(got["hora"][1], np.full((2, 3), 2))
+    s.run(every)
+    equal(s.run(w), 1); equal(s.run(ref), [1, 1])
+    assert hvd.broadcast_object({"r": r}, 1, session=s) == {"r": 1}
+
+    # A mismatch is TensorFlow's own class, on every rank, and the next operation works.
+    for bad in (lambda: hvd.allreduce(tf.ones([3 + r]), name="bad"), lambda: hvd.alltoall(tf.ones([3])), lambda: hvd.allreduce(tf.constant(["a"]))):
+        try:
+            s.run(bad())
+        except (tf.errors.InvalidArgumentError, TypeError) as e:
+            text = str(e)
+        else:
+            raise AssertionError("no error")
+    equal(s.run(hvd.allreduce(tf.ones(1), op=hvd.Sum)), [2])
+    ends = s.run(hvd.allreduce(tf.ones(1), op=hvd.Sum) if r else hvd.join()) # whoever has no more data joins
+    equal(ends, [1] if r else 1) if r else None
+    last = None if not r else s.run(hvd.join())
+
+    # An elastic state of a session's variables.
+    state = hvd.elastic.TensorFlowState(session=s, batch=3)
+    s.run(v1.assign(w, 9.0))
+    state.restore(); equal(s.run(w), 1)
+    s.run(v1.assign(w, 5.0 + r)); state.sync(); equal(s.run(w), 5.0)
+print("well")
+"""
+
+TRAIN = """
+import sys, numpy as np, tensorflow as tf
+import hora, horovod.tensorflow as hvd
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+hvd.init()
+r, n, passes, dense = hvd.rank(), hvd.size(), int(sys.argv[1]), sys.argv[2] == "dense"
+
+
+def train(optimizer, feeds, wrap):
+    with tf.Graph().as_default():
+        v1.set_random_seed(0 if wrap is None else r)
+        table = v1.get_variable("table", [8, 4], initializer=v1.random_normal_initializer(seed=1 if wrap is None else 1 + r))
+        w = v1.get_variable("w", [4, 1], initializer=v1.random_normal_initializer(seed=2))
+        mine = v1.get_variable("mine", [], initializer=v1.zeros_initializer())
+        ids, target = v1.placeholder(tf.int32, [None]), v1.placeholder(tf.float32, [None, 1])
+        loss = tf.reduce_mean(tf.square(tf.matmul(tf.gather(table, ids), w) + mine - target))
+        step = v1.train.get_or_create_global_step()
+        opt = optimizer() if wrap is None else wrap(optimizer())
+        op = opt.minimize(loss, global_step=step)
+        hooks = [v1.train.StopAtStepHook(last_step=1000)] + ([] if wrap is None else [hvd.BroadcastGlobalVariablesHook(0)])
+        with v1.train.MonitoredTrainingSession(hooks=hooks, config=v1.ConfigProto(inter_op_parallelism_threads=1)) as s:
+            for f in feeds:
+                s.run(op, {ids: f[0], target: f[1]})
+            t, v, count = s.run([table, w, step])
+        return np.concatenate([t.ravel(), v.ravel()]), int(count), opt
+
+
+rng = np.random.RandomState(3)
+steps = [[(rng.randint(0, 8, 5), rng.rand(5, 1)) for _ in range(n)] for _ in range(12)]
+sgd = lambda: v1.train.GradientDescentOptimizer(0.1)
+got, count, opt = train(sgd, [s[r] for s in steps], lambda o: hvd.DistributedOptimizer(
+    o, backward_passes_per_step=passes, average_aggregated_gradients=passes > 1, sparse_as_dense=dense))
+assert count == 12 and opt.get_slot_names() == []
+both = hora.allgather(got[None])
+assert (both[0] == both[1]).all(), np.abs(both[0] - both[1]).max()
+joined = [tuple(np.concatenate([b[k] for s in steps[i : i + passes] for b in s]) for k in (0, 1)) for i in range(0, 12, passes)]
+alone, _, _ = train(sgd, joined, None)     # one process on all ranks' and passes' rows together
+assert np.allclose(got, alone, atol=1e-5), np.abs(got - alone).max()
+print("well")
+"""
+
+LOST = """
+import os, signal, time
+import tensorflow as tf
+import horovod.tensorflow as hvd
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+hvd.init()
+x = [hvd.allreduce(tf.ones(3), name=f"x{i}") for i in range(20)]
+with v1.Session() as s:
+    s.run(x)
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        while True:
+            s.run(x)
+    except tf.errors.AbortedError as e:
+        assert "rank 1" in str(e), e
+        print("told after", time.monotonic() - began < 9)
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "8"])
+def test_opposite_orders(run, threads):
+    assert run(ORDERS, args=(threads,)).stdout.count("well") == 2
+
+
+def test_calls(run):
+    assert run(CALLS).stdout.count("well") == 2
+
+
+@pytest.mark.parametrize(("passes", "form"), [("1", "rows"), ("1", "dense"), ("3", "dense")])
+def test_training(run, passes, form):
+    assert run(TRAIN, args=(passes, form)).stdout.count("well") == 2
+
+
+def test_a_rank_that_is_killed(run):
+    assert "told after True" in run(LOST, code=137).stdout
+
+
+def test_example(run, tmp_path):
+    from beside import ROOT
+
+    program = (ROOT / "examples/34-horovod-session/train.py").read_text()
+    done = run(program, args=(str(tmp_path / "saved"),))
+    assert re.search(r"step 100: \d+ %", done.stdout) and list((tmp_path / "saved").glob("model.ckpt-*.index")), done.stdout
