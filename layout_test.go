@@ -43,7 +43,7 @@ var packages = map[string]struct {
 	"device":             {"tensor", "std"},
 	"timeline":           {"event", "std"},
 	"job":                {"event", "go.yaml.in/yaml"},
-	"demo":               {". launch elastic event tensor demo/digits", "gonum.org/v1/gonum"},
+	"demo":               {". launch elastic event tensor demo/digits job", "gonum.org/v1/gonum"},
 	"demo/digits":        {"", "std"},
 	"observe":            {"event", "std"},
 	"probe":              {". tensor event", "std"},
@@ -62,7 +62,7 @@ var packages = map[string]struct {
 
 	// A job knows its hosts by launch/reach alone; launch/named, which knows them by name, is only what it takes where a Spec
 	// names no other. An agent knows the launcher by launch/protocol alone, whatever way leads there.
-	"launch":          {"elastic elastic/rendezvous internal/wire internal/secret event launch/protocol launch/machine launch/environ launch/logs launch/reach launch/named launch/local launch/ssh", ""},
+	"launch":          {"elastic elastic/rendezvous internal/wire internal/secret event launch/protocol launch/machine launch/environ launch/logs launch/reach launch/named launch/local launch/ssh job", ""},
 	"launch/machine":  {"", "std"},
 	"launch/environ":  {"", "std"},
 	"launch/logs":     {"", "std"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hora/demo/digits"
+	"hora/job"
 	"hora/launch"
 )
 
@@ -136,15 +137,17 @@ func (o *Options) train(ctx context.Context, s *screen, r round) (Result, error)
 		}
 	}
 	complaints := &lines{take: s.complain}
-	spec := launch.Spec{
-		Command: o.command(), Itself: true, NP: r.np, Hosts: o.Hosts, Environ: o.Environ, Self: o.Agent,
-		LocalName: o.Local, Untagged: true, Stdout: reports, Stderr: complaints, Signals: o.Signals, Job: "demo",
+	plain := false
+	spec := job.Spec{Name: "demo", Command: o.command(), NP: r.np, TagOutput: &plain}
+	place := launch.Place{
+		Itself: true, Hosts: o.Hosts, Environ: o.Environ, Self: o.Agent, LocalName: o.Local,
+		Stdout: reports, Stderr: complaints, Signals: o.Signals,
 	}
 	if r.killer != nil {
-		defer r.killer.attach(&spec, s, p, &reports.mu)()
+		defer r.killer.attach(&spec, &place, s, p, &reports.mu)()
 	}
 	began := time.Now()
-	out, err := launch.Run(ctx, spec)
+	out, err := launch.Run(ctx, spec, place)
 	took := time.Since(began)
 	reports.flush()
 	complaints.flush()

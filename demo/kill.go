@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"hora/elastic"
 	"hora/event"
+	"hora/job"
 	"hora/launch"
 )
 
@@ -67,11 +67,11 @@ type killer struct {
 }
 
 // attach has the job replace who is lost, and this killer hear of it.
-func (k *killer) attach(spec *launch.Spec, s *screen, p *Progress, mu *sync.Mutex) (detach func()) {
+func (k *killer) attach(spec *job.Spec, place *launch.Place, s *screen, p *Progress, mu *sync.Mutex) (detach func()) {
 	k.screen, k.progress, k.mu = s, p, mu
-	spec.OnLoss, spec.Restarts = elastic.Replace, 3
-	spec.Events = &event.Sink{}
-	return spec.Events.Add(k)
+	spec.OnLoss, spec.Restarts = job.Replace, 3
+	place.Events = &event.Sink{}
+	return place.Events.Add(k)
 }
 
 // Operation is for event.Listener.

@@ -13,7 +13,7 @@ import (
 )
 
 // arrivals is the launcher's wait for ranks that have not joined while others have. They may have much to prepare: as
-// long as their processes live they are waited for, up to Spec.Join.
+// long as their processes live they are waited for, up to settings.Join.
 type arrivals struct {
 	told  time.Duration  // how long the wait had lasted at the last word
 	doing map[int]string // by rank: what its process does

@@ -22,7 +22,7 @@ import (
 	"hora/launch/protocol"
 )
 
-// coordinator is who serves the workers' meeting: a part of this process, or with Spec.StateDir a child of it.
+// coordinator is who serves the workers' meeting: a part of this process, or with settings.StateDir a child of it.
 type coordinator interface {
 	Exited(rank int, host, reason string)
 	Drain(rank int, reason string)

@@ -23,8 +23,8 @@ const (
 	manyRanks     = 1 << 14          // of a job whose size is not bounded
 )
 
-// Discovery finds the hosts at hand while a job runs. Spec.NP is then how many slots it waits for before it starts.
-type Discovery struct {
+// discovery finds the hosts at hand while a job runs. NP is then how many slots it waits for before it starts.
+type discovery struct {
 	// Find lists them, first the ones to fill first. Its first failure ends the job, later ones are passed over.
 	Find func(ctx context.Context) ([]Host, error)
 	// Wait is how long to wait for enough slots, at the start and after losses; 0 means 10 minutes.
@@ -132,7 +132,7 @@ func (e *discovered) news() elastic.News {
 }
 
 // sizes fills in what a job with a discovery leaves open.
-func (s *Spec) sizes() {
+func (s *settings) sizes() {
 	if s.Max == 0 {
 		s.Max = manyRanks
 	}

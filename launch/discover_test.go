@@ -73,13 +73,13 @@ func TestDiscoveryScript(t *testing.T) {
 
 func TestTheFirstFailureOfADiscoveryIsFinal(t *testing.T) {
 	spec := testSpec([]string{"true"})
-	spec.Discovery = &Discovery{Find: ScriptHosts("echo broken >&2; exit 1", 0, os.Environ())}
-	_, err := Run(t.Context(), spec)
+	spec.Discovery = &discovery{Find: ScriptHosts("echo broken >&2; exit 1", 0, os.Environ())}
+	_, err := run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "(broken): run it by hand") {
 		t.Errorf("%v", err)
 	}
-	spec.Discovery = &Discovery{Find: ScriptHosts("echo here:1", 0, os.Environ()), Wait: 1200 * time.Millisecond}
-	_, err = Run(t.Context(), spec)
+	spec.Discovery = &discovery{Find: ScriptHosts("echo here:1", 0, os.Environ()), Wait: 1200 * time.Millisecond}
+	_, err = run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitTimeout || !strings.Contains(e.Text, "1 slots were found in 1.2s, and -np is 2") {
 		t.Errorf("%v", err)
 	}
@@ -97,14 +97,14 @@ func TestADiscoveryThatHangs(t *testing.T) {
 	here := func(name string) string { return filepath.Join(dir, name) }
 	hang := "sleep 1234 & echo $! >>" + here("pids") + "; wait"
 	spec := testSpec([]string{"true"})
-	spec.Discovery = &Discovery{Find: (&Script{Command: hang, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
-	_, err := Run(t.Context(), spec)
+	spec.Discovery = &discovery{Find: (&Script{Command: hang, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
+	_, err := run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || e.Text != "ask "+strconv.Quote(hang)+" for hosts: no answer in 300ms: make it print what it knows at once" {
 		t.Errorf("%v", err)
 	}
 	later := "if mkdir " + here("asked") + " 2>/dev/null; then echo here:2; else " + hang + "; fi"
 	spec = testSpec(nil)
-	spec.Discovery = &Discovery{Find: (&Script{Command: later, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
+	spec.Discovery = &discovery{Find: (&Script{Command: later, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
 	spec.Events = &event.Sink{}
 	said := 0
 	defer spec.Events.Add(notes(func(text string) {
@@ -133,7 +133,7 @@ func TestHostsAreAwaitedAndLaterFailuresPassedOver(t *testing.T) {
 	count := filepath.Join(dir, "count")
 	command := `n=$(cat ` + count + ` 2>/dev/null || echo 0); echo $((n+1)) >` + count + `; case $n in 0) echo here:1;; 1) exit 1;; *) echo here:2;; esac`
 	spec := testSpec(nil)
-	spec.Discovery = &Discovery{Find: ScriptHosts(command, 0, os.Environ())}
+	spec.Discovery = &discovery{Find: ScriptHosts(command, 0, os.Environ())}
 	o, out, errs := script(t, spec, "echo rank $RANK on $HORA_HOST")
 	if o.Kind != Finished || !strings.Contains(out, "rank 0 on here") || !strings.Contains(out, "rank 1 on here") {
 		t.Errorf("%v\n%s%s", o, out, errs)
@@ -153,7 +153,7 @@ func TestASlowNameServerHoldsUpNobody(t *testing.T) {
 		}
 		return true
 	}
-	spec.Discovery = &Discovery{Find: func(context.Context) ([]Host, error) {
+	spec.Discovery = &discovery{Find: func(context.Context) ([]Host, error) {
 		hosts := []Host{{Name: "here", Slots: 2}}
 		if _, err := os.Stat(filepath.Join(dir, "more")); err == nil {
 			hosts = append(hosts, Host{Name: "slow.example", Slots: 1})

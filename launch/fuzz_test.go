@@ -65,7 +65,7 @@ func FuzzAgentWords(f *testing.F) {
 	f.Add(piped(packed(protocol.SayHello, []byte(`{"version":"1"}`)), packed(protocol.SayProbed, []byte("[true]")), packed(protocol.SayNotice, []byte("soon")), packed(protocol.SayPong, nil)))
 	f.Add(packed(protocol.SayOutput, number(1<<40)))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		spec := &Spec{Stdout: io.Discard, Stderr: io.Discard}
+		spec := &settings{Stdout: io.Discard, Stderr: io.Discard}
 		spec.defaults()
 		j := &job{
 			spec: spec, hosts: []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}, seats: []Seat{{Host: 0}, {Host: 1}},

@@ -5,8 +5,8 @@
 // each other. What kind of host it works with it does not know: a [Reach] has the agent on each host be, by whatever way,
 // and that one ([hora/launch/agent]) is the parent of the workers and ends their whole tree when the launcher is gone.
 //
-// Goroutines: Run has one that owns the job, one while host names are looked up, one reader and one writer per agent, and
-// what rendezvous.Serve runs. All are joined before Run returns.
+// Goroutines: a Job has one that owns it, one that passes signals on, one while host names are looked up, one reader and one writer per agent, and
+// what rendezvous.Serve runs. All have ended when Wait returns.
 package launch
 
 import (
@@ -42,8 +42,9 @@ type SSH = ssh.Options
 // Reach is how the agents of a job's hosts come to be.
 type Reach = reach.Reach
 
-// Spec is one job. Command and NP are required; the zero value of the rest works.
-type Spec struct {
+// settings are what a job and its place come to, with everything parsed. Command and NP are required; the zero value of
+// the rest works.
+type settings struct {
 	Command []string
 	Itself  bool // Command is arguments of this program, which every host has
 	NP      int
@@ -67,7 +68,7 @@ type Spec struct {
 
 	OnLoss    elastic.Policy
 	Min, Max  int        // see elastic.Config
-	Discovery *Discovery // finds hosts while the job runs, instead of Hosts; the job is elastic then
+	Discovery *discovery // finds hosts while the job runs, instead of Hosts; the job is elastic then
 	// A host of Hosts that was lost is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
 	// Ranks that found no other slot wait for it up to Wait; 0 means 10 minutes.
 	CoolMin, CoolMax, Wait time.Duration
@@ -102,11 +103,12 @@ type Spec struct {
 	Stderr      io.Writer
 	Signals     <-chan os.Signal
 	Events      *event.Sink
+	told        func(*event.Report)    // hears the story at the end; nil for nobody
 	LocalName   string                 // this host's name in messages and HORA_HOST
 	IsLocal     func(name string) bool // which names mean this machine; nil knows localhost and LocalName
 }
 
-func (s *Spec) defaults() {
+func (s *settings) defaults() {
 	if s.Grace <= 0 {
 		s.Grace = 5 * time.Second
 	}
@@ -146,7 +148,7 @@ func (s *Spec) defaults() {
 }
 
 // named is the reach of hosts that have no other.
-func (s *Spec) named() Reach {
+func (s *settings) named() Reach {
 	binary := s.Binary
 	if binary == "" && len(s.Self) > 0 {
 		binary = s.Self[0]

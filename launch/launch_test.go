@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 			spec := testFlags()
 			spec.Stdout, spec.Stderr = os.Stdout, os.Stderr
 			machine.Adopt()
-			o, err := Run(context.Background(), spec)
+			o, err := run(context.Background(), spec)
 			machine.Sweep()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 }
 
 // testFlags reads a few flags as the program does.
-func testFlags() Spec {
+func testFlags() settings {
 	args := os.Args[2:]
 	spec := testSpec(nil)
 	spec.Dir, _ = os.Getwd()
@@ -109,20 +109,20 @@ func testAgent() int {
 	return 0
 }
 
-func testSpec(command []string) Spec {
+func testSpec(command []string) settings {
 	self, _ := os.Executable()
-	return Spec{Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(), Job: "test", LocalName: "here", Binary: self, Temp: os.TempDir()}
+	return settings{Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(), Job: "test", LocalName: "here", Binary: self, Temp: os.TempDir()}
 }
 
 // script runs a shell script on spec.NP ranks.
-func script(t *testing.T, spec Spec, text string) (Outcome, string, string) {
+func script(t *testing.T, spec settings, text string) (Outcome, string, string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	spec.Command = []string{"sh", "-c", text}
 	spec.Stdout, spec.Stderr = &out, &errs
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	o, err := Run(ctx, spec)
+	o, err := run(ctx, spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +158,12 @@ func TestAllottedDevicesAreDealt(t *testing.T) {
 	spec = testSpec([]string{"true"})
 	spec.Environ = append(spec.Environ, "CUDA_VISIBLE_DEVICES=3,5,6")
 	spec.GPUs = 2
-	_, err := Run(t.Context(), spec)
+	_, err := run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "need 4 devices, and CUDA_VISIBLE_DEVICES=3,5,6 names 3: start fewer ranks") {
 		t.Errorf("two each of three: %v", err)
 	}
 	spec.Hosts, spec.NP = []Host{{Name: "localhost", Slots: 1}, {Name: "127.0.0.1", Slots: 1}}, 2
-	_, err = Run(t.Context(), spec)
+	_, err = run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "2 ranks on localhost and 127.0.0.1 need 4 devices") {
 		t.Errorf("two each of three under two names: %v", err)
 	}
@@ -353,7 +353,7 @@ func TestCommandsThatCannotStart(t *testing.T) {
 	} {
 		spec := testSpec([]string{c.command})
 		spec.Dir = dir
-		o, err := Run(context.Background(), spec)
+		o, err := run(context.Background(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +378,7 @@ func TestSignalsReachTheWorkers(t *testing.T) {
 	spec.Command = []string{"sh", "-c", `trap 'echo caught; exit 0' USR1; trap 'echo int; exit 3' INT; echo up; while :; do sleep 0.01; done`}
 	done := make(chan Outcome, 1)
 	go func() {
-		o, err := Run(context.Background(), spec)
+		o, err := run(context.Background(), spec)
 		if err != nil {
 			t.Error(err)
 		}

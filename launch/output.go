@@ -19,7 +19,7 @@ import (
 type output struct {
 	mu      sync.Mutex                   // guards the terminal: one line at a time
 	streams atomic.Pointer[[][2]*stream] // by rank; only ever replaced by a longer one
-	spec    *Spec
+	spec    *settings
 	faults  func(error)
 	once    sync.Once
 }
@@ -36,7 +36,7 @@ type stream struct {
 
 var streamNames = [2]string{"stdout", "stderr"}
 
-func newOutput(spec *Spec, ranks int) (*output, error) {
+func newOutput(spec *settings, ranks int) (*output, error) {
 	o := &output{spec: spec, faults: func(error) {}}
 	o.streams.Store(&[][2]*stream{})
 	return o, o.grow(ranks)

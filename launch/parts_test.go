@@ -72,7 +72,7 @@ func TestLastException(t *testing.T) {
 }
 
 func TestPlaceFillsAHostBeforeTheNext(t *testing.T) {
-	seats, err := Place([]Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 4}, {Name: "c", Slots: 1}}, 6)
+	seats, err := placeRanks([]Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 4}, {Name: "c", Slots: 1}}, 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestPlaceFillsAHostBeforeTheNext(t *testing.T) {
 	if got != want {
 		t.Errorf("seats\n%swant\n%s", got, want)
 	}
-	if _, err := Place([]Host{{Name: "a", Slots: 2}}, 3); err == nil || err.Error() != "-np 3 needs 3 slots, and a:2 has 2: add hosts or slots, or lower -np" {
+	if _, err := placeRanks([]Host{{Name: "a", Slots: 2}}, 3); err == nil || err.Error() != "-np 3 needs 3 slots, and a:2 has 2: add hosts or slots, or lower -np" {
 		t.Errorf("too many ranks: %v", err)
 	}
 }

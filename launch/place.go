@@ -12,8 +12,8 @@ type Seat struct {
 	Host                       int // index into the hosts
 }
 
-// Place fills hosts in order with np ranks: a host is full before the next gets one.
-func Place(hosts []Host, np int) ([]Seat, error) {
+// placeRanks fills hosts in order with np ranks: a host is full before the next gets one.
+func placeRanks(hosts []Host, np int) ([]Seat, error) {
 	total := 0
 	for _, h := range hosts {
 		total += h.Slots

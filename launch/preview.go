@@ -2,6 +2,8 @@ package launch
 
 import (
 	"context"
+
+	jobs "hora/job"
 )
 
 // PlannedRank is one line of a plan.
@@ -11,8 +13,16 @@ type PlannedRank struct {
 	Cores string // "0-3"; "all" without binding; "chosen there" on other hosts
 }
 
-// Preview is the plan of a job that Run would start.
-func Preview(spec Spec) ([]PlannedRank, error) {
+// Preview returns the plan of a job that Run would start.
+func Preview(spec jobs.Spec, place Place) ([]PlannedRank, error) {
+	s, err := resolve(&spec, &place)
+	if err != nil {
+		return nil, err
+	}
+	return preview(*s)
+}
+
+func preview(spec settings) ([]PlannedRank, error) {
 	spec.defaults()
 	if d := spec.Discovery; d != nil {
 		hosts, err := d.Find(context.Background())
@@ -26,7 +36,7 @@ func Preview(spec Spec) ([]PlannedRank, error) {
 			}
 		}
 	}
-	seats, err := Place(spec.Hosts, spec.NP)
+	seats, err := placeRanks(spec.Hosts, spec.NP)
 	if err != nil {
 		return nil, err
 	}

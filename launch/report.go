@@ -85,7 +85,7 @@ func (j *job) report(o *Outcome) *event.Report {
 }
 
 // reportable says what keeps a report from being written, before the job has done its work for it.
-func (s *Spec) reportable() error {
+func (s *settings) reportable() error {
 	if s.Report == "" {
 		return nil
 	}
@@ -111,6 +111,9 @@ func unwritten(err error) error {
 // tell writes the report and announces it when there was more than one epoch to tell of.
 func (j *job) tell(o *Outcome) error {
 	r := j.report(o)
+	if j.spec.told != nil {
+		j.spec.told(r)
+	}
 	if len(r.Epochs) > 1 || len(r.Epochs) == 1 && r.Epochs[0].Gone != nil && j.spec.elastic() {
 		j.event(&event.Told{Report: r})
 	}

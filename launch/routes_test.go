@@ -67,7 +67,7 @@ func TestAPortInUseIsNamed(t *testing.T) {
 	port := ln.Addr().(*net.TCPAddr).Port
 	spec := testSpec([]string{"true"})
 	spec.NP, spec.Port = 1, port
-	_, err = Run(t.Context(), spec)
+	_, err = run(t.Context(), spec)
 	want := fmt.Sprintf("listen for workers on port %d: it is in use: choose another --port, or none", port)
 	if e, ok := err.(*Error); !ok || e.Text != want || e.Code != ExitSystem {
 		t.Errorf("%v, want %q", err, want)

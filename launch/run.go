@@ -25,7 +25,7 @@ const settle = 200 * time.Millisecond
 
 // job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
 type job struct {
-	spec    *Spec
+	spec    *settings
 	hosts   []Host
 	seats   []Seat
 	links   []*link
@@ -78,9 +78,9 @@ type linkEnd struct {
 }
 type outputFault struct{ err error }
 
-// Run starts a job and returns when nothing of it is left. An error means that it could not begin; its text is one
+// run starts a job and returns when nothing of it is left. An error means that it could not begin; its text is one
 // sentence, and *Error carries the exit code.
-func Run(ctx context.Context, spec Spec) (Outcome, error) {
+func run(ctx context.Context, spec settings) (Outcome, error) {
 	spec.defaults()
 	j := &job{
 		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
@@ -101,7 +101,7 @@ func Run(ctx context.Context, spec Spec) (Outcome, error) {
 		}
 	}
 	var err error
-	if j.seats, err = Place(spec.Hosts, spec.NP); err != nil {
+	if j.seats, err = placeRanks(spec.Hosts, spec.NP); err != nil {
 		return Outcome{}, err
 	}
 	if err := j.locate(ctx); err != nil {

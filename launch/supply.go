@@ -11,7 +11,7 @@ import (
 	"hora/launch/protocol"
 )
 
-func (s *Spec) elastic() bool {
+func (s *settings) elastic() bool {
 	return s.Restarts > 0 || s.OnLoss != elastic.Stop || s.Discovery != nil
 }
 

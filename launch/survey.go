@@ -25,7 +25,7 @@ type route struct {
 
 // survey finds the routes of a job's first hosts: it hears their greetings, and asks each what it reaches.
 type survey struct {
-	spec   *Spec
+	spec   *settings
 	links  []*link
 	events <-chan any
 	port   int    // of the coordinator

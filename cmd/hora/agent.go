@@ -15,7 +15,7 @@ import (
 
 // agentCommand is the hidden word that makes this program a host's agent. It is looked at before anything else is set
 // up, since every job waits for it.
-const agentCommand = "__agent"
+const agentCommand = launch.AgentCommand
 
 // keptFlag says to an agent on another host that a process of ours looks after it.
 const keptFlag = "--kept"
@@ -34,7 +34,7 @@ func keep(args []string, temp string, signals <-chan os.Signal) int {
 }
 
 // coordinatorCommand makes it a job's coordinator, where that is a process of its own.
-const coordinatorCommand = "__coordinator"
+const coordinatorCommand = launch.CoordinatorCommand
 
 func coordinator() int {
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT) // it ends with its input

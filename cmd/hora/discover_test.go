@@ -15,9 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"hora"
-	"hora/elastic"
 	"hora/job"
-	"hora/launch"
 )
 
 // trainElastic adds until a file says that it is enough, and tells of every world it was in.
@@ -211,26 +209,26 @@ func TestWhatAFailedWorkerTakesAway(t *testing.T) {
 func TestWhoseFlagsMakeAJobElastic(t *testing.T) {
 	for _, c := range []struct {
 		args   string
-		policy elastic.Policy
+		policy job.OnLoss
 		byHost bool
 	}{
-		{"run -np 2", elastic.Stop, false},
-		{"run -np 2 --restarts 2", elastic.Replace, false},
-		{"run -np 2 --discover x", elastic.Stop, false}, // the launcher makes it continue
-		{"run -np 2 --on-loss continue", elastic.Continue, false},
-		{"run -np 2 --discover x --blacklist host", elastic.Stop, true},
-		{"run -np 2 --min-np 1", elastic.Continue, true},
-		{"run -np 2 --max-num-proc 4 --restarts 1", elastic.Continue, true},
-		{"run -np 2 --reset-limit 2", elastic.Continue, true},
-		{"run -np 2 --elastic-timeout 9", elastic.Continue, true},
-		{"run -np 2 --slots-per-host 2 --discover x", elastic.Continue, true},
-		{"run -np 2 --host-discovery-script x", elastic.Continue, true},
-		{"run -np 2 --restarts 2 --blacklist-cooldown-range 1 2", elastic.Continue, true},
-		{"run -np 2 --restarts 2 --blacklist-cooldown-range 1 2 --on-loss replace", elastic.Replace, true},
-		{"run -np 2 --min-np 1 --blacklist slot", elastic.Continue, false},
-		{"horovodrun -np 2", elastic.Stop, true},
-		{"horovodrun -np 2 --restarts 1", elastic.Replace, true},
-		{"horovodrun -np 2 --restarts 1 --blacklist slot", elastic.Replace, false},
+		{"run -np 2", "", false},
+		{"run -np 2 --restarts 2", job.Replace, false},
+		{"run -np 2 --discover x", "", false}, // the launcher makes it continue
+		{"run -np 2 --on-loss continue", job.Continue, false},
+		{"run -np 2 --discover x --blacklist host", "", true},
+		{"run -np 2 --min-np 1", job.Continue, true},
+		{"run -np 2 --max-num-proc 4 --restarts 1", job.Continue, true},
+		{"run -np 2 --reset-limit 2", job.Continue, true},
+		{"run -np 2 --elastic-timeout 9", job.Continue, true},
+		{"run -np 2 --slots-per-host 2 --discover x", job.Continue, true},
+		{"run -np 2 --host-discovery-script x", job.Continue, true},
+		{"run -np 2 --restarts 2 --blacklist-cooldown-range 1 2", job.Continue, true},
+		{"run -np 2 --restarts 2 --blacklist-cooldown-range 1 2 --on-loss replace", job.Replace, true},
+		{"run -np 2 --min-np 1 --blacklist slot", job.Continue, false},
+		{"horovodrun -np 2", "", true},
+		{"horovodrun -np 2 --restarts 1", job.Replace, true},
+		{"horovodrun -np 2 --restarts 1 --blacklist slot", job.Replace, false},
 	} {
 		table := job.Fields()
 		argv := strings.Fields(c.args)
@@ -241,11 +239,9 @@ func TestWhoseFlagsMakeAJobElastic(t *testing.T) {
 		if err == nil {
 			err = fs.Parse(args)
 		}
-		s := &launch.Spec{NP: o.spec.NP}
 		o.settle()
-		afterLoss(&o.spec, s)
-		if err != nil || s.OnLoss != c.policy || s.ByHost != c.byHost {
-			t.Errorf("%s: %v, by host %v, %v", c.args, s.OnLoss, s.ByHost, err)
+		if got := o.spec.AfterLoss(); err != nil || got != c.policy || o.spec.TakesHost() != c.byHost {
+			t.Errorf("%s: %q, by host %v, %v", c.args, got, o.spec.TakesHost(), err)
 		}
 	}
 }

@@ -5,12 +5,13 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"hora/job"
 	"hora/launch"
 )
 
 // dryRun prints what would be started where.
-func (p *program) dryRun(s *launch.Spec) error {
-	rows, err := launch.Preview(*s)
+func (p *program) dryRun(s *job.Spec, place *launch.Place) error {
+	rows, err := launch.Preview(*s, *place)
 	if err != nil {
 		return err
 	}

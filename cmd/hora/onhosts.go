@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"hora/event"
+	"hora/job"
 	"hora/launch"
 )
 
@@ -47,27 +45,22 @@ func (r *reach) list() ([]launch.Host, error) {
 // onHosts runs this program with args as one rank on each host and returns what they printed. A rank that fails is no
 // error as long as it printed something.
 func (p *program) onHosts(ctx context.Context, r *reach, hosts []launch.Host, args ...string) (string, error) {
-	self, err := os.Executable()
+	place, err := p.place()
 	if err != nil {
-		return "", fmt.Errorf("find this program's file: %w", err)
+		return "", err
 	}
 	var out, errs bytes.Buffer
-	s := launch.Spec{
-		Command: args, Itself: true, NP: len(hosts), Hosts: hosts, Job: "hora " + args[0], Bind: launch.BindNone,
-		Start: r.start, Interfaces: r.interfaces, Untagged: true,
-		Environ: os.Environ(), Env: []string{"HORA_LINKS=tcp"}, Stdout: &out, Stderr: &errs,
-		SSH:  launch.SSH{Port: r.port, Identity: r.identity, RemoteHora: r.remoteHora},
-		Self: []string{self, agentCommand}, Guard: guardProgram, Temp: os.TempDir(), Binary: self,
+	place.Itself, place.Hosts, place.Stdout, place.Stderr = true, hosts, &out, &errs
+	place.Events.Add(&reporter{w: p.err})
+	plain := false
+	s := job.Spec{
+		Name: "hora " + args[0], Command: args, NP: len(hosts), Bind: job.BindNone, TagOutput: &plain,
+		// The hosts are given that long to answer, and not the ranks to join.
+		Env:          map[string]string{"HORA_LINKS": "tcp", "HORA_START_TIMEOUT": "", "HOROVOD_START_TIMEOUT": ""},
+		StartTimeout: r.start, Interfaces: r.interfaces,
+		SSHPort: r.port, SSHIdentityFile: r.identity, RemoteHora: r.remoteHora,
 	}
-	s.Events = &event.Sink{}
-	s.Events.Add(&reporter{w: p.err})
-	if s.LocalName, err = os.Hostname(); err != nil {
-		s.LocalName = "localhost"
-	}
-	if s.Dir, err = os.Getwd(); err != nil {
-		s.Dir = "/"
-	}
-	o, err := launch.Run(ctx, s)
+	o, err := launch.Run(ctx, s, *place)
 	if err != nil {
 		return "", err
 	}

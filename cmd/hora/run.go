@@ -2,22 +2,17 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"hora/elastic"
 	"hora/event"
 	"hora/internal/secret"
 	"hora/job"
@@ -128,7 +123,7 @@ func (p *program) launch(c *cobra.Command, o *options, command []string) error {
 		_, err := p.out.Write(job.Schema())
 		return err
 	}
-	spec, err := p.spec(o, command)
+	place, err := p.spec(o, command)
 	if err != nil {
 		return err
 	}
@@ -137,13 +132,13 @@ func (p *program) launch(c *cobra.Command, o *options, command []string) error {
 		return err
 	}
 	if o.dryRun {
-		return p.dryRun(spec)
+		return p.dryRun(&o.spec, place)
 	}
-	return p.start(spec, o)
+	return p.start(o, place)
 }
 
-// spec makes a job of the flags.
-func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
+// spec completes the job that the flags describe, and returns what only this process has.
+func (p *program) spec(o *options, command []string) (*launch.Place, error) {
 	j := &o.spec
 	if len(command) > 0 {
 		j.Command = command
@@ -152,109 +147,53 @@ func (p *program) spec(o *options, command []string) (*launch.Spec, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	hosts, err := hostList(j)
+	hosts, err := launch.HostsOf(j)
 	if err != nil {
 		return nil, err
 	}
 	if err := o.torchDefaults(p.getenv, len(hosts) > 0); err != nil {
 		return nil, err
 	}
-	s := &launch.Spec{
-		Command: j.Command, NP: j.NP, Hosts: hosts, Job: j.Name, GPUs: j.GPUsPerRank, Start: j.StartTimeout,
-		Min: j.MinNP, Max: j.MaxNP, LogDir: j.LogDir, Report: j.Report, Interfaces: j.Interfaces, Port: j.Port,
-		Untagged: !j.Tagged(), Timestamps: j.Timestamps,
-		Environ: os.Environ(), Env: j.WorkerEnv(), Stdout: p.out, Stderr: p.err,
-		SSH: launch.SSH{Port: j.SSHPort, Identity: j.SSHIdentityFile, RemoteHora: j.RemoteHora},
-	}
-	if s.NP == 0 {
-		s.NP = 1
-		switch {
-		case len(hosts) > 0:
-			s.NP = launch.Slots(hosts)
-		case j.Discover != "":
-			s.NP = max(j.MinNP, 1)
-		}
-	}
-	if j.Bind == job.BindNone {
-		s.Bind = launch.BindNone
-	}
-	s.StateDir = j.CoordinatorState
-	s.DrainOn, s.Wait = j.DrainOn, j.ElasticTimeout
-	s.CoolMin, s.CoolMax = j.BlacklistCooldown.Min, j.BlacklistCooldown.Max
-	environ := append(os.Environ(), s.Env...)
-	if s.Silence, err = waitOf(environ, "HORA_PEER_TIMEOUT"); err != nil {
+	place, err := p.place()
+	if err != nil {
 		return nil, err
 	}
-	if s.Join, err = waitOf(environ, "HORA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS"); err != nil {
-		return nil, err
+	if place.Hosts = hosts; o.horovod && len(hosts) == 0 {
+		place.LocalName = "localhost"
 	}
-	afterLoss(j, s)
-	if j.Discover != "" {
-		s.Hosts = nil
-		s.Discovery = &launch.Discovery{
-			Find: launch.ScriptHosts(j.Discover, j.SlotsPerHost, os.Environ()), Wait: j.ElasticTimeout,
-			CoolMin: s.CoolMin, CoolMax: s.CoolMax,
+	if o.secretFile != "" {
+		if place.Secret, err = secret.Read(o.secretFile); err != nil {
+			return nil, usageError{secretFault(o.secretFile, err)}
 		}
 	}
-	return s, p.surroundings(o, s)
+	return place, p.input(o, place)
 }
 
-// surroundings adds what only this process has.
-func (p *program) surroundings(o *options, s *launch.Spec) (err error) {
-	if s.Job == "" {
-		var b [4]byte
-		rand.Read(b[:])
-		s.Job = "job-" + hex.EncodeToString(b[:])
-	}
-	if s.LocalName, err = os.Hostname(); err != nil || o.horovod && len(s.Hosts) == 0 {
-		s.LocalName = "localhost"
-	}
-	if s.Dir, err = folder(o.spec.Dir, len(s.Hosts) == 0 && s.Discovery == nil); err != nil {
-		return err
-	}
+// place is this process as the launcher of a job.
+func (p *program) place() (*launch.Place, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find this program's file: %w", err)
+		return nil, fmt.Errorf("find this program's file: %w", err)
 	}
-	s.Coordinator = []string{self, coordinatorCommand}
-	s.Self, s.Binary, s.Temp = []string{self, agentCommand}, self, os.TempDir()
-	s.Guard = guardProgram
-	if o.secretFile != "" {
-		if s.Secret, err = secret.Read(o.secretFile); err != nil {
-			return usageError{secretFault(o.secretFile, err)}
-		}
-	}
-	return p.input(o, s)
-}
-
-// folder is where workers start: the present one, or that of --dir.
-func folder(asked string, here bool) (string, error) {
-	if asked == "" {
-		dir, err := os.Getwd()
-		if err != nil {
-			err = fmt.Errorf("find the working directory: %w: change to one that exists", err)
-		}
-		return dir, err
-	}
-	if st, err := os.Stat(asked); here && (err != nil || !st.IsDir()) {
-		return "", usageError{fmt.Errorf("--dir %s: there is no such folder: name one, or make it", asked)}
-	}
-	return filepath.Abs(asked)
+	place := launch.Program(self, os.Environ())
+	place.Guard, place.Stdout, place.Stderr, place.Events = guardProgram, p.out, p.err, &event.Sink{}
+	return &place, nil
 }
 
 // input decides which rank reads what this program does: --stdin names it; else rank 0 has a file or a pipe, and a
 // terminal where it is and stays the only one. Of several, none could know who is meant.
-func (p *program) input(o *options, s *launch.Spec) error {
-	typed := terminalWidth(p.in) > 0
+func (p *program) input(o *options, s *launch.Place) error {
+	typed, np := terminalWidth(p.in) > 0, launch.Size(&o.spec, s.Hosts)
 	if s.StdinAsked = o.given["stdin"]; s.StdinAsked {
-		if s.StdinRank = o.stdin; s.StdinRank >= s.NP {
-			return usageError{fmt.Errorf("--stdin %d: the ranks are 0 to %d: name one of them", o.stdin, s.NP-1)}
+		if s.StdinRank = o.stdin; s.StdinRank >= np {
+			return usageError{fmt.Errorf("--stdin %d: the ranks are 0 to %d: name one of them", o.stdin, np-1)}
 		}
 		s.Stdin = p.in
-	} else if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 || typed && s.NP == 1 && o.spec.MaxNP <= 1 && o.spec.Discover == "" && foreground(p.in) {
+	} else if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 ||
+		typed && np == 1 && o.spec.MaxNP <= 1 && o.spec.Discover == "" && foreground(p.in) {
 		s.Stdin = p.in
 	}
-	s.Prompts = s.Stdin != nil && typed && terminalWidth(p.out) > 0 && o.spec.TagOutput == nil && !s.Timestamps
+	s.Prompts = s.Stdin != nil && typed && terminalWidth(p.out) > 0 && o.spec.TagOutput == nil && !o.spec.Timestamps
 	return nil
 }
 
@@ -271,31 +210,9 @@ func secretFault(path string, err error) error {
 	return fmt.Errorf("--secret-file: %w", err)
 }
 
-// waitOf is a time limit of the workers, so that the launcher waits as long as they do: the first of some variables that is
-// set; 0 without one.
-func waitOf(environ []string, names ...string) (time.Duration, error) {
-	for _, name := range names {
-		text := ""
-		for _, kv := range environ {
-			if v, ok := strings.CutPrefix(kv, name+"="); ok {
-				text = v
-			}
-		}
-		if text == "" {
-			continue
-		}
-		d, err := job.ParseTime(text)
-		if err != nil || d <= 0 {
-			return 0, usageError{fmt.Errorf("%s: %q is not %s", name, text, job.ATime)}
-		}
-		return d, nil
-	}
-	return 0, nil
-}
-
 // start runs the job and prints its last line.
-func (p *program) start(s *launch.Spec, o *options) error {
-	written, err := timeline(s, o.spec.Timeline)
+func (p *program) start(o *options, s *launch.Place) error {
+	written, err := timeline(&o.spec, s)
 	if err != nil {
 		return err
 	}
@@ -306,7 +223,6 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	}
 	defer signal.Stop(signals)
 	s.Signals = signals
-	s.Events = &event.Sink{}
 	var events *eventFile
 	if o.spec.Events != "" {
 		if events, err = openEvents(o.spec.Events); err != nil {
@@ -314,7 +230,7 @@ func (p *program) start(s *launch.Spec, o *options) error {
 		}
 		defer s.Events.Add(events)()
 	}
-	clear := p.showStatus(s)
+	clear := p.showStatus(s, launch.Size(&o.spec, s.Hosts))
 	defer s.Events.Add(&reporter{w: s.Stderr, verbose: o.verbose})()
 	if slices.Contains(o.controllers, "mpi") {
 		s.Events.Emit(&event.Warning{Text: mpiUnused})
@@ -325,7 +241,7 @@ func (p *program) start(s *launch.Spec, o *options) error {
 		}
 	}
 	machine.Adopt()
-	out, err := launch.Run(context.WithoutCancel(p.ctx), *s)
+	out, err := launch.Run(context.WithoutCancel(p.ctx), o.spec, *s)
 	machine.Sweep()
 	clear()
 	var unwritten error
@@ -340,9 +256,9 @@ func (p *program) start(s *launch.Spec, o *options) error {
 	}
 	if p.code != 0 {
 		fmt.Fprintf(p.err, "hora: %s\n", event.Visible(out.String()))
-	} else if text := written.missing(s.Command); text != "" {
+	} else if text := written.missing(o.spec.Command); text != "" {
 		fmt.Fprintf(p.err, "hora: warning: %s\n", text)
-	} else if text := apart(s.Command, &out); text != "" && !s.Itself {
+	} else if text := apart(o.spec.Command, &out); text != "" {
 		fmt.Fprintf(p.err, "hora: warning: %s\n", text)
 	}
 	return nil
@@ -401,20 +317,6 @@ func (o *options) settle() {
 	}
 }
 
-// afterLoss sets what becomes of the job when a worker is lost.
-func afterLoss(j *job.Spec, s *launch.Spec) {
-	s.Restarts, s.ByHost = j.Restarts, j.TakesHost()
-	switch j.AfterLoss() {
-	case job.Continue:
-		s.OnLoss = elastic.Continue
-		if s.Min == 0 {
-			s.Min = s.NP
-		}
-	case job.Replace:
-		s.OnLoss = elastic.Replace
-	}
-}
-
 // check finds flags that contradict each other.
 func (o *options) check() error {
 	bad := func(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
@@ -440,18 +342,4 @@ func readable(path string) bool {
 		f.Close()
 	}
 	return err == nil
-}
-
-func hostList(j *job.Spec) ([]launch.Host, error) {
-	switch {
-	case j.Hosts != "":
-		return launch.ParseHosts(j.Hosts)
-	case j.Hostfile != "":
-		b, err := os.ReadFile(j.Hostfile)
-		if err != nil {
-			return nil, usageError{fmt.Errorf("read hostfile %s: %w: give a file with lines such as \"server1 slots=4\"", j.Hostfile, cause(err))}
-		}
-		return launch.ParseHostfile(j.Hostfile, string(b))
-	}
-	return nil, nil
 }

@@ -52,17 +52,17 @@ func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *
 }
 
 // showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.
-func (p *program) showStatus(spec *launch.Spec) func() {
-	if terminalWidth(p.err) == 0 || spec.Prompts { // somebody may be typing there
+func (p *program) showStatus(place *launch.Place, np int) func() {
+	if terminalWidth(p.err) == 0 || place.Prompts { // somebody may be typing there
 		return func() {}
 	}
-	s := newStatus(p.err, spec.NP, func() int { return terminalWidth(p.err) }, time.Now)
-	remove := spec.Events.Add(s)
+	s := newStatus(p.err, np, func() int { return terminalWidth(p.err) }, time.Now)
+	remove := place.Events.Add(s)
 	if terminalWidth(p.out) > 0 { // a file or a pipe does not disturb the line
-		spec.Stdout = s.above(p.out)
+		place.Stdout = s.above(p.out)
 	}
-	spec.Stderr = s.above(p.err)
-	spec.Progress = true
+	place.Stderr = s.above(p.err)
+	place.Progress = true
 	go s.run()
 	return func() {
 		remove()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"hora/job"
 	"hora/launch"
 )
 
@@ -22,12 +23,13 @@ type expected struct {
 
 // timeline looks whether the file of --timeline, or of its variables, can be written, before the job has done its work for it; nil where
 // there is none, or where rank 0 may run elsewhere.
-func timeline(s *launch.Spec, path string) (*expected, error) {
+func timeline(s *job.Spec, place *launch.Place) (*expected, error) {
+	path := s.Timeline
 	asked := path != ""
 	if !asked {
-		path = timelineOf(append(slices.Clone(s.Environ), s.Env...))
+		path = timelineOf(append(slices.Clone(place.Environ), s.WorkerEnv()...))
 	}
-	if path == "" || path == dynamic || s.Discovery != nil || len(s.Hosts) > 0 && !thisHost(s, s.Hosts[0].Name) {
+	if path == "" || path == dynamic || s.Discover != "" || len(place.Hosts) > 0 && !thisHost(place, place.Hosts[0].Name) {
 		return nil, nil
 	}
 	file := path
@@ -68,7 +70,7 @@ func timelineOf(environ []string) string {
 }
 
 // thisHost says of names that need no looking up that they mean this machine.
-func thisHost(s *launch.Spec, name string) bool {
+func thisHost(s *launch.Place, name string) bool {
 	return name == s.LocalName || name == "localhost" || name == "127.0.0.1" || name == "::1"
 }
 

@@ -71,7 +71,7 @@ func TestAKilledCoordinatorIsStartedAgain(t *testing.T) {
 	if os.Getenv("HORA_SOAK") == "1" {
 		rounds = 40
 	}
-	j := startElastic(t, np, "train", func(s *launch.Spec) { s.StateDir = dir }, fmt.Sprint("STEPS=", steps), "EVERY=1", gate)
+	j := startElastic(t, np, "train", func(s *asked) { s.StateDir = dir }, fmt.Sprint("STEPS=", steps), "EVERY=1", gate)
 	epoch := 1
 	settled := func() {
 		t.Helper()

@@ -72,7 +72,7 @@ func TestNoticeMovesAWholeJob(t *testing.T) {
 	dir := t.TempDir()
 	const steps = 100
 	gate, open := gateFile(t)
-	j := startElastic(t, 2, "train", func(s *launch.Spec) {
+	j := startElastic(t, 2, "train", func(s *asked) {
 		s.Hosts, s.Restarts = twoNames(2, 2), 1
 		s.DrainOn = "sh:test -e " + dir + "/$HORA_HOST"
 	}, fmt.Sprint("STEPS=", steps), "EVERY=1", gate)
@@ -96,7 +96,7 @@ func TestNoticeShrinksAJob(t *testing.T) {
 			gate, open := gateFile(t)
 			linger, end := gateFile(t)
 			env := []string{"STEPS=100", "EVERY=1", gate, strings.Replace(linger, "GATE=", "LINGER=", 1)}
-			j := startElastic(t, 3, "train", func(s *launch.Spec) {
+			j := startElastic(t, 3, "train", func(s *asked) {
 				s.Hosts, s.Restarts, s.OnLoss, s.Min = twoNames(1, 2), 0, elastic.Continue, 1
 			}, env...)
 			j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })
@@ -123,7 +123,7 @@ func TestNoticeShrinksAJob(t *testing.T) {
 // its commit. It is the only one with the state then, stays and does the work.
 func TestTheLastWithTheStateStays(t *testing.T) {
 	draw := rand.New(rand.NewPCG(10, 10))
-	j := startElastic(t, 2, "train", func(s *launch.Spec) {
+	j := startElastic(t, 2, "train", func(s *asked) {
 		s.Hosts, s.Restarts, s.OnLoss, s.Min = twoNames(1, 1), 0, elastic.Continue, 1
 	}, "STEPS=600", "EVERY=600", "SLOW=1") // it commits at the end
 	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
@@ -141,7 +141,7 @@ func TestTheLastWithTheStateStays(t *testing.T) {
 func TestNoticeWithoutASpareSlot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "notice")
 	gate, open := gateFile(t)
-	j := startElastic(t, 2, "train", func(s *launch.Spec) { s.DrainOn, s.Restarts = file, 1 }, "STEPS=100", "EVERY=1", gate)
+	j := startElastic(t, 2, "train", func(s *asked) { s.DrainOn, s.Restarts = file, 1 }, "STEPS=100", "EVERY=1", gate)
 	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 })
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ func TestANoticeFileDrainsAHost(t *testing.T) {
 func TestAKilledAgentIsALostHost(t *testing.T) {
 	const steps = 100
 	gate, open := gateFile(t)
-	j := startElastic(t, 3, "train", func(s *launch.Spec) {
+	j := startElastic(t, 3, "train", func(s *asked) {
 		s.Hosts, s.Restarts = append(twoNames(2, 1), launch.Host{Name: "here", Slots: 1}), 1
 	},
 		fmt.Sprint("STEPS=", steps), "EVERY=3", gate)
@@ -235,7 +235,7 @@ func TestAFailedWorkerTakesItsHostAway(t *testing.T) {
 	for _, byHost := range []bool{true, false} {
 		t.Run(map[bool]string{true: "host", false: "slot"}[byHost], func(t *testing.T) {
 			gate, open := gateFile(t)
-			j := startElastic(t, 3, "train", func(s *launch.Spec) {
+			j := startElastic(t, 3, "train", func(s *asked) {
 				s.Hosts, s.Restarts, s.ByHost = append(twoNames(1, 2), launch.Host{Name: "here", Slots: 2}), 2, byHost
 			}, fmt.Sprint("STEPS=", steps), "EVERY=1", gate)
 			j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 && len(j.pids) == 3 })

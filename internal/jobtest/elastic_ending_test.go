@@ -46,7 +46,7 @@ func TestAJobThatIsToldToEnd(t *testing.T) {
 	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
 		t.Run(policy.String(), func(t *testing.T) {
 			signals := make(chan os.Signal, 1)
-			j := startElastic(t, 3, "alone", func(s *launch.Spec) {
+			j := startElastic(t, 3, "alone", func(s *asked) {
 				s.OnLoss, s.Min, s.Restarts, s.Grace, s.Signals = policy, 3, 1, 2*time.Minute, signals
 			})
 			j.until("all at work", 30*time.Second, func() bool { return j.said("at work in epoch 1\n") == 3 })

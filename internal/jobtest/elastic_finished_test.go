@@ -17,15 +17,16 @@ func TestAWorkerThatHasFinishedIsNotReplaced(t *testing.T) {
 	const steps = 100
 	for _, c := range []struct {
 		policy string
-		change func(*launch.Spec)
+		change func(*asked)
 	}{
-		{"replace", func(s *launch.Spec) { s.Restarts = 5 }},
-		{"continue", func(s *launch.Spec) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 5, 3 }},
-		{"discovered", func(s *launch.Spec) {
+		{"replace", func(s *asked) { s.Restarts = 5 }},
+		{"continue", func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 5, 3 }},
+		{"discovered", func(s *asked) {
 			s.Min = 3
-			s.Discovery = &launch.Discovery{Wait: 30 * time.Second, Find: func(context.Context) ([]launch.Host, error) {
+			s.Wait = 30 * time.Second
+			s.Find = func(context.Context) ([]launch.Host, error) {
 				return []launch.Host{{Name: "here", Slots: 3}}, nil
-			}}
+			}
 		}},
 	} {
 		t.Run(c.policy, func(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 
 	"hora"
 	"hora/elastic"
-	"hora/launch"
 )
 
 func init() {
@@ -71,7 +70,7 @@ func TestADeathBeforeTheFirstEpoch(t *testing.T) {
 			if c.joined {
 				env = append(env, "EARLY_JOINED=1")
 			}
-			j := startElastic(t, 3, "early", func(s *launch.Spec) {
+			j := startElastic(t, 3, "early", func(s *asked) {
 				s.OnLoss, s.Min, s.Restarts = c.policy, 1, c.restarts
 				if c.apart {
 					s.StateDir = filepath.Join(dir, "state")
@@ -96,7 +95,7 @@ func TestADeathBeforeTheFirstEpoch(t *testing.T) {
 
 // TestPlacesAfterADeathBeforeTheFirstEpoch: whoever joins without RunElastic is told the place that it got.
 func TestPlacesAfterADeathBeforeTheFirstEpoch(t *testing.T) {
-	j := startElastic(t, 3, "tell", func(s *launch.Spec) {
+	j := startElastic(t, 3, "tell", func(s *asked) {
 		s.Command = []string{"sh", "-c", `[ $HORA_RANK = 1 ] && kill -9 $$; exec "$0"`, s.Command[0]}
 		s.OnLoss, s.Min, s.Restarts = elastic.Continue, 1, 0
 	})

@@ -55,7 +55,7 @@ func attachTo(t *testing.T, pid int) (done func()) {
 }
 
 // atWork starts a job and returns when all its ranks have done a step.
-func atWork(t *testing.T, np int, change func(*launch.Spec), env ...string) *elasticJob {
+func atWork(t *testing.T, np int, change func(*asked), env ...string) *elasticJob {
 	t.Helper()
 	j := startElastic(t, np, "traceable", hasty(change), append(env, "STEPS=100000000", "EVERY=1", "END="+filepath.Join(t.TempDir(), "end"))...)
 	j.until("all at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= np && len(j.pids) == np })
@@ -73,20 +73,20 @@ func TestAHeldWorkerIsWaitedFor(t *testing.T) {
 		}
 	}
 	attach := func(t *testing.T, j *elasticJob) func() { return attachTo(t, j.pids[1]) }
-	stop := func(s *launch.Spec) { s.OnLoss, s.Restarts = elastic.Stop, 0 }
-	shell := func(s *launch.Spec) { // the program is a grandchild of the agent
+	stop := func(s *asked) { s.OnLoss, s.Restarts = elastic.Stop, 0 }
+	shell := func(s *asked) { // the program is a grandchild of the agent
 		s.Command = []string{"sh", "-c", `"$0"; exit $?`, s.Command[0]}
 	}
 	for _, c := range []struct {
 		name, why string
-		change    func(*launch.Spec)
+		change    func(*asked)
 		env       string
 		hold      func(*testing.T, *elasticJob) func()
 	}{
 		{"debugger", "in a debugger", stop, "", attach},
 		{"debugger, tcp, replace", "in a debugger", nil, "HORA_LINKS=tcp", attach},
-		{"SIGTSTP, coordinator apart", "suspended by its terminal", func(s *launch.Spec) { s.StateDir = filepath.Join(s.Dir, "state") }, "", stopWith(syscall.SIGTSTP)},
-		{"SIGTTOU, under a shell", "", func(s *launch.Spec) { stop(s); shell(s) }, "", nil},
+		{"SIGTSTP, coordinator apart", "suspended by its terminal", func(s *asked) { s.StateDir = filepath.Join(s.Dir, "state") }, "", stopWith(syscall.SIGTSTP)},
+		{"SIGTTOU, under a shell", "", func(s *asked) { stop(s); shell(s) }, "", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +138,7 @@ func TestAStoppedWorkerEndsTheJob(t *testing.T) {
 	for _, links := range []string{"auto", "tcp"} {
 		t.Run(links, func(t *testing.T) {
 			t.Parallel()
-			j := atWork(t, 3, func(s *launch.Spec) { s.OnLoss, s.Restarts = elastic.Stop, 0 }, "HORA_LINKS="+links)
+			j := atWork(t, 3, func(s *asked) { s.OnLoss, s.Restarts = elastic.Stop, 0 }, "HORA_LINKS="+links)
 			j.signal(1, syscall.SIGSTOP)
 			select {
 			case <-j.ended:

@@ -66,22 +66,25 @@ func launchPlan(p *hostsPlan) error {
 	if err != nil {
 		return err
 	}
-	spec := launch.Spec{
-		Itself: len(p.Command) == 0, Command: p.Command, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence, Dir: dir, ByHost: p.ByHost,
-		DrainOn: p.DrainOn, Report: p.Report, Coordinator: []string{self, coordinatorArgument}, StateDir: p.State, CoolMin: p.Cool, CoolMax: p.Cool, Wait: p.Wait, Self: []string{self, agentArgument}, Binary: self, Job: "test", LocalName: name,
-		Environ: os.Environ(), Env: p.Env, Untagged: true, Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{}, Bind: launch.BindNone,
+	a := asked{
+		Command: p.Command, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence,
+		Dir: dir, ByHost: p.ByHost, DrainOn: p.DrainOn, Report: p.Report, StateDir: p.State, Cool: p.Cool, Wait: p.Wait, Env: p.Env,
+		Place: launch.Place{
+			Itself: len(p.Command) == 0, Coordinator: []string{self, coordinatorArgument}, Self: []string{self, agentArgument},
+			Binary: self, LocalName: name, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{},
+		},
 	}
 	if p.Hosts != "" {
-		if spec.Hosts, err = launch.ParseHosts(p.Hosts); err != nil {
+		if a.Hosts, err = launch.ParseHosts(p.Hosts); err != nil {
 			return err
 		}
 	}
 	if p.Discover != "" {
-		spec.Discovery = &launch.Discovery{Find: launch.ScriptHosts("cat "+p.Discover, 0, os.Environ()), Wait: p.Wait, CoolMin: p.Cool, CoolMax: p.Cool}
+		a.Find = launch.ScriptHosts("cat "+p.Discover, 0, os.Environ())
 	}
-	defer spec.Events.Add(teller{})()
+	defer a.Events.Add(teller{})()
 	machine.Adopt()
-	o, err := launch.Run(context.Background(), spec)
+	o, err := launch.Run(context.Background(), a.spec(), a.Place)
 	machine.Sweep()
 	if err != nil {
 		return err

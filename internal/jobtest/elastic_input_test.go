@@ -37,7 +37,7 @@ func loseState(ctx context.Context, cfg hora.Config) error {
 
 // TestStateThatCannotBeRestored ends the job with the value's name and its own words.
 func TestStateThatCannotBeRestored(t *testing.T) {
-	j := startElastic(t, 2, "unrestorable", func(s *launch.Spec) { s.Restarts = 1 })
+	j := startElastic(t, 2, "unrestorable", func(s *asked) { s.Restarts = 1 })
 	select {
 	case <-j.ended:
 	case <-time.After(40 * time.Second):
@@ -53,9 +53,9 @@ func TestStateThatCannotBeRestored(t *testing.T) {
 // loses work, and the weights are right.
 func TestADiscoveryThatFlaps(t *testing.T) {
 	gate, open := gateFile(t)
-	var asked atomic.Int64
+	var answers atomic.Int64
 	find := func(context.Context) ([]launch.Host, error) {
-		n := asked.Add(1)
+		n := answers.Add(1)
 		switch {
 		case n%4 == 3:
 			return nil, errors.New("ask flap for hosts: exit status 1")
@@ -64,11 +64,11 @@ func TestADiscoveryThatFlaps(t *testing.T) {
 		}
 		return twoNames(1, 1), nil
 	}
-	j := startElastic(t, 2, "train", func(s *launch.Spec) {
+	j := startElastic(t, 2, "train", func(s *asked) {
 		s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 1
-		s.Discovery = &launch.Discovery{Find: find, Wait: time.Minute}
+		s.Find, s.Wait = find, time.Minute
 	}, "STEPS=100", "EVERY=1", gate)
-	j.until("six answers", time.Minute, func() bool { return asked.Load() >= 6 && j.said("sum in epoch ") > 4 })
+	j.until("six answers", time.Minute, func() bool { return answers.Load() >= 6 && j.said("sum in epoch ") > 4 })
 	open()
 	want := course(100)[100]
 	for _, d := range j.wait(time.Minute) {
@@ -77,7 +77,7 @@ func TestADiscoveryThatFlaps(t *testing.T) {
 		}
 	}
 	j.tells("going on with the hosts known so far", "has 1 slot from now on")
-	if n := strings.Count(j.text(), "going on with the hosts known so far"); n > int(asked.Load())/4+1 {
-		t.Errorf("%d complaints after %d answers", n, asked.Load())
+	if n := strings.Count(j.text(), "going on with the hosts known so far"); n > int(answers.Load())/4+1 {
+		t.Errorf("%d complaints after %d answers", n, answers.Load())
 	}
 }

@@ -14,11 +14,11 @@ import (
 
 // late starts two ranks, of which the second joins when the test says so. The workers' own start timeout is shorter than
 // what the launcher waits.
-func late(t *testing.T, change func(*launch.Spec)) (j *elasticJob, join func()) {
+func late(t *testing.T, change func(*asked)) (j *elasticJob, join func()) {
 	t.Helper()
 	hold := filepath.Join(t.TempDir(), "hold")
-	j = startElastic(t, 2, "early", func(s *launch.Spec) {
-		s.OnLoss, s.Restarts, s.JoinWord = elastic.Stop, 0, time.Second/2
+	j = startElastic(t, 2, "early", func(s *asked) {
+		s.OnLoss, s.Restarts, s.JoinWord, s.Join = elastic.Stop, 0, time.Second/2, 30*time.Minute
 		if change != nil {
 			change(s)
 		}
@@ -32,10 +32,10 @@ func late(t *testing.T, change func(*launch.Spec)) (j *elasticJob, join func()) 
 
 // TestARankThatIsLateIsWaitedFor for longer than the workers' start timeout: the launcher says for whom, and what it does.
 func TestARankThatIsLateIsWaitedFor(t *testing.T) {
-	for name, change := range map[string]func(*launch.Spec){
+	for name, change := range map[string]func(*asked){
 		"stop":              nil,
-		"coordinator apart": func(s *launch.Spec) { s.StateDir = filepath.Join(s.Dir, "state") },
-		"continue":          func(s *launch.Spec) { s.OnLoss, s.Min = elastic.Continue, 1 },
+		"coordinator apart": func(s *asked) { s.StateDir = filepath.Join(s.Dir, "state") },
+		"continue":          func(s *asked) { s.OnLoss, s.Min = elastic.Continue, 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +53,7 @@ func TestARankThatIsLateIsWaitedFor(t *testing.T) {
 
 // TestARankThatNeverJoinsEndsTheJob: the last line names it, what it does and the flag.
 func TestARankThatNeverJoinsEndsTheJob(t *testing.T) {
-	j, _ := late(t, func(s *launch.Spec) { s.Join = 2 * time.Second })
+	j, _ := late(t, func(s *asked) { s.Join = 2 * time.Second })
 	j.until("both processes", 20*time.Second, func() bool { return len(j.pids) == 2 })
 	j.signal(1, syscall.SIGSTOP)
 	select {
@@ -73,7 +73,7 @@ func TestARankThatNeverJoinsIsLost(t *testing.T) {
 		t.Run(policy.String(), func(t *testing.T) {
 			t.Parallel()
 			mark := filepath.Join(t.TempDir(), "mark")
-			j := startElastic(t, 3, "early", func(s *launch.Spec) {
+			j := startElastic(t, 3, "early", func(s *asked) {
 				s.OnLoss, s.Min, s.Restarts, s.Join = policy, 1, 1, 2*time.Second
 				if policy == elastic.Continue {
 					s.Restarts = 0

@@ -404,28 +404,29 @@ func (j *elasticJob) kill(rank int, draw *rand.Rand) time.Time {
 }
 
 // startElastic runs np workers of a role under the launcher.
-func startElastic(t *testing.T, np int, role string, change func(*launch.Spec), env ...string) *elasticJob {
+func startElastic(t *testing.T, np int, role string, change func(*asked), env ...string) *elasticJob {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	j := &elasticJob{t: t, pids: map[int]int{}, changed: make(chan struct{}), ended: make(chan struct{})}
-	spec := launch.Spec{
-		Command: []string{self}, NP: np, Self: []string{self, agentArgument}, Dir: t.TempDir(), Job: "test", LocalName: "here",
-		Environ: append(os.Environ(), roleVariable+"="+role), Env: env, Untagged: true, Stdout: j, Stderr: j,
-		Coordinator: []string{self, coordinatorArgument},
-		OnLoss:      elastic.Replace, Restarts: 1000, Events: &event.Sink{}, Bind: launch.BindNone,
-		Grace: time.Second, // a test that ends before its training waits so long for ranks that wait for each other
+	a := asked{
+		Command: []string{self}, NP: np, Dir: t.TempDir(), Env: env, OnLoss: elastic.Replace, Restarts: 1000,
+		Place: launch.Place{
+			Self: []string{self, agentArgument}, Coordinator: []string{self, coordinatorArgument}, LocalName: "here",
+			Environ: append(os.Environ(), roleVariable+"="+role), Stdout: j, Stderr: j, Events: &event.Sink{},
+			Grace: time.Second, // a test that ends before its training waits so long for ranks that wait for each other
+		},
 	}
 	if change != nil {
-		change(&spec)
+		change(&a)
 	}
-	remove := spec.Events.Add(j)
+	remove := a.Events.Add(j)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		defer close(j.ended)
-		j.outcome, j.err = launch.Run(ctx, spec)
+		j.outcome, j.err = launch.Run(ctx, a.spec(), a.Place)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -64,7 +64,7 @@ func TestALossCostsLittle(t *testing.T) {
 // TestSurvivorsGoOn loses two of four workers for good under the continue policy.
 func TestSurvivorsGoOn(t *testing.T) {
 	draw := rand.New(rand.NewPCG(8, 8))
-	j := startElastic(t, 4, "train", func(s *launch.Spec) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }, "STEPS=600", "EVERY=1")
+	j := startElastic(t, 4, "train", func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }, "STEPS=600", "EVERY=1")
 	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 4 && len(j.pids) == 4 })
 	at := j.kill(0, draw)
 	j.until("three go on", 30*time.Second, func() bool { return j.said("sum in epoch 2\n") == 3 })
@@ -87,7 +87,7 @@ func TestSurvivorsGoOn(t *testing.T) {
 // TestTooFewSurvivorsEndTheJob: one less than the smallest world is the end.
 func TestTooFewSurvivorsEndTheJob(t *testing.T) {
 	draw := rand.New(rand.NewPCG(9, 9))
-	j := startElastic(t, 2, "train", func(s *launch.Spec) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }, "STEPS=100000", "EVERY=1")
+	j := startElastic(t, 2, "train", func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }, "STEPS=100000", "EVERY=1")
 	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
 	j.kill(1, draw)
 	select {
@@ -122,7 +122,7 @@ func TestDrainedWorkersLoseNothing(t *testing.T) {
 
 // TestAFaultOfTheUsersEndsTheJob: with no restart left its own words are the last line.
 func TestAFaultOfTheUsersEndsTheJob(t *testing.T) {
-	j := startElastic(t, 2, "userfail", func(s *launch.Spec) { s.Restarts = 1 })
+	j := startElastic(t, 2, "userfail", func(s *asked) { s.Restarts = 1 })
 	select {
 	case <-j.ended:
 	case <-time.After(30 * time.Second):
@@ -138,7 +138,7 @@ func TestAFaultOfTheUsersEndsTheJob(t *testing.T) {
 func TestTheReportTellsTheStory(t *testing.T) {
 	draw := rand.New(rand.NewPCG(10, 10))
 	file := filepath.Join(t.TempDir(), "report.json")
-	j := startElastic(t, 2, "train", func(s *launch.Spec) { s.Report = file; s.Restarts = 3 }, "STEPS=120", "EVERY=5")
+	j := startElastic(t, 2, "train", func(s *asked) { s.Report = file; s.Restarts = 3 }, "STEPS=120", "EVERY=5")
 	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
 	pause(30 * time.Millisecond)
 	j.kill(1, draw)

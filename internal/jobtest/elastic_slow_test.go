@@ -62,7 +62,7 @@ func TestAOneWayCutIsALoss(t *testing.T) {
 func TestAPausedCoordinatorDelaysChangesOnly(t *testing.T) {
 	dir := t.TempDir()
 	gate, open := gateFile(t)
-	j := startElastic(t, 2, "train", hasty(func(s *launch.Spec) { s.StateDir = dir }), "STEPS=100", "EVERY=1", gate)
+	j := startElastic(t, 2, "train", hasty(func(s *asked) { s.StateDir = dir }), "STEPS=100", "EVERY=1", gate)
 	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
 	pid := coordinatorOf(dir)
 	syscall.Kill(pid, syscall.SIGSTOP)
@@ -178,9 +178,9 @@ func TestTwoJobsOfOneName(t *testing.T) {
 func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
 	draw := drawSeed(t)
 	find := launch.ScriptHosts("echo localhost:2", 0, nil)
-	j := startElastic(t, 2, "train", func(s *launch.Spec) {
+	j := startElastic(t, 2, "train", func(s *asked) {
 		s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2
-		s.Discovery = &launch.Discovery{Find: find, Wait: 3600 * time.Millisecond}
+		s.Find, s.Wait = find, 3600*time.Millisecond
 	}, "STEPS=100000000", "EVERY=1", "SLOW=1")
 	j.until("both at work", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
 	j.kill(1, draw)
@@ -201,7 +201,7 @@ func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
 func TestAWorkerThatAlwaysFails(t *testing.T) {
 	began := time.Now()
 	var again restartsOf
-	j := startElastic(t, 2, "userfail", func(s *launch.Spec) {
+	j := startElastic(t, 2, "userfail", func(s *asked) {
 		s.Restarts = 4
 		s.Events.Add(&again)
 	})

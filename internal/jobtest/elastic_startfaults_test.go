@@ -94,7 +94,7 @@ func drawFault(t *testing.T, seed uint64) *faulty {
 // run does one job.
 func (f *faulty) run(home string) {
 	dir := f.t.TempDir()
-	j := startElastic(f.t, f.np, "", func(s *launch.Spec) {
+	j := startElastic(f.t, f.np, "", func(s *asked) {
 		s.Command, s.Dir = []string{"python3", filepath.Join(home, "worker.py")}, dir
 		s.OnLoss, s.Silence, s.Join, s.Min, s.Restarts = f.policy, faultSilence, faultJoin, 1, 0
 		if f.policy == elastic.Replace {

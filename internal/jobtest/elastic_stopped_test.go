@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"hora/elastic"
-	"hora/launch"
 )
 
 const shortTimeout = 1500 * time.Millisecond
 
 // hasty gives a job a peer timeout that a test can wait for.
-func hasty(change func(*launch.Spec)) func(*launch.Spec) {
-	return func(s *launch.Spec) {
+func hasty(change func(*asked)) func(*asked) {
+	return func(s *asked) {
 		s.Silence = shortTimeout
 		s.Env = append(s.Env, "HORA_PEER_TIMEOUT=1.5")
 		if change != nil {
@@ -73,7 +72,7 @@ func TestAStoppedWorkerIsReplaced(t *testing.T) {
 // TestAStoppedWorkerIsLeftBehind: the same under continue.
 func TestAStoppedWorkerIsLeftBehind(t *testing.T) {
 	gate, open := gateFile(t)
-	j := startElastic(t, 3, "train", hasty(func(s *launch.Spec) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }), "STEPS=100", "EVERY=2", gate)
+	j := startElastic(t, 3, "train", hasty(func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }), "STEPS=100", "EVERY=2", gate)
 	j.until("all at work", 30*time.Second, func() bool { return len(j.pids) == 3 && j.said("sum in epoch 1\n") >= 3 })
 	j.signal(0, syscall.SIGSTOP)
 	j.until("two go on", 30*time.Second, func() bool { return j.said("reset size 2\n") == 2 })
