@@ -178,11 +178,11 @@ func allocate[T Element](to *[]T) func(bytes int) unsafe.Pointer {
 	}
 }
 
-// auto names an operation of a named group whose caller gave none: by position, since
+// auto names an operation whose caller gave none. In a named group that is by position, since
 // ranks that call the typed functions in the same order count alike.
 func (g *Group) auto() string {
 	if !g.named {
-		return ""
+		return g.site()
 	}
 	return fmt.Sprintf("unnamed.%d", g.count.Add(1))
 }

@@ -53,6 +53,9 @@ type Config struct {
 	// looked whether they can ever go on; 0 means 5 s, below 0 never. It needs Threads.
 	DeadlockTimeout time.Duration
 	StallEnd        time.Duration // the job fails after this long without a missing rank; 0 never
+	// CheckCalls gives calls without a name, of groups that go by order, the file and line of
+	// the program's call as one: ranks that call at different places get a *MismatchError.
+	CheckCalls bool
 
 	FusionBytes int    // most bytes packed together in named groups; 0 means 128 MiB, below 0 never
 	Names       int    // names remembered by a named group; 0 means 1,024, below 0 none

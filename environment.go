@@ -259,6 +259,7 @@ func (e *environment) common(c *Config) {
 	if c.DeadlockTimeout = e.span(0, "HORA_DEADLOCK_TIMEOUT"); c.DeadlockTimeout == 0 && e.text("HORA_DEADLOCK_TIMEOUT") != "" {
 		c.DeadlockTimeout = -1
 	}
+	c.CheckCalls = e.flag("HORA_CHECK_CALLS")
 	c.StallEnd = e.span(0, "HORA_STALL_END", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")
 	if e.text("HORA_STALL_WARN", "HOROVOD_STALL_CHECK_TIME_SECONDS") != "" && c.StallWarn == 0 {
 		c.StallWarn = -1

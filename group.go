@@ -188,12 +188,20 @@ func (g *Group) Err() error { return g.engine.Err() }
 // it gives up waiting for others after that long: the operation goes on and t stands
 // for it. A negative budget waits to the end.
 func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err error) {
+	if g.world.cfg.CheckCalls {
+		r = &g.placed([]Request{*r})[0]
+	}
 	return g.engine.Run(r, budget)
 }
 
 // Submit queues rs: tickets has one element per request, or one for all, or none. In a
 // Named group the requests of one call are released together or not at all.
-func (g *Group) Submit(rs []Request, tickets []Ticket) error { return g.engine.Submit(rs, tickets) }
+func (g *Group) Submit(rs []Request, tickets []Ticket) error {
+	if g.world.cfg.CheckCalls {
+		rs = g.placed(slices.Clone(rs))
+	}
+	return g.engine.Submit(rs, tickets)
+}
 
 // Wait blocks until t is done or timeout has passed (negative: no bound) and then
 // releases it.

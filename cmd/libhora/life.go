@@ -71,7 +71,8 @@ func (s *initSettings) config() (hora.Config, error) {
 	the.record.ask(lookup)
 	cfg.Events = &the.record.events
 	cfg.Threads = the.threads
-	cfg.Timeline = "" // the library's own goes on from life to life, and programs start and stop it
+	cfg.CheckCalls = false // the program's places are known above the library
+	cfg.Timeline = ""      // the library's own goes on from life to life, and programs start and stop it
 	return cfg, nil
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._C import _distributed_c10d as c10d
 
+from .. import _site
 from ..call import Call, Kind, Op
 from ..errors import HoraError
 from ..group import Group
@@ -81,7 +82,7 @@ class Reductions(_Backend):
     def _allreduce_of(self, key: tuple, t: torch.Tensor, opts: Any) -> Call | None:
         """The call of an allreduce in place, kept for when the same memory comes again."""
         op, scale = self._operator(opts.reduceOp)
-        if scale != 1.0:
+        if scale != 1.0 or _site.asked():
             return None
         if len(self._packed) >= _KEPT:
             self._packed.clear()

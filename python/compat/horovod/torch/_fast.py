@@ -14,7 +14,7 @@ from hora.group import NAMED, Call, Kind
 
 from ..common.process_sets import ProcessSet
 from ._check import dtype_code
-from ._handles import Pending, _handle_map, group_of, internal, next_handle, run
+from ._handles import PLACED, Pending, _handle_map, group_of, internal, label, next_handle, run
 
 __all__ = ["begin_here", "reduce_here"]
 
@@ -35,6 +35,8 @@ def _key(t: torch.Tensor, op: Any, pre: float, post: float, group: hora.Group) -
 
 def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> int:
     """Start to reduce a contiguous host tensor in place; the handle, 0 when the name is too long for this way."""
+    if PLACED and not name:
+        return 0
     full = b"allreduce.%s" % name.encode() if name else None
     if full is not None and len(full) >= _NAME:
         return 0
@@ -54,7 +56,10 @@ def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: flo
 def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> None:
     """Reduce a contiguous host tensor in place, on this thread."""
     handle = next_handle()
-    full = b"allreduce.%s" % name.encode() if name else b"allreduce.noname.%d" % handle
+    if PLACED:
+        full = label("allreduce", name, handle).encode()
+    else:
+        full = b"allreduce.%s" % name.encode() if name else b"allreduce.noname.%d" % handle
     group = ps.group or group_of(ps)
     key = _key(t, op, pre, post, group)
     call = _known.get(key) or _remember(key, t, op, pre, post)

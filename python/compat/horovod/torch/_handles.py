@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hora
+from hora import _site
 from hora.group import NAMED, Call
 
 from ..common import basics
@@ -14,6 +15,8 @@ from ..common.exceptions import HorovodInternalError
 from ..common.translate import group_of, internal, shut_down
 
 __all__ = ["Pending", "complete", "group_of", "internal", "label", "next_handle", "poll", "run", "start", "synchronize"]
+
+PLACED = _site.asked()  # HORA_CHECK_CALLS: a call without a name goes by its place in the program too
 
 _handle_map: dict[int, Pending] = {}
 _cut: dict[int, Pending] = {}  # in flight at the last shutdown, with the memory they use
@@ -48,7 +51,9 @@ def next_handle() -> int:
 
 def label(what: str, name: str | None, handle: int) -> str:
     """The name of the operation behind a handle; where the program gave none it counts."""
-    return f"{what}.{name}" if name else f"{what}.noname.{handle}"
+    if name:
+        return f"{what}.{name}"
+    return f"{what} {_site.site()}.noname.{handle}" if PLACED else f"{what}.noname.{handle}"
 
 
 def run(group: hora.Group, *args: Any, **more: Any) -> None:
