@@ -54,6 +54,12 @@ var packages = map[string]struct {
 	"dataset":            {"storage dataset/plan dataset/parquet", ""},
 	"dataset/plan":       {"", "std"},
 	"dataset/parquet":    {"", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4"},
+	"server":             {"event job job/schedule server/client server/node server/snapshot server/store", "github.com/danielgtaylor/huma/v2"},
+	"server/client":      {"job", "std"},
+	"server/node":        {"job job/schedule server/client", "std"},
+	"server/snapshot":    {"", "std"},
+	"server/store":       {"job server/client storage", "modernc.org/sqlite github.com/klauspost/compress"},
+	"cmd/horad":          {"any", ""},
 	"cmd/hora":           {"any", ""},
 	"cmd/libhora":        {". tensor device timeline event checkpoint dataset dataset/plan", "std"},
 	"internal/simtest":   {"any", "std"},
@@ -295,6 +301,18 @@ func TestNoSleepInTests(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// TestTheProgramHasNoDatabase keeps hora small: the server's inside belongs to cmd/horad.
+func TestTheProgramHasNoDatabase(t *testing.T) {
+	for _, f := range goFiles(t) {
+		for _, imp := range imports(f) {
+			inside := imp == "hora/server" || imp == "hora/server/store" || imp == "hora/server/web"
+			if inside && f.dir != "cmd/horad" && f.dir != "server" && !strings.HasPrefix(f.dir, "server/") {
+				t.Errorf("%s imports %s, which only cmd/horad may", f.path, imp)
+			}
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"hora/event"
 	"hora/job"
 	"hora/launch"
+	"hora/server/node"
 )
 
 func main() {
@@ -27,6 +28,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == coordinatorCommand {
 		os.Exit(coordinator())
+	}
+	if len(os.Args) > 1 && os.Args[1] == node.KeepCommand {
+		os.Exit(keepJob(os.Args[2:]))
 	}
 	if len(os.Args) > 2 && os.Args[1] == guardCommand {
 		os.Exit(guard(os.Args[2:]))
@@ -130,6 +134,20 @@ func (p *program) root() *cobra.Command {
 		p.benchRank(),
 		p.benchNetRank(),
 		p.versionCommand(),
+		p.upCommand(),
+		p.downCommand(),
+		p.loginCommand(),
+		p.submitCommand(),
+		p.jobsCommand(),
+		p.jobCommand(),
+		p.logsCommand(),
+		p.waitCommand(),
+		p.cancelCommand(),
+		p.pauseCommand(),
+		p.resumeCommand(),
+		p.priorityCommand(),
+		p.metricsCommand(),
+		p.artifactsCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

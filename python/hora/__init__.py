@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _world
+from ._report import report
 from ._version import __version__
 from .buffer import Buffer, buffer
 from .comm import (
@@ -129,6 +130,7 @@ __all__ = [
     "recv",
     "reduce",
     "reduce_scatter",
+    "report",
     "run",
     "scatter",
     "send",

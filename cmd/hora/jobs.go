@@ -1,0 +1,398 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hora/event"
+	"hora/job"
+	"hora/server/client"
+)
+
+// standing is where a job stands, in a sentence.
+func standing(j *client.Job) string {
+	switch {
+	case j.State == job.Queued && j.Reason != nil:
+		return "waits: " + j.Reason.Text
+	case j.State == job.Paused && j.Reason != nil:
+		return j.Reason.Text
+	case j.Stopping:
+		return "it was told to end"
+	case j.State == job.Running:
+		return "runs with " + onNodes(j.Shares)
+	case j.State == job.Finished:
+		return "finished after " + j.Ended.Sub(j.Started).Round(time.Millisecond).String()
+	case j.State.Ended():
+		text := string(j.State)
+		if j.Text != "" {
+			text += ": " + j.Text
+		}
+		return text
+	}
+	return string(j.State)
+}
+
+func onNodes(all []client.Share) string {
+	var parts []string
+	for _, s := range all {
+		parts = append(parts, fmt.Sprintf("%s on %s", event.Counted(s.Slots, "slot"), s.Node))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// jobNumber reads a job's number.
+func jobNumber(text string) (int64, error) {
+	id, err := strconv.ParseInt(strings.TrimPrefix(text, "job-"), 10, 64)
+	if err != nil || id < 1 {
+		return 0, usageError{fmt.Errorf("%q is no job: give its number, as hora jobs shows it", text)}
+	}
+	return id, nil
+}
+
+// onJob is a subcommand that takes a job.
+func (p *program) onJob(use, short string, f func(ctx context.Context, c *client.Client, id int64, args []string) error) *cobra.Command {
+	words := strings.Fields(use)
+	return &cobra.Command{
+		Use: use, Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != len(words)-1 {
+				return usageError{fmt.Errorf("hora %s takes %s: see hora %s --help", words[0], strings.Join(words[1:], " and "), words[0])}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := jobNumber(args[0])
+			if err != nil {
+				return err
+			}
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			return f(c.Context(), s, id, args[1:])
+		},
+	}
+}
+
+func (p *program) writeJSON(v any) error {
+	out := json.NewEncoder(p.out)
+	out.SetIndent("", "  ")
+	return out.Encode(v)
+}
+
+func (p *program) jobsCommand() *cobra.Command {
+	all, asJSON, project, limit := false, false, "", 50
+	c := &cobra.Command{
+		Use: "jobs", Short: "list the server's jobs, and why those wait that do", Args: noArguments("jobs"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			states := []string{string(job.Queued), string(job.Preparing), string(job.Running), string(job.Paused)}
+			if all {
+				states = nil
+			}
+			page, err := s.Jobs(c.Context(), states, project, "", limit)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return p.writeJSON(page.Jobs)
+			case len(page.Jobs) == 0 && !all:
+				fmt.Fprintln(p.out, "nothing waits or runs; hora jobs --all lists what has ended")
+				return nil
+			}
+			w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "JOB\tSTATE\tSLOTS\tPRIORITY\tPROJECT\tNAME\t")
+			for i := range page.Jobs {
+				j := &page.Jobs[i]
+				d := &j.Document
+				fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%s\t%s\t%s\n", j.ID, j.State, max(d.Spec.NP, d.Nodes*max(d.PerNode, 1), 1), *d.Priority, d.Project, event.Visible(j.Title()), event.Visible(standing(j)))
+			}
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			if page.Next != "" {
+				fmt.Fprintf(p.out, "there are more: --limit %d shows them\n", limit*4)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVarP(&all, "all", "a", false, "those that have ended too")
+	c.Flags().StringVar(&project, "project", "", "only this `project`")
+	c.Flags().IntVar(&limit, "limit", limit, "at most so many, the newest")
+	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	return c
+}
+
+func (p *program) jobCommand() *cobra.Command {
+	asJSON := false
+	c := p.onJob("job ID", "show one job, why it waits, and its story", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
+		j, err := s.Job(ctx, id)
+		if err != nil {
+			return err
+		}
+		story, err := s.Happenings(ctx, id)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return p.writeJSON(struct {
+				client.Job
+				Happenings []client.Happening `json:"happenings"`
+			}{j, story})
+		}
+		p.writeJob(&j, story)
+		return nil
+	})
+	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	return c
+}
+
+func (p *program) writeJob(j *client.Job, story []client.Happening) {
+	d := &j.Document
+	w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
+	row := func(name, format string, a ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", name, event.Visible(fmt.Sprintf(format, a...)))
+	}
+	row("job", "%d", j.ID)
+	row("command", "%s", strings.Join(d.Spec.Command, " "))
+	row("state", "%s", j.State)
+	row("", "%s", standing(j))
+	if j.Reason != nil && !j.Reason.Start.IsZero() {
+		row("starts", "%s at the latest", j.Reason.Start.Local().Format("15:04:05 on 2 January"))
+	}
+	row("pool", "%s", d.Pool)
+	row("project", "%s, priority %d", d.Project, *d.Priority)
+	if d.TimeLimit > 0 {
+		row("time limit", "%v", time.Duration(d.TimeLimit*float64(time.Second)))
+	}
+	if c := d.Source["commit"]; c != "" {
+		if d.Source["changed"] != "" {
+			c += ", with changes"
+		}
+		row("commit", "%s", c)
+	}
+	if j.State.Ended() {
+		row("exit code", "%d", j.ExitCode)
+	}
+	for _, h := range story {
+		row(h.At.Local().Format("15:04:05.000"), "%s", h.Text)
+	}
+	_ = w.Flush()
+}
+
+// follow shows what a job writes until it ends; this program exits with its code.
+func (p *program) follow(ctx context.Context, c *client.Client, id int64, f client.Following, submitted *client.Job) error {
+	last, away := "", false
+	if submitted != nil {
+		last = standing(submitted)
+		f.State = func(j client.Job) {
+			away = false
+			if now := standing(&j); now != last {
+				last = now
+				fmt.Fprintf(p.err, "hora: job %d: %s\n", id, event.Visible(now))
+			}
+		}
+	}
+	f.Line = func(l client.Line) { p.showLine(&l) }
+	f.Lost = func(error) {
+		if !away {
+			away = true
+			fmt.Fprintf(p.err, "hora: the server is away; the job goes on, and so does this when it is back\n")
+		}
+	}
+	j, err := c.Follow(ctx, id, f)
+	if err != nil {
+		return err
+	}
+	p.code = j.ExitCode
+	if now := standing(&j); now != last && (submitted != nil || j.State != job.Finished) {
+		fmt.Fprintf(p.err, "hora: job %d: %s\n", id, event.Visible(now))
+	}
+	return nil
+}
+
+// showLine writes a line of a job as hora run does.
+func (p *program) showLine(l *client.Line) {
+	var w io.Writer = p.out
+	stream := "stdout"
+	if l.Err {
+		w, stream = p.err, "stderr"
+	}
+	if l.Rank < 0 {
+		fmt.Fprintln(w, event.Visible(l.Text))
+		return
+	}
+	fmt.Fprintf(w, "[%d]<%s>:%s\n", l.Rank, stream, l.Text)
+}
+
+func (p *program) logsCommand() *cobra.Command {
+	follow, rank, since := false, -2, ""
+	c := p.onJob("logs ID", "show what a job has written", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
+		f := client.Following{Rank: rank}
+		if since != "" {
+			d, err := job.ParseTime(since)
+			if err != nil {
+				return usageError{fmt.Errorf("--since: %w", err)}
+			}
+			f.Since = time.Now().Add(-d)
+		}
+		if follow {
+			return p.follow(ctx, s, id, f, nil)
+		}
+		return s.Lines(ctx, id, f, func(l client.Line) { p.showLine(&l) })
+	})
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "show what comes too, and exit with the job's code")
+	c.Flags().IntVar(&rank, "rank", rank, "only this rank; -1 is hora itself, -2 are all")
+	c.Flags().StringVar(&since, "since", "", "only what is no older than this `time`, as 10m")
+	return c
+}
+
+func (p *program) waitCommand() *cobra.Command {
+	return p.onJob("wait ID", "wait until a job has ended, and exit with its code", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
+		j, err := s.Follow(ctx, id, client.Following{Quiet: true, Rank: -2})
+		if err != nil {
+			return err
+		}
+		p.code = j.ExitCode
+		fmt.Fprintf(p.err, "hora: job %d: %s\n", id, event.Visible(standing(&j)))
+		return nil
+	})
+}
+
+// doing is a subcommand that does one thing to a job.
+func (p *program) doing(what, short string) *cobra.Command {
+	return p.onJob(what+" ID", short, func(ctx context.Context, s *client.Client, id int64, _ []string) error {
+		j, err := s.Do(ctx, id, what)
+		if err == nil {
+			fmt.Fprintf(p.out, "job %d: %s\n", id, event.Visible(standing(&j)))
+		}
+		return err
+	})
+}
+
+func (p *program) cancelCommand() *cobra.Command { return p.doing("cancel", "end a job") }
+
+func (p *program) pauseCommand() *cobra.Command {
+	return p.doing("pause", "keep a job from running; one that runs is drained first")
+}
+
+func (p *program) resumeCommand() *cobra.Command { return p.doing("resume", "let a paused job queue") }
+
+func (p *program) priorityCommand() *cobra.Command {
+	return p.onJob("priority ID 0-100", "give a job another priority; higher comes first", func(ctx context.Context, s *client.Client, id int64, args []string) error {
+		n, err := strconv.Atoi(args[0])
+		if err != nil || n < 0 || n > 100 {
+			return usageError{fmt.Errorf("%q is no priority: give a whole number from 0 to 100", args[0])}
+		}
+		j, err := s.Priority(ctx, id, n)
+		if err == nil {
+			fmt.Fprintf(p.out, "job %d: priority %d; %s\n", id, n, event.Visible(standing(&j)))
+		}
+		return err
+	})
+}
+
+func (p *program) metricsCommand() *cobra.Command {
+	asJSON, points := false, 0
+	c := p.onJob("metrics ID", "show what a job's ranks reported with hora.report", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
+		if asJSON && points == 0 {
+			points = 1000
+		}
+		all, err := s.Metrics(ctx, id, "", points)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return p.writeJSON(all)
+		case len(all) == 0:
+			fmt.Fprintf(p.out, "job %d has reported nothing: hora.report(step, loss=...) in its script does\n", id)
+			return nil
+		}
+		w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
+		fmt.Fprintln(w, "METRIC\tRANK\tPOINTS\tLAST\tLEAST\tGREATEST")
+		for _, m := range all {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%.6g\t%.6g\t%.6g\n", event.Visible(m.Name), m.Rank, m.Count, m.Last, m.Min, m.Max)
+			for _, x := range m.Points {
+				fmt.Fprintf(w, "  %d\t%.6g\n", x.Step, x.Value)
+			}
+		}
+		return w.Flush()
+	})
+	c.Flags().BoolVar(&asJSON, "json", false, "as JSON, with up to 1,000 points of each")
+	c.Flags().IntVar(&points, "points", 0, "up to so many points of each")
+	return c
+}
+
+func (p *program) artifactsCommand() *cobra.Command {
+	to := ""
+	c := p.onJob("artifacts ID", "list, or fetch, what came back of a job's outputs/", func(ctx context.Context, s *client.Client, id int64, _ []string) error {
+		all, err := s.Artifacts(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case len(all) == 0:
+			fmt.Fprintf(p.out, "nothing has come back of job %d: what its script writes into outputs/ does\n", id)
+			return nil
+		case to != "":
+			return p.fetch(ctx, s, all, to)
+		}
+		w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', tabwriter.AlignRight)
+		for _, a := range all {
+			fmt.Fprintf(w, "%d\t  %s\n", a.Size, event.Visible(a.Path))
+		}
+		return w.Flush()
+	})
+	c.Flags().StringVar(&to, "to", "", "fetch them into this `folder`")
+	return c
+}
+
+// fetch writes artifacts below a folder.
+func (p *program) fetch(ctx context.Context, s *client.Client, all []client.Artifact, to string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, a := range all {
+		if err := fetchOne(ctx, s, root, a); err != nil {
+			return fmt.Errorf("fetch %s: %w", a.Path, err)
+		}
+	}
+	fmt.Fprintf(p.out, "%s in %s\n", event.Counted(len(all), "file"), to)
+	return nil
+}
+
+func fetchOne(ctx context.Context, s *client.Client, root *os.Root, a client.Artifact) error {
+	in, err := s.Get(ctx, a.Hash)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	name := filepath.FromSlash(a.Path)
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	out, err := root.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

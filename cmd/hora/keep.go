@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"hora/server/node"
+)
+
+// keepJob runs one attempt of a submitted job in the folder that its one argument names, and outlives the server that started
+// it. hora run is called in this process: its end is the job's.
+func keepJob(args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "hora: "+node.KeepCommand+" is what a server calls: use hora submit")
+		return 2
+	}
+	signal.Ignore(syscall.SIGHUP)
+	// Until hora run listens to it, and after, a SIGTERM must not end the process that tells how the job ended.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	err := node.Keep(args[0], os.Setenv, func(args []string, out, errs io.Writer) int {
+		in, err := os.Open(os.DevNull)
+		if err != nil {
+			fmt.Fprintln(errs, "hora:", err)
+			return 71
+		}
+		defer in.Close()
+		return run(context.Background(), append([]string{"hora", "run"}, args...), os.Getenv, stdio{in, out, errs})
+	})
+	switch {
+	case errors.Is(err, node.ErrTaken):
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "hora:", err)
+		return 71
+	}
+	return 0
+}

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"hora/job"
+	"hora/server/client"
+	"hora/server/snapshot"
+)
+
+// queueFields are the flags of hora submit, and the lines of its file, beside those of a job.
+func queueFields() []job.Field {
+	f := []job.Field{
+		{Flags: "--pool", Arg: "NAME", Help: "where it runs", Default: "default"},
+		{Flags: "--node", Arg: "NAME", Help: "this node of the pool and no other"},
+		{Flags: "--nodes", Arg: "N", Help: "so many different nodes, with --per-node processes each, instead of -np"},
+		{Flags: "--per-node", Arg: "M", Help: "processes on each of --nodes", Default: "1"},
+		{Flags: "--memory", Arg: "SIZE", Help: "memory that a process needs, as 500MiB or 8GiB"},
+		{Flags: "--priority", Arg: "0-100", Help: "higher first", Default: "50"},
+		{Flags: "--preemptible", Help: "it may be ended for one of a higher priority, and queues again"},
+		{Flags: "--time-limit", Arg: "TIME", Help: "it is ended after this; others that wait are then planned around it"},
+		{Flags: "--retries", Arg: "N", Help: "how often it queues again after it has failed", Default: "0"},
+		{Flags: "--project", Arg: "NAME", Help: "whose share of the slots it counts against", Default: "default"},
+		{Flags: "--held", Help: "it begins paused; hora resume lets it queue"},
+		{Flags: "--follow -f", Help: "show what it writes, and exit with its code"},
+		{Flags: "--no-code", Help: "the present folder does not go along"},
+	}
+	for i := range f {
+		f[i].Group = "queue"
+	}
+	return f
+}
+
+// submission is what one hora submit says.
+type submission struct {
+	client.Document
+	follow, noCode bool
+}
+
+func (p *program) submitCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "submit [flags] [--] COMMAND... | -m MODULE...", Short: "hand a job to the server", DisableFlagParsing: true,
+		Example: `  hora submit -np 2 python train.py                 the present folder goes along
+  hora submit -np 4 --follow python train.py        show what it writes, exit with its code
+  hora submit --nodes 2 --per-node 8 --time-limit 4h python train.py
+  hora submit --file job.yaml                       the job from a file
+  hora submit -np 4 --min-np 2 python train.py      elastic: 2 to 4 processes`,
+	}
+	table := append(queueFields(), slices.DeleteFunc(job.Fields(), notForServers)...)
+	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		fmt.Fprintf(p.out, "%s\n\nusage: hora %s\n\n%s\n", c.Short, c.Use, c.Example)
+		width := terminalWidth(p.out)
+		if width == 0 {
+			width = plainWidth
+		}
+		writeHelp(p.out, table, width)
+	})
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s, help, err := readSubmission(table, args)
+		switch {
+		case err != nil:
+			return usageError{fmt.Errorf("%w: see hora submit --help", err)}
+		case help:
+			return c.Help()
+		case len(s.Spec.Command) == 0:
+			return usageError{errors.New("there is no command to start: write it after the flags, as in hora submit -np 2 python train.py")}
+		}
+		return p.submit(c.Context(), s)
+	}
+	return c
+}
+
+// notForServers are the settings of hora run that a server gives itself, or that belong to a terminal.
+func notForServers(f job.Field) bool {
+	name := f.Name()
+	return f.Void != "" || slices.Contains([]string{
+		"version", "check-build", "verbose", "dry-run", "print-spec", "schema", "config-file", "stdin", "dir", "secret-file", "hosts", "hostfile", "ssh-port",
+		"ssh-identity-file", "remote-hora", "discover", "host-discovery-script", "slots-per-host", "max-num-proc", "drain-on", "coordinator-state", "adopt",
+		"events", "report", "tag-output", "no-tag", "prefix-output-with-timestamp",
+	}, name)
+}
+
+// readSubmission reads a command line.
+func readSubmission(table []job.Field, argv []string) (s *submission, help bool, err error) {
+	args, err := normalise(table, argv, false)
+	if err != nil {
+		if name := strings.Fields(err.Error()); len(name) == 3 { // unknown flag: --x
+			if f := job.Find(job.Fields(), name[2]); f != nil {
+				return nil, false, fmt.Errorf("%s is not for jobs of a server, which says it itself: leave it out", name[2])
+			}
+		}
+		return nil, false, err
+	}
+	s = &submission{}
+	for i, a := range args {
+		if a == "--" {
+			s.Spec.Command = args[i+1:]
+			if len(s.Spec.Command) > 2 && s.Spec.Command[1] == "-m" && s.Spec.Command[0] == python() {
+				s.Spec.Command[0] = "python" // the pool's own
+			}
+			break
+		}
+		name, value, joined := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		if name == "help" {
+			return nil, true, nil
+		}
+		f := job.Find(table, "--"+name)
+		if f.Arg == "" && !joined {
+			value = "true"
+		}
+		switch {
+		case name == "file":
+			err = s.readFile(value, table)
+		case !f.Own():
+			err = f.Set(&s.Spec, value)
+		default:
+			err = s.set(name, value)
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("--%s: %w", name, err)
+		}
+	}
+	return s, false, nil
+}
+
+// set reads one of the queue's fields.
+func (s *submission) set(name, v string) (err error) {
+	whole := func(to *int, lo, hi int) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < lo || n > hi {
+			return fmt.Errorf("%q is not a whole number from %d to %d", v, lo, hi)
+		}
+		*to = n
+		return nil
+	}
+	yes := func(to *bool) error {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", v)
+		}
+		*to = b
+		return nil
+	}
+	switch name {
+	case "pool":
+		s.Pool = v
+	case "node":
+		s.Node = v
+	case "project":
+		s.Project = v
+	case "nodes":
+		return whole(&s.Nodes, 1, 100000)
+	case "per-node":
+		return whole(&s.PerNode, 1, 100000)
+	case "retries":
+		return whole(&s.Retries, 0, 1000)
+	case "priority":
+		s.Priority = new(int)
+		return whole(s.Priority, 0, 100)
+	case "preemptible":
+		return yes(&s.Preemptible)
+	case "held":
+		return yes(&s.Held)
+	case "follow":
+		return yes(&s.follow)
+	case "no-code":
+		return yes(&s.noCode)
+	case "memory":
+		s.Memory, err = parseSize(v)
+	case "time-limit":
+		d, bad := job.ParseTime(v)
+		if bad != nil || d <= 0 {
+			return fmt.Errorf("%q is not %s", v, job.ATime)
+		}
+		s.TimeLimit = d.Seconds()
+	}
+	return err
+}
+
+// parseSize reads bytes: a number, or one with KiB, MiB, GiB, TiB or KB, MB, GB, TB.
+func parseSize(text string) (int64, error) {
+	units := []struct {
+		name string
+		of   float64
+	}{
+		{"KiB", 1 << 10},
+		{"MiB", 1 << 20},
+		{"GiB", 1 << 30},
+		{"TiB", 1 << 40},
+		{"KB", 1e3},
+		{"MB", 1e6},
+		{"GB", 1e9},
+		{"TB", 1e12},
+		{"K", 1 << 10},
+		{"M", 1 << 20},
+		{"G", 1 << 30},
+		{"T", 1 << 40},
+		{"B", 1},
+		{"", 1},
+	}
+	for _, u := range units {
+		number, ok := strings.CutSuffix(strings.ToLower(text), strings.ToLower(u.name))
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(f > 0 && f*u.of < 1<<60) {
+			break
+		}
+		return int64(f * u.of), nil
+	}
+	return 0, fmt.Errorf("%q is no size: write it as 500MiB or 8GiB", text)
+}
+
+// readFile reads a job's file in which lines of the queue may stand beside those of a job.
+func (s *submission) readFile(name string, table []job.Field) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(b, &root); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
+		return fmt.Errorf("%s: a job is lines such as \"np: 2\"", name)
+	}
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	m := root.Content[0]
+	var rest []*yaml.Node
+	var names []string
+	for _, f := range table {
+		names = append(names, strings.ReplaceAll(f.Name(), "-", "_"))
+		if f.Key != "" {
+			names = append(names, f.Key)
+		}
+	}
+	names = append(names, "command")
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key, value := m.Content[i], m.Content[i+1]
+		f := job.Find(queueFields(), "--"+strings.ReplaceAll(key.Value, "_", "-"))
+		if f == nil || f.Name() == "follow" || f.Name() == "no-code" {
+			if !slices.Contains(names, key.Value) {
+				near := ""
+				if n := job.Nearest(strings.ReplaceAll(key.Value, "-", "_"), names); n != "" {
+					near = ": did you mean " + n + "?"
+				}
+				return fmt.Errorf("%s:%d: there is no field %q%s", name, key.Line, key.Value, near)
+			}
+			rest = append(rest, key, value)
+			continue
+		}
+		if value.Kind != yaml.ScalarNode {
+			return fmt.Errorf("%s:%d: %s takes one value", name, key.Line, key.Value)
+		}
+		if err := s.set(f.Name(), value.Value); err != nil {
+			return fmt.Errorf("%s:%d: %s: %w", name, key.Line, key.Value, err)
+		}
+		if m.Style&yaml.FlowStyle == 0 { // so that later errors name the right lines
+			lines[key.Line-1] = []byte("\n")
+		}
+	}
+	if m.Style&yaml.FlowStyle != 0 {
+		m.Content = rest
+		if b, err = yaml.Marshal(&root); err != nil {
+			return err
+		}
+	} else {
+		b = bytes.Join(lines, nil)
+	}
+	_, err = s.Spec.Read(name, b)
+	return err
+}
+
+// submit sends the folder, then the job.
+func (p *program) submit(ctx context.Context, s *submission) error {
+	c, err := p.server()
+	if err != nil {
+		return err
+	}
+	if !s.noCode {
+		if err := p.sendFolder(ctx, c, &s.Document); err != nil {
+			return err
+		}
+	}
+	j, err := c.Submit(ctx, s.Document, client.Key())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.err, "hora: job %d: %s\n", j.ID, standing(&j))
+	if s.follow {
+		return p.follow(ctx, c, j.ID, client.Following{Rank: -2}, &j)
+	}
+	fmt.Fprintln(p.out, j.ID)
+	fmt.Fprintf(p.err, "hora: next: hora logs -f %d, hora job %d, hora cancel %d\n", j.ID, j.ID, j.ID)
+	return nil
+}
+
+// sendFolder sends what the server has not got of the present folder.
+func (p *program) sendFolder(ctx context.Context, c *client.Client, d *client.Document) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w: change to one that exists", err)
+	}
+	m, err := snapshot.Take(dir, snapshot.Limit)
+	if err != nil {
+		return fmt.Errorf("%w; --no-code leaves the folder behind", err)
+	}
+	content, hash, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	where := map[string]string{}
+	hashes := []string{hash}
+	for _, f := range m.Files {
+		if f.Hash != "" && where[f.Hash] == "" {
+			where[f.Hash] = filepath.Join(dir, filepath.FromSlash(f.Path))
+			hashes = append(hashes, f.Hash)
+		}
+	}
+	missing, err := c.Missing(ctx, hashes)
+	if err != nil {
+		return err
+	}
+	for _, h := range missing {
+		if h == hash {
+			continue // last: who has the list has the files
+		}
+		if err := sendFile(ctx, c, h, where[h]); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(missing, hash) {
+		if err := c.Put(ctx, hash, bytes.NewReader(content)); err != nil {
+			return err
+		}
+	}
+	d.Code, d.Source = hash, source(ctx, dir)
+	return nil
+}
+
+func sendFile(ctx context.Context, c *client.Client, hash, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := c.Put(ctx, hash, f); err != nil {
+		return fmt.Errorf("send %s: %w", name, err)
+	}
+	return nil
+}
+
+// source says where a folder came from, as far as git knows.
+func source(ctx context.Context, dir string) map[string]string {
+	at := map[string]string{"folder": dir}
+	git := func(args ...string) string {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...).Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if commit := git("rev-parse", "HEAD"); commit != "" {
+		at["commit"] = commit
+		if git("status", "--porcelain") != "" {
+			at["changed"] = "yes"
+		}
+	}
+	return at
+}

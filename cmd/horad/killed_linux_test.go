@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// TestAKilledServerLosesNothing kills the server again and again while jobs run, come and end: no acknowledged job is lost
+// or runs twice, none is started again, and all they have written is there.
+func TestAKilledServerLosesNothing(t *testing.T) {
+	kills, seed := 4, uint64(time.Now().UnixNano())
+	if os.Getenv("HORA_SOAK") == "1" {
+		kills = 100
+	}
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	s := newSite(t, 8)
+	const lines = 150
+	script := fmt.Sprintf(`echo begins; i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); sleep 0.02; done; echo ends`, lines)
+	var ids []int64
+	submit := func() {
+		j, err := s.client.Submit(context.Background(), shell(1, script), client.Key())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, j.ID)
+	}
+	for range 5 {
+		submit()
+	}
+	for kill := range kills {
+		for range 3 {
+			submit()
+		}
+		s.until(ids[len(ids)-1], in(job.Running))
+		running := s.running()
+		if running == 0 {
+			t.Fatal("nothing runs: this kill would prove nothing")
+		}
+		<-time.After(time.Duration(rng.IntN(600)) * time.Millisecond)
+		s.kill()
+		begin := time.Now()
+		s.up()
+		if took := time.Since(begin); took > 6*time.Second {
+			t.Errorf("kill %d: %d jobs were taken up after %v, and 2 s are promised", kill, running, took)
+		}
+	}
+	for _, id := range ids {
+		j := s.until(id, ended)
+		if j.State != job.Finished {
+			t.Errorf("job %d: %s: %s", id, j.State, j.Text)
+			continue
+		}
+		if j, _ = s.client.Job(context.Background(), id); len(j.Attempts) != 1 {
+			t.Errorf("job %d ran %d times", id, len(j.Attempts))
+		}
+		next := 0
+		err := s.client.Lines(context.Background(), id, client.Following{Rank: 0}, func(l client.Line) {
+			want := fmt.Sprintf("line %d", next-1)
+			switch next {
+			case 0:
+				want = "begins"
+			case lines + 1:
+				want = "ends"
+			}
+			if l.Text != want {
+				t.Errorf("job %d: line %d is %q, want %q", id, next, l.Text, want)
+			}
+			next++
+		})
+		if err != nil || next != lines+2 {
+			t.Errorf("job %d has %d lines of %d: %v", id, next, lines+2, err)
+		}
+	}
+	t.Logf("%d kills, %d jobs", kills, len(ids))
+}
+
+func (s *site) running() int {
+	s.t.Helper()
+	a, err := s.client.About(context.Background())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a.Running
+}
+
+// TestTermLeavesJobsRunning ends the server as a terminal or a system does.
+func TestTermLeavesJobsRunning(t *testing.T) {
+	s := newSite(t, 1)
+	j := s.submit(shell(1, "while [ ! -f outputs/go ]; do sleep 0.05; done; echo went"))
+	s.until(j.ID, in(job.Running))
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var gone *client.NoServer
+	if _, err := s.client.Job(ctx, j.ID); !errors.As(err, &gone) {
+		t.Errorf("the server is away, and a call says %v", err)
+	}
+	s.up()
+	if again := s.until(j.ID, in(job.Running)); !again.Started.Equal(s.until(j.ID, in(job.Running)).Started) {
+		t.Errorf("%+v", again)
+	}
+	if a, _ := s.client.Job(context.Background(), j.ID); len(a.Attempts) != 1 || a.Attempts[0].Outcome != "" {
+		t.Errorf("%+v", a.Attempts)
+	}
+}

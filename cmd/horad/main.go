@@ -1,0 +1,50 @@
+// Command horad is hora's server: the database, the HTTP interface and the pages. `hora up` starts it.
+//
+// It owns the flags, signals and exit codes of that program; everything else is in the packages it wires together. Its
+// goroutines are those of server and of net/http, and the runtime's for signals.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"hora/server"
+)
+
+func main() {
+	huma.NewError = server.NewFault
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the whole program.
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
+	root := &cobra.Command{
+		Use: "horad", Short: "hora's server; start it with hora up",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.SetOut(out)
+	root.SetErr(errs)
+	root.SetArgs(args)
+	root.AddCommand(serveCommand(out, errs), backupCommand(out), restoreCommand(out), checkCommand(out))
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(errs, "horad:", err)
+		var usage usageError
+		if errors.As(err, &usage) {
+			return 2
+		}
+		return 1
+	}
+	return 0
+}
+
+// usageError is a wrong command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }

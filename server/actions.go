@@ -1,0 +1,395 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+	"hora/server/store"
+)
+
+// refusal is what a caller did wrong, with the status that HTTP has for it.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, format string, a ...any) error {
+	return &refusal{status, fmt.Sprintf(format, a...)}
+}
+
+// check fills in what a document leaves out and refuses what contradicts itself.
+func (s *Server) check(d *client.Document) error {
+	if d.Project == "" {
+		d.Project = "default"
+	}
+	if d.Pool == "" {
+		d.Pool = "default"
+	}
+	if d.Priority == nil {
+		p := 50
+		d.Priority = &p
+	}
+	pools := s.pools()
+	switch {
+	case len(d.Spec.Command) == 0 || d.Spec.Command[0] == "":
+		return refuse(422, "there is no command to start: give one, as in hora submit python train.py")
+	case !slices.Contains(pools, d.Pool):
+		return refuse(422, "there is no pool %s: take one of %s", d.Pool, strings.Join(pools, ", "))
+	case d.Nodes > 0 && d.Spec.NP > 0:
+		return refuse(422, "np and nodes each say how many processes there are: give one of them")
+	case d.PerNode > 0 && d.Nodes == 0:
+		return refuse(422, "per_node says how many processes each of nodes has, and nodes is not given: give both, or np")
+	case d.Spec.MinNP > 0 && d.Nodes > 0:
+		return refuse(422, "min_np makes a job elastic, and one with nodes has a fixed shape: give np instead of nodes")
+	case d.Spec.MinNP > max(d.Spec.NP, 1):
+		return refuse(422, "min_np %d is above np %d: lower it, or raise np", d.Spec.MinNP, max(d.Spec.NP, 1))
+	}
+	return refusedFields(&d.Spec)
+}
+
+// refusedFields names what the server says itself when it starts a job, and what would lie on a machine that nobody knows.
+func refusedFields(s *job.Spec) error {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"hosts", s.Hosts != ""},
+		{"hostfile", s.Hostfile != ""},
+		{"discover", s.Discover != ""},
+		{"slots_per_host", s.SlotsPerHost > 0},
+		{"max_np", s.MaxNP > 0 && s.MaxNP != s.NP},
+		{"ssh_port", s.SSHPort > 0},
+		{"ssh_identity_file", s.SSHIdentityFile != ""},
+		{"remote_hora", s.RemoteHora != ""},
+		{"dir", s.Dir != ""},
+		{"drain_on", s.DrainOn != ""},
+		{"coordinator_state", s.CoordinatorState != ""},
+		{"events", s.Events != ""},
+		{"report", s.Report != ""},
+		{"tag_output", s.TagOutput != nil},
+		{"prefix_output_with_timestamp", s.Timestamps},
+	} {
+		if f.given {
+			return refuse(422, "the server says %s itself: say what the job needs with np, min_np, nodes, per_node and pool, and leave %s out", f.name, f.name)
+		}
+	}
+	return nil
+}
+
+func (s *Server) pools() []string {
+	var all []string
+	for _, n := range s.back.Capacity() {
+		if !slices.Contains(all, n.Pool) {
+			all = append(all, n.Pool)
+		}
+	}
+	return all
+}
+
+// Submit takes a job. With a key that has been used before it answers the job which that has made.
+func (s *Server) Submit(ctx context.Context, d client.Document, user, key string) (client.Job, error) {
+	if err := s.check(&d); err != nil {
+		return client.Job{}, err
+	}
+	if d.Code != "" && !s.store.HasBlob(ctx, d.Code) {
+		return client.Job{}, refuse(422, "the folder %s is not here: send its files first", d.Code)
+	}
+	now := s.now().UTC()
+	j := client.Job{State: job.Queued, Queued: now, User: user, Document: d}
+	if d.Held {
+		j.State = job.Paused
+	}
+	again := int64(0)
+	err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
+		if key != "" {
+			if again, err = store.ByKey(tx, key); again != 0 || err != nil {
+				return err
+			}
+		}
+		if j.ID, err = store.NewJob(tx, &j); err != nil {
+			return err
+		}
+		if key != "" {
+			if err = store.Key(tx, key, j.ID, now); err != nil {
+				return err
+			}
+		}
+		return store.AddHappening(tx, j.ID, client.Happening{At: now, Kind: "submitted", Text: "it was submitted"})
+	})
+	if err != nil {
+		return client.Job{}, err
+	}
+	if again != 0 {
+		return s.Job(ctx, again)
+	}
+	err = s.do(func() {
+		l := &live{job: j}
+		s.live[j.ID] = l
+		if j.State == job.Queued {
+			s.machine.Submit(ask(l))
+		}
+		if s.dirty = true; decideAfter-time.Since(s.decided) <= 0 {
+			s.decide() // so that the answer says where it runs, or why it waits
+		}
+		j = s.seen(l)
+	})
+	s.news.wake(0)
+	return j, err
+}
+
+// seen is a job as others see it; in the loop.
+func (s *Server) seen(l *live) client.Job {
+	j := l.job
+	if l.attempt != nil {
+		j.Shares = l.attempt.Shares
+		j.Stopping = l.stop == client.Stopped || l.stop == client.Held
+	}
+	switch j.State {
+	case job.Paused:
+		j.Reason = &client.Reason{Code: "paused", Text: fmt.Sprintf("it is paused: hora resume %d lets it queue", j.ID)}
+	case job.Queued:
+		if r, ok := s.machine.Why(j.ID, s.now()); ok {
+			j.Reason = &client.Reason{Code: r.Code, Text: r.Text, Place: r.Place, Start: r.Start}
+		}
+	}
+	return j
+}
+
+// Job answers one job, with why it waits.
+func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
+	j, err := s.store.Job(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return j, refuse(404, "there is no job %d: hora jobs --all lists those that there are", id)
+	}
+	if err != nil || j.State.Ended() {
+		return j, err
+	}
+	err = s.do(func() {
+		if l := s.live[id]; l != nil {
+			attempts := j.Attempts
+			j = s.seen(l)
+			j.Attempts = attempts
+		}
+	})
+	return j, err
+}
+
+// Jobs lists jobs, the newest first, with why those wait that do.
+func (s *Server) Jobs(ctx context.Context, states []job.State, project string, below int64, limit int) ([]client.Job, error) {
+	all, err := s.store.Jobs(ctx, states, project, below, limit)
+	if err != nil {
+		return nil, err
+	}
+	err = s.do(func() {
+		for i := range all {
+			if l := s.live[all[i].ID]; l != nil && !all[i].State.Ended() {
+				all[i] = s.seen(l)
+			}
+		}
+	})
+	return all, err
+}
+
+// change does something to a job that has not ended, and answers it as it is then. f answers what is to be written down.
+func (s *Server) change(ctx context.Context, id int64, what string, f func(l *live) (text string, err error)) (client.Job, error) {
+	if _, err := s.Job(ctx, id); err != nil {
+		return client.Job{}, err
+	}
+	var j client.Job
+	var text string
+	var bad error
+	var attempt int
+	var stop client.Outcome
+	if err := s.do(func() {
+		l := s.live[id]
+		switch {
+		case l == nil:
+			bad = refuse(409, "job %d has ended: there is nothing to %s", id, what)
+			return
+		case l.finishing:
+			bad = refuse(409, "job %d is just ending: look again in a moment", id)
+			return
+		}
+		text, bad = f(l)
+		j = l.job
+		if l.attempt != nil {
+			attempt, stop = l.attempt.Number, l.stop
+		}
+		if l.job.State.Ended() {
+			delete(s.live, id)
+		}
+		s.dirty = true
+	}); err != nil || bad != nil {
+		return client.Job{}, errors.Join(bad, err)
+	}
+	if text != "" {
+		err := s.store.Do(ctx, func(tx *sql.Tx) error {
+			if err := store.SetState(tx, &j); err != nil {
+				return err
+			}
+			if attempt > 0 {
+				if err := store.SetStop(tx, id, attempt, stop); err != nil {
+					return err
+				}
+			}
+			return store.AddHappening(tx, id, client.Happening{At: s.now().UTC(), Kind: what, Text: text})
+		})
+		if err != nil {
+			return client.Job{}, err
+		}
+	}
+	s.news.wake(id)
+	s.news.wake(0)
+	return s.Job(ctx, id)
+}
+
+// Cancel ends a job.
+func (s *Server) Cancel(ctx context.Context, id int64) (client.Job, error) {
+	return s.change(ctx, id, "cancel", func(l *live) (string, error) {
+		if l.attempt != nil {
+			if l.stop != "" && l.stop != client.Stopped { // it is being drained, and is not to queue again
+				l.stop = client.Stopped
+				return "it was cancelled while it ended", nil
+			}
+			s.end(l, client.Stopped)
+			return "", nil
+		}
+		s.machine.Withdraw(id)
+		l.job.State, l.job.Ended, l.job.ExitCode, l.job.Text = job.Cancelled, s.now().UTC(), 143, "cancelled before it ran"
+		return "it was cancelled before it ran", nil
+	})
+}
+
+// Pause keeps a job from running; one that runs is drained first.
+func (s *Server) Pause(ctx context.Context, id int64) (client.Job, error) {
+	return s.change(ctx, id, "pause", func(l *live) (string, error) {
+		switch {
+		case l.job.State == job.Paused:
+			return "", nil
+		case l.stop == client.Stopped:
+			return "", refuse(409, "job %d is being cancelled", id)
+		case l.attempt != nil:
+			if l.stop == client.Preempted {
+				l.stop = client.Held
+				return "it stays paused when it has ended", nil
+			}
+			s.end(l, client.Held)
+			return "", nil
+		}
+		s.machine.Withdraw(id)
+		l.job.State = job.Paused
+		return "it was paused", nil
+	})
+}
+
+// Resume lets a paused job queue.
+func (s *Server) Resume(ctx context.Context, id int64) (client.Job, error) {
+	return s.change(ctx, id, "resume", func(l *live) (string, error) {
+		switch {
+		case l.stop == client.Held:
+			l.stop = client.Preempted
+			return "it queues again when it has ended", nil
+		case l.job.State != job.Paused:
+			return "", nil
+		}
+		l.job.State = job.Queued
+		s.machine.Submit(ask(l))
+		return "it queues again", nil
+	})
+}
+
+// Priority gives a job another priority.
+func (s *Server) Priority(ctx context.Context, id int64, priority int) (client.Job, error) {
+	return s.change(ctx, id, "priority", func(l *live) (string, error) {
+		was := *l.job.Document.Priority
+		l.job.Document.Priority = &priority
+		if l.job.State == job.Queued {
+			s.machine.Withdraw(id)
+			s.machine.Submit(ask(l))
+		}
+		return fmt.Sprintf("its priority is %d and was %d", priority, was), nil
+	})
+}
+
+// Nodes lists the nodes.
+func (s *Server) Nodes() ([]client.Node, error) {
+	var all []client.Node
+	for _, n := range s.back.Capacity() {
+		all = append(all, client.Node{Name: n.Name, Pool: n.Pool, Slots: n.Slots, Free: n.Slots, Memory: n.Memory, GPUs: n.GPUs})
+	}
+	err := s.do(func() {
+		for _, l := range s.live {
+			if l.attempt == nil {
+				continue
+			}
+			for _, x := range l.attempt.Shares {
+				if i := slices.IndexFunc(all, func(n client.Node) bool { return n.Name == x.Node }); i >= 0 {
+					all[i].Free -= x.Slots
+					all[i].Jobs++
+				}
+			}
+		}
+	})
+	return all, err
+}
+
+// About says how the server is.
+func (s *Server) About(version string) (client.About, error) {
+	a := client.About{Version: version, API: 1}
+	err := s.do(func() {
+		for _, l := range s.live {
+			switch l.job.State {
+			case job.Queued:
+				a.Queued++
+			case job.Paused:
+				a.Paused++
+			default:
+				a.Running++
+			}
+		}
+	})
+	return a, err
+}
+
+// CancelAll ends all jobs that run, and answers when they have ended or the context has.
+func (s *Server) CancelAll(ctx context.Context) error {
+	var ids []int64
+	if err := s.do(func() {
+		for id, l := range s.live {
+			if l.attempt != nil {
+				ids = append(ids, id)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := s.Cancel(ctx, id); err != nil {
+			s.log.Warn("cancel a job", "job", id, "error", err)
+		}
+	}
+	for _, id := range ids {
+		for {
+			news := s.news.of(id)
+			j, err := s.Job(ctx, id)
+			if err != nil || j.State.Ended() {
+				break
+			}
+			select {
+			case <-news:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"hora/job"
+	"hora/server/client"
+	"hora/server/store"
+)
+
+// Settings is what the HTTP interface needs beside the server.
+type Settings struct {
+	Version string
+	Token   string         // who has it may do everything
+	Down    func(now bool) // ends the program
+}
+
+type api struct {
+	*Server
+	Settings
+	huma.API
+}
+
+// Handler is the HTTP interface, under /api/v1, and the pages.
+func (s *Server) Handler(set Settings) http.Handler {
+	mux := http.NewServeMux()
+	config := huma.DefaultConfig("hora", set.Version)
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/api/v1/openapi", "", ""
+	config.CreateHooks = nil // no $schema beside each answer
+	config.Info.Description = "Jobs of hora: submit, queue, follow. Errors say what to do next. A POST with an Idempotency-Key that was used before answers what it answered then."
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
+	config.Security = []map[string][]string{{"token": {}}}
+	a := &api{s, set, humago.New(mux, config)}
+	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[job.Spec](), reflect.TypeFor[specSchema]())
+	a.jobs()
+	a.results()
+	a.rest()
+	return a.guard(mux)
+}
+
+// guard lets nobody in without the token: as a bearer, or in the cookie of the pages. A cookie changes nothing unless the
+// request comes from our own pages.
+func (a *api) guard(next http.Handler) http.Handler {
+	want := sha256.Sum256([]byte(a.Token))
+	right := func(token string) bool {
+		got := sha256.Sum256([]byte(token))
+		return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		cookie, err := r.Cookie(cookieName)
+		ours := r.Method == http.MethodGet || r.Method == http.MethodHead || sameOrigin(r)
+		switch {
+		case bearer && right(token), err == nil && right(cookie.Value) && ours:
+			next.ServeHTTP(w, r)
+		case r.URL.Path == "/" && right(r.URL.Query().Get("token")):
+			http.SetCookie(w, &http.Cookie{Name: cookieName, Value: r.URL.Query().Get("token"), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600, Secure: r.TLS != nil})
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.Header().Set("Content-Security-Policy", "default-src 'none'")
+			// A redirect would not bring the cookie along: the browser came from elsewhere.
+			fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>hora</title><a href="/">to the jobs</a>`)
+		default:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintln(w, `{"status":401,"title":"Unauthorized","detail":"the token is missing or wrong: HORA_TOKEN, HORA_TOKEN_FILE or hora login give it; a browser is let in by the address that hora up prints"}`)
+		}
+	})
+}
+
+const cookieName = "hora"
+
+// sameOrigin says whether a browser sends this from one of our own pages.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin"
+	}
+	origin := r.Header.Get("Origin")
+	return origin == "http://"+r.Host || origin == "https://"+r.Host
+}
+
+// fault turns errors into answers.
+func fault(err error) error {
+	var r *refusal
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &r):
+		return huma.NewError(r.status, r.text)
+	case errors.Is(err, store.ErrFull):
+		return huma.NewError(http.StatusInsufficientStorage, err.Error())
+	case errors.Is(err, errEnding), errors.Is(err, store.ErrClosed):
+		return huma.NewError(http.StatusServiceUnavailable, errEnding.Error())
+	}
+	return huma.NewError(http.StatusInternalServerError, err.Error())
+}
+
+// specSchema stands for job.Spec, which reads and checks itself.
+type specSchema struct{}
+
+// Schema says where the fields are told of.
+func (specSchema) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "a job file of hora run: hora run --schema prints its JSON Schema", Examples: []any{map[string]any{"command": []string{"python", "train.py"}, "np": 2}}}
+}
+
+type answer[T any] struct{ Body T }
+
+func answered[T any](v T, err error) (*answer[T], error) {
+	if err != nil {
+		return nil, fault(err)
+	}
+	return &answer[T]{v}, nil
+}
+
+// JobPath is what calls about one job have in common; the HTTP library sees exported names only.
+type JobPath struct {
+	ID int64 `path:"id" minimum:"1" doc:"number of the job"`
+}
+
+func (a *api) operation(id, method, path, summary string) huma.Operation {
+	return huma.Operation{OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary}
+}
+
+func (a *api) jobs() {
+	post := a.operation("submit", "POST", "/jobs", "submit a job")
+	post.DefaultStatus = http.StatusCreated
+	post.MaxBodyBytes = 4 << 20
+	huma.Register(a, post, func(ctx context.Context, in *struct {
+		Key  string `header:"Idempotency-Key" maxLength:"200" doc:"sent again with the same key, it is the same job"`
+		User string `header:"X-Hora-User" maxLength:"200" doc:"who submits"`
+		Body client.Document
+	},
+	) (*answer[client.Job], error) {
+		return answered(a.Submit(ctx, in.Body, in.User, in.Key))
+	})
+	huma.Register(a, a.operation("jobs", "GET", "/jobs", "list jobs, the newest first"), func(ctx context.Context, in *struct {
+		State   []job.State `query:"state" enum:"queued,preparing,running,paused,finished,failed,cancelled" doc:"only these states"`
+		Project string      `query:"project" maxLength:"200"`
+		Cursor  string      `query:"cursor" maxLength:"40" doc:"next of the answer before"`
+		Limit   int         `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	},
+	) (*answer[client.Page], error) {
+		below := int64(0)
+		if in.Cursor != "" {
+			var err error
+			if below, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil || below < 1 {
+				return nil, fault(refuse(422, "%q is no cursor: give next of the answer before, or none for the newest jobs", in.Cursor))
+			}
+		}
+		all, err := a.Jobs(ctx, in.State, in.Project, below, in.Limit)
+		p := client.Page{Jobs: all}
+		if all == nil {
+			p.Jobs = []client.Job{}
+		}
+		if len(all) == in.Limit {
+			p.Next = strconv.FormatInt(all[len(all)-1].ID, 10)
+		}
+		return answered(p, err)
+	})
+	huma.Register(a, a.operation("job", "GET", "/jobs/{id}", "one job, and why it waits"), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
+		return answered(a.Job(ctx, in.ID))
+	})
+	for what, f := range map[string]func(context.Context, int64) (client.Job, error){"cancel": a.Cancel, "pause": a.Pause, "resume": a.Resume} {
+		huma.Register(a, a.operation(what, "POST", "/jobs/{id}/"+what, what+" a job"), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
+			return answered(f(ctx, in.ID))
+		})
+	}
+	huma.Register(a, a.operation("priority", "POST", "/jobs/{id}/priority", "give a job another priority"), func(ctx context.Context, in *struct {
+		JobPath
+		Body struct {
+			Priority int `json:"priority" minimum:"0" maximum:"100"`
+		}
+	},
+	) (*answer[client.Job], error) {
+		return answered(a.Priority(ctx, in.ID, in.Body.Priority))
+	})
+}
+
+func (a *api) results() {
+	huma.Register(a, a.operation("happenings", "GET", "/jobs/{id}/happenings", "a job's story"), func(ctx context.Context, in *JobPath) (*answer[[]client.Happening], error) {
+		if _, err := a.Job(ctx, in.ID); err != nil {
+			return nil, fault(err)
+		}
+		all, err := a.store.Happenings(ctx, in.ID)
+		return answered(filled(all), err)
+	})
+	huma.Register(a, a.operation("metrics", "GET", "/jobs/{id}/metrics", "what ranks reported"), func(ctx context.Context, in *struct {
+		JobPath
+		Name   string `query:"name" maxLength:"500" doc:"only this one"`
+		First  int64  `query:"first" doc:"first step"`
+		Last   int64  `query:"last" default:"9007199254740991" doc:"last step"`
+		Points int    `query:"points" default:"0" minimum:"0" maximum:"100000" doc:"at most so many of each; where there are more one stands for its neighbours"`
+	},
+	) (*answer[[]client.Metric], error) {
+		if _, err := a.Job(ctx, in.ID); err != nil {
+			return nil, fault(err)
+		}
+		all, err := a.store.Metrics(ctx, in.ID, in.Name, in.First, in.Last, in.Points)
+		return answered(filled(all), err)
+	})
+	huma.Register(a, a.operation("artifacts", "GET", "/jobs/{id}/artifacts", "what came back of outputs/"), func(ctx context.Context, in *JobPath) (*answer[[]client.Artifact], error) {
+		if _, err := a.Job(ctx, in.ID); err != nil {
+			return nil, fault(err)
+		}
+		all, err := a.store.Artifacts(ctx, in.ID)
+		return answered(filled(all), err)
+	})
+	huma.Register(a, a.operation("blob", "GET", "/blobs/{hash}", "content by its hash: a file of outputs/ or of the code, or the list of a folder's files"), func(ctx context.Context, in *BlobPath) (*huma.StreamResponse, error) {
+		f, err := os.Open(a.store.BlobFile(in.Hash))
+		if err != nil {
+			return nil, fault(refuse(404, "there is no content %s here", in.Hash))
+		}
+		return &huma.StreamResponse{Body: func(c huma.Context) {
+			defer f.Close()
+			c.SetHeader("Content-Type", "application/octet-stream")
+			c.SetHeader("Content-Disposition", "attachment")
+			_, _ = io.Copy(c.BodyWriter(), f)
+		}}, nil
+	})
+	put := a.operation("put-blob", "PUT", "/blobs/{hash}", "keep content under its hash")
+	put.MaxBodyBytes, put.BodyReadTimeout = 1<<30, -1
+	huma.Register(a, put, func(ctx context.Context, in *struct {
+		BlobPath
+		RawBody []byte `contentType:"application/octet-stream"`
+	},
+	) (*struct{}, error) {
+		sum := sha256.Sum256(in.RawBody)
+		if got := hex.EncodeToString(sum[:]); got != in.Hash {
+			return nil, fault(refuse(422, "the content's hash is %s and not %s: send it again", got, in.Hash))
+		}
+		_, err := a.store.PutBlob(ctx, in.RawBody)
+		return nil, fault(err)
+	})
+	huma.Register(a, a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here"), func(ctx context.Context, in *struct {
+		Body struct {
+			Hashes []string `json:"hashes" maxItems:"200000"`
+		}
+	},
+	) (*answer[[]string], error) {
+		missing := []string{}
+		for _, h := range in.Body.Hashes {
+			if len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
+				return nil, fault(refuse(422, "%.80q is no hash", h))
+			}
+			if !a.store.HasBlob(ctx, h) {
+				missing = append(missing, h)
+			}
+		}
+		return answered(missing, nil)
+	})
+	a.streams()
+}
+
+// BlobPath is the same for content.
+type BlobPath struct {
+	Hash string `path:"hash" pattern:"^[0-9a-f]{64}$"`
+}
+
+func filled[T any](all []T) []T {
+	if all == nil {
+		return []T{}
+	}
+	return all
+}
+
+func (a *api) rest() {
+	huma.Register(a, a.operation("about", "GET", "/about", "what this server is"), func(context.Context, *struct{}) (*answer[client.About], error) {
+		return answered(a.About(a.Version))
+	})
+	huma.Register(a, a.operation("nodes", "GET", "/nodes", "the machines"), func(context.Context, *struct{}) (*answer[[]client.Node], error) {
+		all, err := a.Nodes()
+		return answered(filled(all), err)
+	})
+	huma.Register(a, a.operation("down", "POST", "/down", "end the server; jobs go on"), func(ctx context.Context, in *struct {
+		Body struct {
+			Now bool `json:"now,omitempty" doc:"end the jobs first"`
+		}
+	},
+	) (*answer[client.About], error) {
+		about, err := a.About(a.Version)
+		if err != nil {
+			return nil, fault(err)
+		}
+		if in.Body.Now {
+			if err := a.CancelAll(ctx); err != nil {
+				return nil, fault(err)
+			}
+		}
+		time.AfterFunc(50*time.Millisecond, func() { a.Down(in.Body.Now) }) // the answer goes first
+		return answered(about, nil)
+	})
+}
+
+// fieldNames are those of a document, for who has mistyped one.
+var fieldNames = func() (names []string) {
+	t := reflect.TypeFor[client.Document]()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}()

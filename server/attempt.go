@@ -1,0 +1,482 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"hora/event"
+	"hora/job"
+	"hora/server/client"
+	"hora/server/node"
+	"hora/server/snapshot"
+	"hora/server/store"
+)
+
+// follow starts what follows the attempt of a job, or takes it up where an earlier server was.
+func (s *Server) follow(l *live, adopted bool) {
+	job, a, taken, stop := l.job, *l.attempt, l.taken, l.stop
+	s.wg.Go(func() {
+		f := &follower{Server: s, l: l, job: job, attempt: a, taken: taken}
+		if err := f.run(adopted, stop); err != nil && s.ctx.Err() == nil {
+			s.log.Error("follow a job", "job", job.ID, "error", err)
+		}
+	})
+}
+
+// follower takes one attempt from its start to its end.
+type follower struct {
+	*Server
+	l       *live // only in the loop
+	job     client.Job
+	attempt client.Attempt
+	taken   uint64
+	ended   bool
+}
+
+// startTries bounds how often an attempt that does not begin is started.
+const startTries = 3
+
+func (f *follower) run(adopted bool, stop client.Outcome) error {
+	if !adopted {
+		if err := f.begin(); err != nil {
+			return err
+		}
+	}
+	for try := 0; ; try++ {
+		if !adopted || try > 0 {
+			if err := f.start(); err != nil {
+				return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: "it could not be started: " + err.Error()}, nil)
+			}
+		}
+		_ = f.do(func() { stop = f.l.stop }) // it may have been told to end before there was anything to tell
+		if stop != "" {
+			_ = f.back.Kill(f.job.ID, f.attempt.Number, stop)
+		}
+		err := f.back.Watch(f.ctx, f.job.ID, f.attempt.Number, f.taken, f.take)
+		switch {
+		case f.ended || err == nil:
+			return err
+		case f.ctx.Err() != nil:
+			return nil
+		case errors.Is(err, node.ErrUnbegun) && try < startTries:
+			continue
+		case errors.Is(err, node.ErrUnbegun):
+			return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, f.keeperSays())}, nil)
+		case errors.Is(err, node.ErrLost):
+			return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: "the process that kept it was killed"}, nil)
+		case errors.Is(err, store.ErrFull): // it stays in the outbox until there is room
+			f.log.Warn("take what a job says", "job", f.job.ID, "error", err)
+		default:
+			f.log.Error("follow a job", "job", f.job.ID, "error", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-f.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// keeperSays is the last of what the keeper wrote.
+func (f *follower) keeperSays() string {
+	b, _ := os.ReadFile(filepath.Join(f.back.Folder(f.job.ID, f.attempt.Number), "keeper.log"))
+	return string(b[max(0, len(b)-500):])
+}
+
+// begin writes down that the attempt starts, before it does.
+func (f *follower) begin() error {
+	text := "it starts with " + slotsOn(f.attempt.Shares)
+	for {
+		err := f.store.Do(f.ctx, func(tx *sql.Tx) error {
+			if err := store.NewAttempt(tx, f.job.ID, &f.attempt); err != nil {
+				return err
+			}
+			if err := store.SetState(tx, &f.job); err != nil {
+				return err
+			}
+			return store.AddHappening(tx, f.job.ID, client.Happening{At: f.attempt.Started, Attempt: f.attempt.Number, Kind: "starting", Text: text})
+		})
+		f.news.wake(f.job.ID)
+		if !errors.Is(err, store.ErrFull) {
+			return err
+		}
+		select { // the slot waits with it
+		case <-time.After(time.Second):
+		case <-f.ctx.Done():
+			return err
+		}
+	}
+}
+
+func slotsOn(all []client.Share) string {
+	text := ""
+	for i, x := range all {
+		if i > 0 {
+			text += ", "
+		}
+		plural := "s"
+		if x.Slots == 1 {
+			plural = ""
+		}
+		text += fmt.Sprintf("%d slot%s on %s", x.Slots, plural, x.Node)
+	}
+	return text
+}
+
+// start lets the back end start it; to do it again does nothing more.
+func (f *follower) start() error {
+	return f.back.Start(node.Gang{
+		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: shares(f.attempt.Shares), Fill: f.fill,
+	})
+}
+
+// fill makes the working folder: the code, and what earlier attempts left in outputs/.
+func (f *follower) fill(work string) error {
+	if hash := f.job.Document.Code; hash != "" {
+		b, err := os.ReadFile(f.store.BlobFile(hash))
+		if err != nil {
+			return fmt.Errorf("the folder that goes along is not in the store: %w: submit the job again", err)
+		}
+		m, err := snapshot.Decode(b)
+		if err != nil {
+			return err
+		}
+		if err := m.Restore(work, f.open); err != nil {
+			return err
+		}
+	}
+	outputs := filepath.Join(work, node.OutputsName)
+	if err := os.MkdirAll(outputs, 0o755); err != nil {
+		return err
+	}
+	if f.attempt.Number == 1 {
+		return nil
+	}
+	all, err := f.store.Artifacts(f.ctx, f.job.ID)
+	if err != nil {
+		return err
+	}
+	m := &snapshot.Manifest{}
+	for _, a := range all {
+		if _, err := os.Lstat(filepath.Join(outputs, filepath.FromSlash(a.Path))); err != nil {
+			m.Files = append(m.Files, snapshot.File{Path: a.Path, Mode: 0o644, Size: a.Size, Hash: a.Hash})
+		}
+	}
+	return m.Restore(outputs, f.open)
+}
+
+func (f *follower) open(hash string) (io.ReadCloser, error) { return os.Open(f.store.BlobFile(hash)) }
+
+// batch is what some records say, sorted by where it goes.
+type batch struct {
+	lines     []client.Line
+	points    map[series][]client.Point
+	order     []series
+	happened  []client.Happening
+	artifacts []client.Artifact
+	size      int // of the world, where an event told it
+	exit      *node.Exit
+	last      uint64
+}
+
+type series struct {
+	name string
+	rank int
+}
+
+// take writes records down, once: how many were taken goes with them.
+func (f *follower) take(records []node.Record) error {
+	b := &batch{points: map[series][]client.Point{}}
+	for i := range records {
+		f.sort(b, &records[i])
+	}
+	if b.exit != nil {
+		return f.finish(b.exit, b)
+	}
+	if err := f.store.Do(context.WithoutCancel(f.ctx), func(tx *sql.Tx) error { return f.write(tx, b) }); err != nil {
+		return err
+	}
+	f.taken = b.last
+	f.news.wake(f.job.ID)
+	if b.size > 0 {
+		return f.do(func() { f.sized(b.size) })
+	}
+	return nil
+}
+
+// sized notes that an elastic job has shrunk as it was told.
+func (f *follower) sized(n int) {
+	if l := f.l; l.target > 0 && n <= l.target {
+		l.target = 0
+		f.machine.Shrunk(l.job.ID, f.now())
+		f.dirty = true
+	}
+}
+
+func (f *follower) sort(b *batch, r *node.Record) {
+	b.last = r.N
+	for _, l := range r.Lines {
+		b.lines = append(b.lines, client.Line{Attempt: f.attempt.Number, Number: l.N, At: l.At, Rank: l.Rank, Err: l.Err, Text: l.Text})
+	}
+	switch {
+	case r.Begun != nil:
+		b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: "begun", Text: "it runs"})
+	case r.Event != nil:
+		f.event(b, r)
+	case r.Report != nil:
+		for name, v := range r.Report.Metrics {
+			k := series{name, r.Report.Rank}
+			if b.points[k] == nil {
+				b.order = append(b.order, k)
+			}
+			b.points[k] = append(b.points[k], client.Point{Step: r.Report.Step, At: r.At.UnixMilli(), Value: float64(v)})
+		}
+	case r.Artifact != nil:
+		if a, err := f.artifact(r); err == nil {
+			b.artifacts = append(b.artifacts, a)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			f.log.Warn("keep a file of outputs/", "job", f.job.ID, "path", r.Artifact.Path, "error", err)
+		}
+	case r.Exit != nil:
+		b.exit = r.Exit
+	}
+}
+
+// told are the events of a job's own that its story keeps.
+var told = map[string]bool{
+	"restarted": true, "shrunk": true, "grown": true, "moved": true, "parked": true, "banned": true, "warning": true, "held": true,
+	"peer-lost": true,
+}
+
+func (f *follower) event(b *batch, r *node.Record) {
+	e, err := event.Unmarshal(r.Event)
+	if err != nil {
+		return // of a later release
+	}
+	if o, ok := e.(*event.Opened); ok {
+		b.size = o.Size
+	}
+	if !told[event.NameOf(e)] {
+		return
+	}
+	var fields map[string]any
+	if json.Unmarshal(r.Event, &fields) != nil {
+		return
+	}
+	delete(fields, "event")
+	delete(fields, "at")
+	b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: event.NameOf(e), Text: e.String(), Fields: fields})
+}
+
+// artifact keeps a file of outputs/.
+func (f *follower) artifact(r *node.Record) (client.Artifact, error) {
+	file, err := f.back.Output(f.job.ID, f.attempt.Number, r.Artifact.Path)
+	if err != nil {
+		return client.Artifact{}, err
+	}
+	defer file.Close()
+	hash, size, err := f.store.TakeBlob(f.ctx, file)
+	return client.Artifact{Path: r.Artifact.Path, Size: size, Hash: hash, At: r.At}, err
+}
+
+func (f *follower) write(tx *sql.Tx, b *batch) error {
+	for block := range slices.Chunk(b.lines, 4000) {
+		if err := store.AddLines(tx, f.job.ID, f.attempt.Number, block); err != nil {
+			return err
+		}
+	}
+	for _, k := range b.order {
+		if err := store.AddPoints(tx, f.job.ID, k.name, k.rank, b.points[k]); err != nil {
+			return err
+		}
+	}
+	for _, h := range b.happened {
+		if err := store.AddHappening(tx, f.job.ID, h); err != nil {
+			return err
+		}
+	}
+	for _, a := range b.artifacts {
+		if err := store.SetArtifact(tx, f.job.ID, a); err != nil {
+			return err
+		}
+	}
+	return store.Taken(tx, f.job.ID, f.attempt.Number, b.last)
+}
+
+// lostMost is how many attempts in a row may be lost.
+const lostMost = 5
+
+// finish writes down how the attempt ended and what the job is then, in one transaction with the last records.
+func (f *follower) finish(e *node.Exit, b *batch) error {
+	f.ended = true
+	now := f.now().UTC()
+	a := f.attempt
+	a.Ended, a.Outcome, a.Code, a.Text = now, client.Outcome(e.Outcome), e.Code, e.Text
+	var then client.Job
+	var failures int
+	var used store.Project
+	if err := f.do(func() {
+		l := f.l
+		l.finishing = true
+		then = f.next(l, &a)
+		failures = l.failures
+		f.machine.Ended(then.ID, now)
+		used = store.Project{Name: then.Document.Project, Used: f.machine.Used(then.Document.Project, now), At: now}
+		f.dirty = true
+	}); err != nil {
+		f.ended = false
+		return err
+	}
+	for {
+		err := f.store.Do(context.WithoutCancel(f.ctx), func(tx *sql.Tx) error {
+			if b != nil {
+				if err := f.write(tx, b); err != nil {
+					return err
+				}
+			}
+			return f.close(tx, &then, &a, failures, used)
+		})
+		if err == nil {
+			break
+		}
+		f.log.Error("write down the end of a job", "job", then.ID, "error", err)
+		select { // its slots are free, and its records stay in the outbox
+		case <-time.After(time.Second):
+		case <-f.ctx.Done():
+			f.ended = false
+			return nil
+		}
+	}
+	err := f.do(func() {
+		l := f.l
+		l.job = then
+		l.finishing, l.attempt, l.stop = false, nil, ""
+		if l.job.State == job.Queued {
+			f.machine.Submit(ask(l))
+		}
+		if l.job.State.Ended() {
+			delete(f.live, l.job.ID)
+		}
+		f.dirty = true
+	})
+	f.news.wake(then.ID)
+	f.news.wake(0)
+	f.forget(then.ID, a.Number)
+	return err
+}
+
+// close writes an attempt's end.
+func (f *follower) close(tx *sql.Tx, then *client.Job, a *client.Attempt, failures int, used store.Project) error {
+	if err := store.EndAttempt(tx, then.ID, a); err != nil {
+		return err
+	}
+	if err := store.SetState(tx, then); err != nil {
+		return err
+	}
+	if err := store.SetFailures(tx, then.ID, failures); err != nil {
+		return err
+	}
+	if err := store.SetUsed(tx, used); err != nil {
+		return err
+	}
+	return store.AddHappening(tx, then.ID, client.Happening{At: a.Ended, Attempt: a.Number, Kind: string(a.Outcome), Text: ending(a, then.State)})
+}
+
+// next is what becomes of a job whose attempt has ended: others see it when it is written down.
+func (s *Server) next(l *live, a *client.Attempt) (j client.Job) {
+	j = l.job
+	again := false
+	if a.Outcome != client.Lost {
+		l.lost = 0
+	}
+	switch a.Outcome {
+	case client.Success:
+		j.State = job.Finished
+	case client.Stopped:
+		j.State = job.Cancelled
+	case client.Preempted, client.Held:
+		again = true
+	case client.Lost:
+		l.lost++
+		again = l.lost < lostMost
+	case client.OutOfMemory:
+		again = !l.alone && s.neighbours(l, a)
+		l.alone = l.alone || again
+	case client.Failure:
+		l.failures++
+		again = l.failures <= j.Document.Retries
+	}
+	switch {
+	case again && (l.stop == client.Stopped):
+		j.State = job.Cancelled
+	case again && l.stop == client.Held:
+		j.State = job.Paused
+		return j
+	case again:
+		j.State = job.Queued
+		return j
+	case !j.State.Ended():
+		j.State = job.Failed
+	}
+	j.Ended, j.ExitCode, j.Text = a.Ended, a.Code, a.Text
+	return j
+}
+
+// neighbours says whether others run on the nodes of an attempt.
+func (s *Server) neighbours(l *live, a *client.Attempt) bool {
+	for _, other := range s.live {
+		if other == l || other.attempt == nil {
+			continue
+		}
+		for _, x := range other.attempt.Shares {
+			for _, y := range a.Shares {
+				if x.Node == y.Node {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// ending tells how an attempt ended and what comes then.
+func ending(a *client.Attempt, then job.State) string {
+	text := string(a.Outcome)
+	if a.Text != "" {
+		text += ": " + a.Text
+	}
+	switch then {
+	case job.Queued:
+		text += "; it queues again"
+	case job.Paused:
+		text += "; it is paused"
+	}
+	return text
+}
+
+// forget removes what is left of an attempt on its node, and makes its lines small.
+func (s *Server) forget(job int64, attempt int) {
+	if err := s.back.Forget(job, attempt); err != nil {
+		s.log.Warn("remove the folder of a job", "job", job, "error", err)
+		return
+	}
+	err := s.store.Do(context.WithoutCancel(s.ctx), func(tx *sql.Tx) error {
+		if err := store.Compact(tx, job, attempt); err != nil {
+			return err
+		}
+		return store.Forgotten(tx, job, attempt)
+	})
+	if err != nil && !errors.Is(err, store.ErrClosed) {
+		s.log.Warn("forget an attempt", "job", job, "error", err)
+	}
+}
+
+var _ Backend = (*node.Local)(nil)

@@ -1,0 +1,337 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Client calls one server.
+type Client struct {
+	URL   string // without a slash at its end
+	Token string
+	User  string // who submits
+	HTTP  *http.Client
+}
+
+// New makes a client.
+func New(address, token string) *Client {
+	return &Client{URL: strings.TrimSuffix(address, "/"), Token: token, HTTP: &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
+	}}}
+}
+
+// NoServer is for a server that does not answer.
+type NoServer struct {
+	URL string
+	Err error
+}
+
+func (e *NoServer) Error() string {
+	return fmt.Sprintf("reach the server at %s: %v: start it with hora up, or name another with HORA_SERVER", e.URL, e.Err)
+}
+
+func (e *NoServer) Unwrap() error { return e.Err }
+
+// Key makes a key by which a submission that is sent twice is one job.
+func Key() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// call sends a request and reads the answer into to.
+func (c *Client) call(ctx context.Context, method, path string, headers map[string]string, body, to any) error {
+	r, err := c.send(ctx, method, path, headers, body)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if to == nil {
+		return nil
+	}
+	if err := json.NewDecoder(r.Body).Decode(to); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.URL, err)
+	}
+	return nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, headers map[string]string, body any) (*http.Response, error) {
+	var in io.Reader
+	kind := "application/json"
+	switch b := body.(type) {
+	case nil:
+	case io.Reader:
+		in, kind = b, "application/octet-stream"
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			return nil, err
+		}
+		in = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.URL+"/api/v1"+path, in)
+	if err != nil {
+		return nil, fmt.Errorf("the server's address %q: %w: write it as http://HOST:PORT", c.URL, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+c.Token)
+	if in != nil {
+		req.Header.Set("Content-Type", kind)
+	}
+	for k, v := range headers {
+		req.Header.Set(k, v)
+	}
+	r, err := c.HTTP.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &NoServer{c.URL, err}
+	}
+	if r.StatusCode < 400 {
+		return r, nil
+	}
+	defer r.Body.Close()
+	f := &Fault{Status: r.StatusCode, Title: r.Status}
+	b, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if json.Unmarshal(b, f) != nil || f.Detail == "" {
+		f.Detail = fmt.Sprintf("%s answers %s: see whether that is a server of hora", c.URL, r.Status)
+	}
+	return nil, f
+}
+
+// Submit submits a job. The key makes it safe to send again.
+func (c *Client) Submit(ctx context.Context, d Document, key string) (j Job, err error) {
+	for try := 0; ; try++ {
+		err = c.call(ctx, "POST", "/jobs", map[string]string{"Idempotency-Key": key, "X-Hora-User": c.User}, d, &j)
+		var gone *NoServer
+		if !errors.As(err, &gone) || try == 2 || key == "" {
+			return j, err
+		}
+	}
+}
+
+// Job answers one job.
+func (c *Client) Job(ctx context.Context, id int64) (j Job, err error) {
+	return j, c.call(ctx, "GET", fmt.Sprintf("/jobs/%d", id), nil, nil, &j)
+}
+
+// Jobs lists jobs of some states, the newest first, from a cursor on.
+func (c *Client) Jobs(ctx context.Context, states []string, project, cursor string, limit int) (p Page, err error) {
+	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	if len(states) > 0 {
+		q.Set("state", strings.Join(states, ","))
+	}
+	if project != "" {
+		q.Set("project", project)
+	}
+	if cursor != "" {
+		q.Set("cursor", cursor)
+	}
+	return p, c.call(ctx, "GET", "/jobs?"+q.Encode(), nil, nil, &p)
+}
+
+// Do does something to a job: cancel, pause, resume.
+func (c *Client) Do(ctx context.Context, id int64, what string) (j Job, err error) {
+	return j, c.call(ctx, "POST", fmt.Sprintf("/jobs/%d/%s", id, what), nil, nil, &j)
+}
+
+// Priority gives a job another priority.
+func (c *Client) Priority(ctx context.Context, id int64, priority int) (j Job, err error) {
+	return j, c.call(ctx, "POST", fmt.Sprintf("/jobs/%d/priority", id), nil, map[string]int{"priority": priority}, &j)
+}
+
+// Happenings answers a job's story.
+func (c *Client) Happenings(ctx context.Context, id int64) (all []Happening, err error) {
+	return all, c.call(ctx, "GET", fmt.Sprintf("/jobs/%d/happenings", id), nil, nil, &all)
+}
+
+// Metrics answers what ranks reported, with at most so many points of each.
+func (c *Client) Metrics(ctx context.Context, id int64, name string, points int) (all []Metric, err error) {
+	q := url.Values{"points": {strconv.Itoa(points)}}
+	if name != "" {
+		q.Set("name", name)
+	}
+	return all, c.call(ctx, "GET", fmt.Sprintf("/jobs/%d/metrics?%s", id, q.Encode()), nil, nil, &all)
+}
+
+// Artifacts lists what came back of outputs/.
+func (c *Client) Artifacts(ctx context.Context, id int64) (all []Artifact, err error) {
+	return all, c.call(ctx, "GET", fmt.Sprintf("/jobs/%d/artifacts", id), nil, nil, &all)
+}
+
+// Missing says which contents the server has not got.
+func (c *Client) Missing(ctx context.Context, hashes []string) (missing []string, err error) {
+	return missing, c.call(ctx, "POST", "/blobs/missing", nil, map[string][]string{"hashes": hashes}, &missing)
+}
+
+// Put sends content.
+func (c *Client) Put(ctx context.Context, hash string, content io.Reader) error {
+	return c.call(ctx, "PUT", "/blobs/"+hash, nil, content, nil)
+}
+
+// Get opens content.
+func (c *Client) Get(ctx context.Context, hash string) (io.ReadCloser, error) {
+	r, err := c.send(ctx, "GET", "/blobs/"+hash, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.Body, nil
+}
+
+// About says what the server is.
+func (c *Client) About(ctx context.Context) (a About, err error) {
+	return a, c.call(ctx, "GET", "/about", nil, nil, &a)
+}
+
+// Nodes lists the machines.
+func (c *Client) Nodes(ctx context.Context) (all []Node, err error) {
+	return all, c.call(ctx, "GET", "/nodes", nil, nil, &all)
+}
+
+// Down ends the server, with now the jobs as well.
+func (c *Client) Down(ctx context.Context, now bool) (a About, err error) {
+	return a, c.call(ctx, "POST", "/down", nil, map[string]bool{"now": now}, &a)
+}
+
+// Following is what one wants to hear of a job.
+type Following struct {
+	Quiet bool // its states alone
+	Rank  int  // -2 are all
+	Since time.Time
+	State func(Job)
+	Line  func(Line)
+	Lost  func(error) // the server is away; it is called again and again until patience ends
+}
+
+// patience is how long a follower waits for a server that has gone away.
+const patience = time.Minute
+
+// Follow hears of a job until it has ended, and answers it. A server that is started anew is followed further, from the
+// line where the last one was.
+func (c *Client) Follow(ctx context.Context, id int64, f Following) (Job, error) {
+	cursor, since := "", time.Time{}
+	for {
+		j, err := c.follow(ctx, id, &f, &cursor, func() { since = time.Time{} })
+		var gone *NoServer
+		var fault *Fault
+		switch {
+		case err == nil:
+			return j, nil
+		case ctx.Err() != nil:
+			return j, ctx.Err()
+		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable:
+			return j, err
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) > patience:
+			if errors.As(err, &gone) {
+				return j, gone
+			}
+			return j, &NoServer{c.URL, err}
+		}
+		if f.Lost != nil {
+			f.Lost(err)
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return j, ctx.Err()
+		}
+	}
+}
+
+func (c *Client) follow(ctx context.Context, id int64, f *Following, cursor *string, there func()) (j Job, err error) {
+	q := url.Values{"rank": {strconv.Itoa(f.Rank)}, "quiet": {strconv.FormatBool(f.Quiet)}}
+	if *cursor != "" {
+		q.Set("cursor", *cursor)
+	}
+	if !f.Since.IsZero() {
+		q.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
+	}
+	r, err := c.send(ctx, "GET", fmt.Sprintf("/jobs/%d/follow?%s", id, q.Encode()), map[string]string{"Accept": "text/event-stream"}, nil)
+	if err != nil {
+		return j, err
+	}
+	defer r.Body.Close()
+	there()
+	in := bufio.NewReaderSize(r.Body, 1<<16)
+	name, at := "", ""
+	for {
+		text, err := in.ReadString('\n')
+		if err != nil {
+			return j, err
+		}
+		text = strings.TrimSuffix(text, "\n")
+		switch field, value, _ := strings.Cut(text, ": "); field {
+		case "id":
+			at = value
+		case "event":
+			name = value
+		case "data":
+			switch name {
+			case "line":
+				var l Line
+				if err := json.Unmarshal([]byte(value), &l); err != nil {
+					return j, err
+				}
+				if f.Line != nil {
+					f.Line(l)
+				}
+				*cursor = at
+			case "state", "end":
+				j = Job{}
+				if err := json.Unmarshal([]byte(value), &j); err != nil {
+					return j, err
+				}
+				if name == "end" {
+					return j, nil
+				}
+				if f.State != nil {
+					f.State(j)
+				}
+			}
+		}
+	}
+}
+
+// Lines hears what a job has written so far.
+func (c *Client) Lines(ctx context.Context, id int64, f Following, each func(Line)) error {
+	q := url.Values{"rank": {strconv.Itoa(f.Rank)}}
+	if !f.Since.IsZero() {
+		q.Set("since", f.Since.UTC().Format(time.RFC3339Nano))
+	}
+	for {
+		var page struct {
+			Lines []Line `json:"lines"`
+			Next  string `json:"next"`
+			More  bool   `json:"more"`
+		}
+		if err := c.call(ctx, "GET", fmt.Sprintf("/jobs/%d/logs?%s", id, q.Encode()), nil, nil, &page); err != nil {
+			return err
+		}
+		for _, l := range page.Lines {
+			each(l)
+		}
+		if !page.More {
+			return nil
+		}
+		q.Set("cursor", page.Next)
+	}
+}

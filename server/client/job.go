@@ -1,0 +1,194 @@
+// Package client speaks to a server of hora: it owns the types of its HTTP interface, in one place for both sides, and the
+// calls that hora's commands make. It knows no flags and no environment, keeps no state but connections, and starts no
+// goroutine that outlives a call.
+package client
+
+import (
+	"time"
+
+	"hora/job"
+)
+
+// Document is what somebody submits: a job, and what a queue must know of it.
+type Document struct {
+	Spec        job.Spec          `json:"spec" doc:"the job, with the fields of a job file of hora run"`
+	Project     string            `json:"project,omitempty" maxLength:"200" doc:"whose share of the slots it counts against"`
+	Pool        string            `json:"pool,omitempty" maxLength:"200" doc:"where it runs; default when empty"`
+	Node        string            `json:"node,omitempty" maxLength:"200" doc:"this node of the pool and no other"`
+	Nodes       int               `json:"nodes,omitempty" minimum:"0" maximum:"100000" doc:"so many different nodes, instead of np"`
+	PerNode     int               `json:"per_node,omitempty" minimum:"0" maximum:"100000" doc:"processes on each of nodes"`
+	Memory      int64             `json:"memory,omitempty" minimum:"0" doc:"bytes a process"`
+	Priority    *int              `json:"priority,omitempty" minimum:"0" maximum:"100" doc:"higher first; 50 when left out"`
+	Preemptible bool              `json:"preemptible,omitempty" doc:"it may be ended for one of a higher priority, and queues again"`
+	TimeLimit   float64           `json:"time_limit,omitempty" minimum:"0" maximum:"1000000000" doc:"seconds after which it is ended; 0 is none"`
+	Retries     int               `json:"retries,omitempty" minimum:"0" maximum:"1000" doc:"how often it queues again after it has failed"`
+	Code        string            `json:"code,omitempty" pattern:"^[0-9a-f]{64}$" doc:"hash of the folder that goes along"`
+	Source      map[string]string `json:"source,omitempty" doc:"where the folder came from: folder, commit, changed"`
+	Held        bool              `json:"held,omitempty" doc:"it begins paused"`
+}
+
+// Outcome is how one attempt ended.
+type Outcome string
+
+// The outcomes. Only Failure counts as one of a job's retries.
+const (
+	Success     Outcome = "finished"
+	Failure     Outcome = "failed"
+	Stopped     Outcome = "cancelled"
+	Preempted   Outcome = "preempted"
+	Held        Outcome = "paused"
+	Lost        Outcome = "lost"
+	OutOfMemory Outcome = "out-of-memory"
+	TimedOut    Outcome = "time-limit"
+)
+
+// Share is a part of a job on a node.
+type Share struct {
+	Node  string `json:"node"`
+	Slots int    `json:"slots"`
+}
+
+// Reason is why a job waits.
+type Reason struct {
+	Code  string    `json:"code" doc:"slots, turn, room, quota, never, nodes, next or paused"`
+	Text  string    `json:"text"`
+	Place int       `json:"place,omitempty" doc:"place in the queue of its pool, from 1"`
+	Start time.Time `json:"start,omitzero" doc:"when it starts at the latest, where that is known"`
+}
+
+// Attempt is one time that a job ran.
+type Attempt struct {
+	Number  int       `json:"number"`
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Outcome Outcome   `json:"outcome,omitempty"`
+	Code    int       `json:"exit_code"`
+	Text    string    `json:"text,omitempty"`
+	Shares  []Share   `json:"shares"`
+}
+
+// Job is one as the server knows it.
+type Job struct {
+	ID       int64     `json:"id"`
+	State    job.State `json:"state" enum:"queued,preparing,running,paused,finished,failed,cancelled"`
+	Stopping bool      `json:"stopping,omitempty" doc:"it runs and was told to end"`
+	User     string    `json:"user,omitempty"`
+	Queued   time.Time `json:"queued"`
+	Started  time.Time `json:"started,omitzero" doc:"of the last attempt"`
+	Ended    time.Time `json:"ended,omitzero"`
+	ExitCode int       `json:"exit_code"`
+	Text     string    `json:"text,omitempty" doc:"how it ended, in a sentence"`
+	Reason   *Reason   `json:"reason,omitempty" doc:"why it waits"`
+	Shares   []Share   `json:"shares,omitempty" doc:"where it runs"`
+	Attempts []Attempt `json:"attempts,omitempty"`
+	Document Document  `json:"document"`
+}
+
+// Title is what people call a job.
+func (j *Job) Title() string {
+	if j.Document.Spec.Name != "" {
+		return j.Document.Spec.Name
+	}
+	text := ""
+	for i, a := range j.Document.Spec.Command {
+		if i > 0 {
+			text += " "
+		}
+		text += a
+	}
+	if len(text) > 60 {
+		text = text[:57] + "..."
+	}
+	return text
+}
+
+// Line is one line of a job's output.
+type Line struct {
+	Attempt int       `json:"attempt"`
+	Number  uint64    `json:"number" doc:"of the attempt, from 1"`
+	At      time.Time `json:"at"`
+	Rank    int       `json:"rank" doc:"-1 for what hora says itself"`
+	Err     bool      `json:"err,omitempty" doc:"it was written to standard error"`
+	Text    string    `json:"text"`
+}
+
+// Point is a value of a metric.
+type Point struct {
+	Step  int64   `json:"step"`
+	At    int64   `json:"at" doc:"milliseconds since 1970"`
+	Value float64 `json:"value"`
+	Min   float64 `json:"min,omitempty" doc:"of the points that this one stands for"`
+	Max   float64 `json:"max,omitempty"`
+}
+
+// Metric is what ranks reported under a name.
+type Metric struct {
+	Name   string  `json:"name"`
+	Rank   int     `json:"rank"`
+	Count  int64   `json:"count"`
+	Last   float64 `json:"last"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Points []Point `json:"points,omitempty"`
+}
+
+// Artifact is a file of outputs/.
+type Artifact struct {
+	Path string    `json:"path"`
+	Size int64     `json:"size"`
+	Hash string    `json:"hash"`
+	At   time.Time `json:"at"`
+}
+
+// Happening is something that happened to a job.
+type Happening struct {
+	Number  int64          `json:"number"`
+	At      time.Time      `json:"at"`
+	Attempt int            `json:"attempt,omitempty"`
+	Kind    string         `json:"kind"`
+	Text    string         `json:"text"`
+	Fields  map[string]any `json:"fields,omitempty"`
+}
+
+// Node is a machine of a pool.
+type Node struct {
+	Name   string `json:"name"`
+	Pool   string `json:"pool"`
+	Slots  int    `json:"slots"`
+	Free   int    `json:"free"`
+	Memory int64  `json:"memory,omitempty"`
+	GPUs   int    `json:"gpus,omitempty"`
+	Jobs   int    `json:"jobs"`
+}
+
+// About is what a server says of itself.
+type About struct {
+	Version string `json:"version"`
+	API     int    `json:"api"`
+	Queued  int    `json:"queued"`
+	Running int    `json:"running"`
+	Paused  int    `json:"paused"`
+}
+
+// Page is a part of the list of jobs.
+type Page struct {
+	Jobs []Job  `json:"jobs"`
+	Next string `json:"next,omitempty" doc:"give it as cursor for the jobs before these"`
+}
+
+// Fault is an error as the server answers it.
+type Fault struct {
+	Status int           `json:"status"`
+	Title  string        `json:"title"`
+	Detail string        `json:"detail"`
+	Errors []FaultDetail `json:"errors,omitempty"`
+}
+
+// FaultDetail is one thing that is wrong with a request.
+type FaultDetail struct {
+	Message  string `json:"message,omitempty"`
+	Location string `json:"location,omitempty"`
+	Value    any    `json:"value,omitempty"`
+}
+
+func (f *Fault) Error() string { return f.Detail }

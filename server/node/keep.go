@@ -1,0 +1,368 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// Program is how a keeper runs the job: the arguments of hora run, and where its output goes. It returns its exit code.
+type Program func(args []string, out, err io.Writer) int
+
+// task is the job as its folder has it.
+type task struct {
+	Job      int64           `json:"job"`
+	Attempt  int             `json:"attempt"`
+	Document client.Document `json:"document"`
+	Slots    int             `json:"slots"`
+}
+
+// order is what the server tells a keeper, a line each.
+type order struct {
+	Follow *uint64 `json:"follow,omitempty"` // send what comes after this record
+	Stop   string  `json:"stop,omitempty"`   // an outcome: cancelled, preempted
+	Slots  int     `json:"slots,omitempty"`  // how many an elastic job has from its next commit on
+}
+
+// keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds it by
+// its folder.
+type keeper struct {
+	dir       string
+	task      task
+	box       *outbox
+	mu        sync.Mutex // guards what follows
+	pending   []Line
+	flushing  sync.Mutex // held over writes of lines, taken before mu
+	lines     uint64
+	timer     *time.Timer
+	why       client.Outcome // why it was told to stop
+	running   bool
+	seen      map[string]fs.FileInfo // of outputs/
+	eventAt   int64                  // how much of the events file is in the outbox
+	part      []byte                 // of a line of it
+	reports   sync.WaitGroup         // connections of ranks
+	followers sync.WaitGroup
+	last      string // hora's own last words
+}
+
+// ErrTaken is for a folder that another keeper has.
+var ErrTaken = errors.New("another process keeps this job")
+
+// Keep runs the attempt in a folder, with what setenv sets in its environment, and returns when it has ended and its outbox says so.
+func Keep(dir string, setenv func(name, value string) error, run Program) error {
+	b, err := os.ReadFile(filepath.Join(dir, jobFile))
+	if err != nil {
+		return err
+	}
+	k := &keeper{dir: dir, seen: map[string]fs.FileInfo{}}
+	if err := json.Unmarshal(b, &k.task); err != nil {
+		return err
+	}
+	lock, err := takeLock(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if begun, _, err := lastRecords(dir); begun || err != nil {
+		return errors.Join(err, errors.New("this attempt has begun before: it is not run twice"))
+	}
+	if k.box, err = openOutbox(dir); err != nil {
+		return err
+	}
+	socket, err := k.listen()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(filepath.Dir(socket))
+	if err := setenv(ReportVariable, filepath.Join(filepath.Dir(socket), "r")); err != nil {
+		return err
+	}
+	if why, err := os.ReadFile(filepath.Join(dir, stopFile)); err == nil {
+		k.stop(client.Outcome(why))
+	}
+	if err := k.box.put(Record{Begun: &Begun{os.Getpid()}}); err != nil {
+		return err
+	}
+	code := k.run(run)
+	k.finish(code)
+	return nil
+}
+
+// takeLock makes sure that one process keeps a folder; the lock goes with the process.
+func takeLock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, ErrTaken
+	}
+	return f, nil
+}
+
+// listen opens the socket for servers. Its name is short wherever the folder lies, and its folder is this user's alone.
+func (k *keeper) listen() (string, error) {
+	dir, err := os.MkdirTemp("", "hora-job-")
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(k.dir, addressFile), []byte(name), 0o600); err != nil {
+		return "", err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go k.serve(c)
+		}
+	}()
+	r, err := net.Listen("unix", filepath.Join(dir, "r"))
+	if err != nil {
+		return "", err
+	}
+	go func() {
+		for {
+			c, err := r.Accept()
+			if err != nil {
+				return
+			}
+			k.reports.Add(1)
+			go k.hear(c)
+		}
+	}()
+	return name, nil
+}
+
+// serve is one connection of a server.
+func (k *keeper) serve(c net.Conn) {
+	defer c.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	in := json.NewDecoder(c)
+	for {
+		var o order
+		if err := in.Decode(&o); err != nil {
+			return
+		}
+		switch {
+		case o.Follow != nil:
+			k.followers.Go(func() {
+				k.follow(ctx, c, *o.Follow)
+				c.Close()
+			})
+		case o.Stop != "":
+			k.stop(client.Outcome(o.Stop))
+		case o.Slots > 0:
+			k.slots(o.Slots)
+		}
+	}
+}
+
+// follow sends records, those that come included, until the last.
+func (k *keeper) follow(ctx context.Context, c net.Conn, from uint64) {
+	r, err := openReader(k.dir)
+	if err != nil {
+		return
+	}
+	defer r.f.Close()
+	for at := uint64(0); ; {
+		news, more := k.box.news(at)
+		if !more {
+			select {
+			case <-news:
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		line, err := r.line()
+		if err == io.EOF {
+			return // it was written whole: the disk took a part only
+		}
+		if err != nil {
+			return
+		}
+		at++
+		if at <= from {
+			continue
+		}
+		if _, err := c.Write(append(line, '\n')); err != nil {
+			return
+		}
+		if bytes.Contains(line, []byte(`"exit":{`)) {
+			var rec Record
+			if json.Unmarshal(line, &rec) == nil && rec.Exit != nil {
+				return
+			}
+		}
+	}
+}
+
+// hear takes what one rank reports.
+func (k *keeper) hear(c net.Conn) {
+	defer k.reports.Done()
+	defer c.Close()
+	in := json.NewDecoder(c)
+	for {
+		var r Report
+		if err := in.Decode(&r); err != nil {
+			return
+		}
+		_ = k.box.put(Record{Report: &r})
+	}
+}
+
+// slots rewrites what an elastic job finds when it looks for hosts.
+func (k *keeper) slots(n int) {
+	name := filepath.Join(k.dir, hostsFile)
+	if os.WriteFile(name+".new", fmt.Appendf(nil, "localhost:%d\n", n), 0o600) == nil {
+		_ = os.Rename(name+".new", name)
+	}
+}
+
+// stop ends the job for a reason; the first one counts.
+func (k *keeper) stop(why client.Outcome) {
+	k.mu.Lock()
+	if k.why != "" {
+		k.mu.Unlock()
+		return
+	}
+	k.why = why
+	running := k.running
+	k.mu.Unlock()
+	if !running {
+		return
+	}
+	grace := time.Duration(0)
+	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 { // its workers leave at their next commit
+		if os.WriteFile(filepath.Join(k.dir, drainFile), nil, 0o600) == nil {
+			grace = time.Minute
+		}
+	}
+	var again func()
+	again = func() {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		time.AfterFunc(5*time.Second, again) // until this process ends
+	}
+	time.AfterFunc(grace, again)
+}
+
+// run is the job itself.
+func (k *keeper) run(program Program) int {
+	k.mu.Lock()
+	k.running = k.why == ""
+	k.mu.Unlock()
+	if !k.running {
+		return 128 + int(syscall.SIGTERM)
+	}
+	if k.task.Document.Spec.MinNP > 0 {
+		k.slots(k.task.Slots)
+	}
+	if limit := k.task.Document.TimeLimit; limit > 0 {
+		defer time.AfterFunc(time.Duration(limit*float64(time.Second)), func() { k.stop(client.TimedOut) }).Stop()
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				k.events()
+				k.outputs(false)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	code := 71
+	if args, err := k.args(); err != nil {
+		fmt.Fprintln(&sink{k: k, err: true}, "hora:", err)
+	} else {
+		code = program(args, &sink{k: k}, &sink{k: k, err: true})
+	}
+	close(stop)
+	<-done
+	return code
+}
+
+// args are those of hora run: the job as a file, with what the server says of it.
+func (k *keeper) args() ([]string, error) {
+	s := k.task.Document.Spec
+	s.Name, s.NP = "job-"+strconv.FormatInt(k.task.Job, 10), k.task.Slots
+	s.Events, s.Report = filepath.Join(k.dir, eventsFile), filepath.Join(k.dir, reportFile)
+	if s.MinNP > 0 {
+		s.MaxNP = max(k.task.Document.Spec.NP, 1)
+		s.Discover, s.DrainOn = "cat "+quoted(filepath.Join(k.dir, hostsFile)), filepath.Join(k.dir, drainFile)
+	}
+	if s.Bind == "" {
+		s.Bind = job.BindNone // other jobs have cores here too
+	}
+	name := filepath.Join(k.dir, specFile)
+	return []string{"--file", name}, os.WriteFile(name, s.YAML(), 0o600)
+}
+
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// finish writes all that is left, and how it ended.
+func (k *keeper) finish(code int) {
+	waitFor(&k.reports, time.Second) // what ranks sent before their end
+	k.events()
+	k.outputs(true)
+	k.flush()
+	k.mu.Lock()
+	why := k.why
+	k.mu.Unlock()
+	e := &Exit{Code: code, Text: k.last}
+	switch {
+	case why == client.TimedOut:
+		e.Outcome, e.Text = string(why), fmt.Sprintf("it was ended after its time limit of %v: give a longer --time-limit", time.Duration(k.task.Document.TimeLimit*float64(time.Second)))
+		e.Code = max(e.Code, 1)
+	case code == 0:
+		e.Outcome, e.Text = string(client.Success), ""
+	case why != "":
+		e.Outcome = string(why)
+	case strings.Contains(e.Text, "out of memory"):
+		e.Outcome = string(client.OutOfMemory)
+	default:
+		e.Outcome = string(client.Failure)
+	}
+	if err := k.box.put(Record{Exit: e}); err != nil {
+		fmt.Fprintln(os.Stderr, "hora:", err)
+	}
+	waitFor(&k.followers, time.Second) // the file has it for who comes later
+}
+
+// waitFor waits, but not for ever: a grandchild may hold a connection open.
+func waitFor(w *sync.WaitGroup, limit time.Duration) {
+	done := make(chan struct{})
+	go func() { w.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(limit):
+	}
+}

@@ -1,0 +1,324 @@
+// Package node runs jobs on machines: the keeper, a process of its own for each attempt, with a folder in which all that
+// happened stands until the server has it; and the back end through which a server starts keepers here, follows them, ends
+// them, and finds them again after it was killed.
+//
+// It decides nothing about who runs. A keeper has a goroutine a connection and one that looks at outputs/ each second; the
+// back end has none but those of its callers.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hora/job/schedule"
+	"hora/server/client"
+)
+
+// Gang is one attempt of a job, placed.
+type Gang struct {
+	Job      int64
+	Attempt  int
+	Document client.Document
+	Shares   []schedule.Share
+	Fill     func(work string) error // makes the working folder
+}
+
+// Local is the back end of this machine.
+type Local struct {
+	Dir     string   // of the attempts
+	Hora    string   // the program that keeps them
+	Environ []string // what jobs inherit
+	Nodes   []schedule.Node
+}
+
+// Capacity says which nodes there are.
+func (l *Local) Capacity() []schedule.Node { return l.Nodes }
+
+// Folder is where an attempt lives.
+func (l *Local) Folder(job int64, attempt int) string {
+	return filepath.Join(l.Dir, fmt.Sprintf("%d.%d", job, attempt))
+}
+
+// Start starts an attempt, or, where it runs already, tells it how many slots it has now. To start one twice is to
+// start it once.
+func (l *Local) Start(g Gang) error {
+	dir := l.Folder(g.Job, g.Attempt)
+	n := 0
+	for _, s := range g.Shares {
+		n += s.Slots
+	}
+	if _, err := os.Stat(filepath.Join(dir, jobFile)); err == nil {
+		begun, exit, err := lastRecords(dir)
+		switch {
+		case err != nil || exit != nil:
+			return err
+		case begun:
+			return l.tell(dir, order{Slots: n})
+		}
+	} else if err := l.prepare(dir, g, n); err != nil {
+		return err
+	}
+	return l.spawn(dir, g)
+}
+
+// prepare makes an attempt's folder; job.json is its last file, so that half a folder is made anew.
+func (l *Local) prepare(dir string, g Gang, n int) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, WorkFolder), 0o700); err != nil {
+		return err
+	}
+	if g.Fill != nil {
+		if err := g.Fill(filepath.Join(dir, WorkFolder)); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(task{g.Job, g.Attempt, g.Document, n})
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, jobFile)
+	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// spawn starts the keeper in a session of its own, so that no signal of this process's reaches it.
+func (l *Local) spawn(dir string, g Gang) error {
+	log, err := os.OpenFile(filepath.Join(dir, keeperFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c := exec.Command(l.Hora, KeepCommand, dir)
+	c.Dir, c.Stdout, c.Stderr = filepath.Join(dir, WorkFolder), log, log
+	c.Env = append(append([]string{}, l.Environ...), "HORA_SERVER_JOB="+strconv.FormatInt(g.Job, 10), "HORA_SERVER_ATTEMPT="+strconv.Itoa(g.Attempt))
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := c.Start(); err != nil {
+		return fmt.Errorf("start %s: %w: see that the program is there and may be run", l.Hora, err)
+	}
+	go func() { _ = c.Wait() }() // or it stays as a zombie while this process lives
+	return nil
+}
+
+// KeepCommand is the hidden subcommand of hora that keeps an attempt.
+const KeepCommand = "__keep"
+
+// startWithin bounds how long a keeper may take to answer.
+const startWithin = 30 * time.Second
+
+// ErrLost says that the keeper is gone and has not said how the job ended.
+var ErrLost = errors.New("the process that kept the job is gone")
+
+// ErrUnbegun says that the attempt has never begun: it may be started.
+var ErrUnbegun = errors.New("the job has not begun")
+
+// Watch hands over the records after one, as they come and as many at once as there are, until the last one. What take
+// returns an error for comes again.
+func (l *Local) Watch(ctx context.Context, job int64, attempt int, from uint64, take func([]Record) error) error {
+	dir := l.Folder(job, attempt)
+	deadline := time.Now().Add(startWithin)
+	for {
+		done, err := l.read(ctx, dir, &from, take)
+		if done || err != nil {
+			return err
+		}
+		if free, err := l.unkept(dir); err != nil {
+			return err
+		} else if !free && time.Now().Before(deadline) { // it starts, or its socket was slow
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(5 * time.Millisecond):
+			}
+			continue
+		}
+		return l.leftover(dir, from, take)
+	}
+}
+
+// unkept says whether no keeper lives, by taking its lock for a moment; within a moment of its start there may be none yet.
+func (l *Local) unkept(dir string) (bool, error) {
+	st, err := os.Stat(filepath.Join(dir, jobFile))
+	if err != nil {
+		return true, nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, outboxFile)); err != nil && time.Since(st.ModTime()) < 2*time.Second {
+		return false, nil
+	}
+	lock, err := takeLock(dir)
+	switch {
+	case errors.Is(err, ErrTaken):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, lock.Close()
+}
+
+// leftover reads the outbox of a keeper that is gone.
+func (l *Local) leftover(dir string, from uint64, take func([]Record) error) error {
+	r, err := openReader(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return ErrUnbegun
+	}
+	if err != nil {
+		return err
+	}
+	defer r.f.Close()
+	begun := false
+	var batch []Record
+	for {
+		rec, err := r.next()
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if err == nil {
+			begun = true
+			if rec.N > from {
+				batch = append(batch, rec)
+			}
+		}
+		if len(batch) > 0 && (err == io.EOF || len(batch) >= batchMost || rec.Exit != nil) {
+			if err := take(batch); err != nil {
+				return err
+			}
+			if batch[len(batch)-1].Exit != nil {
+				return nil
+			}
+			batch = nil
+		}
+		if err == io.EOF {
+			if !begun {
+				return ErrUnbegun
+			}
+			return ErrLost
+		}
+	}
+}
+
+const batchMost = 512
+
+// read follows a keeper over its socket; done when the last record was taken.
+func (l *Local) read(ctx context.Context, dir string, from *uint64, take func([]Record) error) (done bool, err error) {
+	c, err := dial(dir)
+	if err != nil {
+		return false, nil
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	if err := json.NewEncoder(c).Encode(order{Follow: from}); err != nil {
+		return false, nil
+	}
+	records, failed := make(chan Record, batchMost), make(chan error, 1)
+	go func() {
+		defer close(records)
+		in := json.NewDecoder(c)
+		for {
+			var rec Record
+			if err := in.Decode(&rec); err != nil {
+				failed <- err
+				return
+			}
+			records <- rec
+		}
+	}()
+	defer func() {
+		c.Close()
+		for range records { // its goroutine ends
+		}
+	}()
+	for rec := range records {
+		batch := []Record{rec}
+	more:
+		for len(batch) < batchMost {
+			select {
+			case rec, ok := <-records:
+				if !ok {
+					break more
+				}
+				batch = append(batch, rec)
+			default:
+				break more
+			}
+		}
+		if err := take(batch); err != nil {
+			return false, err
+		}
+		last := batch[len(batch)-1]
+		*from = last.N
+		if last.Exit != nil {
+			return true, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return false, nil
+}
+
+func dial(dir string) (net.Conn, error) {
+	b, err := os.ReadFile(filepath.Join(dir, addressFile))
+	if err != nil {
+		return nil, err
+	}
+	return net.Dial("unix", strings.TrimSpace(string(b)))
+}
+
+func (l *Local) tell(dir string, o order) error {
+	c, err := dial(dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return json.NewEncoder(c).Encode(o)
+}
+
+// Kill ends an attempt, for a reason that its last record names. One that has not begun, or has ended, is left alone.
+func (l *Local) Kill(job int64, attempt int, why client.Outcome) error {
+	dir := l.Folder(job, attempt)
+	if l.tell(dir, order{Stop: string(why)}) == nil {
+		return nil
+	}
+	// It does not listen yet, and reads this when it does; or it listens since.
+	if err := os.WriteFile(filepath.Join(dir, stopFile), []byte(why), 0o600); err != nil {
+		return nil
+	}
+	_ = l.tell(dir, order{Stop: string(why)})
+	return nil
+}
+
+// Forget removes what is left of an attempt that has ended and whose records are safe.
+func (l *Local) Forget(job int64, attempt int) error {
+	dir := l.Folder(job, attempt)
+	if b, err := os.ReadFile(filepath.Join(dir, addressFile)); err == nil { // a killed keeper leaves its socket
+		if at := filepath.Dir(strings.TrimSpace(string(b))); strings.HasPrefix(filepath.Base(at), "hora-job-") {
+			_ = os.RemoveAll(at)
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// Output opens a file of outputs/.
+func (l *Local) Output(job int64, attempt int, path string) (*os.File, error) {
+	root, err := os.OpenRoot(filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.Open(filepath.FromSlash(path))
+}

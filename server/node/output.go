@@ -1,0 +1,133 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ReportVariable tells ranks where to say what hora.report says.
+const ReportVariable = "HORA_REPORT"
+
+// sink takes what hora run writes to one of its streams: whole lines, a Write each, with the rank's tag.
+type sink struct {
+	k   *keeper
+	err bool
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	now := time.Now().UTC()
+	s.k.mu.Lock()
+	for text := range strings.SplitSeq(strings.TrimSuffix(string(p), "\n"), "\n") {
+		s.k.lines++
+		l := Line{N: s.k.lines, At: now, Rank: -1, Err: s.err, Text: text}
+		if rank, rest, ok := untag(text); ok {
+			l.Rank, l.Text = rank, rest
+		} else if own, ok := strings.CutPrefix(text, "hora: "); ok && s.err {
+			s.k.last = own
+		}
+		s.k.pending = append(s.k.pending, l)
+	}
+	full := len(s.k.pending) >= 1000
+	if s.k.timer == nil {
+		s.k.timer = time.AfterFunc(flushAfter, s.k.flush)
+	}
+	s.k.mu.Unlock()
+	if full {
+		s.k.flush()
+	}
+	return len(p), nil
+}
+
+// flushAfter is how long a line waits for others to go with it.
+const flushAfter = 10 * time.Millisecond
+
+// untag takes "[3]<stdout>:" off a line.
+func untag(text string) (rank int, rest string, ok bool) {
+	if !strings.HasPrefix(text, "[") {
+		return 0, "", false
+	}
+	number, rest, ok := strings.Cut(text[1:], "]<std")
+	if !ok {
+		return 0, "", false
+	}
+	rank, err := strconv.Atoi(number)
+	if err != nil {
+		return 0, "", false
+	}
+	for _, stream := range []string{"out>:", "err>:"} {
+		if rest, ok := strings.CutPrefix(rest, stream); ok {
+			return rank, rest, true
+		}
+	}
+	return 0, "", false
+}
+
+// flush writes the lines that wait into the outbox.
+func (k *keeper) flush() {
+	k.flushing.Lock() // lines stay in order
+	defer k.flushing.Unlock()
+	k.mu.Lock()
+	lines := k.pending
+	k.pending, k.timer = nil, nil
+	k.mu.Unlock()
+	if len(lines) > 0 {
+		_ = k.box.put(Record{Lines: lines})
+	}
+}
+
+// events takes what hora run has written about itself since the last time.
+func (k *keeper) events() {
+	f, err := os.Open(filepath.Join(k.dir, eventsFile))
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.NewSectionReader(f, k.eventAt, 1<<40))
+	if err != nil {
+		return
+	}
+	for {
+		i := bytes.IndexByte(b, '\n')
+		if i < 0 {
+			return
+		}
+		if line := b[:i]; json.Valid(line) {
+			_ = k.box.put(Record{Event: bytes.Clone(line)})
+		}
+		k.eventAt += int64(i) + 1
+		b = b[i+1:]
+	}
+}
+
+// outputs tells of files that have come or changed. While the job runs a file must have been left alone for a second.
+func (k *keeper) outputs(last bool) {
+	root := filepath.Join(k.dir, WorkFolder, OutputsName)
+	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil
+		}
+		was := k.seen[p]
+		same := was != nil && was.Size() == info.Size() && was.ModTime().Equal(info.ModTime())
+		if same || !last && time.Since(info.ModTime()) < time.Second {
+			return nil
+		}
+		below, err := filepath.Rel(root, p)
+		if err != nil {
+			return nil
+		}
+		k.seen[p] = info
+		_ = k.box.put(Record{Artifact: &Artifact{filepath.ToSlash(below), info.Size()}})
+		return nil
+	})
+}

@@ -1,0 +1,283 @@
+// Package server runs jobs for a team: it takes them, keeps them in the store, lets job/schedule decide who runs, starts
+// them through a back end, and takes what they say until it is on the disk. The HTTP interface stands on the same calls.
+//
+// One goroutine, the loop, owns the queue and the table of jobs that have not ended; each running attempt has one that
+// follows it. Jobs are no children of this process: when it ends they go on, and the next one adopts them. Only cmd/horad
+// imports it.
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"hora/job"
+	"hora/job/schedule"
+	"hora/server/client"
+	"hora/server/node"
+	"hora/server/store"
+)
+
+// Backend is where gangs run. Nothing above it knows what a node is.
+type Backend interface {
+	// Capacity says what there is.
+	Capacity() []schedule.Node
+	// Start starts a gang, once, however often it is called; one that runs is told its new shares.
+	Start(g node.Gang) error
+	// Watch hands over what happens after a record, until the last one.
+	Watch(ctx context.Context, job int64, attempt int, from uint64, take func([]node.Record) error) error
+	// Kill ends a gang for a reason, which its last record names.
+	Kill(job int64, attempt int, why client.Outcome) error
+}
+
+// Server is open from New to Close.
+type Server struct {
+	store   *store.Store
+	back    *node.Local
+	log     *slog.Logger
+	now     func() time.Time
+	news    *news
+	calls   chan func()
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	machine *schedule.Machine // the loop's
+	live    map[int64]*live   // the loop's
+	dirty   bool              // the loop's: something changed since the last decision
+	decided time.Time         // the loop's: when that was
+}
+
+// live is a job that has not ended. The loop owns it.
+type live struct {
+	job       client.Job
+	failures  int
+	attempts  int
+	attempt   *client.Attempt // the one that runs
+	taken     uint64
+	stop      client.Outcome // why it was told to end
+	alone     bool           // it ran out of memory beside others
+	lost      int            // attempts in a row that were lost
+	finishing bool           // its last record is being written down
+	target    int            // slots it is to shrink to
+}
+
+// New opens a server on a store and takes up all jobs that have not ended.
+func New(ctx context.Context, st *store.Store, back *node.Local, log *slog.Logger) (*Server, error) {
+	s := &Server{
+		store: st, back: back, log: log, now: time.Now, news: newNews(), calls: make(chan func(), 256),
+		machine: schedule.New(0), live: map[int64]*live{}, dirty: true,
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for _, n := range back.Capacity() {
+		s.machine.SetNode(n)
+	}
+	projects, err := st.Projects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range projects {
+		s.machine.SetUsed(p.Name, p.Used, p.At)
+	}
+	if err := s.adopt(ctx); err != nil {
+		return nil, err
+	}
+	s.wg.Go(s.loop)
+	return s, nil
+}
+
+// adopt takes up what an earlier server left.
+func (s *Server) adopt(ctx context.Context) error {
+	all, err := s.store.Lives(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		e := &live{job: l.Job, failures: l.Failures, attempts: l.Numbers, attempt: l.Attempt, taken: l.Taken, stop: l.Stop}
+		s.live[l.Job.ID] = e
+		switch {
+		case l.Attempt != nil:
+			s.machine.Started(ask(e), shares(l.Attempt.Shares), l.Attempt.Started, s.now())
+			s.follow(e, true)
+		case l.Job.State == job.Queued:
+			s.machine.Submit(ask(e))
+		}
+	}
+	rest, err := s.store.Unforgotten(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range rest {
+		s.wg.Go(func() { s.forget(id[0], int(id[1])) })
+	}
+	return nil
+}
+
+// Close ends the server; jobs go on.
+func (s *Server) Close() {
+	s.cancel()
+	s.news.close()
+	s.wg.Wait()
+}
+
+// decideAfter is how far apart decisions are at least.
+const decideAfter = 50 * time.Millisecond
+
+// loop owns what the comments say.
+func (s *Server) loop() {
+	for {
+		var later <-chan time.Time
+		if s.dirty {
+			if wait := decideAfter - time.Since(s.decided); wait <= 0 {
+				s.decide()
+			} else {
+				later = time.After(wait)
+			}
+		}
+		select {
+		case f := <-s.calls:
+			f()
+		case <-later:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// errEnding is for calls while the server ends.
+var errEnding = errors.New("the server is ending: call again when it is back")
+
+// do runs f in the loop and waits for it.
+func (s *Server) do(f func()) error {
+	done := make(chan struct{})
+	select {
+	case s.calls <- func() { f(); close(done) }:
+	case <-s.ctx.Done():
+		return errEnding
+	}
+	select {
+	case <-done:
+		return nil
+	case <-s.ctx.Done():
+		return errEnding
+	}
+}
+
+// ask is a job as the schedule knows it.
+func ask(l *live) schedule.Job {
+	d := &l.job.Document
+	a := schedule.Ask{NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory, GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone}
+	if a.Nodes > 0 {
+		a.PerNode = max(a.PerNode, 1)
+		a.NP = a.Nodes * a.PerNode
+	}
+	return schedule.Job{ID: l.job.ID, Pool: d.Pool, Project: d.Project, Priority: *d.Priority, Queued: l.job.Queued, Preemptible: d.Preemptible, Ask: a}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func shares(all []client.Share) []schedule.Share {
+	out := make([]schedule.Share, len(all))
+	for i, s := range all {
+		out[i] = schedule.Share(s)
+	}
+	return out
+}
+
+func theirShares(all []schedule.Share) []client.Share {
+	out := make([]client.Share, len(all))
+	for i, s := range all {
+		out[i] = client.Share(s)
+	}
+	return out
+}
+
+// decide lets the schedule decide, and carries it out.
+func (s *Server) decide() {
+	s.dirty, s.decided = false, time.Now()
+	now := s.now()
+	d := s.machine.Decide(now)
+	for _, p := range d.Start {
+		l := s.live[p.ID]
+		l.attempts++
+		l.attempt = &client.Attempt{Number: l.attempts, Started: now.UTC(), Shares: theirShares(p.Shares)}
+		l.job.State, l.job.Started, l.job.Reason = job.Running, now.UTC(), nil
+		l.taken, l.stop, l.target = 0, "", 0
+		s.follow(l, false)
+	}
+	for _, p := range d.Shrink {
+		s.resize(s.live[p.ID], p.Shares, true)
+	}
+	for _, p := range d.Grow {
+		s.resize(s.live[p.ID], p.Shares, false)
+	}
+	for _, id := range d.Preempt {
+		s.end(s.live[id], client.Preempted)
+	}
+	if !d.Empty() {
+		s.news.wake(0)
+	}
+}
+
+// resize tells an elastic job what it may have.
+func (s *Server) resize(l *live, to []schedule.Share, shrink bool) {
+	if l == nil || l.attempt == nil {
+		return
+	}
+	n := 0
+	for _, x := range to {
+		n += x.Slots
+	}
+	text := fmt.Sprintf("it gets %d slots from its next commit on", n)
+	if shrink {
+		l.target = n
+		text = fmt.Sprintf("it gives slots away at its next commit and keeps %d", n)
+	}
+	l.attempt.Shares = theirShares(to)
+	job, attempt := l.job.ID, l.attempt.Number
+	g := node.Gang{Job: job, Attempt: attempt, Document: l.job.Document, Shares: to}
+	s.wg.Go(func() {
+		err := s.store.Do(s.ctx, func(tx *sql.Tx) error {
+			if err := store.SetShares(tx, job, attempt, theirShares(to)); err != nil {
+				return err
+			}
+			return store.AddHappening(tx, job, client.Happening{At: s.now(), Attempt: attempt, Kind: "resized", Text: text})
+		})
+		if err == nil {
+			err = s.back.Start(g)
+		}
+		if err != nil {
+			s.log.Warn("tell an elastic job its slots", "job", job, "error", err)
+		}
+	})
+}
+
+// end tells a running job to end. The first reason stands.
+func (s *Server) end(l *live, why client.Outcome) {
+	if l == nil || l.attempt == nil || l.stop != "" {
+		return
+	}
+	l.stop = why
+	job, attempt := l.job, l.attempt.Number
+	s.wg.Go(func() {
+		err := s.store.Do(s.ctx, func(tx *sql.Tx) error {
+			if err := store.SetStop(tx, job.ID, attempt, why); err != nil {
+				return err
+			}
+			if err := store.SetState(tx, &job); err != nil {
+				return err
+			}
+			return store.AddHappening(tx, job.ID, client.Happening{At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + string(why)})
+		})
+		if err == nil {
+			err = s.back.Kill(job.ID, attempt, why)
+		}
+		if err != nil {
+			s.log.Warn("end a job", "job", job.ID, "error", err)
+		}
+		s.news.wake(job.ID)
+	})
+}

@@ -1,0 +1,146 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Backup copies a server's folder, in use or not, into one that is not there yet: the database as it is at one moment, the
+// token and all content. It answers how many files of content there are.
+func Backup(dir, to string) (int, error) {
+	name := filepath.Join(dir, DatabaseFile)
+	if _, err := os.Stat(name); err != nil {
+		return 0, fmt.Errorf("copy %s: %w: name a server's folder", dir, err)
+	}
+	if all, err := os.ReadDir(to); err == nil && len(all) > 0 {
+		return 0, fmt.Errorf("copy to %s: there is something in it: name a folder that is not there yet", to)
+	}
+	if err := os.MkdirAll(filepath.Join(to, "blobs"), 0o700); err != nil {
+		return 0, err
+	}
+	db, err := connect(name, "", 1)
+	if err != nil {
+		return 0, plain(err)
+	}
+	defer db.Close()
+	if err := Copy(db, filepath.Join(to, DatabaseFile)); err != nil {
+		return 0, err
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "token")); err == nil {
+		if err := os.WriteFile(filepath.Join(to, "token"), b, 0o600); err != nil {
+			return 0, err
+		}
+	}
+	n := 0 // what the database names was there when it was copied, and content is never changed
+	err = blobs(dir, func(hash, name string) error {
+		n++
+		at := filepath.Join(to, "blobs", hash[:2], hash[2:])
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			return err
+		}
+		return copyFile(name, at)
+	})
+	return n, err
+}
+
+// blobs goes through all content of a folder.
+func blobs(dir string, f func(hash, name string) error) error {
+	root := filepath.Join(dir, "blobs")
+	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		hash := filepath.Base(filepath.Dir(p)) + filepath.Base(p)
+		if len(hash) != 64 {
+			return nil // it was being written
+		}
+		return f(hash, p)
+	})
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	return errors.Join(out.Sync(), out.Close())
+}
+
+// Checked is what Check found.
+type Checked struct {
+	Jobs, Blobs int
+	Faults      []string
+}
+
+// Check reads all of a server's folder.
+func Check(dir string) (*Checked, error) {
+	name := filepath.Join(dir, DatabaseFile)
+	if _, err := os.Stat(name); err != nil {
+		return nil, fmt.Errorf("check %s: %w: name a server's folder", dir, err)
+	}
+	r := &Checked{}
+	db, err := connect(name, "&_pragma=query_only(1)", 1)
+	if err != nil {
+		r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
+		return r, nil
+	}
+	defer db.Close()
+	for _, pragma := range []string{"integrity_check", "foreign_key_check"} {
+		rows, err := db.Query("PRAGMA " + pragma)
+		if err != nil {
+			r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
+			return r, nil
+		}
+		for rows.Next() {
+			columns, _ := rows.Columns()
+			row := make([]any, len(columns))
+			for i := range row {
+				row[i] = new(any)
+			}
+			if err := rows.Scan(row...); err != nil {
+				break
+			}
+			if text := fmt.Sprint(*row[0].(*any)); text != "ok" {
+				r.Faults = append(r.Faults, fmt.Sprintf("%s: %s: %s", name, pragma, text))
+			}
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	if err := db.QueryRow("SELECT count(*) FROM jobs").Scan(&r.Jobs); err != nil {
+		r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
+	}
+	err = blobs(dir, func(hash, name string) error {
+		r.Blobs++
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		h := sha256.New()
+		if _, err := io.Copy(h, f); err != nil {
+			return err
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); got != hash {
+			r.Faults = append(r.Faults, fmt.Sprintf("%s: its content is another one now", name))
+		}
+		return nil
+	})
+	return r, err
+}

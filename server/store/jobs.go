@@ -1,0 +1,362 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// ErrNotFound is for a job that is not there.
+var ErrNotFound = errors.New("there is no such job")
+
+// Key ties an idempotency key to the job that it made.
+func Key(tx *sql.Tx, key string, job int64, now time.Time) error {
+	_, err := tx.Exec("INSERT INTO keys (key, job, at) VALUES (?, ?, ?)", key, job, now.UnixNano())
+	return err
+}
+
+// ByKey answers the job that a key has made; 0 for none.
+func ByKey(tx *sql.Tx, key string) (int64, error) {
+	var id int64
+	err := tx.QueryRow("SELECT job FROM keys WHERE key = ?", key).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return id, err
+}
+
+// NewJob adds a job and answers its number.
+func NewJob(tx *sql.Tx, j *client.Job) (int64, error) {
+	d, err := json.Marshal(j.Document)
+	if err != nil {
+		return 0, err
+	}
+	r, err := tx.Exec("INSERT INTO jobs (state, project, pool, user, name, priority, queued, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		j.State, j.Document.Project, j.Document.Pool, j.User, j.Document.Spec.Name, *j.Document.Priority, j.Queued.UnixNano(), string(d))
+	if err != nil {
+		return 0, err
+	}
+	return r.LastInsertId()
+}
+
+// SetState changes a job's state; an end gets its time, exit code and sentence.
+func SetState(tx *sql.Tx, j *client.Job) error {
+	d, err := json.Marshal(j.Document)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("UPDATE jobs SET state = ?, started = ?, ended = ?, code = ?, text = ?, priority = ?, document = ? WHERE id = ?",
+		j.State, nanos(j.Started), nanos(j.Ended), j.ExitCode, j.Text, *j.Document.Priority, string(d), j.ID)
+	return err
+}
+
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func at(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// NewAttempt adds an attempt.
+func NewAttempt(tx *sql.Tx, job int64, a *client.Attempt) error {
+	shares, err := json.Marshal(a.Shares)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("INSERT INTO attempts (job, number, started, shares) VALUES (?, ?, ?, ?)", job, a.Number, a.Started.UnixNano(), string(shares))
+	return err
+}
+
+// EndAttempt notes how an attempt ended.
+func EndAttempt(tx *sql.Tx, job int64, a *client.Attempt) error {
+	_, err := tx.Exec("UPDATE attempts SET ended = ?, outcome = ?, code = ?, text = ? WHERE job = ? AND number = ?", nanos(a.Ended), a.Outcome, a.Code, a.Text, job, a.Number)
+	return err
+}
+
+// SetStop notes that an attempt was told to end.
+func SetStop(tx *sql.Tx, job int64, attempt int, why client.Outcome) error {
+	_, err := tx.Exec("UPDATE attempts SET stop = ? WHERE job = ? AND number = ?", why, job, attempt)
+	return err
+}
+
+// SetShares notes that an elastic job has other slots.
+func SetShares(tx *sql.Tx, job int64, attempt int, shares []client.Share) error {
+	b, err := json.Marshal(shares)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("UPDATE attempts SET shares = ? WHERE job = ? AND number = ?", string(b), job, attempt)
+	return err
+}
+
+// Taken notes how many records of an attempt's outbox are in the store.
+func Taken(tx *sql.Tx, job int64, attempt int, n uint64) error {
+	_, err := tx.Exec("UPDATE attempts SET taken = ? WHERE job = ? AND number = ?", int64(n), job, attempt)
+	return err
+}
+
+// Forgotten notes that nothing of an attempt is left on its node.
+func Forgotten(tx *sql.Tx, job int64, attempt int) error {
+	_, err := tx.Exec("UPDATE attempts SET forgotten = 1 WHERE job = ? AND number = ?", job, attempt)
+	return err
+}
+
+const jobColumns = "id, state, user, queued, started, ended, code, text, document"
+
+func scanJob(row interface{ Scan(...any) error }) (client.Job, error) {
+	var j client.Job
+	var queued, started, ended int64
+	var document string
+	if err := row.Scan(&j.ID, &j.State, &j.User, &queued, &started, &ended, &j.ExitCode, &j.Text, &document); err != nil {
+		return j, err
+	}
+	j.Queued, j.Started, j.Ended = at(queued), at(started), at(ended)
+	if err := json.Unmarshal([]byte(document), &j.Document); err != nil {
+		return j, fmt.Errorf("read job %d: %w", j.ID, err)
+	}
+	return j, nil
+}
+
+// Job reads one job and its attempts.
+func (s *Store) Job(ctx context.Context, id int64) (client.Job, error) {
+	var j client.Job
+	err := s.Read(ctx, func(tx *sql.Tx) (err error) {
+		if j, err = scanJob(tx.QueryRow("SELECT "+jobColumns+" FROM jobs WHERE id = ?", id)); err != nil {
+			if errors.Is(err, sql.ErrNoRows) {
+				err = ErrNotFound
+			}
+			return err
+		}
+		rows, err := tx.Query("SELECT number, started, ended, outcome, code, text, shares FROM attempts WHERE job = ? ORDER BY number", id)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var a client.Attempt
+			var started, ended int64
+			var shares string
+			if err := rows.Scan(&a.Number, &started, &ended, &a.Outcome, &a.Code, &a.Text, &shares); err != nil {
+				return err
+			}
+			a.Started, a.Ended = at(started), at(ended)
+			if err := json.Unmarshal([]byte(shares), &a.Shares); err != nil {
+				return err
+			}
+			j.Attempts = append(j.Attempts, a)
+		}
+		return rows.Err()
+	})
+	return j, err
+}
+
+// Jobs lists jobs, the newest first, of one state and project where they are given, below a number where it is not 0.
+func (s *Store) Jobs(ctx context.Context, states []job.State, project string, below int64, limit int) ([]client.Job, error) {
+	query, args := "SELECT "+jobColumns+" FROM jobs WHERE 1", []any{}
+	if len(states) > 0 {
+		query += " AND state IN ("
+		for i, st := range states {
+			if i > 0 {
+				query += ", "
+			}
+			query += "?"
+			args = append(args, st)
+		}
+		query += ")"
+	}
+	if project != "" {
+		query, args = query+" AND project = ?", append(args, project)
+	}
+	if below > 0 {
+		query, args = query+" AND id < ?", append(args, below)
+	}
+	query, args = query+" ORDER BY id DESC LIMIT ?", append(args, limit)
+	var all []client.Job
+	err := s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query(query, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			j, err := scanJob(rows)
+			if err != nil {
+				return err
+			}
+			all = append(all, j)
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
+// Live is a job that has not ended, as a server finds it when it starts.
+type Live struct {
+	Job      client.Job
+	Failures int
+	Attempt  *client.Attempt // the one that runs
+	Taken    uint64
+	Stop     client.Outcome
+	Numbers  int // attempts so far
+}
+
+// Lives lists all jobs that have not ended, the oldest first.
+func (s *Store) Lives(ctx context.Context) ([]Live, error) {
+	var all []Live
+	err := s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT " + jobColumns + ", failures, (SELECT coalesce(max(number), 0) FROM attempts WHERE job = id) FROM jobs WHERE state IN ('queued', 'preparing', 'running', 'paused') ORDER BY id")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var l Live
+			l.Job, err = scanJob(more{rows, []any{&l.Failures, &l.Numbers}})
+			if err != nil {
+				return err
+			}
+			all = append(all, l)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for i := range all {
+			if st := all[i].Job.State; st != job.Running {
+				continue
+			}
+			var a client.Attempt
+			var started, taken int64
+			var shares string
+			if err := tx.QueryRow("SELECT number, started, shares, taken, stop FROM attempts WHERE job = ? ORDER BY number DESC LIMIT 1", all[i].Job.ID).
+				Scan(&a.Number, &started, &shares, &taken, &all[i].Stop); err != nil {
+				return fmt.Errorf("read the attempt of job %d: %w", all[i].Job.ID, err)
+			}
+			a.Started = at(started)
+			if err := json.Unmarshal([]byte(shares), &a.Shares); err != nil {
+				return err
+			}
+			all[i].Attempt, all[i].Taken = &a, uint64(taken)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// more scans a row into a job's columns and then some.
+type more struct {
+	row  *sql.Rows
+	into []any
+}
+
+func (m more) Scan(into ...any) error { return m.row.Scan(append(into, m.into...)...) }
+
+// SetFailures notes how often a job has failed.
+func SetFailures(tx *sql.Tx, job int64, n int) error {
+	_, err := tx.Exec("UPDATE jobs SET failures = ? WHERE id = ?", n, job)
+	return err
+}
+
+// Unforgotten lists attempts that ended and of which something is left on a node.
+func (s *Store) Unforgotten(ctx context.Context) (ids [][2]int64, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT job, number FROM attempts WHERE ended > 0 AND forgotten = 0")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id [2]int64
+			if err := rows.Scan(&id[0], &id[1]); err != nil {
+				return err
+			}
+			ids = append(ids, id)
+		}
+		return rows.Err()
+	})
+	return ids, err
+}
+
+// AddHappening adds to a job's story.
+func AddHappening(tx *sql.Tx, job int64, h client.Happening) error {
+	fields, err := json.Marshal(h.Fields)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("INSERT INTO happenings (job, number, at, attempt, kind, text, fields) VALUES (?, (SELECT coalesce(max(number), 0) + 1 FROM happenings WHERE job = ?), ?, ?, ?, ?, ?)",
+		job, job, h.At.UnixNano(), h.Attempt, h.Kind, h.Text, string(fields))
+	return err
+}
+
+// Happenings reads a job's story.
+func (s *Store) Happenings(ctx context.Context, job int64) (all []client.Happening, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT number, at, attempt, kind, text, fields FROM happenings WHERE job = ? ORDER BY number", job)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var h client.Happening
+			var when int64
+			var fields string
+			if err := rows.Scan(&h.Number, &when, &h.Attempt, &h.Kind, &h.Text, &fields); err != nil {
+				return err
+			}
+			h.At = at(when)
+			if err := json.Unmarshal([]byte(fields), &h.Fields); err != nil {
+				return err
+			}
+			all = append(all, h)
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
+// Project is what a project has used.
+type Project struct {
+	Name string
+	Used float64
+	At   time.Time
+}
+
+// SetUsed notes what a project has used.
+func SetUsed(tx *sql.Tx, p Project) error {
+	_, err := tx.Exec("INSERT INTO projects (name, used, at) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET used = excluded.used, at = excluded.at", p.Name, p.Used, p.At.UnixNano())
+	return err
+}
+
+// Projects lists what projects have used.
+func (s *Store) Projects(ctx context.Context) (all []Project, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT name, used, at FROM projects ORDER BY name")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var p Project
+			var when int64
+			if err := rows.Scan(&p.Name, &p.Used, &when); err != nil {
+				return err
+			}
+			p.At = at(when)
+			all = append(all, p)
+		}
+		return rows.Err()
+	})
+	return all, err
+}

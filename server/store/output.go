@@ -1,0 +1,355 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"hora/server/client"
+	"hora/storage"
+)
+
+// compressFrom is the length from which a block of lines is compressed.
+const compressFrom = 512
+
+var (
+	packer, _   = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(1<<30))
+)
+
+// AddLines adds a block of lines of one attempt. Their numbers go up.
+func AddLines(tx *sql.Tx, job int64, attempt int, lines []client.Line) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	for _, l := range lines {
+		if err := out.Encode(l); err != nil {
+			return err
+		}
+	}
+	codec, block := 0, b.Bytes()
+	if len(block) >= compressFrom {
+		codec, block = 1, packer.EncodeAll(block, nil)
+	}
+	first, last := lines[0], lines[len(lines)-1]
+	_, err := tx.Exec("INSERT INTO lines (job, attempt, first, last, begins, ends, codec, block) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		job, attempt, int64(first.Number), int64(last.Number), first.At.UnixNano(), last.At.UnixNano(), codec, block)
+	return err
+}
+
+// Cursor is a place in a job's output: after this line of this attempt.
+type Cursor struct {
+	Attempt int
+	Line    uint64
+}
+
+// Lines reads what comes after a place, about limit lines, and answers the place after them. since leaves out what is older.
+func (s *Store) Lines(ctx context.Context, job int64, c Cursor, since time.Time, limit int) (lines []client.Line, next Cursor, err error) {
+	next = c
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT codec, block FROM lines WHERE job = ? AND (attempt > ? OR attempt = ? AND last > ?) AND ends >= ? ORDER BY attempt, first",
+			job, c.Attempt, c.Attempt, int64(c.Line), nanos(since))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for len(lines) < limit && rows.Next() {
+			var codec int
+			var block []byte
+			if err := rows.Scan(&codec, &block); err != nil {
+				return err
+			}
+			if codec == 1 {
+				if block, err = unpacker.DecodeAll(block, nil); err != nil {
+					return fmt.Errorf("read the lines of job %d: %w", job, err)
+				}
+			}
+			in := json.NewDecoder(bytes.NewReader(block))
+			for {
+				var l client.Line
+				if err := in.Decode(&l); err == io.EOF {
+					break
+				} else if err != nil {
+					return fmt.Errorf("read the lines of job %d: %w", job, err)
+				}
+				if l.Attempt < c.Attempt || l.Attempt == c.Attempt && l.Number <= c.Line {
+					continue
+				}
+				next = Cursor{l.Attempt, l.Number}
+				if !l.At.Before(since) {
+					lines = append(lines, l)
+				}
+			}
+		}
+		return rows.Err()
+	})
+	return lines, next, err
+}
+
+// Compact makes one block of the many small ones of an attempt that has ended.
+func Compact(tx *sql.Tx, job int64, attempt int) error {
+	rows, err := tx.Query("SELECT codec, block FROM lines WHERE job = ? AND attempt = ? ORDER BY first", job, attempt)
+	if err != nil {
+		return err
+	}
+	var all []client.Line
+	blocks := 0
+	for rows.Next() {
+		var codec int
+		var block []byte
+		if err = rows.Scan(&codec, &block); err != nil {
+			break
+		}
+		if codec == 1 {
+			if block, err = unpacker.DecodeAll(block, nil); err != nil {
+				break
+			}
+		}
+		blocks++
+		in := json.NewDecoder(bytes.NewReader(block))
+		for in.More() {
+			var l client.Line
+			if err = in.Decode(&l); err != nil {
+				break
+			}
+			all = append(all, l)
+		}
+		if len(all) > compactMost {
+			break
+		}
+	}
+	if err = errors.Join(err, rows.Err(), rows.Close()); err != nil || blocks < 16 || len(all) > compactMost {
+		return err // a long output came in large blocks anyway
+	}
+	if _, err := tx.Exec("DELETE FROM lines WHERE job = ? AND attempt = ?", job, attempt); err != nil {
+		return err
+	}
+	for len(all) > 0 {
+		n := min(len(all), 4000)
+		if err := AddLines(tx, job, attempt, all[:n]); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+const compactMost = 100_000
+
+// pointBytes is the size of a point in a block: step, milliseconds since 1970, value.
+const pointBytes = 24
+
+// blockPoints is how many points a block holds before the next one begins.
+const blockPoints = 256
+
+// AddPoints adds points of one metric of one rank, in the order in which they were reported.
+func AddPoints(tx *sql.Tx, job int64, name string, rank int, points []client.Point) error {
+	for len(points) > 0 {
+		var seq, count int64
+		var block []byte
+		var low, high float64
+		var first int64
+		err := tx.QueryRow("SELECT seq, count, block, low, high, first FROM metrics WHERE job = ? AND name = ? AND rank = ? ORDER BY seq DESC LIMIT 1", job, name, rank).Scan(&seq, &count, &block, &low, &high, &first)
+		switch {
+		case errors.Is(err, sql.ErrNoRows), err == nil && count >= blockPoints:
+			seq, count, block, low, high, first = seq+1, 0, nil, math.Inf(1), math.Inf(-1), points[0].Step
+		case err != nil:
+			return err
+		}
+		n := min(len(points), blockPoints-int(count))
+		for _, p := range points[:n] {
+			block = binary.LittleEndian.AppendUint64(block, uint64(p.Step))
+			block = binary.LittleEndian.AppendUint64(block, uint64(p.At))
+			block = binary.LittleEndian.AppendUint64(block, math.Float64bits(p.Value))
+			low, high = math.Min(low, p.Value), math.Max(high, p.Value)
+		}
+		last := points[n-1]
+		if _, err := tx.Exec("INSERT OR REPLACE INTO metrics (job, name, rank, seq, first, last, count, low, high, final, block) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			job, name, rank, seq, first, last.Step, count+int64(n), number(low), number(high), number(last.Value), block); err != nil {
+			return err
+		}
+		points = points[n:]
+	}
+	return nil
+}
+
+// number keeps what SQLite would make NULL of, and what JSON has no word for. The block has the value itself.
+func number(v float64) float64 {
+	switch {
+	case math.IsNaN(v), math.IsInf(v, 1):
+		return math.MaxFloat64
+	case math.IsInf(v, -1):
+		return -math.MaxFloat64
+	}
+	return v
+}
+
+// Metrics reads the metrics of a job; with points, those of the steps from first to last, at most most of each, where one
+// stands for its neighbours.
+func (s *Store) Metrics(ctx context.Context, job int64, name string, first, last int64, most int) (all []client.Metric, err error) {
+	query, args := "SELECT name, rank, first, last, count, low, high, final, block FROM metrics WHERE job = ?", []any{job}
+	if name != "" {
+		query, args = query+" AND name = ?", append(args, name)
+	}
+	query += " ORDER BY name, rank, seq"
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query(query, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var m client.Metric
+			var begin, end int64
+			var block []byte
+			if err := rows.Scan(&m.Name, &m.Rank, &begin, &end, &m.Count, &m.Min, &m.Max, &m.Last, &block); err != nil {
+				return err
+			}
+			if n := len(all); n == 0 || all[n-1].Name != m.Name || all[n-1].Rank != m.Rank {
+				all = append(all, m)
+			} else {
+				was := &all[n-1]
+				was.Count, was.Last = was.Count+m.Count, m.Last
+				was.Min, was.Max = math.Min(was.Min, m.Min), math.Max(was.Max, m.Max)
+			}
+			if most > 0 && begin <= last && end >= first {
+				all[len(all)-1].Points = appendPoints(all[len(all)-1].Points, block, first, last)
+			}
+		}
+		return rows.Err()
+	})
+	for i := range all {
+		all[i].Points = thin(all[i].Points, most)
+	}
+	return all, err
+}
+
+func appendPoints(points []client.Point, block []byte, first, last int64) []client.Point {
+	for ; len(block) >= pointBytes; block = block[pointBytes:] {
+		p := client.Point{
+			Step:  int64(binary.LittleEndian.Uint64(block)),
+			At:    int64(binary.LittleEndian.Uint64(block[8:])),
+			Value: math.Float64frombits(binary.LittleEndian.Uint64(block[16:])),
+		}
+		if p.Step >= first && p.Step <= last && !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0) { // JSON has no word for those
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+// thin lets one point, the last of a bucket, stand for all of it, with their least and greatest.
+func thin(points []client.Point, most int) []client.Point {
+	if most <= 0 || len(points) <= most {
+		return points
+	}
+	out := make([]client.Point, 0, most)
+	for i := range most {
+		part := points[i*len(points)/most : (i+1)*len(points)/most]
+		p := part[len(part)-1]
+		p.Min, p.Max = p.Value, p.Value
+		for _, q := range part {
+			p.Min, p.Max = math.Min(p.Min, q.Value), math.Max(p.Max, q.Value)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// SetArtifact notes a file of outputs/.
+func SetArtifact(tx *sql.Tx, job int64, a client.Artifact) error {
+	_, err := tx.Exec("INSERT OR REPLACE INTO artifacts (job, path, size, hash, at) VALUES (?, ?, ?, ?, ?)", job, a.Path, a.Size, a.Hash, a.At.UnixNano())
+	return err
+}
+
+// Artifacts lists what came back of outputs/.
+func (s *Store) Artifacts(ctx context.Context, job int64) (all []client.Artifact, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT path, size, hash, at FROM artifacts WHERE job = ? ORDER BY path", job)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var a client.Artifact
+			var when int64
+			if err := rows.Scan(&a.Path, &a.Size, &a.Hash, &when); err != nil {
+				return err
+			}
+			a.At = at(when)
+			all = append(all, a)
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
+// BlobFile is where the content with a hash lies.
+func (s *Store) BlobFile(hash string) string {
+	return filepath.Join(s.dir, "blobs", hash[:2], hash[2:])
+}
+
+// HasBlob says whether content is there.
+func (s *Store) HasBlob(ctx context.Context, hash string) bool {
+	_, err := storage.Local{}.Stat(ctx, s.BlobFile(hash))
+	return err == nil
+}
+
+// PutBlob keeps content under its hash; others see all of it or nothing.
+func (s *Store) PutBlob(ctx context.Context, content []byte) (string, error) {
+	sum := sha256.Sum256(content)
+	hash := hex.EncodeToString(sum[:])
+	if s.HasBlob(ctx, hash) {
+		return hash, nil
+	}
+	name := s.BlobFile(hash)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return "", err
+	}
+	return hash, storage.Local{}.Put(ctx, name, content)
+}
+
+// TakeBlob keeps what is read under its hash, whatever its size.
+func (s *Store) TakeBlob(ctx context.Context, r io.Reader) (hash string, size int64, err error) {
+	f, err := os.CreateTemp(filepath.Join(s.dir, "blobs"), ".new-")
+	if err != nil {
+		return "", 0, err
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	h := sha256.New()
+	if size, err = io.Copy(io.MultiWriter(f, h), r); err != nil {
+		return "", 0, err
+	}
+	hash = hex.EncodeToString(h.Sum(nil))
+	if s.HasBlob(ctx, hash) {
+		return hash, size, os.Remove(f.Name())
+	}
+	if err = f.Sync(); err != nil {
+		return "", 0, err
+	}
+	name := s.BlobFile(hash)
+	if err = os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return "", 0, err
+	}
+	return hash, size, os.Rename(f.Name(), name)
+}

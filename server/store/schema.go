@@ -1,0 +1,119 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+)
+
+// versions are the steps from an empty database to this release's; user_version counts how many were taken. A step that
+// was released is never changed.
+var versions = []string{
+	`
+CREATE TABLE jobs (
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	state TEXT NOT NULL,
+	project TEXT NOT NULL, pool TEXT NOT NULL, user TEXT NOT NULL, name TEXT NOT NULL,
+	priority INTEGER NOT NULL,
+	queued INTEGER NOT NULL, started INTEGER NOT NULL DEFAULT 0, ended INTEGER NOT NULL DEFAULT 0, -- nanoseconds since 1970
+	failures INTEGER NOT NULL DEFAULT 0,
+	code INTEGER NOT NULL DEFAULT 0,
+	text TEXT NOT NULL DEFAULT '',
+	document TEXT NOT NULL
+) STRICT;
+CREATE INDEX jobs_by_state ON jobs (state, id) WHERE state IN ('queued', 'preparing', 'running', 'paused');
+CREATE TABLE attempts (
+	job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+	number INTEGER NOT NULL,
+	started INTEGER NOT NULL, ended INTEGER NOT NULL DEFAULT 0,
+	outcome TEXT NOT NULL DEFAULT '', code INTEGER NOT NULL DEFAULT 0, text TEXT NOT NULL DEFAULT '',
+	shares TEXT NOT NULL,
+	taken INTEGER NOT NULL DEFAULT 0, -- records of its outbox that are in here
+	stop TEXT NOT NULL DEFAULT '',    -- why it was told to end
+	forgotten INTEGER NOT NULL DEFAULT 0,
+	PRIMARY KEY (job, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE keys (key TEXT PRIMARY KEY, job INTEGER NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE lines (
+	job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, attempt INTEGER NOT NULL,
+	first INTEGER NOT NULL, last INTEGER NOT NULL,   -- numbers of lines
+	begins INTEGER NOT NULL, ends INTEGER NOT NULL,  -- their times
+	codec INTEGER NOT NULL, block BLOB NOT NULL,     -- 0 JSON lines, 1 the same through zstd
+	PRIMARY KEY (job, attempt, first)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE metrics (
+	job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+	name TEXT NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL,
+	first INTEGER NOT NULL, last INTEGER NOT NULL,   -- steps
+	count INTEGER NOT NULL, low REAL NOT NULL, high REAL NOT NULL, final REAL NOT NULL,
+	block BLOB NOT NULL,                             -- 24 bytes a point: step, milliseconds, value
+	PRIMARY KEY (job, name, rank, seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE happenings (
+	job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, number INTEGER NOT NULL,
+	at INTEGER NOT NULL, attempt INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL, fields TEXT NOT NULL,
+	PRIMARY KEY (job, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE artifacts (
+	job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, path TEXT NOT NULL,
+	size INTEGER NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL,
+	PRIMARY KEY (job, path)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE projects (name TEXT PRIMARY KEY, used REAL NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+`,
+}
+
+// migrate takes the steps that are missing, in one transaction, after a copy was made.
+func migrate(db *sql.DB, name string) error {
+	var have int
+	if err := db.QueryRow("PRAGMA user_version").Scan(&have); err != nil {
+		return plain(err)
+	}
+	switch {
+	case have == len(versions):
+		return nil
+	case have > len(versions):
+		return fmt.Errorf("it was written by a newer release (version %d, this one knows %d): install that release of hora-server, or restore a backup", have, len(versions))
+	case have > 0:
+		if err := Copy(db, fmt.Sprintf("%s.before-%d", name, len(versions))); err != nil {
+			return fmt.Errorf("copy it before it is brought up to date: %w", err)
+		}
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		return plain(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	for i := have; i < len(versions); i++ {
+		if _, err := tx.Exec(versions[i]); err != nil {
+			return fmt.Errorf("bring it to version %d: %w", i+1, err)
+		}
+	}
+	if _, err := tx.Exec(fmt.Sprintf("PRAGMA user_version = %d", len(versions))); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// Copy writes a copy of a database that may be in use, whole or not at all.
+func Copy(db *sql.DB, to string) error {
+	part := to + ".part"
+	if err := os.Remove(part); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if _, err := db.Exec("VACUUM INTO ?", part); err != nil {
+		return plain(err)
+	}
+	f, err := os.OpenFile(part, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(part, to)
+}

@@ -1,0 +1,232 @@
+// Package store keeps what a server must not forget, in one SQLite file that any tool reads, and blobs by hash beside it.
+//
+// What Do has returned without an error is on the disk: the log is synced at each commit, and one goroutine commits for all
+// who wait, so that many writes share a sync. Reads go beside it and see what was committed. Only cmd/horad imports it.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+)
+
+// Store is open until Close.
+type Store struct {
+	dir    string
+	write  *sql.DB
+	read   *sql.DB
+	lock   *os.File
+	asks   chan ask
+	closed chan struct{}
+	once   sync.Once
+	wg     sync.WaitGroup
+}
+
+type ask struct {
+	f    func(*sql.Tx) error
+	done chan error
+}
+
+// groupMost is how many writes share a commit.
+const groupMost = 256
+
+// DatabaseFile is the name of the database in the server's folder.
+const DatabaseFile = "hora.db"
+
+// ErrTaken is for a folder that another server has open.
+var ErrTaken = errors.New("another server has this folder open")
+
+// Open opens a server's folder, makes what is missing, and brings an older database up to date.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "blobs"), 0o700); err != nil {
+		return nil, err
+	}
+	if err := local(dir); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("open %s: %w: end it with hora down, or give another --dir", dir, ErrTaken)
+	}
+	s := &Store{dir: dir, lock: lock, asks: make(chan ask, groupMost), closed: make(chan struct{})}
+	name := filepath.Join(dir, DatabaseFile)
+	if s.write, err = connect(name, "", 1); err == nil {
+		err = migrate(s.write, name)
+	}
+	if err == nil {
+		s.read, err = connect(name, "&_pragma=query_only(1)", 4)
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	s.wg.Go(s.writer)
+	return s, nil
+}
+
+func connect(name, more string, conns int) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+escape(name)+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_txlock=immediate"+more)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	if err := db.Ping(); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// escape makes a path fit for a URI.
+func escape(name string) string {
+	var out []byte
+	for i := range len(name) {
+		switch c := name[i]; c {
+		case '?', '#', '%':
+			out = fmt.Appendf(out, "%%%02X", c)
+		default:
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}
+
+// Dir is the server's folder.
+func (s *Store) Dir() string { return s.dir }
+
+// Close ends the store; writes that wait fail.
+func (s *Store) Close() error {
+	var err error
+	s.once.Do(func() {
+		close(s.closed)
+		s.wg.Wait()
+		if s.read != nil {
+			err = s.read.Close()
+		}
+		if s.write != nil {
+			err = errors.Join(err, s.write.Close())
+		}
+		err = errors.Join(err, s.lock.Close())
+	})
+	return err
+}
+
+// ErrClosed is for writes to a store that is being closed.
+var ErrClosed = errors.New("the server is ending")
+
+// Do runs f in a transaction, together with others. When it returns nil what f wrote is on the disk; when f fails nothing of
+// it is, and the others' writes are not touched. f may run only once and keeps nothing of the transaction.
+func (s *Store) Do(ctx context.Context, f func(*sql.Tx) error) error {
+	a := ask{f, make(chan error, 1)}
+	select {
+	case s.asks <- a:
+	case <-s.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-a.done: // not ctx: who stops waiting would not know whether it was written
+		return err
+	case <-s.closed:
+		select {
+		case err := <-a.done:
+			return err
+		case <-time.After(5 * time.Second):
+			return ErrClosed
+		}
+	}
+}
+
+func (s *Store) writer() {
+	for {
+		select {
+		case <-s.closed:
+			return
+		case a := <-s.asks:
+			group := []ask{a}
+		more:
+			for len(group) < groupMost {
+				select {
+				case a := <-s.asks:
+					group = append(group, a)
+				default:
+					break more
+				}
+			}
+			s.commit(group)
+		}
+	}
+}
+
+// commit runs a group in one transaction, each of it behind a savepoint.
+func (s *Store) commit(group []ask) {
+	errs := make([]error, len(group))
+	err := func() error {
+		tx, err := s.write.Begin()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		for i, a := range group {
+			if _, err := tx.Exec("SAVEPOINT one"); err != nil {
+				return err
+			}
+			if errs[i] = a.f(tx); errs[i] != nil {
+				if _, err := tx.Exec("ROLLBACK TO one"); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.Exec("RELEASE one"); err != nil {
+				return err
+			}
+		}
+		return tx.Commit()
+	}()
+	for i, a := range group {
+		if errs[i] == nil && err != nil {
+			errs[i] = plain(err)
+		}
+		a.done <- errs[i]
+	}
+}
+
+// ErrFull is for a disk without room.
+var ErrFull = errors.New("the server's disk is full")
+
+// plain says what the database's error means.
+func plain(err error) error {
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) {
+		switch coded.Code() & 0xff {
+		case 13: // SQLITE_FULL
+			return fmt.Errorf("%w: nothing new is taken until there is room; running jobs go on", ErrFull)
+		case 11, 26: // SQLITE_CORRUPT, SQLITE_NOTADB
+			return fmt.Errorf("the database is damaged (%w): end the server and run horad check", err)
+		}
+	}
+	return err
+}
+
+// Read runs f on what is committed.
+func (s *Store) Read(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return plain(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	return f(tx)
+}
