@@ -6,6 +6,15 @@
 //	defer w.Leave(ctx)
 //	err = hora.Allreduce(ctx, w.Group(), gradients, hora.Average)
 //
+// Who trains needs these: [FromEnv], [Join], [World.Group], [World.Rank], [World.Size]; [Allreduce], [Broadcast],
+// [Allgather], [AllreduceAsync] and the other operations with a slice; [BufferOf] for memory that is shared;
+// [World.Leave] at the end. [RunElastic] with [State] goes on after a loss. What else [Group] and [Request] have is for
+// who builds a framework's bridge.
+//
+// Leave says goodbye: the others do not count this rank as lost, and where ranks have made different numbers of calls
+// it returns a *MismatchError. Close goes without a word, as after an error; the others see a lost rank. After one of
+// them the other does nothing, so `defer w.Close()` with `return w.Leave(ctx)` at the end is right for both.
+//
 // Started by `hora run`, by torchrun, mpirun or srun, or by hand, FromEnv finds the
 // place in the world; without any of them it is a world of one. Ranks on one host share
 // memory, others talk over TCP; every connection proves the job's secret first.

@@ -163,6 +163,53 @@ func ExampleGroup_ByName() {
 	// Output: world (named) true [0.5]
 }
 
+// A sum goes on while the caller computes; what it was given is left alone until Wait has returned.
+func ExampleAllreduceAsync() {
+	ctx := context.Background()
+	w, err := hora.Join(ctx, hora.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Leave(ctx)
+	gradients := [][]float32{{1, 2}, {3}}
+	sums := make([]*hora.Pending, len(gradients))
+	for i, g := range gradients {
+		if sums[i], err = hora.AllreduceAsync(w.Group(), g, hora.Average); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// … other work …
+	for _, s := range sums {
+		if err := s.Wait(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(gradients)
+	// Output: [[1 2] [3]]
+}
+
+// Memory that the other ranks of the host can read is reduced where it lies.
+func ExampleBufferOf() {
+	ctx := context.Background()
+	w, err := hora.Join(ctx, hora.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Leave(ctx)
+	weights, err := hora.BufferOf[float32](ctx, w.Group(), 4)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i := range weights {
+		weights[i] = float32(i)
+	}
+	if err := hora.Allreduce(ctx, w.Group(), weights, hora.Sum); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(weights)
+	// Output: [0 1 2 3]
+}
+
 // freeAddress is a port that nobody uses at the moment; a launcher picks it in earnest.
 func freeAddress() string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
