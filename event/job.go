@@ -224,3 +224,26 @@ func Counted(n int, one string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, one)
 }
+
+// Listening says where a hub awaits agents.
+type Listening struct {
+	Port       int      `json:"port"`
+	Addrs      []string `json:"addrs"`                 // every "ip:port" by which agents may reach it, likeliest first
+	SecretFile string   `json:"secret_file,omitempty"` // where the secret lies that they have to prove
+}
+
+func (e *Listening) String() string {
+	return fmt.Sprintf("agents are awaited at %s", strings.Join(e.Addrs, ", "))
+}
+
+// Registered is an agent that has come to a hub.
+type Registered struct {
+	Host   string `json:"host"`
+	Slots  int    `json:"slots"`  // of this agent
+	Count  int    `json:"count"`  // of workers that all agents together take
+	Wanted int    `json:"wanted"` // how many the job waits for
+}
+
+func (e *Registered) String() string {
+	return fmt.Sprintf("an agent has come from %s: %d of %d workers", e.Host, e.Count, e.Wanted)
+}

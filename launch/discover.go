@@ -27,6 +27,8 @@ const (
 type discovery struct {
 	// Find lists them, first the ones to fill first. Its first failure ends the job, later ones are passed over.
 	Find func(ctx context.Context) ([]Host, error)
+	// Changed, when set, has Find asked at once; without it, and at most, it is asked once a second.
+	Changed <-chan struct{}
 	// Wait is how long to wait for enough slots, at the start and after losses; 0 means 10 minutes.
 	Wait time.Duration
 	// A place where a worker failed is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
@@ -184,6 +186,7 @@ func (j *job) watchHosts(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
+		case <-j.spec.Discovery.Changed:
 		case <-ctx.Done():
 			return
 		}

@@ -3,6 +3,7 @@ package launch
 import (
 	"bufio"
 	"encoding/json"
+	"strconv"
 	"sync"
 	"time"
 
@@ -78,6 +79,8 @@ func (l *link) read(events chan<- any, out *output) {
 		_ = l.way.Finish() // it is of no use
 	}
 	l.writer.Release()
+	left := results{dir: out.spec.Results, mark: strconv.Itoa(l.index)}
+	defer left.close()
 	var buf []byte
 	rd := bufio.NewReaderSize(l.way, 64<<10)
 	for err == nil {
@@ -92,6 +95,11 @@ func (l *link) read(events chan<- any, out *output) {
 			rank, stream, data := d.Int(0, out.ranks()-1), d.U8(), d.Bytes(protocol.Limit)
 			if d.Done() == nil && stream < 2 {
 				out.write(rank, int(stream), data)
+			}
+			buf = body[:0]
+		case protocol.SayResult:
+			if err := left.part(body, out.ranks()); err != nil {
+				out.fault(err)
 			}
 			buf = body[:0]
 		case protocol.SayProbed:

@@ -36,3 +36,17 @@ func (j *job) firstSlot(l *link) int {
 	}
 	return n
 }
+
+// bedsBefore counts, where workers come and go, the slots of a host's machine that belong to hosts before it, and all of them.
+func (j *job) bedsBefore(l *link) (before, all int) {
+	for _, o := range j.links {
+		if o.ended || o.lost || !same(o, l) {
+			continue
+		}
+		slots := j.hosts[o.index].Slots
+		if all += slots; o.index < l.index {
+			before += slots
+		}
+	}
+	return before, all
+}

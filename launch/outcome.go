@@ -107,6 +107,9 @@ func (o *Outcome) String() string {
 // Error is a job that could not begin: one sentence and the exit code for it.
 type Error = protocol.Error
 
+// JobOver is the reason by which a hub refuses agents that come when the job has ended.
+const JobOver = protocol.JobOver
+
 func fault(code int, format string, a ...any) *Error { return protocol.Fault(code, format, a...) }
 
 // SignalName names a signal as kill -l does.

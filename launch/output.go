@@ -105,9 +105,7 @@ func (o *output) write(rank, i int, p []byte) {
 			err = s.log.Flush()
 		}
 		if err != nil {
-			o.once.Do(func() {
-				o.faults(fmt.Errorf("write log of rank %d: %w: free space there or choose another --log-dir", rank, err))
-			})
+			o.fault(fmt.Errorf("write log of rank %d: %w: free space there or choose another --log-dir", rank, err))
 		}
 	}
 	if s.raw != nil {
@@ -118,6 +116,9 @@ func (o *output) write(rank, i int, p []byte) {
 	}
 	s.lines.write(p) // a terminal that is gone is no reason to end the job
 }
+
+// fault tells, once, what keeps output from being kept.
+func (o *output) fault(err error) { o.once.Do(func() { o.faults(err) }) }
 
 // tail is the end of a rank's standard error.
 func (o *output) tail(rank int) []byte { return (*o.streams.Load())[rank][1].tail.b }

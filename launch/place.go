@@ -10,6 +10,7 @@ type Seat struct {
 	Rank, LocalRank, LocalSize int
 	CrossRank, CrossSize       int
 	Host                       int // index into the hosts
+	Slot                       int // on that host
 }
 
 // placeRanks fills hosts in order with np ranks: a host is full before the next gets one.
@@ -30,7 +31,7 @@ func placeRanks(hosts []Host, np int) ([]Seat, error) {
 	for h := range hosts {
 		n := min(hosts[h].Slots, np-len(seats))
 		for l := range n {
-			seats = append(seats, Seat{Rank: len(seats), LocalRank: l, LocalSize: n, CrossRank: cross[l], Host: h})
+			seats = append(seats, Seat{Rank: len(seats), LocalRank: l, LocalSize: n, CrossRank: cross[l], Host: h, Slot: l})
 			cross[l]++
 		}
 	}
@@ -38,4 +39,28 @@ func placeRanks(hosts []Host, np int) ([]Seat, error) {
 		seats[i].CrossSize = cross[seats[i].LocalRank]
 	}
 	return seats, nil
+}
+
+// neighbours makes hosts that are called alike one: several agents that came from one machine are no hosts of their own.
+func (j *job) neighbours() {
+	called := func(s Seat) string { return j.reach.Called(j.hosts[s.Host].Name) }
+	size, cross, alike := map[string]int{}, map[int]int{}, false
+	for i := range j.seats {
+		s := &j.seats[i]
+		name := called(*s)
+		alike = alike || s.LocalRank != size[name]
+		s.LocalRank = size[name]
+		size[name]++
+	}
+	if !alike {
+		return
+	}
+	for i := range j.seats {
+		s := &j.seats[i]
+		s.LocalSize, s.CrossRank = size[called(*s)], cross[s.LocalRank]
+		cross[s.LocalRank]++
+	}
+	for i := range j.seats {
+		j.seats[i].CrossSize = cross[j.seats[i].LocalRank]
+	}
 }

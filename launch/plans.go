@@ -34,7 +34,7 @@ func (j *job) sendPlan(l *link, workers []protocol.Worker, slots int) {
 	p := protocol.Plan{
 		Job: j.spec.Job, Host: l.called, Dir: j.spec.Dir, Command: j.spec.Command, Itself: j.spec.Itself, Bind: j.spec.Bind,
 		Environ: environ.Merge(l.way.Environ(j.spec.Environ), nil), Workers: workers, Total: len(workers), Hold: j.spec.elastic(),
-		DrainOn: j.spec.DrainOn, LogDir: j.spec.LogDir,
+		DrainOn: j.spec.DrainOn, LogDir: j.spec.LogDir, Own: l.host.Own, Grace: j.spec.Grace.Milliseconds(), Results: j.spec.Results != "",
 	}
 	if p.LogDir != "" && !filepath.IsAbs(p.LogDir) {
 		p.LogDir = filepath.Join(j.spec.Dir, p.LogDir)
@@ -43,10 +43,17 @@ func (j *job) sendPlan(l *link, workers []protocol.Worker, slots int) {
 	if j.spec.Discovery == nil && l.born.IsZero() {
 		p.First, p.Total = j.mates(l)
 	} else {
-		p.Total = max(p.Total, slots)
+		p.First, p.Total = j.bedsBefore(l)
+		p.Total = max(p.Total, p.First+slots, p.First+len(workers))
 	}
-	l.send(protocol.CmdSecret, []byte(j.spec.Secret.Hex()))
+	if !l.host.Knows {
+		l.send(protocol.CmdSecret, []byte(j.spec.Secret.Hex()))
+	}
+	p.Call = j.callSize
 	l.sendJSON(protocol.CmdPlan, p)
+	if p.Call > 0 {
+		go l.sendCall(j.spec.Call, j.callSize, j.post)
+	}
 }
 
 // worker is the process of a seat, for the epoch that it is started for.
@@ -64,7 +71,7 @@ func (j *job) worker(s Seat, epoch uint64) protocol.Worker {
 		at.wait = j.spec.Wait
 	}
 	if l := j.links[s.Host]; at.gpus > 0 {
-		at.device, at.visible = j.firstSlot(l)+s.LocalRank, l.host.Devices
+		at.device, at.visible = j.firstSlot(l)+s.Slot, l.host.Devices
 	}
-	return protocol.Worker{Rank: s.Rank, Slot: s.LocalRank, Env: environ.Merge(at.variables(), j.spec.Env)}
+	return protocol.Worker{Rank: s.Rank, Slot: s.Slot, Env: environ.Merge(at.variables(), j.spec.Env)}
 }

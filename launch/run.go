@@ -25,38 +25,39 @@ const settle = 200 * time.Millisecond
 
 // job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
 type job struct {
-	spec    *settings
-	hosts   []Host
-	seats   []Seat
-	links   []*link
-	server  coordinator
-	refused *secret.Strangers // tells of strangers, once for the whole job
-	port    int               // of the coordinator
-	door    string            // at which it listens; "" is at all addresses
-	events  chan any
-	out     *output
-	began   time.Time
-	roster  *elastic.Roster // which worker belongs on which slot
-	alive   []bool
-	failed  []Outcome
-	culprit *Outcome // a worker that was lost without its end, where that ends the job
-	final   *time.Timer
-	stopped bool // the workers have been told to end
-	ending  patience
-	asked   int // signals of ours that ask to stop
-	cancel  *Outcome
-	hard    <-chan time.Time  // when to give up waiting for agents
-	forced  bool              // they have been killed
-	begun   map[int]time.Time // by rank: when its present process was asked for
-	condemn map[int]string    // by rank: why its process, which is lost to the job, is being ended
-	absent  map[int]bool      // by rank: what the coordinator has been told of it
-	story   story
-	missing arrivals
-	reach   Reach
-	held    map[int]*hold // by rank: what holds its process
-	over    chan struct{} // closed when Run returns
-	rts     []route       // by host
-	served  bool          // somebody is, or was, at rank 0's port
+	spec     *settings
+	hosts    []Host
+	seats    []Seat
+	links    []*link
+	server   coordinator
+	refused  *secret.Strangers // tells of strangers, once for the whole job
+	port     int               // of the coordinator
+	callSize int64             // -1 where there is none
+	door     string            // at which it listens; "" is at all addresses
+	events   chan any
+	out      *output
+	began    time.Time
+	roster   *elastic.Roster // which worker belongs on which slot
+	alive    []bool
+	failed   []Outcome
+	culprit  *Outcome // a worker that was lost without its end, where that ends the job
+	final    *time.Timer
+	stopped  bool // the workers have been told to end
+	ending   patience
+	asked    int // signals of ours that ask to stop
+	cancel   *Outcome
+	hard     <-chan time.Time  // when to give up waiting for agents
+	forced   bool              // they have been killed
+	begun    map[int]time.Time // by rank: when its present process was asked for
+	condemn  map[int]string    // by rank: why its process, which is lost to the job, is being ended
+	absent   map[int]bool      // by rank: what the coordinator has been told of it
+	story    story
+	missing  arrivals
+	reach    Reach
+	held     map[int]*hold // by rank: what holds its process
+	over     chan struct{} // closed when Run returns
+	rts      []route       // by host
+	served   bool          // somebody is, or was, at rank 0's port
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64                   // the last that opened
 	size     atomic.Int64                    // of that epoch
@@ -91,6 +92,10 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 	if err := spec.reportable(); err != nil {
 		return Outcome{}, err
 	}
+	var err error
+	if j.callSize, err = spec.weighCall(); err != nil {
+		return Outcome{}, err
+	}
 	if spec.Discovery != nil {
 		spec.sizes()
 	}
@@ -100,10 +105,10 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	var err error
 	if j.seats, err = placeRanks(spec.Hosts, spec.NP); err != nil {
 		return Outcome{}, err
 	}
+	j.neighbours()
 	if err := j.locate(ctx); err != nil {
 		return Outcome{}, err
 	}

@@ -38,6 +38,9 @@ type Place struct {
 	IsLocal   func(name string) bool
 	Hosts     []Host                                    // found already, instead of by the job's Hosts and Hostfile
 	Find      func(ctx context.Context) ([]Host, error) // instead of the job's Discover
+	Changed   <-chan struct{}                           // has Find asked at once; without it, and at most, it is asked once a second
+	Call      string                                    // this file's bytes are handed to every worker as a private file, named in HORA_CALL
+	Results   string                                    // what a worker writes to the file that HORA_RESULT names arrives in this folder as rank.N
 	Secret    secret.Secret                             // zero makes one
 	Itself    bool                                      // the command is arguments of this program, which every host has
 
@@ -188,7 +191,7 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		Reach: place.Reach, LocalName: place.LocalName, IsLocal: place.IsLocal, Progress: place.Progress,
 		Stdin: place.Stdin, StdinRank: place.StdinRank, StdinAsked: place.StdinAsked, Prompts: place.Prompts,
 		Stdout: place.Stdout, Stderr: place.Stderr, Signals: place.Signals, Events: place.Events,
-		Grace: place.Grace, Join: place.Join, JoinWord: place.JoinWord,
+		Call: place.Call, Results: place.Results, Grace: place.Grace, Join: place.Join, JoinWord: place.JoinWord,
 	}
 	if s.Events == nil {
 		s.Events = &event.Sink{}
@@ -210,7 +213,7 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 	}
 	if find != nil {
 		s.Hosts = nil
-		s.Discovery = &discovery{Find: find, Wait: s.Wait, CoolMin: s.CoolMin, CoolMax: s.CoolMax}
+		s.Discovery = &discovery{Find: find, Changed: place.Changed, Wait: s.Wait, CoolMin: s.CoolMin, CoolMax: s.CoolMax}
 	}
 	switch spec.AfterLoss() {
 	case jobs.Continue:

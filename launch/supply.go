@@ -152,8 +152,16 @@ func (j *job) place(o elastic.Start) error {
 		j.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()})
 		return nil
 	}
-	s := Seat{Rank: o.Rank, LocalRank: o.At.Slot, LocalSize: o.Beds, CrossRank: l.index, CrossSize: len(j.links), Host: l.index}
-	if was := j.seats[o.Rank]; !o.New && was.Host == s.Host && was.LocalRank == s.LocalRank {
+	s := Seat{Rank: o.Rank, LocalRank: o.At.Slot, LocalSize: o.Beds, CrossRank: l.index, CrossSize: len(j.links), Host: l.index, Slot: o.At.Slot}
+	for _, other := range j.links {
+		if other != l && other.called == l.called && !other.ended && !other.lost {
+			slots := j.hosts[other.index].Slots
+			if s.LocalSize += slots; other.index < l.index {
+				s.LocalRank += slots
+			}
+		}
+	}
+	if was := j.seats[o.Rank]; !o.New && was.Host == s.Host && was.Slot == s.Slot {
 		s = was // where the last one was
 	}
 	j.seats[o.Rank] = s

@@ -149,6 +149,9 @@ func (o *options) set(f *job.Field, v string) error {
 
 // own keeps a flag that says nothing of the job.
 func (o *options) own(name, v string) error {
+	if o.hub != nil && o.hub.set(name, v) {
+		return nil
+	}
 	switch name {
 	case moduleFlag:
 		return errors.New("it begins the command: give it last, on the command line")

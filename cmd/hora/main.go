@@ -126,6 +126,8 @@ func (p *program) root() *cobra.Command {
 	root.AddCommand(
 		p.runCommand(),
 		p.horovodrunCommand(),
+		p.hubCommand(),
+		p.agentCommand(),
 		p.demoCommand(),
 		p.demoWorker(),
 		p.doctorCommand(),

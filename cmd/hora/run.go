@@ -34,7 +34,8 @@ type options struct {
 	given                        map[string]bool
 	voids                        []*job.Field
 	table                        []job.Field
-	horovod                      bool // called as horovodrun
+	horovod                      bool        // called as horovodrun
+	hub                          *hubOptions // of hora hub
 }
 
 func (p *program) runCommand() *cobra.Command {
@@ -63,6 +64,9 @@ func (p *program) launcher(name string, o *options) *cobra.Command {
 	if o.horovod {
 		table = slices.DeleteFunc(table, func(f job.Field) bool { return f.Ours })
 		job.Find(table, "-np").Help = "number of processes; required"
+	}
+	if o.hub != nil {
+		table = slices.Concat(hubFields(), table)
 	}
 	o.table = table
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -134,7 +138,12 @@ func (p *program) launch(c *cobra.Command, o *options, command []string) error {
 	if o.dryRun {
 		return p.dryRun(&o.spec, place)
 	}
-	return p.start(o, place)
+	if o.hub != nil {
+		return p.startHub(o, place)
+	}
+	return p.start(o, place, func(chan os.Signal) (launch.Outcome, error) {
+		return launch.Run(context.WithoutCancel(p.ctx), o.spec, *place)
+	})
 }
 
 // spec completes the job that the flags describe, and returns what only this process has.
@@ -210,8 +219,8 @@ func secretFault(path string, err error) error {
 	return fmt.Errorf("--secret-file: %w", err)
 }
 
-// start runs the job and prints its last line.
-func (p *program) start(o *options, s *launch.Place) error {
+// start runs the job, by run, and prints its last line.
+func (p *program) start(o *options, s *launch.Place, run func(signals chan os.Signal) (launch.Outcome, error)) error {
 	written, err := timeline(&o.spec, s)
 	if err != nil {
 		return err
@@ -241,7 +250,7 @@ func (p *program) start(o *options, s *launch.Place) error {
 		}
 	}
 	machine.Adopt()
-	out, err := launch.Run(context.WithoutCancel(p.ctx), o.spec, *s)
+	out, err := run(signals)
 	machine.Sweep()
 	clear()
 	var unwritten error

@@ -46,8 +46,13 @@ type Config struct {
 	Getenv    func(string) string
 	Root      string // of the file system where /sys and /proc tell of cores and memory; "" is the real one
 	Grace     time.Duration
-	Remote    bool             // say hello with this host's addresses first
-	Signals   <-chan os.Signal // those that ask the agent itself to end; others are swallowed
+	Remote    bool                        // say hello with this host's addresses first
+	Guest     *Guest                      // of an agent that has come by itself; it says hello
+	Environ   []string                    // below what such an agent's workers are told
+	Secret    secret.Secret               // the job's, where the launcher need not tell it
+	Ended     <-chan struct{}             // closed when whoever started such an agent is gone; nil: nobody is waited for
+	Over      func(code int, text string) // hears how the job has ended; may be nil
+	Signals   <-chan os.Signal            // those that ask the agent itself to end; others are swallowed
 }
 
 // agent owns the workers of one host. All fields belong to the goroutine of Run.
@@ -81,6 +86,10 @@ type agent struct {
 	inquiry  int          // pid of the command that asks whether it is
 	asked    time.Time    // when that began
 	store    store        // of rank 0's agent
+	call     call         // what workers are handed
+	started  int          // workers, for the names of their results
+	gone     bool         // neither the launcher nor who started the agent waits for it
+	over     bool         // it has said how the job has ended
 }
 
 // proc is one worker.
@@ -94,6 +103,8 @@ type proc struct {
 	stopped   syscall.Signal  // the last one that has
 	used      time.Duration   // of processors, when last asked what it does
 	asked     time.Time       // when that was
+	result    string          // the file that it may leave, "" where none is wanted or it has been passed on
+	sending   bool
 }
 
 type command struct {
@@ -115,6 +126,7 @@ type (
 		by  syscall.Signal
 	}
 	pipeEnd struct{ p *proc }
+	passed  struct{ p *proc }
 	overdue struct{ p *proc }
 )
 
@@ -128,7 +140,7 @@ func Run(cfg Config) error {
 	unfollowed := machine.Reap()
 	a.forker = newForker()
 	defer a.forker.close()
-	if cfg.Remote {
+	if cfg.Remote || cfg.Guest != nil {
 		if err := a.greet(); err != nil {
 			return err
 		}
@@ -144,6 +156,7 @@ func Run(cfg Config) error {
 	a.own()
 	a.forget()
 	a.out.Send(protocol.SayDone, nil)
+	a.awaitOver()
 	return a.out.Close()
 }
 
@@ -160,7 +173,9 @@ func (a *agent) greet() error {
 		return err
 	}
 	a.claim = claim
-	a.out.SendJSON(protocol.SayHello, protocol.Greeting{Version: protocol.Version, Addrs: machine.Addresses(), Port: door.Addr().(*net.TCPAddr).Port, Master: port})
+	g := protocol.Greeting{Version: protocol.Version, Addrs: machine.Addresses(), Port: door.Addr().(*net.TCPAddr).Port, Master: port}
+	a.cfg.Guest.introduce(&g, a.cfg.Environ)
+	a.out.SendJSON(protocol.SayHello, g)
 	return nil
 }
 
@@ -172,12 +187,12 @@ func (a *agent) watch() {
 		return
 	}
 	addr := a.plan.Addr
-	if host, _, err := net.SplitHostPort(addr); err == nil && a.cfg.Remote && net.ParseIP(host).IsLoopback() {
+	if host, _, err := net.SplitHostPort(addr); err == nil && (a.cfg.Remote || a.cfg.Guest != nil) && net.ParseIP(host).IsLoopback() {
 		// The near end of a tunnel answers whatever is behind it.
 		if time.Since(a.pinged) >= 3*silence {
 			a.lament("the launcher's host cannot be reached any more")
 			a.orphaned = true
-			a.stop(a.cfg.Grace)
+			a.stop(a.grace())
 		}
 		return
 	}
@@ -236,14 +251,17 @@ func (a *agent) own() {
 				if !e.there && time.Since(a.pinged) >= time.Duration(a.plan.Silence)*time.Millisecond {
 					a.lament("the launcher's host cannot be reached any more")
 					a.orphaned = true
-					a.stop(a.cfg.Grace)
+					a.stop(a.grace())
 				}
 			case command:
 				a.obey(e)
 			case hungUp:
 				a.lament("the launcher has ended without a word")
-				a.orphaned = true
-				a.stop(a.cfg.Grace)
+				a.gone, a.orphaned = true, true
+				a.stop(a.grace())
+			case passed:
+				e.p.result, e.p.sending = "", false
+				a.report(e.p)
 			case reaped:
 				a.reaped(e)
 			case halted:
@@ -268,8 +286,12 @@ func (a *agent) own() {
 			if sig == syscall.SIGTERM && a.plan != nil && a.plan.Hold && !a.noted && !a.orphaned {
 				a.note("its agent was asked to end (SIGTERM)")
 			} else if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGQUIT {
-				a.stop(a.cfg.Grace)
+				a.stop(a.grace())
 			}
+		case <-a.cfg.Ended:
+			a.cfg.Ended, a.gone = nil, true
+			a.warn("whoever started the agent on this machine has ended: its workers end too")
+			a.stop(a.grace())
 		case <-a.deadline:
 			machine.KillTree(os.Getpid(), syscall.SIGKILL)
 			a.deadline = time.After(20 * time.Millisecond) // until no child is left: some may have been forked meanwhile
@@ -282,7 +304,7 @@ func (a *agent) own() {
 
 // finished says whether nothing is left; it ends what workers have left behind.
 func (a *agent) finished() bool {
-	if a.live > 0 || (a.plan == nil || a.plan.Hold) && !a.orphaned && !a.stopping {
+	if a.live > 0 || (a.plan == nil || a.plan.Hold || a.call.left > 0) && !a.orphaned && !a.stopping {
 		return false
 	}
 	if a.childish && !a.swept {
@@ -297,8 +319,19 @@ func (a *agent) obey(c command) {
 	switch c.kind {
 	case protocol.CmdSecret:
 		a.secret = string(c.body)
+	case protocol.CmdOver:
+		code, text := d.Int(0, 255), d.String(protocol.Limit)
+		if d.Done() == nil && a.cfg.Over != nil {
+			a.cfg.Over(code, text)
+		}
+		if a.over = true; a.live > 0 || a.childish {
+			a.stop(a.grace())
+		}
+		a.stopping = true
+	case protocol.CmdCall:
+		a.callPart(c.body)
 	case protocol.CmdPlan:
-		var p protocol.Plan
+		p := protocol.Plan{Call: -1}
 		if err := json.Unmarshal(c.body, &p); err != nil {
 			a.fail(-1, protocol.ExitBug, fmt.Sprintf("read plan: %v", err))
 			return
@@ -310,6 +343,9 @@ func (a *agent) obey(c command) {
 				return
 			}
 			p.Command = append([]string{self}, p.Command...)
+		}
+		if p.Own {
+			p.Environ = environ.Merge(a.cfg.Environ, p.Environ)
 		}
 		a.plan, a.pinged = &p, time.Now()
 		if a.door != nil {
@@ -357,7 +393,9 @@ func (a *agent) start() {
 		return
 	}
 	dir := p.Dir
-	if st, err := os.Stat(dir); dir != "" && (err != nil || !st.IsDir()) {
+	if p.Own {
+		dir = a.cfg.Home
+	} else if st, err := os.Stat(dir); dir != "" && (err != nil || !st.IsDir()) {
 		a.warn("directory %s is not on %s: workers start in %s", dir, p.Host, a.cfg.Home)
 		dir = a.cfg.Home
 	}
@@ -367,6 +405,10 @@ func (a *agent) start() {
 	}
 	a.shares, a.at = shares[p.First:], dir
 	a.oom = openOOM(a.cfg.Root)
+	if err := a.call.open(a.dir, p.Call); err != nil {
+		a.fail(-1, protocol.ExitSystem, fmt.Sprintf("keep the call on %s: %v", p.Host, err))
+		return
+	}
 	for _, w := range p.Workers {
 		if !a.startWorker(w) {
 			return
@@ -375,9 +417,13 @@ func (a *agent) start() {
 	sweepDead(a.cfg.Temp)
 }
 
-// startWorker forks one worker of the plan, on the cores of its rank.
+// startWorker forks one worker of the plan, on the cores of its rank, once the call is there.
 func (a *agent) startWorker(w protocol.Worker) bool {
 	p := a.plan
+	if a.call.left > 0 {
+		a.call.waiting = append(a.call.waiting, w)
+		return true
+	}
 	share := machine.Share{Cores: 1} // of a slot that the host did not have at first
 	if w.Slot < len(a.shares) {
 		share = a.shares[w.Slot]
@@ -388,10 +434,14 @@ func (a *agent) startWorker(w protocol.Worker) bool {
 	}
 	env = environ.Default(env, "OMP_NUM_THREADS", strconv.Itoa(share.Cores))
 	env = environ.Default(env, "PYTHONUNBUFFERED", "1")
+	if p.Own {
+		env = networkNames(env)
+	}
+	env, result := a.callEnv(env)
 	env = environ.Merge(env, []string{"PWD=" + a.at})
 	path, err := look(p.Command[0], a.at, env)
 	if err == nil {
-		err = a.fork(w.Rank, path, p.Command, a.at, env, share.CPUs)
+		err = a.fork(&proc{rank: w.Rank, result: result}, path, p.Command, env, share.CPUs)
 	}
 	if port, bad := strconv.Atoi(environ.Lookup(env, "MASTER_PORT")); w.Rank == 0 && bad == nil {
 		a.store.await(port)
@@ -416,11 +466,11 @@ func (a *agent) warn(format string, v ...any) {
 }
 
 // fork starts one worker with pipes for its output.
-func (a *agent) fork(rank int, path string, argv []string, dir string, env []string, cpus []int) error {
+func (a *agent) fork(p *proc, path string, argv, env []string, cpus []int) error {
 	var in *os.File
 	var err error
 	switch {
-	case rank == a.cfg.InputRank && a.cfg.Input != nil:
+	case p.rank == a.cfg.InputRank && a.cfg.Input != nil:
 		in = a.cfg.Input
 	default:
 		if in, err = os.Open(os.DevNull); err != nil {
@@ -439,20 +489,20 @@ func (a *agent) fork(rank int, path string, argv []string, dir string, env []str
 		return err
 	}
 	defer ew.Close()
-	pid, err := a.forker.fork(path, argv, dir, env, [3]uintptr{in.Fd(), ow.Fd(), ew.Fd()}, cpus)
+	pid, err := a.forker.fork(path, argv, a.at, env, [3]uintptr{in.Fd(), ow.Fd(), ew.Fd()}, cpus)
 	if err != nil {
 		or.Close()
 		er.Close()
 		return err
 	}
-	p := &proc{rank: rank, pid: pid, pipes: 2}
+	p.pid, p.pipes = pid, 2
 	a.procs[pid] = p
 	a.live++
 	a.childish = true
 	a.reap()
 	go a.forward(p, or, 0)
 	go a.forward(p, er, 1)
-	a.out.Send(protocol.SayStarted, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(pid)))
+	a.out.Send(protocol.SayStarted, wire.AppendI64(wire.AppendI64(nil, int64(p.rank)), int64(pid)))
 	return nil
 }
 
@@ -517,6 +567,10 @@ func (a *agent) report(p *proc) {
 	if !p.exited || p.pipes > 0 || a.procs[p.pid] != p {
 		return
 	}
+	if p.result != "" {
+		a.passResult(p)
+		return
+	}
 	p.timer.Stop()
 	delete(a.procs, p.pid)
 	a.live--
@@ -554,6 +608,14 @@ func (a *agent) stop(grace time.Duration) {
 	a.limit(grace)
 }
 
+// grace is the time between TERM and KILL.
+func (a *agent) grace() time.Duration {
+	if a.plan != nil && a.plan.Grace > 0 {
+		return time.Duration(a.plan.Grace) * time.Millisecond
+	}
+	return a.cfg.Grace
+}
+
 // limit ends the whole tree after grace, or sooner when that was said before.
 func (a *agent) limit(grace time.Duration) {
 	due := time.Now().Add(grace)
@@ -566,13 +628,18 @@ func (a *agent) limit(grace time.Duration) {
 
 // keepSecret writes the job's secret where the workers of this host read it.
 func (a *agent) keepSecret() error {
-	if a.secret == "" {
+	s := a.cfg.Secret
+	if s.IsZero() && a.secret == "" {
 		return nil
 	}
-	s, err := secret.Parse([]byte(a.secret))
-	if err != nil {
-		return err
+	if s.IsZero() {
+		parsed, err := secret.Parse([]byte(a.secret))
+		if err != nil {
+			return err
+		}
+		s = parsed
 	}
+	var err error
 	a.dir, err = os.MkdirTemp(a.cfg.Temp, secretPattern(os.Getpid()))
 	if err != nil {
 		return fmt.Errorf("make the secret's directory: %w; set TMPDIR to a directory with room", err)

@@ -43,7 +43,10 @@ func sweepDead(temp string) {
 			continue
 		}
 		endMarked(dir + "/")
-		_ = os.Remove(filepath.Join(dir, "secret"))
+		ours, _ := filepath.Glob(filepath.Join(dir, "result.*"))
+		for _, file := range append(ours, filepath.Join(dir, "secret"), filepath.Join(dir, "call")) {
+			_ = os.Remove(file)
+		}
 		_ = os.Remove(dir) // not, where somebody keeps something else there
 		f.Close()
 	}
@@ -74,7 +77,7 @@ func abandoned(dir string) *os.File {
 // isAgent says whether a process is an agent, of whatever job.
 func isAgent(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && bytes.Contains(line, []byte("\x00__agent\x00"))
+	return err == nil && (bytes.Contains(line, []byte("\x00__agent\x00")) || bytes.Contains(line, []byte("\x00agent\x00--kept\x00")))
 }
 
 // endMarked ends all processes of this user that were given a secret's file under a prefix, until there are none.

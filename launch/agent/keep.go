@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -15,11 +16,29 @@ import (
 // leaves behind on its host, detached grandchildren and the job's secret under temp, it ends and removes; on the
 // launcher's own host the launcher does so. Signals are passed on. It returns the agent's exit code.
 func Keep(argv []string, temp string, signals <-chan os.Signal) (int, error) {
+	return keep(argv, temp, signals, &os.ProcAttr{}, func(int) {})
+}
+
+// KeepBound is Keep for an agent that would not notice this process's end by its streams: it gets SIGTERM then. It is given
+// a file more, unless that is nil, and started hears of its process.
+func KeepBound(argv []string, temp string, signals <-chan os.Signal, more *os.File, started func(pid int)) (int, error) {
+	runtime.LockOSThread() // which forks, and lives as long as the agent
+	defer runtime.UnlockOSThread()
+	attr := &os.ProcAttr{Sys: machine.Bound()}
+	if more != nil {
+		attr.Files = []*os.File{more}
+	}
+	return keep(argv, temp, signals, attr, started)
+}
+
+func keep(argv []string, temp string, signals <-chan os.Signal, attr *os.ProcAttr, started func(pid int)) (int, error) {
 	machine.Adopt()
-	agent, err := os.StartProcess(argv[0], argv, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	attr.Files = append([]*os.File{os.Stdin, os.Stdout, os.Stderr}, attr.Files...)
+	agent, err := os.StartProcess(argv[0], argv, attr)
 	if err != nil {
 		return protocol.ExitSystem, fmt.Errorf("start the agent %s: %w", argv[0], err)
 	}
+	started(agent.Pid)
 	ended := make(chan *os.ProcessState, 1)
 	go func() {
 		state, _ := agent.Wait() // nil when it could not be waited for: then it is gone too

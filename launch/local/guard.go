@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,3 +70,30 @@ func (g *guard) close() {
 	g.w.Close()
 	g.r.Close()
 }
+
+// Guard looks after one agent that has no launcher on its machine.
+type Guard struct{ reach *Reach }
+
+// StartGuard starts a guard. Whoever holds File open keeps it waiting; program is as in Config.
+func StartGuard(program, temp string) (*Guard, error) {
+	r := New(Config{Guard: program, Temp: temp})
+	err := r.openGuard()
+	if err == nil {
+		r.startGuard(func(text string) { err = errors.New(text) })
+	}
+	return &Guard{r}, err
+}
+
+// File is what the agent is to hold open too; nil where there is no guard.
+func (g *Guard) File() *os.File {
+	if g.reach.guard == nil {
+		return nil
+	}
+	return g.reach.guard.w
+}
+
+// Agent tells it the agent's process.
+func (g *Guard) Agent(pid int) { g.reach.guard.say("agent %d", pid) }
+
+// Close ends it: nothing is left.
+func (g *Guard) Close() { g.reach.Close() }

@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,4 +119,59 @@ func Reachable(addrs []string, limit time.Duration) []bool {
 		<-done
 	}
 	return ok
+}
+
+// Lively has a TCP connection break when the other side has not answered for so long, whether there was anything to say or
+// not.
+func Lively(conn net.Conn, limit time.Duration) {
+	c, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: limit / 2, Interval: limit / 8, Count: 4}) // it lasts longer without
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { impatient(int(fd), limit) })
+	}
+}
+
+// HostID tells machines, and network namespaces of one machine, apart.
+func HostID() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		boot, _ = os.ReadFile("/etc/machine-id")
+	}
+	space, _ := os.Readlink("/proc/self/ns/net")
+	name := ""
+	if len(boot) == 0 {
+		name, _ = os.Hostname()
+	}
+	return name + strings.TrimSpace(string(boot)) + " " + space
+}
+
+// InterfaceTo names the network interface by which this machine reaches a host, "" where that is not known. Nothing is sent.
+func InterfaceTo(host string) string {
+	c, err := net.Dial("udp", net.JoinHostPort(host, "9"))
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	mine := c.LocalAddr().(*net.UDPAddr).IP
+	ifs, _ := net.Interfaces()
+	loop := ""
+	for _, i := range ifs {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			n, ok := a.(*net.IPNet)
+			switch {
+			case ok && n.IP.Equal(mine) && !n.IP.IsLoopback():
+				return i.Name
+			case ok && n.IP.IsLoopback():
+				loop = i.Name
+			}
+		}
+	}
+	if mine.IsLoopback() {
+		return loop
+	}
+	return ""
 }

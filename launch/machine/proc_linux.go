@@ -14,6 +14,14 @@ import (
 // Detached keeps what a terminal sends away from a process of ours.
 func Detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
+// impatient breaks a connection whose bytes nobody has acknowledged for so long.
+func impatient(fd int, limit time.Duration) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit.Milliseconds()))
+}
+
+// Bound has a process get SIGTERM when the thread that starts it ends.
+func Bound() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} }
+
 // Reap makes this process the parent of every descendant whose own parent ends.
 func Reap() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 

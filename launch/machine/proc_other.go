@@ -15,6 +15,11 @@ import (
 
 func Detached() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
+func impatient(int, time.Duration) {}
+
+// Bound does nothing here.
+func Bound() *syscall.SysProcAttr { return nil }
+
 func Reap() error { return nil }
 
 func AllowedCPUs() []int { return nil }

@@ -55,3 +55,6 @@ func CommandName(command string) string {
 	}
 	return command
 }
+
+// JobOver is the reason by which a hub refuses agents that come when the job has ended.
+const JobOver = "the job has ended"

@@ -15,7 +15,7 @@ import (
 // connection behind it, is the proof of who speaks.
 
 // Version changes with any change of what follows.
-const Version = "2"
+const Version = "3"
 
 // Messages of the launcher.
 const (
@@ -28,6 +28,8 @@ const (
 	CmdSecret // the job's secret, before the plan
 	CmdStart  // JSON Worker: start this one of the plan's ranks again
 	CmdDoing  // what do the workers do
+	CmdCall   // bytes of the call that all workers get, in order
+	CmdOver   // exit code, text: the job has ended; to agents that came by themselves
 )
 
 // Messages of an agent.
@@ -45,11 +47,13 @@ const (
 	SayNotice // text: the host is about to go
 	SayServed // rank 0's port is used
 	SayDoing  // JSON list of Doing
+	SayResult // rank, whether that is all, bytes of what it has left, in order; before SayExited
 )
 
 const (
 	Limit = 64 << 20
-	Chunk = 32 << 10 // bytes of output per message
+	Chunk = 32 << 10  // bytes of output per message
+	Part  = 256 << 10 // bytes of a call or a result per message
 )
 
 // Plan is what one host is to do.
@@ -69,6 +73,10 @@ type Plan struct {
 	DrainOn string       `json:"drain_on"` // see Spec
 	First   int          `json:"first"`    // workers of other host names on the same machine that come before
 	Total   int          `json:"total"`    // workers of all host names on the same machine
+	Own     bool         `json:"own"`      // workers start in the agent's folder, with its environment below Environ
+	Grace   int64        `json:"grace"`    // milliseconds between TERM and KILL where the launcher is gone; 0 is the agent's own
+	Call    int64        `json:"call"`     // bytes of the call, which come before the workers start; -1 where there is none
+	Results bool         `json:"results"`  // what workers leave is passed on
 }
 
 // Worker is one process of a plan.
@@ -84,6 +92,11 @@ type Greeting struct {
 	Addrs   []string `json:"addrs"`  // of its network interfaces, "eth0 10.0.0.1"
 	Port    int      `json:"port"`   // where it listens until the plan comes, for others to try
 	Master  int      `json:"master"` // a port for rank 0's server, if that runs here
+	// Of one that has come by itself:
+	Name    string   `json:"name,omitempty"`    // its machine's
+	ID      string   `json:"id,omitempty"`      // equal for agents of one machine
+	Slots   int      `json:"slots,omitempty"`   // how many workers it takes
+	Devices []string `json:"devices,omitempty"` // that it may use
 }
 
 // Writer queues messages and writes them from one goroutine. Output waits for room; all else never waits, so that
@@ -133,7 +146,7 @@ func (p *Writer) SendJSON(kind uint8, v any) {
 	p.Send(kind, body)
 }
 
-// Output queues a Chunk of a worker's output and waits for room, or for the pipe's end.
+// Output queues a chunk of a worker's output and waits for room, or for the pipe's end.
 func (p *Writer) Output(rank int, stream uint8, data []byte) {
 	select {
 	case p.room <- struct{}{}:
@@ -145,6 +158,18 @@ func (p *Writer) Output(rank int, stream uint8, data []byte) {
 	b = wire.AppendU8(b, stream)
 	b = wire.AppendBytes(b, data)
 	p.put(queued{b: wire.EndMessage(b, at), output: true})
+}
+
+// Bulk queues a part of something large, and waits for room as Output does. It says whether the pipe is still there.
+func (p *Writer) Bulk(kind uint8, body []byte) bool {
+	select {
+	case p.room <- struct{}{}:
+	case <-p.done:
+		return false
+	}
+	b, at := wire.BeginMessage(make([]byte, 0, wire.MessageHeaderBytes+len(body)), kind)
+	p.put(queued{b: wire.EndMessage(append(b, body...), at), output: true})
+	return true
 }
 
 func (p *Writer) put(q queued) {

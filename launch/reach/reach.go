@@ -93,6 +93,8 @@ type Host struct {
 	Silence  time.Duration // how long it may be silent until it counts as lost; 0 where its end is always seen
 	Attended bool          // somebody there may hold a process on purpose
 	Devices  []string      // to deal from; nil where they are counted from 0
+	Knows    bool          // its agent knows the job's secret, which is not told it then
+	Own      bool          // its workers start in the agent's own folder and environment
 }
 
 // Lost says why a way is gone.

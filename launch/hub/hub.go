@@ -1,0 +1,319 @@
+// Package hub reaches agents that come by themselves: each dials in, proves the job's secret and says which machine it is
+// on. To a job it is a reach whose hosts are these agents, and to one whose workers come and go the discovery that finds
+// them. Agents of one machine are called alike, so that their ranks are local to each other, side by side, and share its
+// cores and devices. It knows nothing of who starts agents.
+//
+// Goroutines: those of the gate, on which first words are awaited, and one a connection that reads it. Stop joins them.
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"hora/elastic"
+	"hora/event"
+	"hora/internal/secret"
+	"hora/internal/wire"
+	"hora/launch/agent"
+	"hora/launch/machine"
+	"hora/launch/protocol"
+)
+
+// Config is what a hub is made of.
+type Config struct {
+	Secret     secret.Secret
+	Host       string   // this machine's name
+	ID         string   // equal to those of agents on this machine; "" is this machine's own
+	Listen     string   // "host:port"; "" is a free port at all addresses
+	Interfaces []string // only addresses of these are told; none is all
+	Silence    time.Duration
+	Events     *event.Sink
+	SecretFile string // told with the addresses
+	Wanted     int    // how many workers the job waits for
+}
+
+// The limits of what an agent says before it is one, and of its time to do so.
+const (
+	maxHello  = 1 << 20
+	helloWait = 10 * time.Second
+	maxSlots  = 1 << 12
+)
+
+// Hub awaits agents. It is a launch.Reach.
+type Hub struct {
+	cfg     Config
+	gate    *secret.Gate
+	refused *secret.Strangers
+	changed chan struct{} // has a token when agents have come or gone
+	news    chan struct{} // the same, for Gather
+	readers sync.WaitGroup
+
+	mu       sync.Mutex // guards what follows; never held over I/O
+	guests   []*guest   // in the order of their coming
+	machines []string   // names, in the order in which their first agents came
+	byID     map[string]string
+	numbers  map[string]int // agents that ever came, by machine
+	over     bool
+}
+
+// New opens the port and says where it is.
+func New(ctx context.Context, cfg Config) (*Hub, error) {
+	at := cfg.Listen
+	if at == "" {
+		at = ":0"
+	}
+	if cfg.ID == "" {
+		cfg.ID = machine.HostID()
+	}
+	ln, err := machine.Listen(ctx, at)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, protocol.Fault(protocol.ExitSystem, "listen for agents at %s: it is in use: choose another --listen, or none", at)
+	case err != nil:
+		return nil, protocol.Fault(protocol.ExitUsage, "listen for agents at %s: %v: give --listen an address of this machine, as 10.0.0.5:7070 or :7070", at, err)
+	}
+	h := &Hub{
+		cfg: cfg, changed: make(chan struct{}, 1), news: make(chan struct{}, 1), byID: map[string]string{}, numbers: map[string]int{},
+		refused: secret.NewStrangers(func(r secret.Refused) {
+			cfg.Events.Emit(&event.Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
+		}),
+	}
+	h.gate, err = secret.NewGate(ln, secret.GateConfig{
+		Secret: cfg.Secret, Host: cfg.Host, Accept: h.accept, Enter: h.enter, Where: "at the hub's port", Strangers: h.refused,
+		Unproven: secret.Room(cfg.Wanted),
+	})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Events.Emit(&event.Listening{Port: h.Port(), Addrs: h.Addrs(), SecretFile: cfg.SecretFile})
+	return h, nil
+}
+
+// Port is where it listens.
+func (h *Hub) Port() int { return h.gate.Addr().(*net.TCPAddr).Port }
+
+// Addrs lists every "ip:port" by which agents may reach it, likeliest first.
+func (h *Hub) Addrs() []string {
+	if ip := h.gate.Addr().(*net.TCPAddr).IP; !ip.IsUnspecified() {
+		return machine.WithPort([]string{ip.String()}, h.Port())
+	}
+	own := machine.OwnAddresses(h.cfg.Interfaces)
+	if len(h.cfg.Interfaces) == 0 {
+		own = append(own, machine.Loopback())
+	}
+	return machine.WithPort(own, h.Port())
+}
+
+// accept judges who has proved the secret.
+func (h *Hub) accept(peer secret.Identity) (secret.Identity, error) {
+	me := secret.Identity{Purpose: agent.Purpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: h.cfg.Host}
+	if err := secret.Match(me, peer); err != nil {
+		return me, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return me, errors.New(protocol.JobOver)
+	}
+	return me, nil
+}
+
+// enter takes an agent in: its first message is its greeting.
+func (h *Hub) enter(ctx context.Context, conn net.Conn, _ secret.Identity) {
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
+	_ = conn.SetReadDeadline(time.Now().Add(helloWait))
+	kind, body, err := wire.ReadMessage(conn, nil, maxHello)
+	var g protocol.Greeting
+	if err != nil || kind != protocol.SayHello || json.Unmarshal(body, &g) != nil {
+		conn.Close() // it dialled another address too, or has ended
+		return
+	}
+	if g.Version != protocol.Version {
+		dismiss(conn, protocol.ExitHost, fmt.Sprintf("the hub's hora speaks version %q and this one %q: install the same hora on both", protocol.Version, g.Version))
+		conn.Close()
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	g.Slots = min(max(g.Slots, 1), maxSlots)
+	machine.Lively(conn, 2*h.cfg.Silence)
+	gu := &guest{hub: h, conn: conn, hello: g, messages: make(chan []byte, 16), ended: make(chan struct{}), cut: make(chan struct{})}
+	if !h.register(gu) {
+		dismiss(conn, 0, protocol.JobOver)
+		conn.Close()
+		return
+	}
+	go gu.pump()
+}
+
+// register gives an agent its names.
+func (h *Hub) register(g *guest) bool {
+	h.mu.Lock()
+	if h.over {
+		h.mu.Unlock()
+		return false
+	}
+	key := g.hello.ID
+	if key == "" {
+		key = "agent of " + g.hello.Name
+	}
+	name := h.byID[key]
+	if name == "" {
+		name = event.OneLine(g.hello.Name)
+		if name == "" {
+			name = "host"
+		}
+		for n, base := 2, name; slices.Contains(h.machines, name); n++ {
+			name = fmt.Sprintf("%s-%d", base, n) // another machine has that name
+		}
+		h.byID[key] = name
+		h.machines = append(h.machines, name)
+	}
+	h.numbers[name]++
+	if g.machine, g.name = name, name; h.numbers[name] > 1 {
+		g.name = fmt.Sprintf("%s#%d", name, h.numbers[name])
+	}
+	h.guests = append(h.guests, g)
+	count := 0
+	for _, o := range h.guests {
+		count += o.hello.Slots
+	}
+	h.readers.Add(1)
+	h.mu.Unlock()
+	h.cfg.Events.Emit(&event.Registered{Host: name, Slots: g.hello.Slots, Count: count, Wanted: h.cfg.Wanted})
+	h.wake()
+	return true
+}
+
+// leave forgets an agent.
+func (h *Hub) leave(g *guest) {
+	h.mu.Lock()
+	h.guests = slices.DeleteFunc(h.guests, func(o *guest) bool { return o == g })
+	h.mu.Unlock()
+	h.wake()
+}
+
+func (h *Hub) wake() {
+	for _, c := range []chan struct{}{h.changed, h.news} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Changed has a token when agents have come or gone since it was last taken.
+func (h *Hub) Changed() <-chan struct{} { return h.changed }
+
+// Find lists the agents at hand, those of one machine side by side, first the machine whose agent came first.
+func (h *Hub) Find(context.Context) ([]elastic.Host, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var hosts []elastic.Host
+	for _, name := range h.machines {
+		for _, g := range h.guests {
+			if g.machine == name {
+				hosts = append(hosts, elastic.Host{Name: g.name, Slots: g.hello.Slots})
+			}
+		}
+	}
+	return hosts, nil
+}
+
+// quiet is how long no agent must have come before fewer than all are enough.
+const quiet = 2 * time.Second
+
+// Gather waits until agents for want workers have come, or for least and nobody more for a while.
+func (h *Hub) Gather(ctx context.Context, want, least int, limit time.Duration, signals <-chan os.Signal) ([]elastic.Host, error) {
+	began := time.Now()
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	calm := time.NewTimer(quiet)
+	defer calm.Stop()
+	word, pause := time.NewTimer(quiet), quiet
+	defer word.Stop()
+	for {
+		hosts, _ := h.Find(ctx)
+		n := 0
+		for _, host := range hosts {
+			n += host.Slots
+		}
+		if n >= want {
+			return hosts, nil
+		}
+		select {
+		case <-h.news:
+			calm.Reset(quiet)
+		case <-calm.C:
+			if n >= least {
+				return hosts, nil
+			}
+		case <-word.C:
+			pause = min(2*pause, 30*time.Second)
+			word.Reset(pause)
+			h.cfg.Events.Emit(&event.Delay{Text: come(n, want), Over: time.Since(began), Limit: limit, Flag: "--start-timeout"})
+		case <-end.C:
+			return nil, protocol.Fault(protocol.ExitTimeout, "%s in %v: start more agents, lower -np, or raise --start-timeout", come(n, want), limit)
+		case s := <-signals:
+			sig, _ := s.(syscall.Signal)
+			switch sig {
+			case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+				return nil, protocol.Fault(protocol.ExitSignal+int(sig), "stopped by %s while agents were awaited", protocol.SignalName(sig))
+			}
+		case <-ctx.Done():
+			return nil, protocol.Fault(1, "stopped while agents were awaited")
+		}
+	}
+}
+
+func come(n, want int) string {
+	have := "have"
+	if n == 1 {
+		have = "has"
+	}
+	return fmt.Sprintf("%d of %s %s come", n, event.Counted(want, "worker"), have)
+}
+
+// Over tells all agents how the job has ended, and refuses who comes from now on.
+func (h *Hub) Over(code int, text string) {
+	h.mu.Lock()
+	h.over = true
+	guests := slices.Clone(h.guests)
+	h.mu.Unlock()
+	var told sync.WaitGroup
+	for _, g := range guests {
+		told.Go(func() { g.dismiss(code, text) })
+	}
+	told.Wait()
+}
+
+// Close is the job's: agents hear of its outcome, and newcomers are refused, until Stop.
+func (h *Hub) Close() {}
+
+// Stop ends all connections and joins what reads them.
+func (h *Hub) Stop() {
+	h.mu.Lock()
+	h.over = true
+	guests := slices.Clone(h.guests)
+	h.mu.Unlock()
+	h.gate.Close()
+	for _, g := range guests {
+		g.Kill()
+	}
+	h.readers.Wait()
+	h.refused.Close()
+}
+
+// dismiss writes how a job has ended to an agent.
+func dismiss(conn net.Conn, code int, text string) {
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	b := wire.AppendString(wire.AppendI64(nil, int64(code)), text)
+	_, _ = conn.Write(wire.AppendMessage(nil, protocol.CmdOver, b)) // one that is gone needs no word
+}

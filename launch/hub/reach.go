@@ -1,0 +1,83 @@
+package hub
+
+import (
+	"context"
+	"slices"
+
+	"hora/launch/machine"
+	"hora/launch/protocol"
+	"hora/launch/reach"
+)
+
+// Look has nothing to find out: agents have said what there is to know.
+func (h *Hub) Look(context.Context, []string) {}
+
+// Looking is nothing.
+func (h *Hub) Looking() []string { return nil }
+
+func (h *Hub) guest(name string) *guest {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.IndexFunc(h.guests, func(g *guest) bool { return g.name == name }); i >= 0 {
+		return h.guests[i]
+	}
+	return nil
+}
+
+// Called is the machine's name.
+func (h *Hub) Called(host string) string {
+	if g := h.guest(host); g != nil {
+		return g.machine
+	}
+	return host
+}
+
+// devices lists what the agents of a machine may use, in the order of their coming; nil where none says.
+func (h *Hub) devices(name string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var ids []string
+	for _, g := range h.guests {
+		for _, id := range g.hello.Devices {
+			if g.machine == name && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+// Refuse refuses an input: it cannot follow the agents.
+func (h *Hub) Refuse(j *reach.Job) error {
+	if j.Input >= 0 {
+		return protocol.Fault(protocol.ExitUsage, "--stdin %d: the ranks run where agents have come from, and this machine's input stays here: leave the flag away", j.Input)
+	}
+	return nil
+}
+
+// Door is the loopback's address where all agents are on this machine.
+func (h *Hub) Door(hosts []string) string {
+	for _, name := range hosts {
+		if g := h.guest(name); g == nil || g.hello.ID != h.cfg.ID {
+			return ""
+		}
+	}
+	return machine.Loopback()
+}
+
+// Open takes an agent for a job.
+func (h *Hub) Open(host string, _ *reach.Input) (reach.Way, error) {
+	g := h.guest(host)
+	if g == nil || !g.opened.CompareAndSwap(false, true) {
+		return nil, protocol.Fault(protocol.ExitHost, "lost host %s: its agent has ended before the job began: start it again", host)
+	}
+	return g, nil
+}
+
+// Cores are the agents' to choose.
+func (h *Hub) Cores(hosts []string, _ machine.Bind) []string {
+	return slices.Repeat([]string{"chosen there"}, len(hosts))
+}
+
+// Begun has nothing to start.
+func (h *Hub) Begun(func(string)) {}
