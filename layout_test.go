@@ -77,6 +77,7 @@ var packages = map[string]struct {
 	"launch/reach":    {"launch/protocol launch/machine", "std"},
 	"launch/local":    {"launch/agent launch/environ launch/machine launch/protocol launch/reach", "std"},
 	"launch/ssh":      {"event internal/wire launch/environ launch/local launch/logs launch/machine launch/protocol launch/reach", "std"},
+	"launch/hub":      {"elastic event internal/secret internal/wire launch/agent launch/environ launch/machine launch/protocol launch/reach", "std"},
 	"launch/named":    {"launch/local launch/machine launch/protocol launch/reach launch/ssh", "std"},
 }
 

@@ -1,0 +1,198 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hora/event"
+	"hora/internal/secret"
+	"hora/internal/wire"
+	"hora/launch/agent"
+	"hora/launch/protocol"
+)
+
+func open(t *testing.T, cfg Config) *Hub {
+	t.Helper()
+	cfg.Secret, cfg.Host, cfg.Listen, cfg.Silence = secret.New(), "here", "127.0.0.1:0", time.Second
+	h, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Stop)
+	return h
+}
+
+// come is an agent that says who it is.
+func (h *Hub) come(t *testing.T, g protocol.Greeting) net.Conn {
+	t.Helper()
+	conn, err := agent.Dial(t.Context(), h.Addrs(), h.cfg.Secret, g.Name, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	body, _ := json.Marshal(g)
+	conn.Write(wire.AppendMessage(nil, protocol.SayHello, body))
+	return conn
+}
+
+func (h *Hub) list(t *testing.T) string {
+	hosts, err := h.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, len(hosts))
+	for i, host := range hosts {
+		names[i] = fmt.Sprintf("%s:%d called %s", host.Name, host.Slots, h.Called(host.Name))
+	}
+	return strings.Join(names, ", ")
+}
+
+// until waits for the hub's agents to be these.
+func (h *Hub) until(t *testing.T, want string) {
+	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	end := time.After(20 * time.Second)
+	for h.list(t) != want {
+		select {
+		case <-look.C:
+		case <-end:
+			t.Fatalf("there are %q, want %q", h.list(t), want)
+		}
+	}
+}
+
+// Agents are listed by machine, those of one side by side; machines of one name are told apart; who goes before a job has
+// begun is forgotten, and nobody gets its name again.
+func TestMachinesAndTheirAgents(t *testing.T) {
+	h := open(t, Config{Wanted: 5})
+	v := protocol.Version
+	h.come(t, protocol.Greeting{Version: v, Name: "a", ID: "1"})
+	h.until(t, "a:1 called a")
+	h.come(t, protocol.Greeting{Version: v, Name: "b", ID: "2", Slots: 2})
+	h.until(t, "a:1 called a, b:2 called b")
+	second := h.come(t, protocol.Greeting{Version: v, Name: "a", ID: "1"})
+	h.until(t, "a:1 called a, a#2:1 called a, b:2 called b")
+	h.come(t, protocol.Greeting{Version: v, Name: "a", ID: "3"})
+	h.until(t, "a:1 called a, a#2:1 called a, b:2 called b, a-2:1 called a-2")
+	second.Close()
+	h.until(t, "a:1 called a, b:2 called b, a-2:1 called a-2")
+	h.come(t, protocol.Greeting{Version: v, Name: "a", ID: "1"})
+	h.until(t, "a:1 called a, a#3:1 called a, b:2 called b, a-2:1 called a-2")
+	if hosts, err := h.Gather(t.Context(), 5, 5, 10*time.Second, nil); err != nil || len(hosts) != 4 {
+		t.Errorf("%v, %v", hosts, err)
+	}
+}
+
+// When the job has ended its agents hear how, and who comes later hears that.
+func TestTheEndIsFinal(t *testing.T) {
+	h := open(t, Config{Wanted: 1})
+	conn := h.come(t, protocol.Greeting{Version: protocol.Version, Name: "a", ID: "1"})
+	h.until(t, "a:1 called a")
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		h.Over(7, "rank 1 on a: exit code 7")
+	}()
+	kind, body, err := wire.ReadMessage(conn, nil, protocol.Limit)
+	d := wire.NewDecoder(body)
+	if code, text := d.Int(0, 255), d.String(1000); err != nil || kind != protocol.CmdOver || code != 7 || text != "rank 1 on a: exit code 7" {
+		t.Errorf("%v, kind %d: %d %q", err, kind, code, text)
+	}
+	conn.Close()
+	<-over
+	_, err = agent.Dial(t.Context(), h.Addrs(), h.cfg.Secret, "late", 10*time.Second)
+	var refused *secret.RefusedError
+	if !errors.As(err, &refused) || refused.Reason != protocol.JobOver {
+		t.Errorf("a late agent hears %v", err)
+	}
+}
+
+// An agent of another version is told so.
+func TestAnAgentOfAnotherVersion(t *testing.T) {
+	h := open(t, Config{Wanted: 1})
+	conn := h.come(t, protocol.Greeting{Version: "0", Name: "a", ID: "1"})
+	kind, body, err := wire.ReadMessage(conn, nil, protocol.Limit)
+	if err != nil || kind != protocol.CmdOver || !strings.Contains(string(body), `speaks version "`+protocol.Version+`" and this one "0"`) {
+		t.Errorf("%v, kind %d: %q", err, kind, body)
+	}
+	if h.list(t) != "" {
+		t.Errorf("there are %q", h.list(t))
+	}
+}
+
+// The first address that answers is taken; one that nobody is at holds nobody up.
+func TestTheFirstAddressThatAnswers(t *testing.T) {
+	h := open(t, Config{Wanted: 1})
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close() // accepts, and says nothing
+	conn, err := agent.Dial(t.Context(), slices.Concat([]string{dead.Addr().String()}, h.Addrs()), h.cfg.Secret, "a", 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	_, err = agent.Dial(t.Context(), h.Addrs(), secret.New(), "a", 20*time.Second)
+	if !errors.Is(err, secret.ErrProof) {
+		t.Errorf("with another secret: %v", err)
+	}
+}
+
+// words keeps what is told.
+type words chan string
+
+func (words) Operation(*event.Operation) {}
+func (w words) Event(e event.Event)      { w <- e.String() }
+
+// Fewer than all are enough when nobody else has come for a while.
+func TestFewerAreEnoughAfterAWhile(t *testing.T) {
+	sink, told := &event.Sink{}, make(words, 100)
+	defer sink.Add(told)()
+	h := open(t, Config{Wanted: 3, Events: sink})
+	h.come(t, protocol.Greeting{Version: protocol.Version, Name: "a", ID: "1"})
+	h.until(t, "a:1 called a")
+	hosts, err := h.Gather(t.Context(), 3, 1, 30*time.Second, nil)
+	if err != nil || len(hosts) != 1 {
+		t.Errorf("%v, %v", hosts, err)
+	}
+	_, err = h.Gather(t.Context(), 3, 2, 10*time.Millisecond, nil)
+	if err == nil || err.Error() != "1 of 3 workers has come in 10ms: start more agents, lower -np, or raise --start-timeout" {
+		t.Errorf("%v", err)
+	}
+	if first, second := <-told, <-told; !strings.HasPrefix(first, "agents are awaited at 127.0.0.1:") || second != "an agent has come from a: 1 of 3 workers" {
+		t.Errorf("told %q, %q", first, second)
+	}
+}
+
+// FuzzGuest gives a job anything that a proven agent may say: it is passed on in whole messages, up to the farewell.
+func FuzzGuest(f *testing.F) {
+	f.Add(wire.AppendMessage(wire.AppendMessage(nil, protocol.SayPong, nil), protocol.SayDone, []byte("x")))
+	f.Add([]byte{1, 2, 3})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		ours, theirs := net.Pipe()
+		h := &Hub{changed: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+		g := &guest{hub: h, conn: ours, messages: make(chan []byte, 16), ended: make(chan struct{}), cut: make(chan struct{})}
+		g.opened.Store(true)
+		h.readers.Add(1)
+		go g.pump()
+		go func() {
+			theirs.Write(text)
+			theirs.Close()
+		}()
+		got, err := io.ReadAll(g)
+		if len(got) > len(text) || string(got) != string(text[:len(got)]) {
+			t.Errorf("%q became %q (%v)", text, got, err)
+		}
+		g.Kill()
+		h.readers.Wait()
+	})
+}
