@@ -38,9 +38,10 @@ type cell struct {
 	result  collectiveResult
 
 	// What it is waited for: the name's key in a named group, kind and name.
-	key  uint64
-	name string
-	kind collective.Kind
+	key     uint64
+	name    string
+	counted bool // Request.Counted
+	kind    collective.Kind
 }
 
 // collectiveResult is what an operation with Request.Alloc or AnyRank found.

@@ -27,6 +27,7 @@ type description struct {
 	count     int
 	shape     []int
 	name      string
+	serial    bool // Request.Counted
 	sends     []int
 	receives  []int
 	sized     bool // Alloc was set
@@ -54,6 +55,7 @@ func (d *description) append(b []byte) []byte {
 	b = wire.AppendI64(b, int64(d.count))
 	b = wire.AppendInts(b, d.shape[:min(len(d.shape), maxDescribedDims)])
 	b = wire.AppendString(b, d.name[:min(len(d.name), maxDescribedName)])
+	b = wire.AppendBool(b, d.serial)
 	b = wire.AppendInts(b, shortList(d.sends))
 	b = wire.AppendInts(b, shortList(d.receives))
 	b = wire.AppendBool(b, d.sized)
@@ -95,7 +97,7 @@ func decodeDescription(dec *wire.Decoder) (description, error) {
 		count:  dec.Int(0, most),
 	}
 	d.shape = dec.Ints(maxDescribedDims, 0, most)
-	d.name = dec.String(maxDescribedName)
+	d.name, d.serial = dec.String(maxDescribedName), dec.Bool()
 	d.sends = dec.Ints(maxDescribedList, 0, most)
 	d.receives = dec.Ints(maxDescribedList, 0, most)
 	d.sized = dec.Bool()
@@ -108,7 +110,7 @@ func decodeDescription(dec *wire.Decoder) (description, error) {
 func describe(r *Request, s stage) description {
 	d := description{
 		stage: s, kind: r.Kind, dtype: r.Type, op: r.Op, device: min(r.Device, 1), root: r.Root,
-		pre: factor(r.Pre), post: factor(r.Post), count: r.Send.Count, shape: r.Shape, name: r.Name,
+		pre: factor(r.Pre), post: factor(r.Post), count: r.Send.Count, shape: r.Shape, name: r.Name, serial: r.Counted,
 		sends: r.SendCounts, receives: r.RecvCounts, sized: r.Alloc != nil,
 		counted: r.Alloc == nil && (r.SendCounts != nil || r.RecvCounts != nil),
 		of:      int(r.of), at: int(r.at),

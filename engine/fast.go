@@ -82,7 +82,7 @@ func (n *names) planned(step *plannedStep, r *Request) (print, bool) {
 	if k != nil && k.step == mark {
 		return k.print, n.table.entries[step.entry].key == step.keys[0]
 	}
-	if !n.fits(step, r.Name) {
+	if !n.fits(step, r) {
 		return 0, false
 	}
 	if k != nil {

@@ -217,7 +217,7 @@ func (n *names) phantom(list []description) *unit {
 		d := &list[i]
 		o := &op{}
 		o.Kind, o.Op, o.Type, o.Pre, o.Post = d.kind, d.op, d.dtype, d.pre, d.post
-		o.Name, o.Shape, o.Device, o.phantom = d.name, d.shape, d.device, true
+		o.Name, o.Counted, o.Shape, o.Device, o.phantom = d.name, d.serial, d.shape, d.device, true
 		o.of, o.at = int32(d.of), int32(d.at)
 		if d.kind == collective.Allreduce && d.dtype.Valid() {
 			bytes := d.count * d.dtype.Size()
@@ -232,9 +232,9 @@ func (n *names) phantom(list []description) *unit {
 		}
 		last = o
 	}
-	u.key = nameKey(list[0].name, len(list))
+	u.key = nameKey(list[0].name, len(list), list[0].serial)
 	if len(list) == 1 {
-		u.stem = stemOf(list[0].name)
+		u.stem = stemOf(list[0].serial, list[0].name)
 	}
 	return u
 }

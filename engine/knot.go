@@ -279,7 +279,7 @@ func (g *Group) Standing(t Ticket) (a Awaited, ok bool) {
 			return a, false
 		}
 		a = Awaited{Kind: AwaitedName, Call: e.key, What: e.what()}
-		if stemOf(e.name) == "" { // else it never comes again
+		if !e.counted { // else it never comes again
 			a.Nth = n.table.times(e.key) + 1
 		}
 		return a, true
@@ -368,7 +368,7 @@ func (e *cell) await(o *op, key uint64) {
 	if e == nil {
 		return
 	}
-	e.key, e.name, e.kind = key, o.Name, o.Kind
+	e.key, e.name, e.counted, e.kind = key, o.Name, o.Counted, o.Kind
 }
 
 func (e *cell) what() string {

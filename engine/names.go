@@ -158,7 +158,7 @@ func (n *names) bundle(rs []Request) *unit {
 		n.g.hurry(u.limit)
 	}
 	if len(rs) == 1 {
-		u.stem = stemOf(u.name)
+		u.stem = stemOf(rs[0].Counted, u.name)
 	}
 	return u
 }

@@ -17,6 +17,12 @@ type Request struct {
 	// groups need one; it is unique among the operations in flight.
 	Name string
 
+	// Counted says that Name counts the caller's calls, so that it does not come again.
+	// Where it ends in a dot and a number, that of the next call differs in the number
+	// alone; see serial.go. All ranks must set it alike: names that are counted are
+	// others than names that are not.
+	Counted bool
+
 	// (Of the Call: where only the root knows counts, the others give an empty, non-nil
 	// list, so that they know that blocks differ.)
 

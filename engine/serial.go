@@ -1,22 +1,22 @@
 package engine
 
-import "strings"
-
 // A front end that lets callers leave names out makes them by counting its calls, as
-// Horovod's does: "allreduce.noname.17". Such a name never comes again, but the one that
-// the next call makes differs in its number alone. The table of known names has no place
-// for it, and a plan knows it by its stem, what stands before the number. Ranks whose
-// numbers differ withdraw from the planned step and agree by whole names.
+// Horovod's does: "allreduce.noname.17". Its requests say so (Request.Counted). Such a
+// name never comes again, but the one that the next call makes differs in its number
+// alone. The table of known names has no place for it, and a plan knows it by its stem,
+// what stands before the number. Ranks whose numbers differ withdraw from the planned
+// step and agree by whole names.
 
-const unnamed = ".noname."
-
-// stemOf is the stem of a counted name, empty for every other name.
-func stemOf(name string) string {
+// stemOf returns the stem of a counted name, empty for every other name.
+func stemOf(counted bool, name string) string {
+	if !counted {
+		return ""
+	}
 	i := len(name)
 	for i > 0 && '0' <= name[i-1] && name[i-1] <= '9' {
 		i--
 	}
-	if i == len(name) || !strings.HasSuffix(name[:i], unnamed) {
+	if i < 2 || i == len(name) || name[i-1] != '.' {
 		return ""
 	}
 	return name[:i]
@@ -40,12 +40,12 @@ func (n *names) oldestOf(stem string) *unit {
 	return nil
 }
 
-// fits reports whether name is the one operation of step s.
-func (n *names) fits(s *plannedStep, name string) bool {
+// fits reports whether r is the one operation of step s.
+func (n *names) fits(s *plannedStep, r *Request) bool {
 	if s.stem != "" {
-		return len(name) > len(s.stem) && name[:len(s.stem)] == s.stem && stemOf(name) == s.stem
+		return len(r.Name) > len(s.stem) && r.Name[:len(s.stem)] == s.stem && stemOf(r.Counted, r.Name) == s.stem
 	}
-	return s.name == name && name != "" && n.table.entries[s.entry].key == s.keys[0]
+	return s.name == r.Name && r.Name != "" && !r.Counted && n.table.entries[s.entry].key == s.keys[0]
 }
 
 // differently reports that ranks of one planned step brought operations with different

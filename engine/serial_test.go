@@ -13,11 +13,14 @@ import (
 
 func TestStem(t *testing.T) {
 	for name, want := range map[string]string{
-		"allreduce.noname.17": "allreduce.noname.", "grouped.noname.0": "grouped.noname.", "allreduce.noname.": "", "noname.3": "",
-		"grad.12": "", "": "", "17": "", "allreduce.noname.17_1of2": "",
+		"allreduce.noname.17": "allreduce.noname.", "grouped.noname.0": "grouped.noname.", "allreduce.noname.": "", "call.3": "call.",
+		"": "", "17": "", ".17": "", "allreduce.noname.17_1of2": "", "layer2": "",
 	} {
-		if got := stemOf(name); got != want {
+		if got := stemOf(true, name); got != want {
 			t.Errorf("stemOf(%q) = %q, want %q", name, got, want)
+		}
+		if got := stemOf(false, name); got != "" {
+			t.Errorf("%q, which is not counted, has the stem %q", name, got)
 		}
 	}
 }
@@ -154,5 +157,29 @@ func TestWhatIsPacked(t *testing.T) {
 		if got := h.fused.Load(); got != want {
 			t.Errorf("%d operations were packed, not %d", got, want)
 		}
+	})
+}
+
+// TestCountedOnOneRankOnly has ranks bring the same names, counted on the first alone, some a second time: sums are right
+// all the same, or there is an error, in bounded time.
+func TestCountedOnOneRankOnly(t *testing.T) {
+	hosts(t, func(t *testing.T, one bool) {
+		c := newCluster(t, 2, one, Config{Named: true, Names: 4})
+		c.must(c.each(func(rank int, g *Group) error {
+			for i := range 60 {
+				x := []float32{1}
+				r := sum(x, fmt.Sprintf("x.noname.%d", i%40/2))
+				r.Counted = rank == 0
+				r.Timeout = 500 * time.Millisecond
+				_, _, err := g.Run(&r, -1)
+				if err != nil {
+					return nil
+				}
+				if x[0] != 2 {
+					return fmt.Errorf("call %d: %v", i, x)
+				}
+			}
+			return nil
+		}))
 	})
 }

@@ -71,7 +71,10 @@ func (n *names) single(r *Request, budget time.Duration) (t Ticket, ok bool, err
 
 // recall finds the number and the fingerprint of r's name, -1 where r must go the long way.
 func (n *names) recall(r *Request) (int, print) {
-	i := n.table.find(nameKey(r.Name, 1))
+	if r.Counted {
+		return -1, 0
+	}
+	i := n.table.find(nameKey(r.Name, 1, false))
 	if i < 0 || n.table.entries[i].runs == 0 {
 		return -1, 0
 	}
@@ -81,7 +84,7 @@ func (n *names) recall(r *Request) (int, print) {
 		r.Send.Ptr != nil && r.Recv.Ptr != nil && r.clear() {
 		return i, a.print
 	}
-	if r.pair() || stemOf(r.Name) != "" || n.g.check(r) != nil {
+	if r.pair() || n.g.check(r) != nil {
 		return -1, 0
 	}
 	p := fingerprint(r)

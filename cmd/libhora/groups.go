@@ -152,8 +152,9 @@ func (l *library) close(g *group) {
 // maxNames is how many names a group remembers.
 const maxNames = 8192
 
-// name is the Go string of a C one, copied once for each different name.
-func (g *group) name(s C.hora_str) string {
+// name is the Go string of a C one, copied once for each different name; one that counts
+// the caller's calls does not come again, and is copied each time.
+func (g *group) name(s C.hora_str, counted bool) string {
 	if s == nil {
 		return ""
 	}
@@ -162,7 +163,7 @@ func (g *group) name(s C.hora_str) string {
 		n++
 	}
 	seen := unsafe.String((*byte)(unsafe.Pointer(s)), n)
-	if strings.Contains(seen, ".noname.") { // it counts the caller's calls and does not come again
+	if counted {
 		return strings.Clone(seen)
 	}
 	if known, ok := g.names.Load(seen); ok {

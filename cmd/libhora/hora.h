@@ -44,6 +44,7 @@ enum hora_kind {
 /* hora_op.flags */
 #define HORA_NAMED 1u /* match by name, in any order */
 #define HORA_SIZES 2u /* exchange sizes first and allocate the result; see hora_result */
+#define HORA_COUNTED 4u /* the name counts the caller's calls and does not come again; where it ends in a dot and a number, the next call's differs in that alone. Alike on all ranks */
 
 /* One operation. Kinds, operators and element types are numbered as in docs/abi.md.
  *   count elements at send, recv_count at recv; in place where the kind allows: recv == send.

@@ -14,7 +14,7 @@ from typing import Any
 from . import _abi, _site
 from .errors import ArgumentError
 
-__all__ = ["ANY_SOURCE", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Kind", "Op", "operator"]
+__all__ = ["ANY_SOURCE", "COUNTED", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Kind", "Op", "operator"]
 
 
 class Op(enum.IntEnum):
@@ -66,6 +66,7 @@ _DEVICE_AT = OP_SIZE - 12  # before the name, which is the last field
 
 NAMED = 1  # matched by name, in any order
 SIZES = 2  # the other ranks' counts are not known here: exchange them, and allocate the result
+COUNTED = 4  # the name counts calls and does not come again; where it ends in a dot and a number, the next differs in that alone
 ANY_SOURCE = -1  # as the root of a RECV: whoever sends
 
 _placed = _site.asked()  # nothing is looked at in calls where nobody asked
@@ -93,6 +94,7 @@ class Call:
     send_counts, recv_counts: elements for each rank, where parts differ.
     shape: compared between the ranks, so that a difference is an error that names it.
     name, flags: `NAMED` calls match by name in any order; without it a name is for messages and is compared.
+        `COUNTED` says that the name counts calls ("loss.17"), so that nothing is kept by it; alike on all ranks.
     row: with `SIZES`, the elements of one row of the first dimension.
     tag: of a message. timeout: seconds, by default the group's.
     device: 0 for the host, 1+i for accelerator i: compared only, the memory is the host's.

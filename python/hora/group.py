@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _lib, _world
-from .call import ANY_SOURCE, DTYPE_NAMES, DTYPE_SIZES, DTYPES, NAMED, SIZES, Call, Kind, Op
+from .call import ANY_SOURCE, COUNTED, DTYPE_NAMES, DTYPE_SIZES, DTYPES, NAMED, SIZES, Call, Kind, Op
 from .errors import ArgumentError
 
 __all__ = [
-    "ANY_SOURCE", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Group", "Kind", "Op", "Plan", "group_of",
+    "ANY_SOURCE", "COUNTED", "DTYPES", "DTYPE_NAMES", "DTYPE_SIZES", "NAMED", "SIZES", "Call", "Group", "Kind", "Op", "Plan", "group_of",
 ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hora.group import NAMED, Call, Kind
+from hora.group import Call, Kind
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ._check import device_of, dtype_code, host, operator
@@ -30,10 +30,12 @@ def _reduce_now(src: torch.Tensor, dst: torch.Tensor, name: str | None, op: Any,
     staged = a.device.type != "cpu"
     if staged:
         a = b = a.cpu()
-    run(
-        group, _ALLREDUCE, op, dtype_code(a), 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post,
-        name=label("allreduce", name, handle), shape=a.shape, device=device_of(src), keep=(a, b),
+    called, flags = label("allreduce", name, handle)
+    call = Call(
+        _ALLREDUCE, op, dtype_code(a), 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post, name=called, flags=flags,
+        shape=a.shape, device=device_of(src), keep=(a, b),
     )  # fmt: skip
+    run(group, call)
     if staged:
         dst.detach().copy_(b)
 
@@ -44,7 +46,7 @@ def _reduce_later(
 ) -> int:  # fmt: skip
     group = group_of(ps)
     handle = next_handle()
-    base = label(prefix, name, handle)
+    base, flags = label(prefix, name, handle)
     n = len(srcs)
     calls, keep, back = [], [], []
     for i, (src, dst, op) in enumerate(zip(srcs, dsts, ops, strict=True)):
@@ -55,7 +57,7 @@ def _reduce_later(
         keep += [a, b]
         calls.append(Call(
             _ALLREDUCE, op, number, 0, a.data_ptr(), b.data_ptr(), a.numel(), prescale=pre, postscale=post,
-            name=f"{base}_{i + 1}of{n}" if prefix.startswith("grouped") else base, flags=NAMED, shape=a.shape, device=device_of(src),
+            name=f"{base}_{i + 1}of{n}" if prefix.startswith("grouped") else base, flags=flags, shape=a.shape, device=device_of(src),
         ))  # fmt: skip
 
     def finish(_: list[int]) -> Any:

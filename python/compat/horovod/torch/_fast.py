@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import hora
-from hora.group import NAMED, Call, Kind
+from hora.group import COUNTED, NAMED, Call, Kind
 
 from ..common.process_sets import ProcessSet
 from ._check import dtype_code
@@ -29,8 +29,8 @@ def forget() -> None:
     _known.clear()
 
 
-def _key(t: torch.Tensor, op: Any, pre: float, post: float, group: hora.Group) -> tuple:
-    return (t.data_ptr(), t.shape, t.dtype, op._value_, pre, post, group)  # an operator's own hash is slow
+def _key(t: torch.Tensor, op: Any, pre: float, post: float, group: hora.Group, flags: int) -> tuple:
+    return (t.data_ptr(), t.shape, t.dtype, op._value_, pre, post, group, flags)  # an operator's own hash is slow
 
 
 def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> int:
@@ -40,9 +40,9 @@ def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: flo
     full = b"allreduce.%s" % name.encode() if name else None
     if full is not None and len(full) >= _NAME:
         return 0
-    group = ps.group or group_of(ps)
-    key = _key(t, op, pre, post, group)
-    call = _known.get(key) or _remember(key, t, op, pre, post)
+    group, flags = ps.group or group_of(ps), NAMED if name else NAMED | COUNTED
+    key = _key(t, op, pre, post, group, flags)
+    call = _known.get(key) or _remember(key, t, op, pre, post, flags)
     handle = next_handle()
     call.rename(full or b"allreduce.noname.%d" % handle)
     try:
@@ -56,18 +56,22 @@ def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: flo
 def reduce_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: float, ps: ProcessSet) -> None:
     """Reduce a contiguous host tensor in place, on this thread."""
     handle = next_handle()
-    if PLACED:
-        full = label("allreduce", name, handle).encode()
-    else:
-        full = b"allreduce.%s" % name.encode() if name else b"allreduce.noname.%d" % handle
     group = ps.group or group_of(ps)
-    key = _key(t, op, pre, post, group)
-    call = _known.get(key) or _remember(key, t, op, pre, post)
+    if PLACED:
+        called, flags = label("allreduce", name, handle)
+        full = called.encode()
+    elif name:
+        full, flags = b"allreduce.%s" % name.encode(), NAMED
+    else:
+        full, flags = b"allreduce.noname.%d" % handle, NAMED | COUNTED
+    key = _key(t, op, pre, post, group, flags)
+    call = _known.get(key) or _remember(key, t, op, pre, post, flags)
     if not call.rename(full):
-        run(
-            group, Kind.ALLREDUCE, op, dtype_code(t), 0, t.data_ptr(), t.data_ptr(), t.numel(), prescale=pre, postscale=post,
-            name=full, shape=t.shape, keep=t,
-        )  # fmt: skip
+        p = t.data_ptr()
+        run(group, Call(
+            Kind.ALLREDUCE, op, dtype_code(t), 0, p, p, t.numel(), prescale=pre, postscale=post, name=full, flags=flags, shape=t.shape,
+            keep=t,
+        ))  # fmt: skip
         return
     try:
         group.run(call, t)
@@ -85,11 +89,11 @@ def _cut_short(key: tuple, error: BaseException) -> BaseException:
     return said
 
 
-def _remember(key: tuple, t: torch.Tensor, op: Any, pre: float, post: float) -> Call:
+def _remember(key: tuple, t: torch.Tensor, op: Any, pre: float, post: float, flags: int) -> Call:
     if len(_known) >= _LIMIT:
         _known.clear()
     p = t.data_ptr()
     call = _known[key] = Call(
-        Kind.ALLREDUCE, op, dtype_code(t), 0, p, p, t.numel(), prescale=pre, postscale=post, flags=NAMED, shape=t.shape, room=_NAME
+        Kind.ALLREDUCE, op, dtype_code(t), 0, p, p, t.numel(), prescale=pre, postscale=post, flags=flags, shape=t.shape, room=_NAME
     )
     return call

@@ -8,7 +8,7 @@ from typing import Any
 
 import hora
 from hora import _site
-from hora.group import NAMED, Call
+from hora.group import COUNTED, NAMED, Call
 
 from ..common import basics
 from ..common.exceptions import HorovodInternalError
@@ -49,17 +49,17 @@ def next_handle() -> int:
     return next(_numbers)
 
 
-def label(what: str, name: str | None, handle: int) -> str:
-    """The name of the operation behind a handle; where the program gave none it counts."""
+def label(what: str, name: str | None, handle: int) -> tuple[str, int]:
+    """The name of the operation behind a handle, and its flags; where the program gave no name it counts calls."""
     if name:
-        return f"{what}.{name}"
-    return f"{what} {_site.site()}.noname.{handle}" if PLACED else f"{what}.noname.{handle}"
+        return f"{what}.{name}", NAMED
+    return f"{what} {_site.site()}.noname.{handle}" if PLACED else f"{what}.noname.{handle}", NAMED | COUNTED
 
 
-def run(group: hora.Group, *args: Any, **more: Any) -> None:
+def run(group: hora.Group, call: Call) -> None:
     """One named operation, on this thread where it can be."""
     try:
-        group.run(Call(*args, flags=NAMED, **more))
+        group.run(call)
     except hora.HoraError as error:
         raise internal(error) from error
 

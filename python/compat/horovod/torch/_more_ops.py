@@ -65,14 +65,14 @@ def _fetch(group: hora.Group, ticket: int, like: torch.Tensor) -> tuple[torch.Te
 def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: ProcessSet, single: bool) -> int:
     group = group_of(ps)
     handle = next_handle()
-    base = label(prefix, name, handle)
+    base, flags = label(prefix, name, handle)
     calls, keep = [], []
     for i, t in enumerate(tensors):
         number = dtype_code(t)
         a = _filled(t)
         keep.append(a)
         calls.append(Call(
-            _ALLGATHER, 0, number, 0, a.data_ptr(), 0, a.numel(), recv_count=0, row=_row(t) or 1, flags=NAMED | SIZES,
+            _ALLGATHER, 0, number, 0, a.data_ptr(), 0, a.numel(), recv_count=0, row=_row(t) or 1, flags=flags | SIZES,
             name=base if single else f"{base}_{i + 1}of{len(tensors)}", shape=t.shape, device=device_of(t),
         ))  # fmt: skip
 
@@ -204,9 +204,10 @@ def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = 
     handle = next_handle()
     row = _row(tensor) or 1
     a = _filled(tensor)
+    called, flags = label("alltoall", name, handle)
     call = Call(
         _ALLTOALL, 0, number, 0, a.data_ptr(), 0, sum(counts) * row, recv_count=0, row=row, send_counts=[c * row for c in counts],
-        flags=NAMED | SIZES, shape=tensor.shape, device=device_of(tensor), name=label("alltoall", name, handle),
+        flags=flags | SIZES, shape=tensor.shape, device=device_of(tensor), name=called,
     )  # fmt: skip
 
     def finish(tickets: list[int]) -> Any:
@@ -229,7 +230,7 @@ def _scatter(
     group = group_of(ps)
     which = scatter_operator(op)
     handle = next_handle()
-    base = label(prefix, name, handle)
+    base, flags = label(prefix, name, handle)
     size, rank = group.size, group.rank
     calls, keep, back = [], [], []
     for i, t in enumerate(tensors):
@@ -243,7 +244,7 @@ def _scatter(
         back.append((b, t.device))
         calls.append(Call(
             _REDUCE_SCATTER, which, number, 0, a.data_ptr(), b.data_ptr(), a.numel(), recv_count=b.numel(),
-            recv_counts=None if len(set(counts)) == 1 else counts, prescale=pre, postscale=post, flags=NAMED,
+            recv_counts=None if len(set(counts)) == 1 else counts, prescale=pre, postscale=post, flags=flags,
             name=base if single else f"{base}_{i + 1}of{len(tensors)}", shape=t.shape, device=device_of(t),
         ))  # fmt: skip
 

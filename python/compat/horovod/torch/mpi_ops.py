@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hora.group import NAMED, Call, Kind
+from hora.group import Call, Kind
 
 from ..common import basics
 from ..common.basics import Adasum, Average, HorovodBasics, Max, Min, Product, Sum
@@ -90,8 +90,9 @@ def _broadcast(src: torch.Tensor, dst: torch.Tensor, root_rank: int, name: str |
     b = host(dst)
     if src is not dst and group.rank == root:
         b.copy_(src.detach())
+    called, flags = label("broadcast", name, handle)
     call = Call(
-        _BROADCAST, 0, number, root, b.data_ptr(), b.data_ptr(), b.numel(), name=label("broadcast", name, handle), flags=NAMED,
+        _BROADCAST, 0, number, root, b.data_ptr(), b.data_ptr(), b.numel(), name=called, flags=flags,
         shape=b.shape, device=device_of(dst),
     )  # fmt: skip
 
