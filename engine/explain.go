@@ -94,6 +94,7 @@ func (g *Group) mismatch(all []description) *MismatchError {
 		{"Mismatched reduction operation:", "give the same operator on every rank", (*description).operator},
 		{"Mismatched " + upper + " root ranks:", "name the same root on every rank", (*description).rootRank},
 		{"Mismatched " + upper + " CPU/GPU device selection:", "put the tensor on the same kind of device on every rank", (*description).place},
+		{"Mismatched names:", "let every rank leave the name out, or none", (*description).counting},
 	} {
 		if text != "" {
 			break
@@ -249,6 +250,14 @@ func (d *description) operator() string {
 		return ""
 	}
 	return d.op.String()
+}
+
+// counting says whether the name is the caller's or counts its calls.
+func (d *description) counting() string {
+	if d.serial {
+		return quoted(d.name) + " made by counting calls"
+	}
+	return quoted(d.name) + " given by the program"
 }
 
 func (d *description) rootRank() string {

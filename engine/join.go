@@ -169,6 +169,7 @@ func (n *names) applyShared(body []byte) error {
 			n.refuse(u, bad)
 			continue
 		}
+		u.stem = "" // as that of a joined rank's units
 		kept = append(kept, u)
 	}
 	n.chosen = kept
@@ -232,9 +233,6 @@ func (n *names) phantom(list []description) *unit {
 		}
 		last = o
 	}
-	u.key = nameKey(list[0].name, len(list), list[0].serial)
-	if len(list) == 1 {
-		u.stem = stemOf(list[0].serial, list[0].name)
-	}
+	u.key = nameKey(list[0].name, len(list))
 	return u
 }

@@ -10,15 +10,10 @@ import (
 // refused together. Of lists under one key a rank offers the oldest; those behind it wait until
 // that one is done. So they are matched in the order in which each rank makes them.
 
-// nameKey is the key of a unit of n operations whose first is called name. A counted name
-// is another than one that is not, so that ranks which differ in that wait for each other,
-// and are told so.
-func nameKey(name string, n int, counted bool) uint64 {
+// nameKey is the key of a unit of n operations whose first is called name.
+func nameKey(name string, n int) uint64 {
 	if stem, ok := listStem(name, n); ok {
 		return uint64(print(printSeed).mix(2).text(stem))
-	}
-	if counted {
-		return uint64(print(printSeed).mix(3).text(name))
 	}
 	return uint64(print(printSeed).mix(1).text(name))
 }
@@ -29,7 +24,7 @@ func unitKey(rs []Request) uint64 {
 	for first < len(rs)-1 && rs[first].pair() {
 		first++
 	}
-	return nameKey(rs[first].Name, max(together(rs), 1), rs[first].Counted)
+	return nameKey(rs[first].Name, max(together(rs), 1))
 }
 
 // listStem is what stands before "_1of3" in the first name of a list of three.

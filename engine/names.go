@@ -94,7 +94,7 @@ type unit struct {
 	name       string
 	key        uint64 // of its names
 	print      uint64 // of its fingerprints
-	stem       string // of a single operation with a counted name; see serial.go
+	stem       string // of a single operation with a counted name; see serial.go. Chosen by that on all ranks or on none
 	since      time.Time
 	limit      time.Duration // the shortest of its requests' own; 0 is none
 	running    bool

@@ -156,7 +156,9 @@ func (n *names) foreseen() (run, wait bool) {
 		n.take(n.oldestOf(step.stem))
 	} else {
 		for _, key := range step.keys {
-			n.take(n.byKey[key])
+			u := n.byKey[key]
+			n.take(u)
+			u.stem = ""
 		}
 	}
 	n.idle = false

@@ -105,6 +105,9 @@ func fingerprint(r *Request) print {
 	if r.Name != "" {
 		p = p.text(r.Name)
 	}
+	if r.Counted {
+		p = p.mix(6)
+	}
 	return p
 }
 

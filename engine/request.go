@@ -19,8 +19,7 @@ type Request struct {
 
 	// Counted says that Name counts the caller's calls, so that it does not come again.
 	// Where it ends in a dot and a number, that of the next call differs in the number
-	// alone; see serial.go. All ranks must set it alike: names that are counted are
-	// others than names that are not.
+	// alone; see serial.go. All ranks must set it alike.
 	Counted bool
 
 	// (Of the Call: where only the root knows counts, the others give an empty, non-nil

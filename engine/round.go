@@ -352,6 +352,7 @@ func (n *names) choose() {
 			}
 			if u := n.byKey[key]; u != nil {
 				n.take(u)
+				u.stem = ""
 			}
 		}
 	}

@@ -6,6 +6,10 @@ package engine
 // alone. The table of known names has no place for it, and a plan knows it by its stem,
 // what stands before the number. Ranks whose numbers differ withdraw from the planned
 // step and agree by whole names.
+//
+// The table is alike on all ranks, so all must take a name for a counted one or none: it
+// is one where it was everybody's oldest, with prints that are equal, or the next step of
+// everybody's plan. Chosen in any other way its unit has no stem.
 
 // stemOf returns the stem of a counted name, empty for every other name.
 func stemOf(counted bool, name string) string {

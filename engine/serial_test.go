@@ -160,26 +160,36 @@ func TestWhatIsPacked(t *testing.T) {
 	})
 }
 
-// TestCountedOnOneRankOnly has ranks bring the same names, counted on the first alone, some a second time: sums are right
-// all the same, or there is an error, in bounded time.
+// TestCountedOnOneRankOnly has ranks bring the same names, some of them a second time, counted now on one rank, now on the other,
+// now on both or none: a difference is an error on both, and the next call works.
 func TestCountedOnOneRankOnly(t *testing.T) {
 	hosts(t, func(t *testing.T, one bool) {
+		var h heard
+		var sink event.Sink
+		sink.Add(&h)
 		c := newCluster(t, 2, one, Config{Named: true, Names: 4})
+		c.groups[0].cfg.Events = &sink
 		c.must(c.each(func(rank int, g *Group) error {
-			for i := range 60 {
+			for i := range 400 {
+				counts := i / 9 % 4 // a bit for each rank
 				x := []float32{1}
-				r := sum(x, fmt.Sprintf("x.noname.%d", i%40/2))
-				r.Counted = rank == 0
-				r.Timeout = 500 * time.Millisecond
+				r := sum(x, fmt.Sprintf("x.noname.%d", i%200/2))
+				r.Counted = counts>>rank&1 != 0
+				r.Timeout = 10 * time.Second
 				_, _, err := g.Run(&r, -1)
-				if err != nil {
-					return nil
-				}
-				if x[0] != 2 {
-					return fmt.Errorf("call %d: %v", i, x)
+				if differ := counts == 1 || counts == 2; differ {
+					var wrong *MismatchError
+					if !errors.As(err, &wrong) || !strings.Contains(err.Error(), "made by counting calls") {
+						return fmt.Errorf("call %d, counted on one rank: %v, %w", i, x, err)
+					}
+				} else if err != nil || x[0] != 2 {
+					return fmt.Errorf("call %d: %v, %w", i, x, err)
 				}
 			}
 			return nil
 		}))
+		if h.planned.Load() == 0 {
+			t.Error("no call was planned")
+		}
 	})
 }

@@ -74,7 +74,7 @@ func (n *names) recall(r *Request) (int, print) {
 	if r.Counted {
 		return -1, 0
 	}
-	i := n.table.find(nameKey(r.Name, 1, false))
+	i := n.table.find(nameKey(r.Name, 1))
 	if i < 0 || n.table.entries[i].runs == 0 {
 		return -1, 0
 	}
