@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -45,6 +46,10 @@ type Config struct {
 	Threads int   // that decode; 0: one
 	// Filter is which rows are read: those that all conditions of one of the lists hold for.
 	Filter [][]Condition
+	// Only, where there are any, are the blocks that are read, by their number.
+	Only []int
+	// Readable leaves out columns that cannot be read, where no Fields are said.
+	Readable bool
 	// Skip leaves out row groups that are damaged, the same ones on every rank: damage is
 	// found in the bytes, which all ranks read alike.
 	Skip bool
@@ -114,6 +119,9 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 		return nil, err
 	}
 	if err := s.resolve(); err != nil {
+		return nil, err
+	}
+	if err := s.only(); err != nil {
 		return nil, err
 	}
 	if err := s.filter(ctx); err != nil {
@@ -237,6 +245,41 @@ func (f *file) wrong(do string, err error) error {
 	return fmt.Errorf("%s %s: %w; write the file again, or leave it out", do, f.object.Name, err)
 }
 
+// only leaves the blocks that are asked for.
+func (s *Set) only() error {
+	if len(s.cfg.Only) == 0 {
+		return nil
+	}
+	s.rows = 0
+	for i := range s.blocks {
+		if slices.Contains(s.cfg.Only, i) {
+			s.rows += int64(s.blocks[i].rows)
+			continue
+		}
+		s.blocks[i].keep, s.blocks[i].rows, s.sizes[i] = &selection{}, 0, 0
+	}
+	if s.rows == 0 {
+		return fmt.Errorf("open %s: none of its %d row groups is asked for", strings.Join(s.cfg.Source, ", "), len(s.blocks))
+	}
+	return nil
+}
+
+// Block is a row group as others see it.
+type Block struct {
+	File  string `json:"file"`
+	Group int    `json:"row_group"`
+	Rows  int    `json:"rows"`
+}
+
+// List answers all row groups by their number.
+func (s *Set) List() []Block {
+	all := make([]Block, 0, len(s.blocks))
+	for _, b := range s.blocks {
+		all = append(all, Block{s.files[b.file].object.Name, b.group, b.rows})
+	}
+	return all
+}
+
 // print is the data's fingerprint.
 func (s *Set) print() string {
 	h := sha256.New()
@@ -246,6 +289,9 @@ func (s *Set) print() string {
 		for g := range f.meta.Groups {
 			fmt.Fprintln(h, f.meta.Groups[g].Rows)
 		}
+	}
+	if len(s.cfg.Only) > 0 {
+		fmt.Fprintf(h, "only %v\n", s.cfg.Only)
 	}
 	if len(s.cfg.Filter) > 0 {
 		fmt.Fprintf(h, "filter %v\n%v\n", s.cfg.Filter, s.sizes)

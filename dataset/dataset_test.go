@@ -152,7 +152,7 @@ func TestHistories(t *testing.T) {
 			steps := 1 + rng.IntN(5)
 			var reached int64
 			for rank := range size {
-				r := mustRead(t, s, Walk{state.Epoch, state.Position, rank, size, batch, plan.Short})
+				r := mustRead(t, s, Walk{state.Epoch, state.Position, rank, size, batch, plan.Short, nil})
 				for pos := state.Position; pos < min(rows, state.Position+int64(steps)*batch); pos += batch {
 					begin, end := plan.Share(min(batch, rows-pos), rank, size)
 					if begin == end {
@@ -210,7 +210,7 @@ func TestEnds(t *testing.T) {
 		steps, count, padded := 0, 0, 0
 		seen := map[int64]int{}
 		for rank := range 3 {
-			r := mustRead(t, s, Walk{0, 0, rank, 3, 40, last})
+			r := mustRead(t, s, Walk{0, 0, rank, 3, 40, last, nil})
 			steps = 0
 			for {
 				b, err := next(t, r)
@@ -247,7 +247,7 @@ func TestHeld(t *testing.T) {
 	dir := t.TempDir()
 	table(t, dir, 1000, 4000)
 	s := mustOpen(t, Config{Source: []string{dir}, Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Shuffle: None})
-	r := mustRead(t, s, Walk{0, 0, 0, 1, 20, plan.Short})
+	r := mustRead(t, s, Walk{0, 0, 0, 1, 20, plan.Short, nil})
 	var held []*Batch
 	for {
 		b, err := next(t, r)
@@ -269,7 +269,7 @@ func TestHeld(t *testing.T) {
 		}
 	}
 	s.cfg.Memory = 1 << 16
-	r = mustRead(t, s, Walk{0, 0, 0, 1, 20, plan.Short})
+	r = mustRead(t, s, Walk{0, 0, 0, 1, 20, plan.Short, nil})
 	if _, err := next(t, r); err == nil || !strings.Contains(err.Error(), "batches of") {
 		t.Errorf("who holds too many is told: %v", err)
 	}
@@ -326,7 +326,7 @@ func TestErrors(t *testing.T) {
 			}
 			s = mustOpen(t, Config{Source: []string{dir}, Shuffle: None, Fields: []Want{{Name: "id", Columns: []string{"id"}}, {Name: "a", Columns: []string{"a"}}, {Name: "b", Columns: []string{"b"}}, {Name: "text", Columns: []string{"text"}}}})
 		}
-		r := mustRead(t, s, Walk{0, 0, 0, 1, 100, plan.Short})
+		r := mustRead(t, s, Walk{0, 0, 0, 1, 100, plan.Short, nil})
 		var err error
 		for err == nil {
 			var b *Batch

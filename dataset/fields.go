@@ -58,6 +58,9 @@ func (s *Set) resolve() error {
 	if len(wanted) == 0 {
 		for i := range first.meta.Columns {
 			name := first.meta.Columns[i].Name
+			if s.cfg.Readable && first.meta.Columns[i].Why != "" {
+				continue
+			}
 			wanted = append(wanted, Want{Name: name, Columns: []string{name}})
 		}
 		for _, p := range s.parts {

@@ -84,6 +84,60 @@ func (g *gatherer) run() error {
 	}
 }
 
+// runBlocks makes a batch of each block that the walk names.
+func (g *gatherer) runBlocks() error {
+	list := g.r.walk.Blocks
+	var open []*loaded
+	for n := range list {
+		for len(open) < cap(g.stages.fetch) && n+len(open) < len(list) {
+			open = append(open, g.stages.ask(list[n+len(open)]))
+		}
+		l := open[0]
+		open = open[:copy(open, open[1:])]
+		select {
+		case <-l.ready:
+		case <-g.ctx.Done():
+			return g.ctx.Err()
+		}
+		rows := g.set.blocks[l.block].rows
+		if l.err != nil {
+			if !g.set.skip(l.block, l.err) {
+				return l.err
+			}
+			rows = 0
+		}
+		g.from = g.from[:0]
+		for row := range rows {
+			g.from = append(g.from, source{l, row})
+		}
+		b, err := g.batch(rows)
+		if err != nil {
+			return err
+		}
+		g.stages.drop(l)
+		b.Rows, b.Epoch, b.Position = rows, g.r.walk.Epoch, int64(n)+1
+		h := b.slot.header()
+		h[hRows], h[hPadded], h[hEpoch], h[hPosition] = int64(rows), 0, int64(b.Epoch), b.Position
+		if err := g.send(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send hands a batch out.
+func (g *gatherer) send(b *Batch) error {
+	begun := time.Now()
+	defer since(&g.stages.times.full, begun)
+	select {
+	case g.r.out <- b:
+		return nil
+	case <-g.ctx.Done():
+		g.set.slots.give(b.slot, false)
+		return g.ctx.Err()
+	}
+}
+
 // step makes this rank's batch of a step, if it has one.
 func (g *gatherer) step(step *plan.Step) error {
 	w := &g.r.walk
@@ -118,15 +172,7 @@ func (g *gatherer) step(step *plan.Step) error {
 	if step.N == 1 {
 		g.release(g.main)
 	}
-	begun := time.Now()
-	defer since(&g.stages.times.full, begun)
-	select {
-	case g.r.out <- b:
-		return nil
-	case <-g.ctx.Done():
-		g.set.slots.give(b.slot, false)
-		return g.ctx.Err()
-	}
+	return g.send(b)
 }
 
 // fill adds rows of the range that fills a step up.

@@ -22,6 +22,9 @@ type Walk struct {
 	Rank, Size int
 	Batch      int64
 	Last       plan.Last
+	// Blocks, where there are any, are read instead: each becomes one batch, its rows in
+	// their order, for whoever asks.
+	Blocks []int
 }
 
 // Reader walks the rest of an epoch.
@@ -50,6 +53,12 @@ func (s *Set) Read(w Walk) (*Reader, error) {
 	if w.Batch < 1 || w.Batch/int64(w.Size) > 1<<30 {
 		return nil, fmt.Errorf("read data: a batch of %d rows; give a positive number", w.Batch)
 	}
+	for _, b := range w.Blocks {
+		if b < 0 || b >= len(s.blocks) {
+			return nil, fmt.Errorf("read data: row group %d of %d", b, len(s.blocks))
+		}
+		w.Batch = max(w.Batch, int64(s.blocks[b].rows)*int64(w.Size))
+	}
 	if w.Position < 0 || w.Position > s.rows {
 		return nil, fmt.Errorf("read data: row %d of %d", w.Position, s.rows)
 	}
@@ -70,7 +79,11 @@ func (s *Set) Read(w Walk) (*Reader, error) {
 		return nil, err
 	}
 	r.done.Go(func() {
-		err := g.run()
+		run := g.run
+		if len(w.Blocks) > 0 {
+			run = g.runBlocks
+		}
+		err := run()
 		r.stages.close()
 		if err == nil {
 			err = io.EOF

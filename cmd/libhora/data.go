@@ -53,16 +53,18 @@ type dataAction struct {
 	Action string `json:"action"`
 	Data   uint64 `json:"data"`
 	// of data_open
-	Source  []string              `json:"source"`
-	Fields  []dataset.Want        `json:"fields"`
-	Nulls   map[string]any        `json:"nulls"`
-	Shuffle string                `json:"shuffle"`
-	Seed    uint64                `json:"seed"`
-	Memory  int64                 `json:"memory"`
-	Threads int                   `json:"threads"`
-	Filter  [][]dataset.Condition `json:"filter"`
-	Skip    bool                  `json:"skip"`
-	Env     map[string]string     `json:"env"` // for storage that needs keys
+	Source   []string              `json:"source"`
+	Fields   []dataset.Want        `json:"fields"`
+	Nulls    map[string]any        `json:"nulls"`
+	Shuffle  string                `json:"shuffle"`
+	Seed     uint64                `json:"seed"`
+	Memory   int64                 `json:"memory"`
+	Threads  int                   `json:"threads"`
+	Filter   [][]dataset.Condition `json:"filter"`
+	Skip     bool                  `json:"skip"`
+	Only     []int                 `json:"only"`
+	Readable bool                  `json:"readable"`
+	Env      map[string]string     `json:"env"` // for storage that needs keys
 	// of data_seek
 	Epoch    uint64 `json:"epoch"`
 	Position int64  `json:"position"`
@@ -70,6 +72,7 @@ type dataAction struct {
 	Size     int    `json:"size"`
 	Batch    int64  `json:"batch"`
 	Last     string `json:"last"`
+	Blocks   []int  `json:"blocks"` // row groups that are read instead, a batch each
 	// of data_state: take this one over
 	State json.RawMessage `json:"state"`
 }
@@ -113,10 +116,12 @@ func (d *datasets) act(settings string) C.int64_t {
 				return o.text(dataset.Times{})
 			}
 			return o.text(one.reader.Times())
+		case "data_blocks":
+			return o.text(one.set.List())
 		case "data_skipped":
 			return o.text(one.set.Skipped())
 		}
-		return argument("act: there is no action %q; use data_open, data_seek, data_state, data_skipped, data_why or data_close", a.Action)
+		return argument("act: there is no action %q; use data_open, data_blocks, data_seek, data_state, data_skipped, data_why or data_close", a.Action)
 	})
 }
 
@@ -147,7 +152,7 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 	}
 	set, err := dataset.Open(context.Background(), dataset.Config{
 		Source: a.Source, Fields: a.Fields, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed, Memory: a.Memory, Threads: a.Threads,
-		Filter: a.Filter, Skip: a.Skip, Lookup: func(name string) string { return a.Env[name] },
+		Filter: a.Filter, Only: a.Only, Readable: a.Readable, Skip: a.Skip, Lookup: func(name string) string { return a.Env[name] },
 	})
 	if err != nil {
 		return err
@@ -173,7 +178,7 @@ func (d *data) seek(a *dataAction, o *outcome) error {
 		return err
 	}
 	d.stop()
-	d.reader, err = d.set.Read(dataset.Walk{Epoch: a.Epoch, Position: a.Position, Rank: a.Rank, Size: a.Size, Batch: a.Batch, Last: last})
+	d.reader, err = d.set.Read(dataset.Walk{Epoch: a.Epoch, Position: a.Position, Rank: a.Rank, Size: a.Size, Batch: a.Batch, Last: last, Blocks: a.Blocks})
 	if err != nil {
 		return err
 	}

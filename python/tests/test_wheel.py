@@ -71,6 +71,26 @@ def run(*command, cwd) -> str:
     return done.stdout
 
 
+def test_petastorms_names():
+    """The wheel with Petastorm's names: every module, its programs, and what it needs."""
+    with zipfile.ZipFile(wheel("hora_petastorm-*-py3-none-any.whl")) as z:
+        names = set(z.namelist())
+        text = "".join(z.read(n).decode() for n in names if n.endswith(("METADATA", "entry_points.txt")))
+    for module in (
+        "reader",
+        "pytorch",
+        "tf_utils",
+        "unischema",
+        "spark/spark_dataset_converter",
+        "etl/dataset_metadata",
+        "tools/copy_dataset",
+    ):
+        assert f"petastorm/{module}.py" in names
+    assert "petastorm-generate-metadata.py = petastorm.etl.petastorm_generate_metadata:main" in text
+    for needed in ("hora==", "numpy", "pandas", "pillow", "pyarrow"):
+        assert f"Requires-Dist: {needed}" in text
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_contents(machine):
     path = wheel(f"hora-*manylinux_2_17_{machine}*.whl")

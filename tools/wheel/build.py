@@ -1,4 +1,4 @@
-"""Build the wheels in dist/: hora for each platform, hora-compat, and what says why no wheel fits elsewhere.
+"""Build the wheels in dist/: hora for each platform, hora-compat, hora-petastorm, and what says why no wheel fits elsewhere.
 
     python tools/wheel/build.py                     hora for x86_64 and aarch64 (zig) and hora-compat
     python tools/wheel/build.py --cc native         hora for this machine only, with its own C compiler
@@ -250,6 +250,26 @@ def compat(dist: Path) -> Path | None:
     return w.save(dist, "Horovod's and sparkdl's names on hora", extra, pure=True)
 
 
+def petastorm(dist: Path) -> Path:
+    """The wheel with the name petastorm."""
+    w = Wheel("hora_petastorm", ["py3-none-any"])
+    w.tree(ROOT / "python/migration/petastorm", "petastorm")
+    scripts = {
+        "petastorm-generate-metadata.py": "petastorm.etl.petastorm_generate_metadata:main",
+        "petastorm-copy-dataset.py": "petastorm.tools.copy_dataset:main",
+    }
+    w.add(
+        f"{w.info}/entry_points.txt",
+        "\n".join(["[console_scripts]", *(f"{k} = {v}" for k, v in scripts.items())])
+        + "\n",
+    )
+    extra = [
+        f"Requires-Dist: {r}"
+        for r in (f"hora=={version()}", "numpy", "pandas", "pillow", "pyarrow")
+    ]
+    return w.save(dist, "Petastorm's names on hora.dataset", extra, pure=True)
+
+
 def elsewhere(dist: Path) -> Path:
     """What pip takes where no wheel fits: a source distribution that says why, and what to do."""
     name = f"hora-{version()}"
@@ -298,7 +318,7 @@ def main() -> None:
         else [args.machine or platform.machine()]
     )
     args.dist.mkdir(parents=True, exist_ok=True)
-    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora-*.tar.gz")):
+    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora_petastorm-*.whl"), *args.dist.glob("hora-*.tar.gz")):
         old.unlink()
     work = args.dist / ".work"
     work.mkdir(exist_ok=True)
@@ -307,6 +327,7 @@ def main() -> None:
             made = [
                 *pool.map(lambda m: hora(m, args.cc, args.dist, work), machines),
                 compat(args.dist),
+                petastorm(args.dist),
                 elsewhere(args.dist),
             ]
     finally:

@@ -75,7 +75,8 @@ class Loader:
     def __init__(
         self, source: Any, columns: Any, batch: int | None, global_batch: int | None, shuffle: Any, seed: int, epoch: int,
         last: str, nulls: Mapping[str, Any] | None, ragged: Sequence[str], memory: int | str, threads: int | None, rank: int | None, size: int | None,
-        filter: Any, decode: Mapping[str, Any] | None, transform: Callable[[Batch], Any] | None, on_error: str,
+        filter: Any = None, decode: Mapping[str, Any] | None = None, transform: Callable[[Batch], Any] | None = None, on_error: str = "raise",
+        only: Sequence[int] = (), readable: bool = False,
     ) -> None:  # fmt: skip
         if (batch is None) == (global_batch is None):
             raise ArgumentError("open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)")
@@ -96,7 +97,7 @@ class Loader:
         threads = threads or _threads(where[1])
         self._work = Work(decode, transform, threads, on_error == "skip")
         self._handle = Handle(
-            source=sources(source, self), filter=conditions(filter), skip=on_error == "skip", fields=_fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
+            source=sources(source, self), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable, fields=_fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
             seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads, env=_keys(),
         )  # fmt: skip
         about = self._handle.about
@@ -183,13 +184,41 @@ class Loader:
         return self._batches(self._turn, makers(layout))
 
     def _batches(self, turn: int, make: list[Any]) -> Iterator[Batch]:
-        reader = Reader(self._handle)
-        state, unpack, begun = self._state, struct.Struct(f"={HEADER}q").unpack_from, self._state["epoch"]
+        state, begun = self._state, self._state["epoch"]
+        raw = self._raw(turn, make)
+        for batch, state["epoch"], state["pos"] in self._work.run(raw, _END) if self._work else iter(raw, _END):
+            yield batch
+            batch = None
+            self._mine(turn)
+        if state["epoch"] == begun:
+            state["pos"] = self.rows  # of what last="drop" leaves out too
+        else:
+            self._begun = self._said = True  # last="wrap" has begun the next one
+        self._tell()
+
+    def _row_groups(self) -> list[dict[str, Any]]:
+        """File, row_group and rows of each row group; what `only` and `_blocks` number."""
+        return self._handle.act("data_blocks")
+
+    def _blocks(self, numbers: Sequence[int]) -> Iterator[Batch]:
+        """Some row groups, a batch each, in this order and for this process alone; the state stays what it is."""
+        if not numbers:
+            return
+        self._turn += 1
+        turn = self._turn
+        layout = self._handle.act("data_seek", epoch=0, position=0, rank=0, size=1, batch=1, last="short", blocks=list(numbers))
+        raw = self._raw(turn, makers(layout))
+        for batch, _, _ in self._work.run(raw, _END) if self._work else iter(raw, _END):
+            yield batch
+
+    def _raw(self, turn: int, make: list[Any]) -> Callable[..., Any]:
+        """What answers the next batch, with the epoch and position after it: None where it is not there yet, _END at the end."""
+        reader, unpack = Reader(self._handle), struct.Struct(f"={HEADER}q").unpack_from
 
         def raw(wait: bool = True) -> Any:
             self._mine(turn)
             memory = reader.next(wait)
-            if not memory:
+            if memory is None or isinstance(memory, bool):
                 return _END if memory is None else None
             rows, padded, epoch, position, held = unpack(memory)
             batch = Batch()
@@ -202,15 +231,7 @@ class Loader:
                 self._hold(held)
             return batch, epoch, position
 
-        for batch, state["epoch"], state["pos"] in self._work.run(raw, _END) if self._work else iter(raw, _END):
-            yield batch
-            batch = None
-            self._mine(turn)
-        if state["epoch"] == begun:
-            state["pos"] = self.rows  # of what last="drop" leaves out too
-        else:
-            self._begun = self._said = True  # last="wrap" has begun the next one
-        self._tell()
+        return raw
 
     def _mine(self, turn: int) -> None:
         if turn != self._turn:

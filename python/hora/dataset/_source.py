@@ -72,7 +72,7 @@ def to_table(frame: Any) -> Any:
 
 
 def _column(pa: Any, values: Any) -> Any:
-    shape = getattr(values, "shape", ())
+    shape: tuple[int, ...] = getattr(values, "shape", ())
     if len(shape) < 2:
         return pa.array(values)
     if len(shape) > 2:

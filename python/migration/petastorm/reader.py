@@ -1,0 +1,479 @@
+"""make_reader and make_batch_reader: rows and batches of Parquet files, by hora.dataset."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+
+import numpy as np
+
+import hora
+import hora.dataset
+from hora.dataset._loader import Loader, place
+from hora.dataset._read import Table
+from hora.dataset._views import Ragged, Texts
+
+from .cache import NullCache
+from .errors import NoDataAvailableError
+from .etl import dataset_metadata, rowgroup_indexing
+from .etl.dataset_metadata import PetastormMetadataError
+from .fs_utils import get_filesystem_and_path_or_paths, normalize_dir_url, source
+from .local_disk_cache import LocalDiskCache
+from .ngram import NGram
+from .predicates import PredicateBase, in_set
+from .selectors import RowGroupSelectorBase
+from .transform import transform_schema
+from .unischema import Unischema, UnischemaField, match_unischema_fields
+from .utils import decode_value
+
+LOCAL_DISK_CACHE = "local-disk"
+NULL_CACHE = "null"
+MOST_ROWS = 1 << 16  # of a batch
+
+
+def normalize_dataset_url_or_urls(dataset_url_or_urls):
+    """Addresses without slashes at their ends."""
+    if isinstance(dataset_url_or_urls, list):
+        if not dataset_url_or_urls:
+            raise ValueError("dataset url list must be non-empty.")
+        return [normalize_dir_url(url) for url in dataset_url_or_urls]
+    return normalize_dir_url(dataset_url_or_urls)
+
+
+def make_reader(dataset_url,
+                schema_fields=None,
+                reader_pool_type='thread', workers_count=10, pyarrow_serialize=False, results_queue_size=50,
+                seed=None, shuffle_rows=False,
+                shuffle_row_groups=True, shuffle_row_drop_partitions=1,
+                predicate=None,
+                rowgroup_selector=None,
+                num_epochs=1,
+                cur_shard=None, shard_count=None, shard_seed=None,
+                cache_type=NULL_CACHE, cache_location=None, cache_size_limit=None,
+                cache_row_size_estimate=None, cache_extra_settings=None,
+                hdfs_driver='libhdfs3',
+                transform_spec=None,
+                filters=None,
+                storage_options=None,
+                zmq_copy_buffers=True,
+                filesystem=None,
+                convert_early_to_numpy=False):  # fmt: skip
+    """A reader of single rows, decoded by the schema that materialize_dataset has written.
+
+    See docs/petastorm.md for what each argument does here. `cur_shard` and `shard_count` are the job's where they are not given.
+    """
+    urls = normalize_dataset_url_or_urls(dataset_url)
+    cache = _cache(cache_type, cache_location, cache_size_limit, cache_row_size_estimate, cache_extra_settings)
+    _pool(reader_pool_type)
+    try:
+        schema = dataset_metadata.get_schema_from_dataset_url(urls, hdfs_driver, storage_options, filesystem)
+    except PetastormMetadataError as e:
+        warnings.warn(
+            "Currently make_reader supports reading only Petastorm datasets. To read from a non-Petastorm Parquet store use make_batch_reader",
+            stacklevel=2,
+        )
+        raise RuntimeError(
+            "make_reader has failed. If you were trying to open a Parquet store that was not created using Petastorm materialize_dataset and it "
+            f"contains only scalar columns, you may use make_batch_reader to read it. Inner exception: {e}"
+        ) from e
+    return Reader(
+        urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector, num_epochs,
+        cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader=False, index=(hdfs_driver, storage_options, filesystem),
+    )  # fmt: skip
+
+
+def make_batch_reader(dataset_url_or_urls,
+                      schema_fields=None,
+                      reader_pool_type='thread', workers_count=10,
+                      results_queue_size=50,
+                      seed=None, shuffle_rows=False,
+                      shuffle_row_groups=True, shuffle_row_drop_partitions=1,
+                      predicate=None,
+                      rowgroup_selector=None,
+                      num_epochs=1,
+                      cur_shard=None, shard_count=None, shard_seed=None,
+                      cache_type='null', cache_location=None, cache_size_limit=None,
+                      cache_row_size_estimate=None, cache_extra_settings=None,
+                      hdfs_driver='libhdfs3',
+                      transform_spec=None,
+                      filters=None,
+                      storage_options=None,
+                      zmq_copy_buffers=True,
+                      filesystem=None,
+                      convert_early_to_numpy=False):  # fmt: skip
+    """A reader of batches of any Parquet files: each item has an array a column."""
+    urls = normalize_dataset_url_or_urls(dataset_url_or_urls)
+    cache = _cache(cache_type, cache_location, cache_size_limit, cache_row_size_estimate, cache_extra_settings)
+    _pool(reader_pool_type)
+    if isinstance(schema_fields, NGram):
+        raise NotImplementedError("ngrams are not supported by make_batch_reader: use make_reader")
+    return Reader(
+        urls, None, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector, num_epochs,
+        cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader=True, index=(hdfs_driver, storage_options, filesystem),
+    )  # fmt: skip
+
+
+def _pool(kind):
+    if kind not in ("thread", "process", "dummy"):
+        raise ValueError(f"Unknown reader_pool_type: {kind}")
+
+
+def _cache(kind, location, limit, row, extra):
+    if kind is None or kind == NULL_CACHE:
+        return NullCache()
+    if kind == LOCAL_DISK_CACHE:
+        warnings.warn("cache_type='local-disk': hora reads the files themselves, and puts nothing into the cache", stacklevel=3)
+        return LocalDiskCache(location, limit, row, **extra or {})
+    raise ValueError(f"Unknown cache_type: {kind}")
+
+
+def _shard(cur_shard, shard_count):
+    if cur_shard is None and shard_count is None:
+        return place()
+    if not isinstance(cur_shard, int) or not isinstance(shard_count, int) or not 0 <= cur_shard < shard_count:
+        raise ValueError(
+            f"cur_shard and shard_count must be ints and both specified, the first below the second; they are {cur_shard!r} and {shard_count!r}"
+        )
+    return cur_shard, shard_count
+
+
+class Reader:
+    """Rows or batches, epoch after epoch; made by make_reader and make_batch_reader."""
+
+    def __init__(
+        self, urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector,
+        num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader, index, rows=None,
+    ):  # fmt: skip
+        if num_epochs is not None and (not isinstance(num_epochs, int) or num_epochs < 1):
+            raise ValueError(f"iterations (num_epochs) must be positive integer or None, not {num_epochs!r}")
+        if predicate is not None and not isinstance(predicate, PredicateBase):
+            raise ValueError("predicate parameter is expected to be derived from PredicateBase")
+        if rowgroup_selector is not None and not isinstance(rowgroup_selector, RowGroupSelectorBase):
+            raise ValueError("rowgroup_selector parameter is expected to be derived from RowGroupSelectorBase")
+        if shard_seed is not None:
+            warnings.warn("shard_seed was deprecated and will be removed in future versions. Use seed.", stacklevel=3)
+            seed = shard_seed if seed is None else seed
+        if shuffle_row_drop_partitions < 1:
+            raise ValueError("shuffle_row_drop_partitions must be positive integer")
+        self._rank, self._size = _shard(cur_shard, shard_count)
+        self._paths = [source(u) for u in urls] if isinstance(urls, list) else [source(urls)]
+        self._seed, self._shuffle, self._epochs, self.cache = seed or 0, bool(shuffle_rows or shuffle_row_groups), num_epochs, cache
+        self._predicate, self._transform, self.is_batched_reader = predicate, transform_spec, is_batched_reader
+        self.last_row_consumed = False
+        self.ngram = schema_fields if isinstance(schema_fields, NGram) else None
+        self._filter, self._given = _filters(filters), rows
+        if isinstance(predicate, in_set) and predicate._values and all(type(v) in (int, str) for v in predicate._values):
+            more = (predicate._field, "in", sorted(predicate._values, key=str))  # the same, and equal steps on all ranks
+            self._filter = [[*g, more] for g in self._filter] if self._filter else [[more]]
+            self._predicate = None
+        self._only = self._selected(urls, rowgroup_selector, index)
+        self._open(schema, schema_fields)
+        self._stopped, self._epoch, self._items = False, 0, None
+
+    # -- what is read
+
+    def _selected(self, urls, selector, index):
+        if selector is None:
+            return ()
+        indexes = rowgroup_indexing.get_row_group_indexes(get_filesystem_and_path_or_paths(urls, *index))
+        missing = set(selector.get_index_names()) - set(indexes)
+        if missing:
+            raise ValueError(f"Some of required indexes {sorted(missing)} are not available in {sorted(indexes)}")
+        chosen = sorted(selector.select_row_groups(indexes))
+        if not chosen:
+            raise NoDataAvailableError("the row group selector has chosen nothing")
+        return chosen
+
+    def _open(self, schema, schema_fields):
+        common = {"source": self._paths, "batch": None, "global_batch": 1, "shuffle": self._shuffle, "seed": self._seed, "epoch": 0, "last": "short",
+                  "ragged": (), "memory": "512MiB", "threads": None, "rank": self._rank, "size": self._size, "only": self._only}  # fmt: skip
+        stored = Loader(**common, columns=None, nulls={"*": "mask"}, readable=True) if schema is None else None
+        whole = schema or _inferred(stored)
+        if self.ngram:
+            self.ngram.resolve_regex_field_names(whole)
+            wanted = self.ngram.get_field_names_at_all_timesteps()
+            view = whole.create_schema_view([f for f in whole.fields.values() if f.name in wanted])
+            if not self.ngram.timestamp_overlap and self._predicate is not None:
+                raise NotImplementedError("Using timestamp_overlap=False is not implemented with predicates")
+        else:
+            view = _view(whole, schema_fields)
+        self._stored_schema = view
+        columns = list(view.fields)
+        if self._predicate is not None:
+            asked = set(self._predicate.get_fields())
+            if not asked:
+                raise ValueError("At least one field name must be returned by predicate's get_field() method")
+            unknown = asked - set(whole.fields)
+            if unknown:
+                raise ValueError(
+                    f"At least some column names requested by the predicate ({sorted(unknown)}) are not valid names: {list(whole.fields)}"
+                )
+            columns += sorted(asked - set(columns))
+        self._read_schema = whole
+        self.schema = transform_schema(view, self._transform) if self._transform else view
+        self.transformed_schema = self.schema
+        nothing = [p for p in columns if p not in whole.fields]
+        assert not nothing, nothing
+        try:
+            self._loader = Loader(**common, columns=columns, nulls={"*": "mask"}, filter=self._filter or None, transform=self._work)
+        except hora.HoraError as e:
+            if "no row fits" in str(e) or "have no rows" in str(e):
+                raise NoDataAvailableError(str(e)) from e
+            raise
+        groups = [g["rows"] for g in self._loader._row_groups() if g["rows"]]
+        self._rows = self._given or max(1, min(MOST_ROWS, self._loader.rows // max(1, len(groups))))
+        if self.ngram is None:  # a step is no more than a rank's fair part, so that none goes without
+            self._rows = max(1, min(self._rows, -(-self._loader.rows // self._size)))
+        self._loader.global_batch = self._rows * self._size
+        self._loader.set_epoch(0)
+
+    def __len__(self):
+        """The rows of an epoch, of all shards together."""
+        return self._loader.rows
+
+    # -- a batch on its way, on the loader's thread
+
+    def _work(self, batch):
+        nulls = {n[:-5]: v for n, v in batch.items() if n.endswith(".null") and n[:-5] in batch and v.any()}
+        table = Table({n: v for n, v in batch.items() if not n.endswith(".null")}, nulls, batch.rows)
+        return self._frame(table) if self.is_batched_reader else self._decoded(table)
+
+    def _decoded(self, table):
+        """Rows as dicts, decoded, chosen and transformed."""
+        rows, fields = [], self._read_schema.fields
+        columns = {name: _values(table, name) for name in table}
+        for i in range(table.rows):
+            row = {name: decode_value(fields[name], column[i]) for name, column in columns.items()}
+            if self._predicate is not None and not self._predicate.do_include({n: row[n] for n in self._predicate.get_fields()}):
+                continue
+            row = {n: row[n] for n in self._stored_schema.fields}
+            if self._transform is not None and self.ngram is None:
+                row = self._transformed(row)
+            rows.append(row)
+        return rows
+
+    def _transformed(self, row):
+        row = self._transform.func(row) if self._transform.func else row
+        return {n: row[n] for n in self.schema.fields}
+
+    def _frame(self, table):
+        """Arrays by name, of a frame of pandas where a predicate or a transform wants one."""
+        if self._predicate is None and (self._transform is None or self._transform.func is None):
+            return {n: _array(table, n) for n in self.schema.fields}
+        frame = table.to_pandas()
+        if self._predicate is not None:
+            asked = frame[sorted(self._predicate.get_fields())]
+            frame = frame[np.asarray(self._predicate.do_include(asked), bool)]
+            frame = frame[list(self._stored_schema.fields)].reset_index(drop=True)
+        if self._transform is not None:
+            frame = self._transform.func(frame) if self._transform.func else frame
+            frame = frame[[c for c in frame.columns if c not in self._transform.removed_fields]]
+            if set(frame.columns) != set(self.schema.fields):
+                raise ValueError(
+                    f"Transformed result columns ({sorted(map(str, frame.columns))}) do not match required schema columns({sorted(self.schema.fields)})"
+                )
+        return {n: _of_frame(frame[n], self.schema.fields[n]) for n in self.schema.fields}
+
+    # -- iterating
+
+    def _epochs_of_items(self):
+        some = False
+        for epoch in itertools.count() if self._epochs is None else range(self._epochs):
+            for item in self._one_epoch(epoch):
+                some = True
+                yield item
+            if not some and self._epochs is None:
+                return  # nothing fits: an endless search for it would hang
+
+    def _one_epoch(self, epoch):
+        if self.ngram is not None:
+            yield from self._ngrams(epoch)
+            return
+        self._loader.set_epoch(epoch)
+        row = self.schema._get_namedtuple()
+        for batch in self._loader:
+            if self.is_batched_reader:
+                if len(next(iter(batch.values()), ())):
+                    yield row(**batch)
+            else:
+                for one in batch:
+                    yield row(**one)
+
+    def _order(self, epoch):
+        """This shard's row groups in an epoch's order."""
+        numbers = [i for i, g in enumerate(self._loader._row_groups()) if g["rows"]]
+        if self._shuffle:
+            random.Random(f"{self._seed} {epoch}").shuffle(numbers)
+        return numbers[self._rank :: self._size]
+
+    def _groups_of_rows(self):
+        numbers = self._order(0)
+        yield from zip(numbers, self._loader._blocks(numbers), strict=True)
+
+    def _ngrams(self, epoch):
+        for rows in self._loader._blocks(self._order(epoch)):
+            for found in self.ngram.form_ngram(rows, self._stored_schema):
+                if self._transform is not None and self._transform.func:
+                    found = self._transform.func(found)
+                yield self.ngram.make_namedtuple(self.schema, found)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._stopped:
+            raise RuntimeError("Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped.")
+        if self._items is None:
+            self._items = self._epochs_of_items()
+        try:
+            return next(self._items)
+        except StopIteration:
+            self.last_row_consumed = True
+            raise
+        except hora.HoraError as e:
+            if e.__cause__ is not None and "transform=" in str(e):
+                raise e.__cause__ from None  # the program's own, or a value that does not decode
+            raise
+
+    next = __next__
+
+    def reset(self):
+        """Begin again with the first epoch; at any time."""
+        self.last_row_consumed, self._items = False, None
+
+    @property
+    def batched_output(self):
+        return self.is_batched_reader
+
+    @property
+    def diagnostics(self):
+        """What the threads did and who waited for whom, in seconds; see hora.dataset.Loader.why."""
+        return {"output_queue_size": 0} | self._loader.why()
+
+    def stop(self):
+        """End reading."""
+        if not self._stopped:
+            self._stopped, self._items = True, None
+            self._loader._turn += 1
+
+    def join(self):
+        """Wait for the end, which stop() has brought."""
+
+    def cleanup_cache(self):
+        """Let go of the cache's folder."""
+        try:
+            self.cache.cleanup()
+        except OSError as e:
+            print(f"Error cleaning cache: {e}")
+        print("Cache cleanup complete.")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, exc_type, exc_val, exc_tb):
+        self.stop()
+        self.join()
+        self.cache.cleanup()
+
+
+# -- between Parquet, Petastorm's schemas and NumPy
+
+
+def _filters(filters):
+    if not filters:
+        return []
+    return [list(g) for g in filters] if all(isinstance(g, list) for g in filters) else [list(filters)]
+
+
+def _view(schema, schema_fields):
+    if schema_fields is None:
+        return schema
+    if isinstance(schema_fields, (str, dict)) or not hasattr(schema_fields, "__iter__"):
+        raise ValueError("Fields must be either None, an iterable collection of Unischema fields or an NGram object")
+    chosen = list(schema_fields)
+    names = {f.name for f in chosen if isinstance(f, tuple)} | {
+        f.name for f in match_unischema_fields(schema, [f for f in chosen if isinstance(f, str)])
+    }
+    schema.create_schema_view([f for f in chosen if isinstance(f, tuple)])  # complains of fields that are none of it
+    if not names:
+        raise RuntimeError(f"No fields matching the criteria '{chosen}' were found in the dataset.")
+    view = Unischema(f"{schema._name}_view", [f for f in schema.fields.values() if f.name in names])
+    return view
+
+
+def _inferred(loader):
+    fields = []
+    for f in loader.fields:
+        kind = f["type"]
+        if kind == "string":
+            dtype = np.str_
+        elif kind == "binary" or kind.startswith("V"):
+            dtype = np.bytes_
+        elif kind.startswith("datetime64"):
+            dtype = np.datetime64
+        else:
+            dtype = np.dtype(kind).type
+        shape = (None,) if f["item"] or f["count"] else ()
+        fields.append(UnischemaField(f["name"], dtype, shape, None, True))
+    return Unischema("inferred_schema", fields)
+
+
+def _values(table, name):
+    """A column's stored values, one by one, None where there is none."""
+    column, null = table[name], table.nulls.get(name)
+    if isinstance(column, (Texts, Ragged)) or getattr(column, "ndim", 1) == 2:
+        values = list(column)
+    else:
+        values = list(column)
+    if null is None:
+        return values
+    return [None if n else v for v, n in zip(values, null if null.ndim == 1 else null.all(1), strict=True)]
+
+
+def _array(table, name):
+    column, null = table[name], table.nulls.get(name)
+    if isinstance(column, Texts):
+        if null is None:
+            return np.array(column.tolist(), dtype=object if column.binary else np.str_)
+        values = np.asarray(column)
+        values[null] = None
+        return values
+    if isinstance(column, Ragged):
+        out = np.empty(len(column), object)
+        for i in range(len(column)):
+            out[i] = column[i]
+        return out
+    if column.dtype.kind == "M":
+        column = column.astype("M8[ns]")
+    if null is None or column.ndim == 2:
+        return column
+    if column.dtype.kind in "iu":
+        column = column.astype(np.float64)
+    elif column.dtype.kind not in "fmM":
+        column = column.astype(object)
+        column[null] = None
+        return column
+    column = column.copy()
+    column[null] = np.nan if column.dtype.kind == "f" else "NaT"
+    return column
+
+
+def _of_frame(column, field):
+    values = column.to_numpy()
+    if field.shape and values.dtype == object and len(values):
+        first = np.asarray(values[0])
+        if all(np.shape(v) == first.shape for v in values):
+            stacked = np.stack(values)
+            fixed = list(field.shape)
+            if None not in fixed and stacked.shape[1:] != tuple(fixed):
+                if stacked[0].size != np.prod(fixed, dtype=int):
+                    raise ValueError(f"field {field.name} must be the shape {field.shape}, not {stacked.shape[1:]}")
+                stacked = stacked.reshape(len(stacked), *fixed)
+            return stacked
+        return values
+    if values.dtype == object or values.dtype.kind in "OT":
+        if field.numpy_dtype in (np.str_, str) and all(isinstance(v, str) for v in values):
+            return np.array(list(values), np.str_)
+        return np.asarray(values, object)
+    return values
