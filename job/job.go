@@ -26,6 +26,8 @@ type Spec struct {
 	StartTimeout time.Duration `json:"start_timeout,omitempty"`
 	PeerTimeout  time.Duration `json:"peer_timeout,omitempty"` // a rank or host silent for so long is lost
 
+	Legacy Legacy `json:"legacy,omitempty"` // which old names exist in today's frameworks
+
 	Hosts           string   `json:"hosts,omitempty"`    // "h1:4,h2:4"
 	Hostfile        string   `json:"hostfile,omitempty"` // a file with lines "name slots=N"
 	Discover        string   `json:"discover,omitempty"` // a program that prints the hosts at hand
@@ -70,6 +72,12 @@ const (
 	BindCore Bind = "core" // an equal share of the host's cores each
 	BindNone Bind = "none"
 )
+
+// Legacy names what scripts were written for.
+type Legacy string
+
+// TF1 gives today's TensorFlow and Keras the names of TensorFlow 1 and Keras 2 that they lack.
+const TF1 Legacy = "tf1"
 
 // OnLoss says what becomes of a job that has lost a worker.
 type OnLoss string

@@ -196,6 +196,15 @@ func oneOf[T ~string](field func(*Spec) *T, a, b T) setter {
 	}
 }
 
+// setLegacy keeps the one set of old names there is.
+func setLegacy(s *Spec, v string) error {
+	if Legacy(v) != TF1 {
+		return fmt.Errorf("%q is no set of old names: the one there is is %s", v, TF1)
+	}
+	s.Legacy = TF1
+	return nil
+}
+
 // setTimeline keeps the timeline's file; an empty one turns off what is exported.
 func setTimeline(s *Spec, v string) error {
 	if s.Timeline = v; v == "" {

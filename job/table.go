@@ -81,6 +81,11 @@ func basicFields() []Field {
 			Vars: "HORA_TLS", set: setBool(func(s *Spec) *bool { return &s.TLS }),
 		},
 		{
+			Key: "legacy", Flags: "--legacy", Arg: "tf1",
+			Help: "give today's TensorFlow and Keras the names of TensorFlow 1 and Keras 2 that they lack",
+			Vars: "HORA_LEGACY", set: setLegacy,
+		},
+		{
 			Key: "name", Flags: "--job --name", Arg: "NAME", Help: "the job's name in messages",
 			set: setString(func(s *Spec) *string { return &s.Name }),
 		},

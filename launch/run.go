@@ -311,7 +311,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 		reason = severed
 	} else if o.Kind != Finished {
 		o.Last = LastException(j.out.tail(rank))
-		o.Last += j.howToDebug(&o)
+		o.Last += j.howToDebug(&o) + j.oldNames(&o)
 		reason = o.Cause()
 	}
 	end := j.stepAnd(j.exit(&o), func() {

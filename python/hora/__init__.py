@@ -10,7 +10,13 @@ What examples print is what each of two ranks prints: `hora run -np 2 python pro
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+if os.environ.get("HORA_LEGACY"):
+    from . import _legacy
+
+    _legacy.install()
 
 from . import _world
 from ._report import report

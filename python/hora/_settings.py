@@ -14,6 +14,7 @@ class Settings(TypedDict, total=False):
     bind: str
     gpus_per_rank: int
     tls: bool
+    legacy: str
     name: str
     ssh_port: int
     ssh_identity_file: str
@@ -51,6 +52,7 @@ FLAGS = {
     "bind": "--bind",
     "gpus_per_rank": "--gpus-per-rank",
     "tls": "--tls",
+    "legacy": "--legacy",
     "name": "--job",
     "ssh_port": "--ssh-port",
     "ssh_identity_file": "--ssh-identity-file",

@@ -105,6 +105,7 @@ def test_contents(machine):
             "hora/_fast.pyi",
             "hora/hora.h",
             "hora/hora_data.h",
+            "hora_legacy.pth",
             "hora/py.typed",
             f"hora-{version}.data/scripts/hora",
         } <= set(names)
@@ -136,6 +137,14 @@ def test_in_an_empty_environment(empty, tmp_path):
     where = run(empty / "python", "-c", "import hora; print(hora.__file__, hora.__version__)", cwd=tmp_path)
     assert str(empty.parent) in where and (ROOT / "VERSION").read_text().strip() in where
     assert run(empty / "python", "-m", "hora", "version", cwd=tmp_path) == run(empty / "hora", "version", cwd=tmp_path)
+
+
+def test_old_names_before_the_first_line(empty, tmp_path):
+    look = "import sys; print('hora' in sys.modules, [type(f).__module__ for f in sys.meta_path][0])"
+    script = tmp_path / "look.py"
+    script.write_text(look)
+    assert "True hora._legacy" in run(empty / "hora", "run", "--legacy", "tf1", empty / "python", script, cwd=tmp_path)
+    assert run(empty / "python", script, cwd=tmp_path).startswith("False ")
 
 
 def interpreters() -> list[str]:

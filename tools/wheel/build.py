@@ -210,6 +210,10 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     w.add("hora/_version.py", f'__version__ = "{version()}"\n')
     w.add("hora/libhora.so", so.read_bytes(), 0o755)
     w.add("hora/_fast.abi3.so", fast.read_bytes(), 0o755)
+    w.add(
+        "hora_legacy.pth",
+        'import os; os.environ.get("HORA_LEGACY") and __import__("hora._legacy")\n',
+    )
     for header in ("hora.h", "hora_data.h"):
         w.add(f"hora/{header}", (ROOT / "cmd/libhora" / header).read_bytes())
     w.add("hora/libhora_tf.so", (work / f"libhora_tf-{machine}.so").read_bytes(), 0o755)

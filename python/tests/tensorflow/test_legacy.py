@@ -1,0 +1,127 @@
+"""`hora run --legacy tf1`: scripts for TensorFlow 1 and Keras 2 on today's releases."""
+
+import os
+
+CLASSIC = """
+import tensorflow as tf
+import keras
+from keras.models import Sequential
+from keras.layers import Dense, Dropout, Flatten, Conv2D, MaxPooling2D
+from keras.layers.core import Activation
+from keras.utils import np_utils
+from keras import backend as K
+config = tf.ConfigProto()
+import horovod.keras as hvd
+import math, sys
+import numpy as np
+
+hvd.init()
+config.gpu_options.allow_growth = True
+config.gpu_options.visible_device_list = str(hvd.local_rank())
+K.set_session(tf.Session(config=config))
+epochs = int(math.ceil(4.0 / hvd.size()))
+rng = np.random.RandomState(hvd.rank())
+labels = rng.randint(0, 8, 128)
+x = 0.3 * rng.rand(128, 8, 8, 1)
+x[np.arange(128), labels] += 1
+y = np_utils.to_categorical(labels, 10) if hasattr(np_utils, "to_categorical") else keras.utils.to_categorical(labels, 10)
+model = Sequential()
+model.add(Conv2D(8, kernel_size=(3, 3), input_shape=(8, 8, 1)))
+model.add(Activation("relu"))
+model.add(MaxPooling2D(pool_size=(2, 2)))
+model.add(Flatten())
+model.add(Dense(10, activation="softmax"))
+assert keras.optimizers.Adam(lr=0.1, decay=1e-3).get_config()["learning_rate"]["config"]["decay_rate"] == 1e-3
+opt = keras.optimizers.SGD(lr=0.05 * hvd.size(), momentum=0.9)
+opt = hvd.DistributedOptimizer(opt)
+model.compile(loss=keras.losses.categorical_crossentropy, optimizer=opt, metrics=["accuracy"])
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+if hvd.rank() == 0:
+    callbacks.append(keras.callbacks.ModelCheckpoint(sys.argv[1] + "/checkpoint-{epoch}.h5"))
+
+def batches():
+    while True:
+        for i in range(0, 128, 16):
+            yield x[i : i + 16], y[i : i + 16]
+
+model.fit_generator(batches(), steps_per_epoch=8, epochs=epochs, verbose=0, callbacks=callbacks, workers=2)
+model.fit(x, y, batch_size=16, callbacks=callbacks, epochs=epochs, verbose=0, validation_data=(x, y))
+K.set_value(model.optimizer.lr, 0.01)
+assert abs(float(K.get_value(model.optimizer.lr)) - 0.01) < 1e-6
+score = model.evaluate(x, y, verbose=0)
+assert score[1] > 0.5, score
+weights = np.concatenate([w.ravel() for w in model.get_weights()])
+both = np.array(hvd.allgather(weights[None]))
+assert (both[0] == both[1]).all()
+print("well")
+"""
+
+SESSION = """
+import tensorflow as tf
+import horovod.tensorflow as hvd
+
+tf.disable_eager_execution()
+tf.logging.set_verbosity(tf.logging.ERROR)
+hvd.init()
+with tf.name_scope("net"), tf.variable_scope("net"):
+    w = tf.get_variable("w", [3], initializer=tf.random_normal_initializer())
+loss = tf.losses.mean_squared_error(tf.to_float(tf.constant([1, 2, 3])), w)
+loss += 0 * tf.reduce_sum(tf.squared_difference(w, 1.0))
+opt = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(0.1))
+global_step = tf.train.get_or_create_global_step()
+train_op = opt.minimize(loss, global_step=global_step)
+hooks = [hvd.BroadcastGlobalVariablesHook(0), tf.train.StopAtStepHook(last_step=50)]
+config = tf.ConfigProto(allow_soft_placement=True)
+with tf.train.MonitoredTrainingSession(hooks=hooks, config=config) as session:
+    while not session.should_stop():
+        _, said = session.run([train_op, loss])
+assert said < 0.1, said
+assert tf.train.Checkpoint and tf.function and tf.io.gfile and tf.gfile.Exists("/") and tf.app.run
+try:
+    tf.no_such_name
+except AttributeError as e:
+    assert "no attribute 'no_such_name'" in str(e), e
+else:
+    raise AssertionError("no error")
+print("well")
+"""
+
+# What hora_legacy.pth in the wheel does before a program's first line.
+FIRST = 'import os; os.environ.get("HORA_LEGACY") and __import__("hora._legacy")\n'
+
+
+def test_scripts(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    (tmp_path / "sitecustomize.py").write_text(FIRST)
+    for program in (CLASSIC, SESSION):
+        done = run(program, "-np", "2", "--legacy", "tf1", args=(str(tmp_path),))
+        assert done.stdout.count("well") == 2, done.stdout + done.stderr
+    assert list(tmp_path.glob("checkpoint-*.h5"))
+
+
+def test_nothing_that_exists_changes(run):
+    program = """
+import sys
+import tensorflow as tf, keras
+from keras import backend
+before = {m.__name__: dict(vars(m)) for m in (tf, tf.train, tf.nn, tf.io, keras, backend, keras.optimizers, keras.layers)}
+sgd = keras.optimizers.SGD(0.5).get_config()
+import hora
+for m in (tf, tf.train, tf.nn, tf.io, keras, backend, keras.optimizers, keras.layers):
+    now = {k: v for k, v in vars(m).items() if k != "__getattr__"}
+    old = {k: v for k, v in before[m.__name__].items() if k != "__getattr__"}
+    other = [k for k in now.keys() | old.keys() if now.get(k) is not old.get(k)]
+    assert other in ([], ["keras"]), (m, other)  # tf.keras is found when it is first asked for
+assert keras.optimizers.SGD(0.5).get_config() | {"name": ""} == sgd | {"name": ""}
+assert tf.executing_eagerly() and not hasattr(tf, "nothing") and hasattr(tf, "ConfigProto")
+print("well")
+"""
+    assert "well" in run(program, "-np", "1", "--legacy", "tf1").stdout
+
+
+def test_without_it_one_sentence_says_so(run):
+    for program in ("import tensorflow as tf\ntf.ConfigProto()", "from keras.layers.core import Dense"):
+        done = run(program, "-np", "1", code=1)
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith("hora: rank 0") and last.endswith("start it with --legacy tf1"), last
+    assert "is no set of old names: the one there is is tf1" in run("import hora", "-np", "1", HORA_LEGACY="tf9").stderr
