@@ -22,6 +22,9 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
+// Status is what HTTP calls it.
+func (r *refusal) Status() int { return r.status }
+
 func refuse(status int, format string, a ...any) error {
 	return &refusal{status, fmt.Sprintf(format, a...)}
 }

@@ -21,6 +21,7 @@ import (
 	"hora/job"
 	"hora/server/client"
 	"hora/server/store"
+	"hora/server/web"
 )
 
 // Settings is what the HTTP interface needs beside the server.
@@ -50,6 +51,7 @@ func (s *Server) Handler(set Settings) http.Handler {
 	a.jobs()
 	a.results()
 	a.rest()
+	web.Register(mux, s)
 	return a.guard(mux)
 }
 

@@ -80,11 +80,15 @@ func (a *api) streams() {
 	op := a.operation("follow", "GET", "/jobs/{id}/follow", "server-sent events: state (a job) whenever it changes, line (a line) as they come, end when it has ended")
 	huma.Register(a, op, func(ctx context.Context, in *struct {
 		LinesQuery
-		Quiet bool `query:"quiet" doc:"states alone, no lines"`
+		Quiet bool   `query:"quiet" doc:"states alone, no lines"`
+		Last  string `header:"Last-Event-ID" maxLength:"60" doc:"a browser that comes back sends the id of the last line; it wins over cursor"`
 	},
 	) (*huma.StreamResponse, error) {
 		if _, err := a.Job(ctx, in.ID); err != nil {
 			return nil, fault(err)
+		}
+		if in.Last != "" {
+			in.Cursor = in.Last
 		}
 		c, err := cursor(in.Cursor)
 		if err != nil {

@@ -23,6 +23,8 @@ import (
 // standing is where a job stands, in a sentence.
 func standing(j *client.Job) string {
 	switch {
+	case j.State == job.Queued && j.Reason != nil && j.Reason.Code == "next":
+		return "starts at once"
 	case j.State == job.Queued && j.Reason != nil:
 		return "waits: " + j.Reason.Text
 	case j.State == job.Paused && j.Reason != nil:

@@ -104,12 +104,17 @@ func look(p, name string, d fs.DirEntry) (*File, error) {
 	case info.Mode()&fs.ModeSymlink != 0:
 		f.Size = 0
 		f.Link, err = os.Readlink(p)
-		if err == nil && !filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(name), filepath.ToSlash(f.Link)))) {
+		if err == nil && !inside(f) {
 			return nil, nil // it points out of the folder
 		}
 		return f, err
 	}
 	return nil, nil
+}
+
+// inside says whether a link stays in the folder.
+func inside(f *File) bool {
+	return !path.IsAbs(f.Link) && filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(f.Path), filepath.ToSlash(f.Link))))
 }
 
 func hash(p string) (string, error) {
@@ -162,7 +167,7 @@ func Decode(content []byte) (*Manifest, error) {
 		if !filepath.IsLocal(filepath.FromSlash(f.Path)) || f.Path == "." {
 			return nil, fmt.Errorf("read the list of files: %q leads out of the folder", f.Path)
 		}
-		if f.Link != "" && !filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(f.Path), f.Link))) {
+		if f.Link != "" && !inside(&f) {
 			return nil, fmt.Errorf("read the list of files: the link %q leads out of the folder", f.Path)
 		}
 		if f.Link == "" && (len(f.Hash) != 64 || strings.Trim(f.Hash, "0123456789abcdef") != "") {

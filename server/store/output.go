@@ -74,19 +74,11 @@ func (s *Store) Lines(ctx context.Context, job int64, c Cursor, since time.Time,
 			if err := rows.Scan(&codec, &block); err != nil {
 				return err
 			}
-			if codec == 1 {
-				if block, err = unpacker.DecodeAll(block, nil); err != nil {
-					return fmt.Errorf("read the lines of job %d: %w", job, err)
-				}
+			part, err := unpack(job, codec, block)
+			if err != nil {
+				return err
 			}
-			in := json.NewDecoder(bytes.NewReader(block))
-			for {
-				var l client.Line
-				if err := in.Decode(&l); err == io.EOF {
-					break
-				} else if err != nil {
-					return fmt.Errorf("read the lines of job %d: %w", job, err)
-				}
+			for _, l := range part {
 				if l.Attempt < c.Attempt || l.Attempt == c.Attempt && l.Number <= c.Line {
 					continue
 				}
@@ -99,6 +91,54 @@ func (s *Store) Lines(ctx context.Context, job int64, c Cursor, since time.Time,
 		return rows.Err()
 	})
 	return lines, next, err
+}
+
+// Tail reads the last lines of a job, and the place after them.
+func (s *Store) Tail(ctx context.Context, job int64, most int) (lines []client.Line, next Cursor, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT codec, block FROM lines WHERE job = ? ORDER BY attempt DESC, first DESC", job)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for len(lines) < most && rows.Next() {
+			var codec int
+			var block []byte
+			if err := rows.Scan(&codec, &block); err != nil {
+				return err
+			}
+			part, err := unpack(job, codec, block)
+			if err != nil {
+				return err
+			}
+			lines = append(part, lines...)
+		}
+		return rows.Err()
+	})
+	lines = lines[max(0, len(lines)-most):]
+	if n := len(lines); n > 0 {
+		next = Cursor{lines[n-1].Attempt, lines[n-1].Number}
+	}
+	return lines, next, err
+}
+
+// unpack reads a block of lines.
+func unpack(job int64, codec int, block []byte) (lines []client.Line, err error) {
+	if codec == 1 {
+		if block, err = unpacker.DecodeAll(block, nil); err != nil {
+			return nil, fmt.Errorf("read the lines of job %d: %w", job, err)
+		}
+	}
+	in := json.NewDecoder(bytes.NewReader(block))
+	for {
+		var l client.Line
+		if err := in.Decode(&l); err == io.EOF {
+			return lines, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read the lines of job %d: %w", job, err)
+		}
+		lines = append(lines, l)
+	}
 }
 
 // Compact makes one block of the many small ones of an attempt that has ended.
@@ -115,20 +155,12 @@ func Compact(tx *sql.Tx, job int64, attempt int) error {
 		if err = rows.Scan(&codec, &block); err != nil {
 			break
 		}
-		if codec == 1 {
-			if block, err = unpacker.DecodeAll(block, nil); err != nil {
-				break
-			}
+		part, bad := unpack(job, codec, block)
+		if err = bad; err != nil {
+			break
 		}
 		blocks++
-		in := json.NewDecoder(bytes.NewReader(block))
-		for in.More() {
-			var l client.Line
-			if err = in.Decode(&l); err != nil {
-				break
-			}
-			all = append(all, l)
-		}
+		all = append(all, part...)
 		if len(all) > compactMost {
 			break
 		}

@@ -16,7 +16,7 @@ func (s *suite) wheel() error {
 func (s *suite) pythonTests() error {
 	python := filepath.Join(s.venv, "bin", "python")
 	install := s.command(python, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", "dist",
-		"--force-reinstall", "--no-deps", "hora", "hora-compat")
+		"--force-reinstall", "--no-deps", "hora", "hora-compat", "hora-server")
 	if err := s.check("install the wheels", install); err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-"""Build the wheels in dist/: hora for each platform, hora-compat, hora-petastorm, and what says why no wheel fits elsewhere.
+"""Build the wheels in dist/: hora and hora-server for each platform, hora-compat, hora-petastorm, and what says why no wheel fits
+elsewhere.
 
     python tools/wheel/build.py                     hora for x86_64 and aarch64 (zig) and hora-compat
     python tools/wheel/build.py --cc native         hora for this machine only, with its own C compiler
@@ -113,9 +114,9 @@ def stub(machine: str, cc: str, so: Path, to: Path) -> None:
         shutil.rmtree(beside)
 
 
-def program(machine: str, to: Path) -> None:
-    """The hora program for one machine, without a C library."""
-    run(["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", str(to), "./cmd/hora"],
+def program(machine: str, to: Path, name: str = "hora") -> None:
+    """The hora program, or another of ours, for one machine, without a C library."""
+    run(["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", str(to), f"./cmd/{name}"],
         CGO_ENABLED="0", GOOS="linux", GOARCH=PLATFORMS[machine][0])  # fmt: skip
 
 
@@ -274,6 +275,16 @@ def petastorm(dist: Path) -> Path:
     return w.save(dist, "Petastorm's names on hora.dataset", extra, pure=True)
 
 
+def server(machine: str, cc: str, dist: Path, work: Path) -> Path:
+    """The wheel of the server's program, which lies beside hora when both are installed."""
+    exe = work / f"horad-{machine}"
+    program(machine, exe, "horad")
+    platforms = PLATFORMS[machine][2].split(".") if cc == "zig" else [f"linux_{machine}"]
+    w = Wheel("hora_server", [f"py3-none-{p}" for p in platforms])
+    w.add(f"{w.data}/scripts/horad", exe.read_bytes(), 0o755)
+    return w.save(dist, "A server that queues hora's jobs", [f"Requires-Dist: hora=={version()}"], pure=False)
+
+
 def elsewhere(dist: Path) -> Path:
     """What pip takes where no wheel fits: a source distribution that says why, and what to do."""
     name = f"hora-{version()}"
@@ -322,7 +333,7 @@ def main() -> None:
         else [args.machine or platform.machine()]
     )
     args.dist.mkdir(parents=True, exist_ok=True)
-    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora_petastorm-*.whl"), *args.dist.glob("hora-*.tar.gz")):
+    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora_petastorm-*.whl"), *args.dist.glob("hora_server-*.whl"), *args.dist.glob("hora-*.tar.gz")):
         old.unlink()
     work = args.dist / ".work"
     work.mkdir(exist_ok=True)
@@ -330,6 +341,7 @@ def main() -> None:
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             made = [
                 *pool.map(lambda m: hora(m, args.cc, args.dist, work), machines),
+                *pool.map(lambda m: server(m, args.cc, args.dist, work), machines),
                 compat(args.dist),
                 petastorm(args.dist),
                 elsewhere(args.dist),

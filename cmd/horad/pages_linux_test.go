@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// TestPages reads every page as a browser without a script does, presses its buttons, and tries to press them from elsewhere.
+func TestPages(t *testing.T) {
+	s := newSite(t, 1)
+	running := s.submit(shell(1, "echo '<b>bold</b>'; while [ ! -f outputs/go ]; do sleep 0.05; done"))
+	s.until(running.ID, in(job.Running))
+	waiting := s.submit(shell(1, "true"))
+	s.until(waiting.ID, func(j client.Job) bool { return j.Reason != nil && j.Reason.Code == "slots" })
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar}
+	get := func(path string, want int) string {
+		t.Helper()
+		r, err := browser.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		b, _ := io.ReadAll(r.Body)
+		if r.StatusCode != want {
+			t.Fatalf("%s: %s, want %d: %s", path, r.Status, want, b)
+		}
+		return string(b)
+	}
+	get("/", 401)
+	get("/?token=wrong", 401)
+	get("/?token="+s.client.Token, 200)
+	queue := get("/", 200)
+	for _, text := range []string{"first in pool default: needs 1 slot, none is free", "Running <small>1</small>", `href="/jobs/1"`} {
+		if !strings.Contains(queue, text) {
+			t.Errorf("the queue's page has no %q:\n%s", text, queue)
+		}
+	}
+	page := get("/jobs/1", 200)
+	for _, text := range []string{"&lt;b&gt;bold", "it was submitted", `action="/jobs/1/cancel"`} {
+		if !strings.Contains(page, text) {
+			t.Errorf("the job's page has no %q:\n%s", text, page)
+		}
+	}
+	if regexp.MustCompile(`(?i)<script[^>]*>[^<]|\son[a-z]+=|style="`).MatchString(queue + page) {
+		t.Error("a page has a script or a style of its own, which its policy forbids")
+	}
+	get("/nodes", 200)
+	get("/static/style.css", 200)
+	if says := get("/jobs/99", 404); !strings.Contains(says, "there is no job 99") {
+		t.Error(says)
+	}
+	press := func(path, origin string) int {
+		t.Helper()
+		req, err := http.NewRequest("POST", s.url+path, strings.NewReader(url.Values{}.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		r, err := browser.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		return r.StatusCode
+	}
+	for _, origin := range []string{"", "http://example.org", "null"} {
+		if got := press(fmt.Sprintf("/jobs/%d/cancel", running.ID), origin); got != 401 {
+			t.Errorf("a form from %q is answered %d", origin, got)
+		}
+	}
+	if got := press(fmt.Sprintf("/jobs/%d/cancel", running.ID), s.url); got != 200 {
+		t.Errorf("our own form is answered %d", got)
+	}
+	s.until(running.ID, in(job.Cancelled))
+	s.until(waiting.ID, in(job.Finished))
+}

@@ -1,0 +1,100 @@
+package snapshot
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	p := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFolderGoesAlongWithoutWhatIsIgnored(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		".gitignore": "*.log\n!keep.log\n/top\nbuild/\n# a comment\nlogs/**/old\n", ".horaignore": "data/*.bin\n", "train.py": "x",
+		"a.log": "", "keep.log": "", "top": "", "sub/top": "", "build/x": "", "sub/build/y": "", "data/a.bin": "", "data/a.txt": "",
+		"logs/a/b/old": "", "logs/new": "", "sub/.gitignore": "only.txt\n", "sub/only.txt": "", "only.txt": "", ".git/config": "", "__pycache__/a.pyc": "",
+	} {
+		write(t, dir, name, text)
+	}
+	if err := os.Symlink("train.py", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Take(dir, Limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range m.Files {
+		names = append(names, f.Path)
+	}
+	want := ".gitignore .horaignore data/a.txt keep.log link logs/new only.txt sub/.gitignore sub/top train.py"
+	if got := strings.Join(names, " "); got != want {
+		t.Fatalf("%s\nwant %s", got, want)
+	}
+	content, hash, err := m.Encode()
+	if err != nil || len(hash) != 64 {
+		t.Fatal(hash, err)
+	}
+	if m, err = Decode(content); err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	if err := m.Restore(to, func(string) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader([]byte("x"))), nil }); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(to, "link")); string(b) != "x" || err != nil {
+		t.Fatalf("%q, %v", b, err)
+	}
+}
+
+func TestAFolderThatIsTooLargeNamesWhatIs(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "weights/a", strings.Repeat("x", 3<<20))
+	write(t, dir, "train.py", "x")
+	if _, err := Take(dir, 1<<20); err == nil || !strings.Contains(err.Error(), "most of all weights (3 MB)") {
+		t.Fatal(err)
+	}
+}
+
+func TestAListThatLeadsOutIsRefused(t *testing.T) {
+	hash := strings.Repeat("a", 64)
+	for _, text := range []string{
+		`{"files":[{"path":"../x","hash":"` + hash + `"}]}`, `{"files":[{"path":"/x","hash":"` + hash + `"}]}`,
+		`{"files":[{"path":"x","link":"../../y"}]}`, `{"files":[{"path":"x","link":"/etc/passwd"}]}`, `{"files":[{"path":"x","hash":"../../etc"}]}`, `[]`, ``,
+	} {
+		if _, err := Decode([]byte(text)); err == nil {
+			t.Errorf("%s was taken", text)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"files":[{"path":"a/b","mode":420,"size":1,"hash":"` + strings.Repeat("0", 64) + `"}]}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		m, err := Decode(content)
+		if err != nil {
+			return
+		}
+		for _, file := range m.Files {
+			if !filepath.IsLocal(file.Path) {
+				t.Fatalf("%q leads out", file.Path)
+			}
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+func open(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func add(t *testing.T, s *Store) int64 {
+	t.Helper()
+	p := 50
+	j := &client.Job{State: job.Queued, Queued: time.Now(), Document: client.Document{Project: "a", Pool: "b", Priority: &p, Spec: job.Spec{Command: []string{"true"}}}}
+	var id int64
+	if err := s.Do(context.Background(), func(tx *sql.Tx) (err error) { id, err = NewJob(tx, j); return err }); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestWritesShareACommitAndFailAlone(t *testing.T) {
+	s := open(t, t.TempDir())
+	var wg sync.WaitGroup
+	bad := errors.New("this one")
+	for i := range 200 {
+		wg.Go(func() {
+			err := s.Do(context.Background(), func(tx *sql.Tx) error {
+				if err := SetUsed(tx, Project{Name: fmt.Sprint(i), Used: 1, At: time.Now()}); err != nil {
+					return err
+				}
+				if i%10 == 0 {
+					return bad
+				}
+				return nil
+			})
+			if want := i%10 == 0; errors.Is(err, bad) != want {
+				t.Errorf("write %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if all, err := s.Projects(context.Background()); len(all) != 180 || err != nil {
+		t.Errorf("%d of 180 writes are there: %v", len(all), err)
+	}
+}
+
+func TestOneServerAFolder(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir)
+	if _, err := Open(dir); !errors.Is(err, ErrTaken) {
+		t.Fatalf("opened twice: %v", err)
+	}
+}
+
+func TestANewerStoreIsRefusedAndADamagedOneFound(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	id := add(t, s)
+	to := filepath.Join(t.TempDir(), "copy")
+	if _, err := s.PutBlob(context.Background(), []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Backup(dir, to); n != 1 || err != nil {
+		t.Fatalf("%d files of content, %v", n, err)
+	}
+	if r, err := Check(to); err != nil || len(r.Faults) != 0 || r.Jobs != 1 || r.Blobs != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	copied := open(t, to)
+	if j, err := copied.Job(context.Background(), id); err != nil || j.Document.Spec.Command[0] != "true" {
+		t.Fatalf("%+v, %v", j, err)
+	}
+	if _, err := copied.write.Exec("PRAGMA user_version = 99"); err != nil {
+		t.Fatal(err)
+	}
+	copied.Close()
+	if _, err := Open(to); err == nil || !strings.Contains(err.Error(), "written by a newer release") {
+		t.Fatalf("a store of version 99: %v", err)
+	}
+	blob := ""
+	if err := blobs(to, func(_, name string) error { blob = name; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(blob, []byte("consent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(to); err != nil || len(r.Faults) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if err := os.WriteFile(filepath.Join(to, DatabaseFile), []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Check(to); err != nil || len(r.Faults) == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, err := Open(to); err == nil {
+		t.Fatal("a file that is no database was opened")
+	}
+}
+
+func TestLinesInBlocks(t *testing.T) {
+	s := open(t, t.TempDir())
+	id := add(t, s)
+	ctx := context.Background()
+	begin := time.Now().UTC().Truncate(time.Second)
+	for block := range 40 {
+		var lines []client.Line
+		for i := range 10 {
+			n := uint64(block*10 + i + 1)
+			lines = append(lines, client.Line{Attempt: 1, Number: n, At: begin.Add(time.Duration(n) * time.Second), Text: strings.Repeat("x", int(n))})
+		}
+		if err := s.Do(ctx, func(tx *sql.Tx) error { return AddLines(tx, id, 1, lines) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func() {
+		t.Helper()
+		var got []client.Line
+		c := Cursor{}
+		for {
+			lines, next, err := s.Lines(ctx, id, c, time.Time{}, 25)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(lines) == 0 {
+				break
+			}
+			got, c = append(got, lines...), next
+		}
+		if len(got) != 400 || got[399].Number != 400 || len(got[123].Text) != 124 {
+			t.Fatalf("%d lines of 400", len(got))
+		}
+		if lines, _, err := s.Lines(ctx, id, Cursor{1, 397}, time.Time{}, 100); err != nil || len(lines) != 3 {
+			t.Fatalf("%d lines after 397, %v", len(lines), err)
+		}
+		if lines, _, err := s.Lines(ctx, id, Cursor{}, begin.Add(396*time.Second), 100); err != nil || len(lines) != 5 {
+			t.Fatalf("%d lines since 396, %v", len(lines), err)
+		}
+		if lines, next, err := s.Tail(ctx, id, 7); err != nil || len(lines) != 7 || lines[0].Number != 394 || next != (Cursor{1, 400}) {
+			t.Fatalf("%d lines at the end, %v, %v", len(lines), next, err)
+		}
+	}
+	look()
+	if err := s.Do(ctx, func(tx *sql.Tx) error { return Compact(tx, id, 1) }); err != nil {
+		t.Fatal(err)
+	}
+	look()
+}
+
+func TestMetricsByRangeAndResolution(t *testing.T) {
+	s := open(t, t.TempDir())
+	id := add(t, s)
+	ctx := context.Background()
+	for begin := 0; begin < 2000; begin += 100 {
+		var points []client.Point
+		for i := begin; i < begin+100; i++ {
+			points = append(points, client.Point{Step: int64(i), At: int64(i), Value: float64(i % 1000)})
+		}
+		if err := s.Do(ctx, func(tx *sql.Tx) error { return AddPoints(tx, id, "loss", 3, points) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad := []client.Point{{Step: 1, Value: math.NaN()}, {Step: 2, Value: math.Inf(-1)}}
+	if err := s.Do(ctx, func(tx *sql.Tx) error { return AddPoints(tx, id, "bad", 0, bad) }); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.Metrics(ctx, id, "", 0, math.MaxInt64, 50)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	m := all[1]
+	if m.Name != "loss" || m.Rank != 3 || m.Count != 2000 || m.Min != 0 || m.Max != 999 || m.Last != 999 || len(m.Points) != 50 || m.Points[0].Min != 0 || m.Points[0].Max != 39 {
+		t.Fatalf("%+v", m)
+	}
+	if all, err = s.Metrics(ctx, id, "loss", 500, 509, 50); err != nil || len(all[0].Points) != 10 || all[0].Points[0].Step != 500 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+}

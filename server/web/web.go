@@ -1,0 +1,322 @@
+// Package web has the server's pages: the queue with its reasons, one job with its story, its output and its metrics, the
+// machines. They are plain HTML that can be read without a script; a script of a few lines shows new lines as they come.
+//
+// It shows what its Source answers and knows nothing else: no state is a page's alone. It starts no goroutine.
+package web
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// Source is what pages show, and what their buttons do.
+type Source interface {
+	Jobs(ctx context.Context, states []job.State, project string, below int64, limit int) ([]client.Job, error)
+	Job(ctx context.Context, id int64) (client.Job, error)
+	Story(ctx context.Context, id int64) ([]client.Happening, error)
+	Tail(ctx context.Context, id int64, lines int) (tail []client.Line, cursor string, err error)
+	Curves(ctx context.Context, id int64, points int) ([]client.Metric, error)
+	Results(ctx context.Context, id int64) ([]client.Artifact, error)
+	Nodes() ([]client.Node, error)
+	Cancel(ctx context.Context, id int64) (client.Job, error)
+	Pause(ctx context.Context, id int64) (client.Job, error)
+	Resume(ctx context.Context, id int64) (client.Job, error)
+}
+
+//go:embed files
+var files embed.FS
+
+type pages struct {
+	Source
+	all *template.Template
+}
+
+// Register adds the pages to a server's routes.
+func Register(mux *http.ServeMux, s Source) {
+	p := &pages{s, template.Must(template.New("").Funcs(template.FuncMap{
+		"title": func(j client.Job) string { return j.Title() }, "standing": standing, "slots": slots, "clock": clock, "ago": ago, "chart": draw,
+		"command": func(j client.Job) string { return strings.Join(j.Document.Spec.Command, " ") }, "bytes": size, "number": number,
+	}).ParseFS(files, "files/*.html"))}
+	static, _ := fs.Sub(files, "files")
+	mux.Handle("GET /static/", headers(http.StripPrefix("/static/", http.FileServerFS(static))))
+	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /nodes": p.nodes, "POST /jobs/{id}/{what}": p.do,
+	} {
+		mux.Handle(pattern, headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := f(w, r); err != nil {
+				p.fault(w, err)
+			}
+		})))
+	}
+}
+
+// headers keep scripts, frames and forms of others out.
+func headers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (p *pages) show(w http.ResponseWriter, name string, v any) error {
+	var b bytes.Buffer // a page is whole or it is an error
+	if err := p.all.ExecuteTemplate(&b, name, v); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(b.Bytes())
+	return nil
+}
+
+func (p *pages) fault(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	var coded interface{ Status() int }
+	if errors.As(err, &coded) {
+		status = coded.Status()
+	}
+	var b bytes.Buffer
+	if bad := p.all.ExecuteTemplate(&b, "fault.html", err.Error()); bad != nil {
+		http.Error(w, err.Error(), status)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes())
+}
+
+// pageJobs is how many jobs a page lists of each kind.
+const pageJobs = 100
+
+func (p *pages) queue(w http.ResponseWriter, r *http.Request) error {
+	below, _ := strconv.ParseInt(r.URL.Query().Get("below"), 10, 64)
+	v := struct {
+		Running, Waiting, Ended []client.Job
+		Older                   int64
+	}{}
+	live, err := p.Jobs(r.Context(), []job.State{job.Running, job.Preparing, job.Queued, job.Paused}, "", 0, 1000)
+	if err != nil {
+		return err
+	}
+	for _, j := range live {
+		if j.State == job.Queued || j.State == job.Paused {
+			v.Waiting = append(v.Waiting, j)
+		} else {
+			v.Running = append(v.Running, j)
+		}
+	}
+	slices.SortStableFunc(v.Waiting, func(a, b client.Job) int { return place(a) - place(b) })
+	v.Waiting = v.Waiting[:min(len(v.Waiting), 5*pageJobs)]
+	if v.Ended, err = p.Jobs(r.Context(), []job.State{job.Finished, job.Failed, job.Cancelled}, "", below, pageJobs); err != nil {
+		return err
+	}
+	if len(v.Ended) == pageJobs {
+		v.Older = v.Ended[pageJobs-1].ID
+	}
+	return p.show(w, "queue.html", v)
+}
+
+// place puts those without one last.
+func place(j client.Job) int {
+	if j.Reason == nil || j.Reason.Place == 0 {
+		return math.MaxInt32
+	}
+	return j.Reason.Place
+}
+
+func number64(r *http.Request) (int64, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil || id < 1 {
+		return 0, fmt.Errorf("%q is no job: the queue lists them", r.PathValue("id"))
+	}
+	return id, nil
+}
+
+func (p *pages) job(w http.ResponseWriter, r *http.Request) error {
+	id, err := number64(r)
+	if err != nil {
+		return err
+	}
+	v := struct {
+		Job     client.Job
+		Story   []client.Happening
+		Lines   []client.Line
+		Cursor  string
+		Metrics []client.Metric
+		Results []client.Artifact
+		Live    bool
+	}{}
+	if v.Job, err = p.Job(r.Context(), id); err != nil {
+		return err
+	}
+	v.Live = !v.Job.State.Ended()
+	v.Story, err = p.Story(r.Context(), id)
+	if err == nil {
+		v.Lines, v.Cursor, err = p.Tail(r.Context(), id, 500)
+	}
+	if err == nil {
+		v.Metrics, err = p.Curves(r.Context(), id, 300)
+	}
+	if err == nil {
+		v.Results, err = p.Results(r.Context(), id)
+	}
+	if err != nil {
+		return err
+	}
+	return p.show(w, "job.html", v)
+}
+
+func (p *pages) nodes(w http.ResponseWriter, _ *http.Request) error {
+	all, err := p.Nodes()
+	if err != nil {
+		return err
+	}
+	return p.show(w, "nodes.html", all)
+}
+
+// do is a button. That the form is ours was seen to before: the cookie alone does not let others' forms in.
+func (p *pages) do(w http.ResponseWriter, r *http.Request) error {
+	id, err := number64(r)
+	if err != nil {
+		return err
+	}
+	switch what := r.PathValue("what"); what {
+	case "cancel":
+		_, err = p.Cancel(r.Context(), id)
+	case "pause":
+		_, err = p.Pause(r.Context(), id)
+	case "resume":
+		_, err = p.Resume(r.Context(), id)
+	default:
+		err = fmt.Errorf("there is no button %q: go back to the job", what)
+	}
+	if err == nil {
+		http.Redirect(w, r, fmt.Sprintf("/jobs/%d", id), http.StatusSeeOther)
+	}
+	return err
+}
+
+// standing is where a job stands, in a sentence.
+func standing(j client.Job) string {
+	switch {
+	case j.Reason != nil:
+		return j.Reason.Text
+	case j.Stopping:
+		return "it was told to end"
+	case j.State == job.Running:
+		var on []string
+		for _, s := range j.Shares {
+			on = append(on, fmt.Sprintf("%d on %s", s.Slots, s.Node))
+		}
+		return strings.Join(on, ", ")
+	case j.State == job.Finished:
+		return "after " + j.Ended.Sub(j.Started).Round(10*time.Millisecond).String()
+	}
+	return j.Text
+}
+
+func slots(j client.Job) int {
+	d := j.Document
+	return max(d.Spec.NP, d.Nodes*max(d.PerNode, 1), 1)
+}
+
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
+}
+
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return time.Since(t).Round(time.Second).String()
+}
+
+func size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+
+// chart is a curve as SVG draws it.
+type chart struct {
+	Name, Low, High string
+	First, Last     int64
+	Curves          []curve
+}
+
+type curve struct {
+	Rank   int
+	Points string
+	Class  string
+	Final  string
+}
+
+const chartWidth, chartHeight = 600, 160
+
+// draw makes one chart a metric, one curve a rank.
+func draw(all []client.Metric) (charts []chart) {
+	for i := 0; i < len(all); {
+		end := i
+		for end < len(all) && all[end].Name == all[i].Name {
+			end++
+		}
+		charts = append(charts, drawOne(all[i:end]))
+		i = end
+	}
+	return charts
+}
+
+func drawOne(ranks []client.Metric) chart {
+	low, high := math.Inf(1), math.Inf(-1)
+	first, last := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, m := range ranks {
+		for _, p := range m.Points {
+			low, high = math.Min(low, p.Value), math.Max(high, p.Value)
+			first, last = min(first, p.Step), max(last, p.Step)
+		}
+	}
+	c := chart{Name: ranks[0].Name, Low: number(low), High: number(high), First: first, Last: last}
+	for i, m := range ranks {
+		var b strings.Builder
+		for _, p := range m.Points {
+			x, y := 0.5, 0.5
+			if last > first {
+				x = float64(p.Step-first) / float64(last-first)
+			}
+			if high > low {
+				y = (p.Value - low) / (high - low)
+			}
+			fmt.Fprintf(&b, "%.1f,%.1f ", x*chartWidth, (1-y)*chartHeight)
+		}
+		c.Curves = append(c.Curves, curve{m.Rank, strings.TrimSpace(b.String()), fmt.Sprintf("c%d", i%6), number(m.Last)})
+	}
+	return c
+}
