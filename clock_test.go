@@ -14,6 +14,11 @@ var wallClock = map[string]string{
 	"engine/ready.go":               "a moment that another host reads, for the timeline",
 	"elastic/rendezvous/journal.go": "a record's moment, which decides nothing",
 	"storage/local.go":              "a file's moment of change, which tells its versions apart",
+	"dataset/condition.go":          "a moment in the data, which a filter compares",
+	"job/schedule/schedule.go":      "a moment later than all others",
+	"server/attempt.go":             "a metric's moment, for who reads it",
+	"server/store/jobs.go":          "moments of jobs, which outlive the server and its clock's readings",
+	"server/store/output.go":        "moments of lines and files, likewise",
 }
 
 var onTheWall = regexp.MustCompile(`\.(UnixNano|UnixMicro|UnixMilli|Unix)\(\)|time\.Unix|\.Round\(0\)|CLOCK_REALTIME|TIME_UTC|gettimeofday`)

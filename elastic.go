@@ -40,8 +40,8 @@ func RunElastic(ctx context.Context, cfg Config, state *State, train Training) e
 	defer m.onTerminate()()
 	r := &elasticRun{m: m, state: state, train: train}
 	for {
-		again, err := r.epoch(ctx)
-		if !again {
+		more, err := r.epoch(ctx)
+		if !more {
 			return err
 		}
 	}
@@ -56,11 +56,11 @@ type elasticRun struct {
 	vain   int       // epochs in a row without a commit
 	broke  time.Time // when the last epoch ended here
 	cause  error     // why it ended
-	again  int       // steps done since the last commit then; -1 when the state does not count steps
+	undone int       // steps done since the last commit then; -1 when the state does not count steps
 }
 
-// epoch joins an epoch and trains in it; again says that another follows.
-func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
+// epoch joins an epoch and trains in it; more says that another follows.
+func (r *elasticRun) epoch(ctx context.Context) (more bool, err error) {
 	w, err := r.m.Join(ctx)
 	if errors.Is(err, ErrDrained) {
 		return false, errors.Join(err, r.m.Leave(ctx, r.m.Asked()))
@@ -96,7 +96,7 @@ func (r *elasticRun) epoch(ctx context.Context) (again bool, err error) {
 	case r.m.alone() || !r.m.broken(err):
 		return false, err
 	}
-	r.again = r.state.undone()
+	r.undone = r.state.undone()
 	if err := r.state.Restore(); err != nil {
 		return false, err
 	}
@@ -129,7 +129,7 @@ func (r *elasticRun) begin(ctx context.Context, w *World) error {
 		return err
 	}
 	if r.epochs > 1 {
-		r.m.Recovered(time.Since(r.broke), r.again, r.cause.Error())
+		r.m.Recovered(time.Since(r.broke), r.undone, r.cause.Error())
 	}
 	return nil
 }

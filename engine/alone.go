@@ -13,19 +13,19 @@ package engine
 // ranks gain 1.25 times at 12 KiB and 1.6 at 32, four on two processors nothing below 32.
 const aloneLeast = 12 << 10
 
-// lying is what the table knows of where a unit's tensors lie.
-type lying uint8
+// packState is what the table knows of how a unit's tensors go.
+type packState uint8
 
 const (
-	untried lying = iota // no pack with them was copied yet
-	trying               // they go alone to see
-	inPlace              // they go alone
-	copied               // they are packed
+	untried packState = iota // no pack with them was copied yet
+	trying                   // they go alone to see
+	inPlace                  // they go alone
+	copied                   // they are packed
 )
 
-// lies finds a unit's place in the table, -1 if it has none, and whether its tensors of
+// goesAlone finds a unit's place in the table, -1 if it has none, and whether its tensors of
 // some size go alone.
-func (n *names) lies(u *unit) (entry int, alone bool) {
+func (n *names) goesAlone(u *unit) (entry int, alone bool) {
 	if !n.g.near || u.stem != "" {
 		return -1, false
 	}
@@ -33,7 +33,7 @@ func (n *names) lies(u *unit) (entry int, alone bool) {
 	if i < 0 {
 		return -1, false
 	}
-	l := n.table.entries[i].lies
+	l := n.table.entries[i].packing
 	return i, l == trying || l == inPlace
 }
 
@@ -55,11 +55,11 @@ func (n *names) laid(members []*op) {
 		e := &n.table.entries[o.entry]
 		switch {
 		case o.alone && !direct:
-			e.lies = copied
-		case o.alone && e.lies == trying:
-			e.lies = inPlace
-		case !o.alone && !direct && e.lies == untried:
-			e.lies = trying
+			e.packing = copied
+		case o.alone && e.packing == trying:
+			e.packing = inPlace
+		case !o.alone && !direct && e.packing == untried:
+			e.packing = trying
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (n *names) laid(members []*op) {
 func (n *names) unlearn(members []*op) {
 	for _, o := range members {
 		if o.alone = false; o.entry >= 0 {
-			n.table.entries[o.entry].lies = untried
+			n.table.entries[o.entry].packing = untried
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestRegisteredGoAlone(t *testing.T) {
 // get right sums, and soon agree again.
 func TestPacksThatDiffer(t *testing.T) {
 	const size, tensors = 3, 6
-	for _, wrong := range []lying{untried, trying, inPlace, copied} {
+	for _, wrong := range []packState{untried, trying, inPlace, copied} {
 		c := newCluster(t, size, true, Config{Named: true})
 		var heard packing
 		c.groups[0].cfg.Events = new(event.Sink)
@@ -139,7 +139,7 @@ func TestPacksThatDiffer(t *testing.T) {
 				if round == 5 && rank == 1 {
 					g.mu.Lock()
 					for i := range g.names.table.entries {
-						g.names.table.entries[i].lies = wrong
+						g.names.table.entries[i].packing = wrong
 					}
 					g.mu.Unlock()
 				}
@@ -152,8 +152,8 @@ func TestPacksThatDiffer(t *testing.T) {
 		for rank, g := range c.groups {
 			g.mu.Lock()
 			for _, e := range g.names.table.entries {
-				if e.lies != inPlace {
-					t.Errorf("rank 1 was told %d: in the end rank %d holds %d, want %d", wrong, rank, e.lies, inPlace)
+				if e.packing != inPlace {
+					t.Errorf("rank 1 was told %d: in the end rank %d holds %d, want %d", wrong, rank, e.packing, inPlace)
 				}
 			}
 			g.mu.Unlock()

@@ -21,7 +21,7 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 		return 0, false, false, nil
 	}
 	step := &p.cycle[p.at.Load()]
-	print, ok := n.planned(step, r)
+	asked, ok := n.planned(step, r)
 	if !ok {
 		return 0, false, false, nil
 	}
@@ -42,7 +42,7 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 		n.meetCounted(r.Name)
 	}
 	g.count()
-	s := g.begin(r, print)
+	s := g.begin(r, asked)
 	if budget >= 0 || listen {
 		var here bool
 		if here, err = g.comm.Arrive(s, call, budget); err == nil && !here {
@@ -76,7 +76,7 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 // planned reports whether r is the one operation of the next planned step, with its
 // fingerprint. A request that is known and was found to be this step's before has the same
 // name still: it is compared once, not twice.
-func (n *names) planned(step *plannedStep, r *Request) (print, bool) {
+func (n *names) planned(step *plannedStep, r *Request) (fingerprint, bool) {
 	mark := n.plan.mark()
 	k := n.g.known.of(r)
 	if k != nil && k.step == mark {
@@ -141,7 +141,7 @@ func (n *names) disagreed(r *Request, err error) (withdrawn bool, result error) 
 	}
 	g.mu.Lock()
 	n.plan.drop()
-	n.again = true
+	n.another = true
 	n.calm.Store(false)
 	g.mu.Unlock()
 	return true, nil
@@ -183,7 +183,7 @@ func (n *names) resume(o *op) {
 // held.
 func (n *names) settleDown() {
 	g := n.g
-	calm := n.plan.active && !n.joined && !n.again && n.rang <= g.seq && g.cause.Load() == nil
+	calm := n.plan.active && !n.joined && !n.another && n.rang <= g.seq && g.cause.Load() == nil
 	if n.calm.Load() != calm {
 		n.calm.Store(calm)
 	}

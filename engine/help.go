@@ -86,7 +86,7 @@ func (n *names) outOfPatience() {
 	defer g.mu.Unlock()
 	n.patient = false
 	switch {
-	case !n.plan.active || n.oldestU == nil:
+	case !n.plan.active || n.firstPending == nil:
 	case g.turn.Load() != 0:
 		n.bePatient(16 * planPatience)
 	case n.patientAt != g.at():

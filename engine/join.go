@@ -51,7 +51,7 @@ func (g *Group) joinFailure() error {
 }
 
 // gone reports that this rank has joined and has nothing left to do. mu is held.
-func (n *names) gone() bool { return n.joined && n.oldestU == nil }
+func (n *names) gone() bool { return n.joined && n.firstPending == nil }
 
 // lowest and highest agree on one number.
 func (n *names) extreme(v int64, op tensor.Op, stamp uint64) (int64, error) {
@@ -225,7 +225,7 @@ func (n *names) phantom(list []description) *unit {
 			o.Send = tensor.View{Ptr: n.zeros.take(bytes), Count: d.count, Type: d.dtype}
 			o.Recv = tensor.View{Ptr: n.ignored.take(bytes), Count: d.count, Type: d.dtype}
 		}
-		o.print = fingerprint(&o.Request)
+		o.print = fingerprintOf(&o.Request)
 		if last == nil {
 			u.first = o
 		} else {

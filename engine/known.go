@@ -15,7 +15,7 @@ type knownRequest struct {
 	send, recv           uintptr
 	sendCount, recvCount int
 	name                 []byte
-	print                print
+	print                fingerprint
 	step                 uint64 // mark of the planned step that it was found to be; see plan.mark
 }
 
@@ -31,7 +31,7 @@ func (k *known) of(r *Request) *knownRequest {
 }
 
 // note remembers r, which check has passed.
-func (k *known) note(r *Request, p print) {
+func (k *known) note(r *Request, p fingerprint) {
 	what := r.plain()
 	if what == 0 {
 		return

@@ -13,9 +13,9 @@ import (
 // nameKey is the key of a unit of n operations whose first is called name.
 func nameKey(name string, n int) uint64 {
 	if stem, ok := listStem(name, n); ok {
-		return uint64(print(printSeed).mix(2).text(stem))
+		return uint64(fingerprint(printSeed).mix(2).text(stem))
 	}
-	return uint64(print(printSeed).mix(1).text(name))
+	return uint64(fingerprint(printSeed).mix(1).text(name))
 }
 
 // unitKey is the key of the unit that rs form.

@@ -28,29 +28,29 @@ type names struct {
 	g *Group
 
 	// Guarded by Group.mu.
-	inflight   map[string]*unit
-	byKey      map[uint64]*unit // pending and not running
-	oldestU    *unit            // of pending units, linked by next
-	newest     *unit
-	freeU      *unit
-	news       bool
-	rang       uint64 // greatest round number that a bell announced
-	joined     bool
-	joinedAt   uint64      // the round number of my join
-	lastOne    int         // who joined last, once all have
-	allIn      bool        // all have joined since I did
-	passed     bool        // the turn was handed to the worker, in the middle of a round or before a planned step
-	handedStep bool        // of which chosen has the units
-	begun      bool        // and whose first operation, under stamp first, was begun by who left it
-	idle       bool        // the plan's patience has ended
-	patient    bool        // its timer runs
-	patientAt  uint64      // since this operation
-	roundSeen  uint64      // greatest number that this rank has taken part in
-	roundOver  uint64      // and that has ended: what was offered in a later one can not be taken back
-	calm       atomic.Bool // nothing but the plan need be looked at; see fast.go
-	again      bool        // another round follows at once, on all ranks
-	lone       string      // the name of what runs without a unit; see single.go
-	spare      *cell       // for its unit, should it need one
+	inflight     map[string]*unit
+	byKey        map[uint64]*unit // pending and not running
+	firstPending *unit            // of pending units, linked by next
+	newest       *unit
+	freeU        *unit
+	news         bool
+	rang         uint64 // greatest round number that a bell announced
+	joined       bool
+	joinedAt     uint64      // the round number of my join
+	lastOne      int         // who joined last, once all have
+	allIn        bool        // all have joined since I did
+	passed       bool        // the turn was handed to the worker, in the middle of a round or before a planned step
+	handedStep   bool        // of which chosen has the units
+	begun        bool        // and whose first operation, under stamp first, was begun by who left it
+	idle         bool        // the plan's patience has ended
+	patient      bool        // its timer runs
+	patientAt    uint64      // since this operation
+	roundSeen    uint64      // greatest number that this rank has taken part in
+	roundOver    uint64      // and that has ended: what was offered in a later one can not be taken back
+	calm         atomic.Bool // nothing but the plan need be looked at; see fast.go
+	another      bool        // another round follows at once, on all ranks
+	lone         string      // the name of what runs without a unit; see single.go
+	spare        *cell       // for its unit, should it need one
 
 	// Owned by whoever has the turn.
 	table    table
@@ -104,7 +104,7 @@ type unit struct {
 
 // named is what an op carries in a named group.
 type named struct {
-	print   print
+	print   fingerprint
 	phantom bool // zeros of a joined rank
 	place   int  // in its step, before packing
 	entry   int  // its unit's place in the table, -1 for none
@@ -165,13 +165,13 @@ func (n *names) bundle(rs []Request) *unit {
 
 // add puts o into u; the last one makes u pending. mu is held.
 func (n *names) add(o *op, u *unit) {
-	o.print = fingerprint(&o.Request)
+	o.print = fingerprintOf(&o.Request)
 	if u.first == nil {
 		u.first = o
 		u.print = uint64(o.print)
 		u.prev = n.newest
 		if n.newest == nil {
-			n.oldestU = u
+			n.firstPending = u
 		} else {
 			n.newest.next = u
 		}
@@ -186,7 +186,7 @@ func (n *names) add(o *op, u *unit) {
 			last = last.next
 		}
 		last.next = o
-		u.print = uint64(print(u.print).mix(uint64(o.print)))
+		u.print = uint64(fingerprint(u.print).mix(uint64(o.print)))
 	}
 	u.count++
 	n.inflight[o.Name] = u
@@ -195,7 +195,7 @@ func (n *names) add(o *op, u *unit) {
 // detach takes u off the pending list. mu is held.
 func (n *names) detach(u *unit) {
 	if u.prev == nil {
-		n.oldestU = u.next
+		n.firstPending = u.next
 	} else {
 		u.prev.next = u.next
 	}
@@ -213,7 +213,7 @@ func (n *names) detach(u *unit) {
 
 // drain fails all units that do not run. mu is held.
 func (n *names) drain() {
-	for u := n.oldestU; u != nil; {
+	for u := n.firstPending; u != nil; {
 		next := u.next
 		if !u.running {
 			n.detach(u)
@@ -241,16 +241,16 @@ func (n *names) ready() bool {
 	switch {
 	case g.cause.Load() != nil:
 		return false
-	case n.again:
+	case n.another:
 		return true
 	case n.gone():
 		return true
-	case n.rang > n.roundSeen && (n.oldestU != nil || n.plan.active):
+	case n.rang > n.roundSeen && (n.firstPending != nil || n.plan.active):
 		return true
 	case n.plan.active:
-		return n.oldestU != nil && (n.idle || n.news)
+		return n.firstPending != nil && (n.idle || n.news)
 	}
-	return n.news && n.oldestU != nil
+	return n.news && n.firstPending != nil
 }
 
 // rung hears that a round has begun elsewhere, and passes the news on along a tree
@@ -328,7 +328,7 @@ func (n *names) answer(a *answer, name string) {
 		}
 	})
 	var list []string
-	for u := n.oldestU; u != nil && len(list) < 6; u = u.next {
+	for u := n.firstPending; u != nil && len(list) < 6; u = u.next {
 		for o := u.first; o != nil && len(list) < 6; o = o.next {
 			list = append(list, o.Name)
 		}
@@ -344,7 +344,7 @@ func (n *names) answer(a *answer, name string) {
 // idleOps lists the operations of cell e that have not begun, after those in list. What
 // others may by now have seen in the open round has.
 func (n *names) idleOps(e *cell, list []*op) []*op {
-	for u := n.oldestU; u != nil; u = u.next {
+	for u := n.firstPending; u != nil; u = u.next {
 		if u.running || u.round > n.roundOver {
 			continue
 		}

@@ -54,7 +54,7 @@ func (n *names) arrange() {
 	}
 	var all []*op = n.loose[:0]
 	for _, u := range n.chosen {
-		entry, alone := n.lies(u)
+		entry, alone := n.goesAlone(u)
 		for o := u.first; o != nil; o = o.next {
 			o.place, o.entry, o.alone = len(all), entry, alone && o.sizedAlone()
 			all = append(all, o)
@@ -139,7 +139,7 @@ func (n *names) release(planned bool, budget time.Duration) (left bool) {
 	switch {
 	case verdict == stepWithdrawn:
 		n.plan.drop()
-		n.again = true
+		n.another = true
 	case planned && verdict == stepDone:
 		n.plan.advance()
 	case planned || verdict != stepDone || n.joinSeen:
@@ -193,7 +193,7 @@ func (n *names) prepare(planned bool, stem string) {
 
 // stepHash is the identity of what runs together.
 func (n *names) stepHash() uint64 {
-	p := print(printSeed)
+	p := fingerprint(printSeed)
 	if stem := n.counted(); stem != "" {
 		return uint64(p.text(stem))
 	}
@@ -420,13 +420,13 @@ func (n *names) putBack(members []*op) {
 			continue
 		}
 		u.running = false
-		u.prev, u.next = nil, n.oldestU
-		if n.oldestU == nil {
+		u.prev, u.next = nil, n.firstPending
+		if n.firstPending == nil {
 			n.newest = u
 		} else {
-			n.oldestU.prev = u
+			n.firstPending.prev = u
 		}
-		n.oldestU = u
+		n.firstPending = u
 		n.byKey[u.key] = u
 	}
 	n.news = true

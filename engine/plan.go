@@ -138,15 +138,15 @@ func (n *names) foreseen() (run, wait bool) {
 	}
 	g := n.g
 	n.news = false
-	if n.joined || n.again || n.rang > n.roundSeen && n.rang > g.seq {
+	if n.joined || n.another || n.rang > n.roundSeen && n.rang > g.seq {
 		return false, false
 	}
 	step := &p.cycle[p.at.Load()]
 	if !n.complete(step) {
-		if n.oldestU != nil && n.idle {
+		if n.firstPending != nil && n.idle {
 			return false, false
 		}
-		if n.oldestU != nil {
+		if n.firstPending != nil {
 			n.armPatience()
 		}
 		return false, true
@@ -184,7 +184,7 @@ func (n *names) complete(s *plannedStep) bool {
 // has the turn may be in a step, whose units are no longer pending. mu is held.
 func (n *names) stirs() bool {
 	p := &n.plan
-	if n.g.turn.Load() != 0 || !p.active || n.joined || n.again || n.idle || n.rang > n.roundSeen || n.complete(&p.cycle[p.at.Load()]) {
+	if n.g.turn.Load() != 0 || !p.active || n.joined || n.another || n.idle || n.rang > n.roundSeen || n.complete(&p.cycle[p.at.Load()]) {
 		return true
 	}
 	n.armPatience()

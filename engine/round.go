@@ -14,7 +14,7 @@ import (
 
 // Words of a round before the bits of known units.
 const (
-	wordPrint      = iota // fingerprint of the oldest unit
+	wordPrint      = iota // fingerprintOf of the oldest unit
 	wordComplement        // its complement: both survive the AND only where all are equal
 	wordFlags
 	headWords
@@ -118,7 +118,7 @@ func (n *names) after() {
 // look is after with mu held.
 func (n *names) look() {
 	n.roundSeen = n.g.seq
-	if n.plan.active && n.oldestU != nil {
+	if n.plan.active && n.firstPending != nil {
 		n.news = true
 	}
 	n.settleDown()
@@ -130,7 +130,7 @@ func (n *names) begin() (tells bool) {
 	g := n.g
 	g.number() // no place of its own in the view: "last finished" names tensors
 	g.mu.Lock()
-	n.again, n.idle, n.open = false, false, true
+	n.another, n.idle, n.open = false, false, true
 	n.calm.Store(false)
 	n.news = false
 	broken := n.plan.active
@@ -198,17 +198,17 @@ func (n *names) contribute() {
 		return
 	}
 	w[wordFlags] = flagNoneJoined
-	if u := n.oldestU; u != nil {
+	if u := n.firstPending; u != nil {
 		n.offered = u
 		w[wordPrint], w[wordComplement] = u.print, ^u.print
 	}
 	known := uint64(flagKnown | flagCounted)
-	for u := n.oldestU; u != nil; u = u.next {
+	for u := n.firstPending; u != nil; u = u.next {
 		u.round = n.g.seq
 		switch i := n.table.find(u.key); {
 		case i >= 0:
 			w[headWords+i/64] |= 1 << (i % 64)
-		case u == n.oldestU && u.stem != "":
+		case u == n.firstPending && u.stem != "":
 			known &^= flagKnown
 		default:
 			known = 0
@@ -297,7 +297,7 @@ func (n *names) ended(err error) {
 // againSoon has all ranks begin another round at once.
 func (n *names) againSoon() {
 	n.g.mu.Lock()
-	n.again, n.roundOver = true, n.g.seq
+	n.another, n.roundOver = true, n.g.seq
 	n.g.mu.Unlock()
 }
 
@@ -430,7 +430,7 @@ func (n *names) introduce(lead int) error {
 			tell(u)
 		}
 		g.mu.Lock()
-		for u := n.oldestU; u != nil; u = u.next {
+		for u := n.firstPending; u != nil; u = u.next {
 			tell(u)
 		}
 		g.mu.Unlock()

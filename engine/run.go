@@ -68,7 +68,7 @@ func (g *Group) Run(r *Request, budget time.Duration) (t Ticket, done bool, err 
 
 // inline runs r on the caller's thread, which has the turn, and gives the turn up.
 func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
-	print, err := g.admit(r)
+	asked, err := g.admit(r)
 	if err != nil {
 		g.passTurn()
 		return 0, true, err
@@ -83,7 +83,7 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 		started = g.clock.Now()
 	}
 	g.count()
-	s := g.begin(r, print)
+	s := g.begin(r, asked)
 	if budget >= 0 || listen {
 		var here bool
 		if here, err = g.comm.Arrive(s, &r.Call, budget); err == nil && !here {
@@ -112,17 +112,17 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 func (g *Group) reportInline(o *op, seq uint64, err error) { g.report(o, seq, 1, err) }
 
 // open numbers r and notes it as the present operation. The turn is held.
-func (g *Group) open(r *Request) transport.Stamp { return g.begin(r, fingerprint(r)) }
+func (g *Group) open(r *Request) transport.Stamp { return g.begin(r, fingerprintOf(r)) }
 
 // begin is open of a request whose fingerprint is known.
-func (g *Group) begin(r *Request, p print) transport.Stamp {
+func (g *Group) begin(r *Request, p fingerprint) transport.Stamp {
 	g.number()
 	g.view.begin(g.seq, r.Kind, r.Name)
 	return transport.Stamp{Seq: g.seq, Print: uint64(p)}
 }
 
 // admit checks r, unless it was lately, and is its fingerprint. The turn is held.
-func (g *Group) admit(r *Request) (print, error) {
+func (g *Group) admit(r *Request) (fingerprint, error) {
 	if k := g.known.of(r); k != nil {
 		return k.print, nil
 	}
@@ -130,11 +130,11 @@ func (g *Group) admit(r *Request) (print, error) {
 }
 
 // examine checks r and remembers it. The turn is held.
-func (g *Group) examine(r *Request) (print, error) {
+func (g *Group) examine(r *Request) (fingerprint, error) {
 	if err := g.check(r); err != nil {
 		return 0, err
 	}
-	p := fingerprint(r)
+	p := fingerprintOf(r)
 	g.known.note(r, p)
 	return p, nil
 }

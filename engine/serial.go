@@ -36,7 +36,7 @@ func (n *names) counted() string {
 
 // oldestOf is the unit of that stem that has waited longest. mu is held.
 func (n *names) oldestOf(stem string) *unit {
-	for u := n.oldestU; u != nil; u = u.next {
+	for u := n.firstPending; u != nil; u = u.next {
 		if u.stem == stem {
 			return u
 		}

@@ -20,7 +20,7 @@ type asked struct {
 	name                 string
 	what                 uint64 // as known's; 0: nothing is here
 	sendCount, recvCount int
-	print                print
+	print                fingerprint
 }
 
 // single tries r as the only operation of this rank. ok is false where it has done nothing.
@@ -70,7 +70,7 @@ func (n *names) single(r *Request, budget time.Duration) (t Ticket, ok bool, err
 }
 
 // recall finds the number and the fingerprint of r's name, -1 where r must go the long way.
-func (n *names) recall(r *Request) (int, print) {
+func (n *names) recall(r *Request) (int, fingerprint) {
 	if r.Counted {
 		return -1, 0
 	}
@@ -87,7 +87,7 @@ func (n *names) recall(r *Request) (int, print) {
 	if r.pair() || n.g.check(r) != nil {
 		return -1, 0
 	}
-	p := fingerprint(r)
+	p := fingerprintOf(r)
 	if what != 0 && r.Send.Ptr != nil && r.Recv.Ptr != nil {
 		if a.name != r.Name {
 			a.name = strings.Clone(r.Name)
@@ -105,7 +105,7 @@ func (n *names) occupy(name string) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.queued.Load() != 0 || n.joined || n.again || n.plan.active || g.closing || g.cause.Load() != nil {
+	if g.queued.Load() != 0 || n.joined || n.another || n.plan.active || g.closing || g.cause.Load() != nil {
 		return false
 	}
 	if n.spare == nil {
@@ -127,7 +127,7 @@ func (n *names) unanimous() bool {
 }
 
 // onlyOne runs r, unit i, which all ranks have come to, and notes the step as release does.
-func (n *names) onlyOne(r *Request, i int, p print) error {
+func (n *names) onlyOne(r *Request, i int, p fingerprint) error {
 	g := n.g
 	n.open, n.joinSeen = false, false
 	g.view.end(g.seq)
@@ -143,7 +143,7 @@ func (n *names) onlyOne(r *Request, i int, p print) error {
 		g.view.end(s.Seq)
 	}
 	key := n.table.entries[i].key
-	step := uint64(print(printSeed).mix(key))
+	step := uint64(fingerprint(printSeed).mix(key))
 	n.keys = append(n.keys[:0], key)
 	n.table.ran(i, step)
 	g.mu.Lock()

@@ -20,11 +20,11 @@ type table struct {
 
 // entry is one known unit.
 type entry struct {
-	key  uint64
-	used uint64
-	runs uint64
-	step uint64 // hash of the step it last ran in
-	lies lying
+	key     uint64
+	used    uint64
+	runs    uint64
+	step    uint64 // hash of the step it last ran in
+	packing packState
 	asked
 }
 

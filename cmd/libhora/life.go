@@ -112,20 +112,20 @@ func newLife() *life {
 }
 
 // enter joins the job for l; when that fails there is no life any more.
-func (l *library) enter(new *life, named bool) error {
-	err := new.join(named)
+func (l *library) enter(next *life, named bool) error {
+	err := next.join(named)
 	if err != nil {
 		l.mu.Lock()
-		if l.life == new {
+		if l.life == next {
 			l.life = nil
 		}
 		l.mu.Unlock()
-		new.cancel()
-		if new.member != nil {
-			new.depart(err)
+		next.cancel()
+		if next.member != nil {
+			next.depart(err)
 		}
 	}
-	close(new.joined)
+	close(next.joined)
 	return err
 }
 

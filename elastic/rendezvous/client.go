@@ -64,7 +64,7 @@ func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client,
 		} else {
 			err = fmt.Errorf("reach coordinator at %s: %w; check that the launcher runs and that no firewall is between", addr, err)
 		}
-		if !again(err) {
+		if !mayPass(err) {
 			return nil, err
 		}
 		select {
@@ -81,9 +81,9 @@ func nextPause(waited time.Duration) time.Duration {
 	return min(max(firstPause, waited/32), 250*time.Millisecond)
 }
 
-// again says whether a later attempt to dial may fare better. A wrong proof may: the port can be another job's for a
+// mayPass reports whether a later attempt to dial may fare better. A wrong proof may: the port can be another job's for a
 // while. A coordinator that names a reason to refuse, or another version, does not change its mind.
-func again(err error) bool {
+func mayPass(err error) bool {
 	var refused *secret.RefusedError
 	var version *secret.VersionError
 	var dns *net.DNSError

@@ -98,7 +98,7 @@ func (h *Hello) message() []byte {
 		b = wire.AppendI64(b, int64(h.Size))
 		b = wire.AppendString(b, h.Host)
 		b = wire.AppendString(b, h.session)
-		return wire.AppendBool(b, h.again)
+		return wire.AppendBool(b, h.returns)
 	})
 }
 
@@ -142,7 +142,7 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 	}
 	switch kind {
 	case kindHello:
-		r.hello = Hello{Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks), Host: d.String(maxText), session: d.String(maxSession), again: d.Bool()}
+		r.hello = Hello{Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks), Host: d.String(maxText), session: d.String(maxSession), returns: d.Bool()}
 	case kindJoin:
 		r.member = decodeMember(&d)
 	case kindMembers:

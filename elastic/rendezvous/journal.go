@@ -164,7 +164,7 @@ func (d *desk) note(e any) {
 	switch e := e.(type) {
 	case connected:
 		h := &e.c.hello
-		if h.again {
+		if h.returns {
 			return
 		}
 		j.append(recordConnected, func(b []byte) []byte {

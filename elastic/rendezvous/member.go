@@ -24,7 +24,7 @@ type Hello struct {
 	Host    string        // the host's name in messages
 	Beat    time.Duration // how often to say "I am here" when there is nothing else to say; 0 means every second
 	session string        // the client's own, by which it is known when it comes back
-	again   bool          // it comes back
+	returns bool          // it comes back
 
 	// OnNotice, when set, is called from the client's reading goroutine, in order, once per Notice. It must not block
 	// and must not call the Client.

@@ -48,7 +48,7 @@ func (c *Client) comeBack() bool {
 			}
 			conn.Close()
 		}
-		if !again(err) {
+		if !mayPass(err) {
 			return false
 		}
 		select {
@@ -63,7 +63,7 @@ func (c *Client) comeBack() bool {
 // takeUp goes on over a new connection.
 func (c *Client) takeUp(conn net.Conn) bool {
 	me := c.me
-	me.again = true
+	me.returns = true
 	out := newOutbox()
 	out.put(me.message())
 	c.mu.Lock()
@@ -87,7 +87,7 @@ var errForgotten = errors.New("this worker was away from the coordinator for too
 // greet takes in a connection that has proved the secret: a new worker, or one that comes back.
 func (d *desk) greet(e connected) {
 	c := e.c
-	if e.worker == 0 && c.hello.again {
+	if e.worker == 0 && c.hello.returns {
 		old := d.sessions[c.hello.session]
 		if old == nil || old.gone || old.doomed != "" || d.workers[old.worker] != old {
 			n := Notice{Kind: NoticeCut, Rank: -1, Reason: errForgotten.Error()}

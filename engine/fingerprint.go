@@ -9,9 +9,9 @@ import (
 	"hora/collective"
 )
 
-// print is a 64-bit fingerprint of what a request asks, equal on all ranks that ask the
+// fingerprint is a 64-bit fingerprint of what a request asks, equal on all ranks that ask the
 // same. It is not a secret and not a signature: it finds mistakes.
-type print uint64
+type fingerprint uint64
 
 const (
 	printSeed = 0x9e3779b97f4a7c15
@@ -19,12 +19,12 @@ const (
 )
 
 // mix folds v into p.
-func (p print) mix(v uint64) print {
+func (p fingerprint) mix(v uint64) fingerprint {
 	hi, lo := bits.Mul64(uint64(p)^v, printMul)
-	return print(hi ^ lo ^ printSeed)
+	return fingerprint(hi ^ lo ^ printSeed)
 }
 
-func (p print) text(s string) print {
+func (p fingerprint) text(s string) fingerprint {
 	p = p.mix(uint64(len(s)))
 	b := unsafe.Slice(unsafe.StringData(s), len(s))
 	for len(b) >= 8 {
@@ -38,7 +38,7 @@ func (p print) text(s string) print {
 	return p.mix(tail)
 }
 
-func (p print) ints(list []int) print {
+func (p fingerprint) ints(list []int) fingerprint {
 	p = p.mix(uint64(len(list)))
 	for _, v := range list {
 		p = p.mix(uint64(v))
@@ -49,8 +49,8 @@ func (p print) ints(list []int) print {
 // fingerprint covers everything that must be equal on all ranks. What may differ is
 // left out and checked by the links, which know every message's length: blocks that
 // counts give to gather, scatter and alltoall.
-func fingerprint(r *Request) print {
-	p := print(printSeed)
+func fingerprintOf(r *Request) fingerprint {
+	p := fingerprint(printSeed)
 	p = p.mix(uint64(r.Kind) | uint64(r.Type)<<8 | uint64(r.Op)<<16 | uint64(min(r.Device, 1))<<24 | uint64(uint32(r.Root))<<32)
 	if r.Pre != 0 && r.Pre != 1 || r.Post != 0 && r.Post != 1 {
 		p = p.mix(math.Float64bits(factor(r.Pre))).mix(math.Float64bits(factor(r.Post)) + 1)
