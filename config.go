@@ -77,8 +77,10 @@ type Config struct {
 	Source string // which convention FromEnv found: "hora", "horovod", "torchrun", "openmpi", "pmi", "slurm", "index", "alone"
 
 	// Threads says what the process's threads wait for, and whether all of them that have
-	// called hora do; nil where nobody knows. See DeadlockTimeout.
-	Threads func() (waits []Waiting, all bool)
+	// called hora do; nil where nobody knows. doubt, where it is not empty, is who else may
+	// free them, as in "has a thread x, which": then they are told, and not ended. See
+	// DeadlockTimeout.
+	Threads func() (waits []Waiting, doubt string, all bool)
 
 	Events *event.Sink
 	Log    *slog.Logger // nil means slog.Default()

@@ -38,16 +38,20 @@ type knots struct {
 	// What this rank is told to end with, and when.
 	verdict  <-chan time.Time
 	guilty   engine.Standing
+	under    uint64 // the number that it was told under
 	sentence string
 
 	// Rank 0's.
 	said  map[int]said
 	nonce uint64
 	asked map[int]uint64 // digests that are not confirmed yet; nil while nobody is asked
+	deaf  map[int]bool   // who has not heard the verdict yet; nil while there is none
 	since time.Time
 	knot  []int
 	first time.Time // when a knot was found; zero where there was none
 	text  string
+	// warned was said last of one that is not proved.
+	warned string
 }
 
 type note struct {
@@ -66,7 +70,9 @@ const (
 	noteStanding = 1 + iota // where a rank is: digest, standing
 	noteConfirm             // is it so still? number, digest
 	noteYes                 // it is: number
-	noteVerdict             // digest, sentence
+	noteVerdict             // digest, number, sentence
+	noteHeard               // the verdict has come: number
+	noteAct                 // to all: number
 )
 
 func newKnots(w *World) *knots {
@@ -103,9 +109,9 @@ func (k *knots) hear(from int, text []byte) {
 	}
 }
 
-// hearing is how long a verdict takes to reach all: who acted on it at once could have left
-// before another has heard it.
-const hearing = 100 * time.Millisecond
+// hearing is how long a rank that has heard a verdict waits for the word that all have: who acted
+// on it at once could have left before another has heard it.
+const hearing = 3 * time.Second
 
 // pace is how often a rank that waits says so.
 func (k *knots) pace() time.Duration { return max(k.limit/5, 20*time.Millisecond) }
@@ -143,7 +149,7 @@ func (k *knots) tell(to int, text []byte) {
 // look is where this rank is, if each of its threads that has called hora has waited for long
 // and nothing of what it waits for can be on its way to an end.
 func (k *knots) look() (s engine.Standing, digest uint64, ok bool) {
-	waits, all := k.w.cfg.Threads()
+	waits, doubt, all := k.w.cfg.Threads()
 	if !all || len(waits) == 0 {
 		return s, 0, false
 	}
@@ -182,6 +188,7 @@ func (k *knots) look() (s engine.Standing, digest uint64, ok bool) {
 		s.Given = append(s.Given, v)
 	}
 	_, _ = sum.Write(s.Append(nil))
+	s.Doubt = doubt // which may change while all is as it was
 	return s, sum.Sum64(), true
 }
 
@@ -209,19 +216,37 @@ func (k *knots) take(n note) {
 			}
 		}
 	case noteVerdict:
-		digest, text := d.U64(), d.String(transport.MaxTell)
-		if s, now, ok := k.look(); ok && now == digest && d.Done() == nil && k.verdict == nil {
-			k.guilty, k.sentence, k.verdict = s, text, time.After(hearing)
+		digest, nonce, text := d.U64(), d.U64(), d.String(transport.MaxTell)
+		if s, now, ok := k.look(); ok && now == digest && d.Done() == nil && k.verdict == nil && s.Doubt == "" {
+			k.guilty, k.sentence, k.verdict, k.under = s, text, time.After(hearing), nonce
+			for _, g := range k.waitedIn(&s) {
+				g.engine.Doom(&engine.DeadlockError{Text: text})
+			}
+			k.tell(0, wire.AppendU64([]byte{noteHeard}, nonce))
+		}
+	case noteHeard:
+		if d.U64() == k.nonce && k.deaf != nil {
+			delete(k.deaf, n.from)
+			if len(k.deaf) == 0 {
+				k.deaf = nil
+				for _, r := range k.knot {
+					k.tell(r, wire.AppendU64([]byte{noteAct}, k.nonce))
+				}
+			}
+		}
+	case noteAct:
+		if d.U64() == k.under && k.verdict != nil {
+			k.verdict = time.After(0)
 		}
 	}
 }
 
 // seek looks for a knot in what was said lately, and asks those in it once more.
 func (k *knots) seek() {
-	if k.asked != nil && time.Since(k.since) < k.limit/2 {
+	if (k.asked != nil || k.deaf != nil) && time.Since(k.since) < k.limit/2 {
 		return
 	}
-	k.asked = nil
+	k.asked, k.deaf = nil, nil
 	var list []engine.Standing
 	for r, s := range k.said {
 		if time.Since(s.at) > k.limit {
@@ -253,28 +278,51 @@ func (k *knots) seek() {
 	}
 }
 
-// judge tells the ranks of the knot, which have all confirmed it.
+// judge tells the ranks of the knot, which have all confirmed it. Where something on one of them
+// may yet free it, nothing is proved, and it is only said, once.
 func (k *knots) judge() {
 	k.asked = nil
+	var free []string
 	for _, r := range k.knot {
-		k.tell(r, wire.AppendString(wire.AppendU64([]byte{noteVerdict}, k.said[r].digest), k.text))
+		if doubt := k.said[r].standing.Doubt; doubt != "" {
+			free = append(free, fmt.Sprintf("rank %d %s", r, doubt))
+		}
 	}
+	if free != nil {
+		if k.warned != k.text {
+			k.w.cfg.Log.Warn(strings.Replace(k.text, " and can never go on", "", 1) + "; nothing is ended, since " + strings.Join(free, ", and ") + " may yet free them")
+		}
+		k.warned = k.text
+		return
+	}
+	k.deaf = map[int]bool{}
+	for _, r := range k.knot {
+		k.deaf[r] = true
+	}
+	digests := k.said
 	k.said, k.first = map[int]said{}, time.Time{}
+	for _, r := range k.knot {
+		k.tell(r, wire.AppendString(wire.AppendU64(wire.AppendU64([]byte{noteVerdict}, digests[r].digest), k.nonce), k.text))
+	}
 }
 
 // end fails the groups that this rank waits in.
 func (k *knots) end(s *engine.Standing, err error) {
+	for _, g := range k.waitedIn(s) {
+		g.engine.FailTogether(err)
+	}
+}
+
+// waitedIn are the groups that s waits in.
+func (k *knots) waitedIn(s *engine.Standing) (groups []*Group) {
 	k.w.mu.Lock()
-	var groups []*Group
+	defer k.w.mu.Unlock()
 	for g := range k.w.groups {
 		if slices.ContainsFunc(s.Waits, func(a engine.Awaited) bool { return a.Group == g.id }) {
 			groups = append(groups, g)
 		}
 	}
-	k.w.mu.Unlock()
-	for _, g := range groups {
-		g.engine.FailTogether(err)
-	}
+	return groups
 }
 
 // mostWords is how many waits a sentence names.

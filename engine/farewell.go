@@ -164,8 +164,11 @@ func (p *pairs) alone() bool { return len(p.gone) == p.g.Size()-1 }
 
 // depart fails m, which needs a rank that left. Group.mu is held.
 func (p *pairs) depart(m *message, rank int) {
-	o := m.op
-	p.close(m, &OperationError{Name: o.Name, Kind: o.Kind.String(), Err: p.g.translate(p.g.departed(rank))})
+	o, err := m.op, p.g.translate(p.g.departed(rank))
+	if doom := p.g.doom.Load(); doom != nil {
+		err = *doom
+	}
+	p.close(m, &OperationError{Name: o.Name, Kind: o.Kind.String(), Err: err})
 }
 
 // refuseGone fails a receive that nothing has come for from a rank that has left.

@@ -34,6 +34,7 @@ type Group struct {
 	turn   atomic.Uint32         // 1 while somebody has it
 	queued atomic.Int64          // operations in the queue, the one being run included
 	cause  atomic.Pointer[error] // why the group has failed
+	doom   atomic.Pointer[error] // why it will in a moment
 	gone   atomic.Pointer[farewell]
 
 	parting parting
@@ -151,6 +152,10 @@ func (g *Group) Fail(err error) {
 	g.mesh.Fail(err)
 }
 
+// Doom says what the group will be ended with in a moment, here and on other ranks: whatever ends
+// it meanwhile, as that one of those has left already, is told as that.
+func (g *Group) Doom(err error) { g.doom.Store(&err) }
+
 // FailTogether is Fail by several ranks at once with one error: what they wait for ends with
 // that, not with the word that another of them gave up.
 func (g *Group) FailTogether(err error) {
@@ -165,6 +170,9 @@ const failTogether = 100 * time.Millisecond
 // touch the mesh: who is blocked in it learns from the mesh itself.
 func (g *Group) lost(err error) {
 	err = g.translate(err)
+	if doom := g.doom.Load(); doom != nil {
+		err = *doom
+	}
 	if !g.cause.CompareAndSwap(nil, &err) {
 		return
 	}

@@ -67,6 +67,7 @@ type Standing struct {
 	Rank  int
 	Waits []Awaited
 	Given []Given
+	Doubt string // who else on this rank may free it; empty: nobody
 }
 
 const (
@@ -78,6 +79,7 @@ const (
 // Append is the encoding of s.
 func (s *Standing) Append(b []byte) []byte {
 	b = wire.AppendI64(b, int64(s.Rank))
+	b = wire.AppendString(b, s.Doubt[:min(len(s.Doubt), maxDescribedName)])
 	b = wire.AppendU32(b, uint32(len(s.Waits)))
 	for _, a := range s.Waits {
 		b = wire.AppendU64(b, a.Group)
@@ -112,7 +114,7 @@ func (s *Standing) Append(b []byte) []byte {
 // ParseStanding reads what Append wrote.
 func ParseStanding(b []byte) (s Standing, err error) {
 	d := wire.NewDecoder(b)
-	s.Rank = d.Int(0, maxRanks)
+	s.Rank, s.Doubt = d.Int(0, maxRanks), d.String(maxDescribedName)
 	few := func(most int) int { // what does not fit into the message stops the decoder at once
 		if n := int(d.U32()); n <= most && d.Err() == nil {
 			return n

@@ -44,8 +44,8 @@ int32_t libhora_bridge_place(uint64_t group, int32_t *rank, int32_t *size) { ret
 
 int32_t libhora_bridge_await(int64_t ticket) {
     int32_t r;
-    while ((r = hora_wait((uint64_t)ticket, 50)) == 1) {
-    }
+    while ((r = hora_wait((uint64_t)ticket, HORA_FOREVER)) == 1) libhora_lent(1);
+    libhora_lent(0);
     return r;
 }
 

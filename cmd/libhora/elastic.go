@@ -76,6 +76,11 @@ type action struct {
 	Name       string `json:"name"`        // of parts: an operation's
 	Parts      string `json:"parts"`       // of parts: what it is made of
 	Code       int    `json:"code"`        // of exit: what the process ends with where its program says 0
+
+	// Of doubt: threads (their pthread_t) that may call hora one day, their names, and a signal whose handler may.
+	Threads []uint64 `json:"threads"`
+	Names   []string `json:"names"`
+	Signal  string   `json:"signal"`
 }
 
 //export horaAction
@@ -101,6 +106,9 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 	case "exit":
 		C.libhora_verdict(C.int(a.Code))
 		return 0
+	case "doubt":
+		the.noteDoubt(&a)
+		return 0
 	case "parts":
 		the.record.tell(a.Name, a.Parts)
 		return 0
@@ -108,7 +116,7 @@ func horaAction(settings C.hora_str) (answer C.int64_t) {
 	if strings.HasPrefix(a.Action, "data_") {
 		return the.data.act(text)
 	}
-	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, recovered, start_timeline, stop_timeline, parts, exit, or those of data", a.Action))
+	return errOut(argument("act: there is no action %q; use next, finish, drain, leave, recovered, start_timeline, stop_timeline, parts, doubt, exit, or those of data", a.Action))
 }
 
 func (l *library) elastic(m *hora.Membership, a *action) C.int64_t {

@@ -58,6 +58,8 @@ typedef struct seat {
     struct seat *next;
     atomic_int alive;             // its thread has not ended
     atomic_int inside;            // it is in hora_wait
+    atomic_int lent;              // for a framework's compiled program, whose other threads may do something else meanwhile
+    atomic_uint_least64_t thread; // whose it is
     atomic_uint_least64_t ticket; // that it waits for without a bound of its own; 0: none
     atomic_int_least64_t since;   // when it began to
 } seat;
@@ -87,7 +89,9 @@ static void __attribute__((noinline)) sit_down(void) {
         }
     }
     atomic_store(&s->inside, 0);
+    atomic_store(&s->lent, 0);
     atomic_store(&s->ticket, 0);
+    atomic_store(&s->thread, (uint64_t)(uintptr_t)pthread_self());
     here = s;
     pthread_setspecific(seat_key, s);
 }
@@ -96,16 +100,33 @@ static inline void sit(void) {
     if (__builtin_expect(!here, 0)) sit_down();
 }
 
-int libhora_threads(uint64_t *tickets, int64_t *since, int room) {
+int libhora_threads(uint64_t *tickets, int64_t *since, int room, int *lent, int *others) {
     int n = 0;
+    *lent = *others = 0;
     for (seat *s = atomic_load(&seats); s; s = s->next) {
         if (!atomic_load(&s->alive)) continue;
         uint64_t ticket = atomic_load(&s->ticket);
-        if (!ticket || !atomic_load(&s->inside) || n == room) return -1;
+        if (!ticket || !atomic_load(&s->inside)) {
+            ++*others;
+            continue;
+        }
+        if (n == room) return -1;
+        *lent += atomic_load(&s->lent);
         tickets[n] = ticket;
         since[n++] = atomic_load(&s->since);
     }
     return n;
+}
+
+// libhora_lent says whether the calling thread waits for a framework's compiled program.
+void libhora_lent(int yes) {
+    if (here) atomic_store(&here->lent, yes);
+}
+
+int libhora_seated(uint64_t thread) {
+    for (seat *s = atomic_load(&seats); s; s = s->next)
+        if (atomic_load(&s->alive) && atomic_load(&s->thread) == thread) return 1;
+    return 0;
 }
 
 static inline int forked(void) { return __builtin_expect(alive ? !*alive : getpid() != loaded_by, 0); }

@@ -25,7 +25,9 @@ int libhora_idle(uint32_t table);
 
 // What the threads that have called hora wait for, and since when on libhora_now's clock: their number, -1 where one of
 // them does not wait in hora_wait with HORA_FOREVER or there are more than room.
-int libhora_threads(uint64_t *tickets, int64_t *since, int room);
+int libhora_threads(uint64_t *tickets, int64_t *since, int room, int *lent, int *others);
+void libhora_lent(int yes);
+int libhora_seated(uint64_t thread); // whether a thread, by its pthread_t, has called the library
 int64_t libhora_now(void);
 
 void libhora_done(uint32_t cell, uint32_t state);

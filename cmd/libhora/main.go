@@ -26,6 +26,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"hora"
@@ -45,7 +46,8 @@ type library struct {
 	record recorder
 	tables tables
 	own    slots
-	joins  sync.Map // a ticket of join → *hora.Group, while it lasts
+	joins  sync.Map               // a ticket of join → *hora.Group, while it lasts
+	doubt  atomic.Pointer[string] // who else may free this process: see noteDoubt
 	plans  plans
 	memory memories
 	gpus   gpus

@@ -14,6 +14,7 @@ from typing import Any
 from . import _abi
 from ._abi import copy as copy
 from ._abi import readable as readable
+from ._doubt import doubt
 from ._find import find
 from .errors import BY_KIND, ForkedError, HoraError, InternalError, NotInitializedError
 
@@ -151,10 +152,14 @@ def wait(ticket: int, timeout: float | None = None) -> bool:
         raise no_world()
     hora_wait = _calls.wait
     if timeout is None:
+        slices = 0
         while True:
             r = hora_wait(ticket, FOREVER)
             if r <= 0:
                 break
+            slices += 1
+            if slices % 16 == 1:
+                doubt(_lib)
     else:
         end = time.monotonic() + timeout
         while True:

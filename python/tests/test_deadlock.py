@@ -230,3 +230,60 @@ def work_hidden_thread():
 
 def test_a_thread_elsewhere_may_free_them(ranks):
     ranks(2, work_hidden_thread, env=SOON)
+
+
+def work_stranger():
+    """A thread that has never called hora frees the others, as late as it likes."""
+    hora.init()
+    a, b = hora.Group([0, 1], tag="a"), hora.Group([0, 1], tag="b")
+    if hora.rank() == 0:
+
+        def later():
+            time.sleep(3)
+            assert one(b)[0] == 2
+
+        other = threading.Thread(target=later, name="loader")
+        other.start()
+        assert one(a)[0] == 2
+        other.join()
+    else:
+        assert one(b)[0] == 2
+        assert one(a)[0] == 2
+
+
+class Enough(Exception):
+    pass
+
+
+def work_handler():
+    """A timer's handler ends the wait, and the program makes the call that the other waits for."""
+    hora.init()
+    a, b = hora.Group([0, 1], tag="a"), hora.Group([0, 1], tag="b")
+    if hora.rank() == 0:
+
+        def enough(*_):
+            raise Enough
+
+        signal.signal(signal.SIGALRM, enough)
+        signal.setitimer(signal.ITIMER_REAL, 3)
+        with pytest.raises(Enough):
+            one(a)
+        assert one(b)[0] == 2
+    else:
+        assert one(b)[0] == 2
+        assert one(a)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "work, says",
+    [
+        (work_stranger, "rank 0 has a thread loader that has not called hora so far and"),
+        (work_handler, "rank 0 has a handler of SIGALRM, which"),
+    ],
+)
+def test_what_is_not_proved_is_told_only(job, work, says):
+    ends = job(2, work, env=SOON).wait()
+    assert all(e.code == 0 for e in ends), ends
+    said = ends[0].err
+    assert f"nothing is ended, since {says} may yet free them" in said and "ranks 0-1 wait for each other: rank 0 is in" in said, said
+    assert said.count("nothing is ended") == 1, said
