@@ -10,6 +10,8 @@ _HOMES: dict[str, str] = {
     "PartitionEnsemble": "_ensemble",
     "PartitionEnsembleModel": "_ensemble",
     "batches": "_rows",
+    "predict": "_scoring",
+    "register_sql": "_sql",
     "run": "_run",
 }
 

@@ -167,6 +167,10 @@ class _Torch(Asked):
             raise ArgumentError("a torch module must return one tensor with a row for each row that it is given")
         return out.float().cpu().numpy()
 
+    def outputs(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """What the module returns, as it is."""
+        return self._ask(x)
+
     def proba(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Two and more outputs are classes: logits, but for rows that are probabilities already."""
         out = self._ask(x)
@@ -196,6 +200,10 @@ class _Function(Asked):
 
     def _ask(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         return np.asarray(self.model(columns))
+
+    def outputs(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """What the function returns, as it is."""
+        return self._ask(columns)
 
     def proba(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
         out = self._ask(columns)

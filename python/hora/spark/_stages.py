@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import _version
 from ..errors import ArgumentError, HoraError
-from . import _travel, _votes
+from . import _cluster, _travel, _votes
 from ._params import HAVE_SPARK
 from ._tables import Layout
 
@@ -53,15 +53,6 @@ def whole(rows: Iterable[tuple[int, int, bytes]]) -> dict[int, bytes]:
     return {part: b"".join(p for _, p in sorted(some)) for part, some in found.items()}
 
 
-def session() -> Any:
-    """Spark's active session, if there is one."""
-    if not HAVE_SPARK:
-        return None
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession()
-
-
 class _Writer(MLWriter):
     def __init__(self, instance: Any) -> None:
         super().__init__()
@@ -70,7 +61,7 @@ class _Writer(MLWriter):
     def save(self, path: str) -> None:
         """Writes the folder."""
         meta, parts = self.contents()
-        spark = self._sparkSession if HAVE_SPARK and self._sparkSession is not None else session()
+        spark = (self._sparkSession or _cluster.active()) if HAVE_SPARK else None
         if spark is None:
             _save_here(self.instance, path, meta, parts, self.shouldOverwrite)
         else:
@@ -182,7 +173,7 @@ def _plain(path: str) -> str:
 
 def read(path: str, spark: Any = None) -> tuple[dict[str, Any], dict[int, bytes]]:
     """A folder's metadata and blobs."""
-    spark = spark or session()
+    spark = spark or (_cluster.active() if HAVE_SPARK else None)
     if spark is not None:
         text = spark.read.text(os.path.join(path, "metadata")).first()[0]
         rows = spark.read.parquet(os.path.join(path, "data")).select("part", "piece", "bytes")

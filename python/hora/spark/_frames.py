@@ -1,0 +1,174 @@
+"""Spark data frames on their way to columns: what of them can go, in which form, and what their rows are like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ArgumentError, HoraError
+from ._tables import need
+
+_NUMBERS = {"ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "BooleanType"}
+_PLAIN = _NUMBERS | {"StringType", "BinaryType", "DateType", "TimestampType", "TimestampNTZType", "VarcharType", "CharType"}
+
+
+def _kind(field_type: Any) -> str:
+    return type(field_type).__name__
+
+
+def is_vector(field_type: Any) -> bool:
+    """Whether it is a vector of Spark's own machine learning."""
+    return _kind(field_type) == "VectorUDT"
+
+
+def plain(field_type: Any) -> bool:
+    """Whether Arrow takes a type from Spark to Python and back."""
+    kind = _kind(field_type)
+    if kind == "ArrayType":
+        return plain(field_type.elementType)
+    if kind == "MapType":
+        return plain(field_type.keyType) and plain(field_type.valueType)
+    if kind == "StructType":
+        return all(plain(f.dataType) for f in field_type.fields)
+    return kind in _PLAIN or kind == "DecimalType"
+
+
+def narrow(field_type: Any) -> bool:
+    """Whether it costs little to send a column along that nobody reads there."""
+    return _kind(field_type) in _NUMBERS
+
+
+def taken(frame: Any, names: Sequence[str], who: str) -> list[Any]:
+    """The named columns as what Arrow takes and arrays are made of: vectors as arrays, decimals as numbers."""
+    from pyspark.sql import functions as F
+
+    found = []
+    for name in names:
+        need(name, frame.columns, who)
+        kind = frame.schema[name].dataType
+        column = F.col(f"`{name}`")
+        if is_vector(kind):
+            from pyspark.ml.functions import vector_to_array
+
+            found.append(vector_to_array(column).alias(name))
+        elif _kind(kind) == "DecimalType":
+            found.append(column.cast("double").alias(name))
+        elif _kind(kind) == "ArrayType" and _kind(kind.elementType) == "DecimalType":
+            found.append(column.cast("array<double>").alias(name))
+        elif _kind(kind) == "ArrayType" and _kind(kind.elementType) not in _NUMBERS:
+            raise ArgumentError(
+                f"{who}: column {name!r} holds {kind.simpleString()}, of which no array is made; turn it into a list of numbers"
+            )
+        elif _kind(kind) not in _PLAIN | {"ArrayType"}:
+            raise ArgumentError(
+                f"{who}: column {name!r} holds {kind.simpleString()}, of which no array is made; turn it into numbers, text or lists of "
+                "numbers, or name the columns to take in features="
+            )
+        else:
+            found.append(column)
+    return found
+
+
+def looked_at(frame: Any, who: str) -> tuple[int, dict[str, int]]:
+    """How many rows there are, and how long the lists are; raises where there are nulls or lists of different lengths. One pass."""
+    from pyspark.sql import functions as F
+
+    asked = [F.count(F.lit(1))]
+    told: list[tuple[str, str]] = []
+    for field in frame.schema.fields:
+        column = F.col(f"`{field.name}`")
+        lists = _kind(field.dataType) == "ArrayType"
+        null = column.isNull() | (F.exists(column, lambda v: v.isNull()) if lists else F.lit(False))
+        asked.append(F.sum(F.when(null, 1).otherwise(0)))
+        told.append((field.name, "nulls"))
+        if lists:
+            asked += [F.min(F.size(column)), F.max(F.size(column))]
+            told += [(field.name, "least"), (field.name, "most")]
+    row = frame.agg(*[a.alias(f"c{i}") for i, a in enumerate(asked)]).collect()[0]
+    if not row[0]:
+        raise ArgumentError(f"{who}: the table has no rows")
+    said = {key: row[i + 1] for i, key in enumerate(told)}
+    nulls = [f"{n!r} ({c:,})" for (n, what), c in said.items() if what == "nulls" and c]
+    if nulls:
+        raise ArgumentError(f"{who}: there are null values in {', '.join(nulls)}; fill or drop such rows first")
+    widths = {}
+    for (name, what), value in said.items():
+        if what == "least":
+            if value != said[(name, "most")]:
+                raise ArgumentError(
+                    f"{who}: the lists of column {name!r} have from {value} to {said[(name, 'most')]} values; make them of one length, by "
+                    "cutting or padding"
+                )
+            widths[name] = int(value)
+    return int(row[0]), widths
+
+
+def explained(e: BaseException, who: str) -> BaseException:
+    """What Spark raised, in one sentence where it is known what it means."""
+    text = str(e)
+    if "maxResultSize" in text:
+        return HoraError(
+            f"{who}: the models together are larger than the driver takes; raise spark.driver.maxResultSize, or fit fewer or smaller models"
+        )
+    if "No module named 'hora'" in text:
+        return HoraError(f"{who}: the executors have no package hora; install hora's wheel in the Python of all workers")
+    return e
+
+
+def check_packages(spark: Any, names: Sequence[str], who: str) -> None:
+    """Raises where an executor has not what a function or an estimator is made of."""
+    if not names:
+        return
+    wanted = list(names)
+
+    def look(batches: Any) -> Any:
+        import importlib.util
+        import platform
+        import sys
+
+        import pyarrow
+
+        for _ in batches:
+            pass
+        lost = [n for n in [*wanted, "hora"] if importlib.util.find_spec(n) is None]
+        yield pyarrow.RecordBatch.from_pydict({"said": [f"{lost[0]} {platform.node()} {sys.executable}"] if lost else [""]})
+
+    for row in spark.range(1, numPartitions=1).mapInArrow(look, "said string").collect():
+        if row.said:
+            name, host, python = row.said.split(" ", 2)
+            raise HoraError(f"{who}: the executor on {host} has no package {name!r}; install it in the Python of all workers ({python})")
+
+
+class Count:
+    """Numbers that tasks add to and a function on the driver hears of when a task ends; nothing under Connect, where Spark has no such thing."""
+
+    def __init__(self, spark: Any, heard: Any, numbers: int) -> None:
+        from . import _cluster
+
+        self.accumulator = None
+        if heard is not None and not _cluster.connected(spark):
+            self.accumulator = spark.sparkContext.accumulator((0,) * numbers, _sum(heard))
+
+
+def _sum(heard: Any) -> Any:
+    from pyspark.accumulators import AccumulatorParam
+
+    class Sum(AccumulatorParam):
+        """Adds tuples; knows the function only where it was made."""
+
+        def __init__(self) -> None:
+            self.heard = heard
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {"heard": None}
+
+        def zero(self, value: Any) -> Any:
+            return (0,) * len(value)
+
+        def addInPlace(self, value1: Any, value2: Any) -> Any:
+            total = tuple(a + b for a, b in zip(value1, value2, strict=True))
+            if self.heard is not None:
+                self.heard(*total)
+            return total
+
+    return Sum()

@@ -1,0 +1,253 @@
+"""Batch inference on Spark: predictions as columns, for rows that stay where they are."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import ArgumentError, HoraError
+from . import _frames, _members, _scorer, _stages, _travel, _votes
+from ._params import is_spark
+from ._tables import need
+
+_WHO = "predict"
+
+
+def predict(
+    model: Any, df: Any, *, features: str | Sequence[str] | None = None, output: str = "prediction", probability: str | None = None,
+    errors: str | None = "prediction_error", returns: str | None = None, batch_bytes: int = 16 << 20, threads: int = 0,
+    progress: Callable[[int, int], Any] | None = None,
+) -> Any:  # fmt: skip
+    """The Spark data frame with a model's predictions as a further column.
+
+    >>> scored = hora.spark.predict(model, df, features=["a", "b", "c"])
+    >>> scored.where("prediction_error is not null").show()      # the rows that failed, and why
+
+    model: a fitted ensemble, estimator, Booster, torch module or function of a mapping of columns; the folder of a saved
+        ensemble; or a function without arguments that loads a model, which each worker calls once.
+    features: the columns, in the order of the model's; an ensemble knows its own.
+    probability: a column for the classes' probabilities, where the model has them.
+    errors: a column that says what is wrong with a row whose prediction is null; None ends the job at the first such row.
+    returns: the type of the predictions, as "double"; without it a first row is predicted to see. With "array<double>" what a
+        torch module or a function returns is given as it is, and not the likeliest class.
+    batch_bytes: of features that the model is given at a time. threads: of a task; 0 takes the cores that Spark gives it.
+    progress: called with (rows predicted, rows that failed) as tasks end; not under Connect.
+    """
+    if not is_spark(df):
+        raise ArgumentError(f"predict: df is a {type(df).__name__}; give a Spark DataFrame (a fitted ensemble predicts others by itself)")
+    if batch_bytes < 1:
+        raise ArgumentError(f"predict: batch_bytes is {batch_bytes}; give a number of bytes, as 16 << 20")
+    found, loads = _found(model)
+    known = getattr(found, "ensemble", found)
+    if isinstance(known, _votes.Ensemble):
+        names = list(known.layout.names) if features is None else [features] if isinstance(features, str) else list(features)
+        if names != list(known.layout.names):
+            raise ArgumentError(f"predict: features are {names}; the ensemble was fitted with {list(known.layout.names)}")
+        returns = ensemble_kind(known) if returns is None else returns
+    elif features is None:
+        raise ArgumentError("predict: features is missing; name the columns that the model is asked with, in their order")
+    else:
+        names = [features] if isinstance(features, str) else list(features)
+    for name in names:
+        need(name, df.columns, _WHO)
+    for name in (output, probability, errors):
+        if name is not None and name in df.columns:
+            raise ArgumentError(f"predict: the table has a column {name!r} already; say output=, probability= or errors= for another name")
+    if returns is not None:
+        returns = known_kind(returns)
+    _frames.taken(df, names, _WHO)  # which refuses what no array is made of
+    blob = _travel.dumps(known, "the model")
+    _frames.check_packages(df.sparkSession, _travel.packages(blob), _WHO)
+    given = _scorer.Given(
+        blob,
+        loads,
+        hashlib.sha256(blob).hexdigest(),
+        names,
+        returns or "",
+        probability is not None,
+        errors is not None,
+        batch_bytes,
+        threads,
+    )
+    if not given.kind:
+        given.kind = _first(df, given)
+    count = _frames.Count(df.sparkSession, progress, 2).accumulator
+    return scored(df, given, output, probability, errors, count)
+
+
+def ensemble_kind(e: _votes.Ensemble) -> str:
+    """The type of an ensemble's predictions."""
+    return "double" if e.classes is None else _scorer.kind_of(e.classes)
+
+
+def _found(model: Any) -> tuple[Any, bool]:
+    """A model, or a function that loads one."""
+    if isinstance(model, (str, os.PathLike)):
+        meta, blobs = _stages.read(str(model))
+        return _stages.ensemble(meta, blobs), False
+    if isinstance(model, _votes.Ensemble) or hasattr(model, "ensemble"):
+        return model, False
+    if isinstance(model, type):
+        raise ArgumentError(f"predict: model is the class {model.__name__}; give a fitted model")
+    if type(_members.known(model)) is _members._Function:
+        try:
+            wanted = [
+                p
+                for p in inspect.signature(model).parameters.values()
+                if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+            ]
+        except (TypeError, ValueError):
+            return model, False
+        return model, not wanted
+    return model, False
+
+
+def _first(df: Any, given: _scorer.Given) -> str:
+    """The type of the predictions, as the first row's is; and what is wrong with the model, before the job."""
+    packed = pickle.dumps(given, protocol=5)
+
+    def look(batches: Any) -> Any:
+        import pickle
+
+        import pyarrow as pa
+
+        from hora.spark import _scorer, _work
+
+        given = pickle.loads(packed)
+        said = ""
+        for batch in batches:
+            if batch.num_rows and not said:
+                try:
+                    model = _scorer.load(given)
+                except Exception as e:
+                    said = f"error: the model cannot be loaded: {_work.say(e)}"
+                    continue
+                try:
+                    values, _ = _scorer.ask(model, given, _scorer.columns_of(pa.Table.from_batches([batch]), given.features, "predict"))
+                    said = _scorer.kind_of(values)
+                except Exception as e:
+                    said = f"failed: {_work.say(e)}"
+        yield pa.RecordBatch.from_pydict({"said": [said]})
+
+    names = _frames.taken(df, given.features, _WHO)
+    try:
+        rows = df.select(*names).dropna().limit(1).coalesce(1).mapInArrow(look, "said string").collect()
+    except Exception as e:
+        told = _frames.explained(e, _WHO)
+        if told is e:
+            raise
+        raise told from e
+    said = [r.said for r in rows if r.said]
+    if not said:
+        return "double"  # of no rows
+    if said[0].startswith("error: "):
+        raise HoraError("predict: " + said[0].removeprefix("error: "))
+    if said[0].startswith("failed: "):
+        raise HoraError(
+            f"predict: the model fails on the first row: {said[0].removeprefix('failed: ')}; look whether features= are those of the fit and in "
+            "their order, or say returns= to go on without this check"
+        )
+    return said[0]
+
+
+def scored(df: Any, given: _scorer.Given, output: str, probability: str | None, errors: str | None, count: Any) -> Any:
+    """The frame with the columns that scoring adds: rows go through Arrow as they are where that is cheap, else their features alone."""
+    added = [(output, given.kind)]
+    if given.shares:
+        added.append((str(probability), "array<double>"))
+    if given.lists:
+        added.append((str(errors), "string"))
+    packed = pickle.dumps(given, protocol=5)
+    rest = [f.dataType for f in df.schema.fields if f.name not in given.features]
+    own = [f.dataType for f in df.schema.fields if f.name in given.features]
+    if all(map(_frames.plain, own)) and all(map(_frames.narrow, rest)) and len(set(df.columns)) == len(df.columns):
+        return _whole_rows(df, packed, added, count)
+    return _features_alone(df, packed, given.features, added, count)
+
+
+def _whole_rows(df: Any, packed: bytes, added: list[tuple[str, str]], count: Any) -> Any:
+    from pyspark.sql.types import StructType
+
+    def work(batches: Any) -> Any:
+        import pickle
+
+        import pyarrow as pa
+
+        from hora.spark import _scorer
+
+        given = pickle.loads(packed)
+        for batch in batches:
+            more = _scorer.outputs(pa.Table.from_batches([batch]), given, count)
+            yield pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *[n for n, _ in added]])
+
+    schema = StructType(list(df.schema.fields))
+    for name, kind in added:
+        schema = schema.add(name, type_of(kind))
+    return df.mapInArrow(work, schema)
+
+
+def type_of(kind: str) -> Any:
+    """A Spark type by its name."""
+    from pyspark.sql import types as T
+
+    if kind.startswith("array<"):
+        return T.ArrayType(type_of(kind[6:-1]))
+    return {"double": T.DoubleType, "bigint": T.LongType, "boolean": T.BooleanType, "string": T.StringType}[kind]()
+
+
+def known_kind(kind: str) -> str:
+    """A type of predictions as it is named here; raises where it is none."""
+    one = kind.strip().lower().replace(" ", "")
+    inner = one[6:-1] if one.startswith("array<") and one.endswith(">") else one
+    inner = {"long": "bigint", "int": "bigint", "integer": "bigint", "float": "double", "bool": "boolean", "text": "string"}.get(
+        inner, inner
+    )
+    if inner not in ("double", "bigint", "boolean", "string"):
+        raise ArgumentError(f"predict: returns={kind!r} is not known; say double, bigint, boolean or string, or array<double> and the like")
+    return f"array<{inner}>" if one.startswith("array<") else inner
+
+
+def _features_alone(df: Any, packed: bytes, features: Sequence[str], added: list[tuple[str, str]], count: Any) -> Any:
+    from collections.abc import Iterator
+
+    import pandas as pd
+    from pyspark.sql import functions as F
+    from pyspark.sql.functions import pandas_udf
+
+    def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        import pickle
+
+        import pyarrow as pa
+
+        from hora.spark import _scorer
+
+        given = pickle.loads(packed)
+        for frame in frames:
+            more = _scorer.outputs(frame, given, count)
+            yield pa.Table.from_arrays(more, names=[f"c{i}" for i in range(len(more))]).to_pandas()
+
+    # A signature with the types themselves: texts would be looked up where this function travels to.
+    work.__annotations__ = {"frames": Iterator[pd.DataFrame], "return": Iterator[pd.DataFrame]}
+    asked = pandas_udf(work, ", ".join(f"c{i} {kind}" for i, (_, kind) in enumerate(added)))
+    hidden = "hora_scored"
+    found = df.withColumn(hidden, asked(F.struct(*_frames.taken(df, list(features), _WHO))))
+    for i, (name, _) in enumerate(added):
+        found = found.withColumn(name, F.col(f"{hidden}.c{i}"))
+    return found.drop(hidden)
+
+
+def transform(model: Any, df: Any) -> Any:
+    """What a fitted ensemble's transform does: lazily, and a row that fails ends the job."""
+    e: _votes.Ensemble = model._votes
+    probability = model.getOrDefault("probability") if e.classifies else None
+    for name in e.layout.names:
+        need(name, df.columns, "transform")
+    blob = pickle.dumps(e, protocol=5)
+    given = _scorer.Given(
+        blob, False, hashlib.sha256(blob).hexdigest(), list(e.layout.names), ensemble_kind(e), bool(probability), False, 16 << 20, 0
+    )
+    return scored(df, given, model.getOrDefault("prediction"), probability or None, None, None)

@@ -1,0 +1,249 @@
+"""PartitionEnsemble and batch inference on a Spark cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import hora
+from hora.spark import PartitionEnsemble, _frames, predict
+from hora.spark._ensemble_cluster import places
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyspark")
+
+
+def tree(**how):
+    from sklearn.tree import DecisionTreeClassifier
+
+    return DecisionTreeClassifier(random_state=0, **how)
+
+
+def booster(columns):
+    import numpy as np
+    import xgboost
+
+    x = np.column_stack([columns[c] for c in "abc"])
+    data = xgboost.DMatrix(x, label=columns["label"])
+    return xgboost.train({"objective": "multi:softprob", "num_class": 2, "max_depth": 3, "nthread": 1}, data, 5)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    x = np.random.default_rng(0).normal(size=(600, 3))
+    return pd.DataFrame(x, columns=list("abc")).assign(label=(x[:, 0] > 0).astype(int), town=np.array(["n", "s", "w"])[np.arange(600) % 3])
+
+
+@pytest.fixture(scope="module")
+def frame(spark, rows):
+    found = spark.createDataFrame(rows).repartition(4).cache()
+    found.count()
+    return found
+
+
+def test_each_place_is_a_partition_of_its_own(spark):
+    from pyspark.sql import functions as F
+
+    many = 23
+    frame = spark.createDataFrame([(p,) for p in places(many)], "place int").repartition(many, "place")
+    got = {r.place: r.at for r in frame.withColumn("at", F.spark_partition_id()).collect()}
+    assert [got[p] for p in places(many)] == list(range(many))
+
+
+def test_a_cluster_fits_the_parts_of_a_frame(spark, frame, rows):
+    from pyspark.sql import functions as F
+
+    told = []
+    model = PartitionEnsemble(booster, n=4, features=list("abc"), progress=lambda done, of: told.append((done, of))).fit(frame)
+    assert [r["rows"] for r in model.report] == [150] * 4 and told[-1] == (4, 4)
+    assert (model.predict(rows) == rows.label).mean() > 0.95
+    scored = model.transform(frame.withColumn("note", F.lit("text")))  # text goes not through Python
+    assert scored.columns == ["a", "b", "c", "label", "town", "note", "prediction", "probability"]
+    got = scored.toPandas()
+    assert np.array_equal(got.prediction, model.predict(got)) and np.allclose(np.array(got.probability.tolist()), model.predict_proba(got))
+
+
+@pytest.mark.parametrize("how", ["columns", "both", "town", "stack"])
+def test_rows_and_columns_are_dealt_on_the_cluster(how, frame, rows):
+    base, settings = tree(max_depth=4), {"n": 3, "features": list("abc"), "by": how}
+    if how == "stack":
+        settings |= {"by": "rows", "vote": "stack", "validation": 0.2}
+    model = PartitionEnsemble(base, **settings).fit(frame)
+    counts = [r["rows"] for r in model.report]
+    if how == "columns":
+        assert counts == [600] * 3 and [m.n_features_in_ for m in model.models] == [2] * 3
+    elif how == "stack":
+        assert 400 < sum(counts) < 560 and max(counts) - min(counts) <= 1
+    else:
+        assert counts == [200] * 3
+    if how == "town":
+        alone = tree(max_depth=4).fit(rows[rows.town == "s"][list("abc")].to_numpy(), rows[rows.town == "s"].label)
+        assert np.array_equal(alone.predict(rows[list("abc")].to_numpy()), model.models[1].predict(rows[list("abc")].to_numpy()))
+    assert (model.predict(rows) == rows.label).mean() > 0.8
+
+
+def test_a_thousand_rows_a_model_come_in_turn(spark):
+    frame = spark.range(60_000, numPartitions=3).selectExpr("cast(id % 7 as double) as x", "cast(id % 2 as int) as label")
+    model = PartitionEnsemble(tree(max_depth=2), n=6, features="x").fit(frame)
+    assert sum(r["rows"] for r in model.report) == 60_000 and all(9_900 < r["rows"] < 10_100 for r in model.report)
+
+
+def test_pipelines_keep_estimator_and_model(spark, frame, rows, tmp_path):
+    from pyspark.ml import Pipeline, PipelineModel
+    from pyspark.ml.feature import VectorAssembler
+
+    stages = [VectorAssembler(inputCols=list("abc"), outputCol="features"), PartitionEnsemble(tree(), n=2, prediction="p")]
+    Pipeline(stages=stages).save(str(tmp_path / "pipeline"))
+    fitted = Pipeline.load(str(tmp_path / "pipeline")).fit(frame)
+    fitted.write().overwrite().save(str(tmp_path / "fitted"))
+    got = PipelineModel.load(str(tmp_path / "fitted")).transform(frame).select("a", "b", "c", "label", "p").toPandas()
+    assert (got.p == got.label).mean() > 0.95
+    ensemble = fitted.stages[1]
+    ensemble.save(str(tmp_path / "model"))
+    with pytest.raises(hora.ArgumentError, match="is there already"):
+        ensemble.save(str(tmp_path / "model"))
+    scored = predict(str(tmp_path / "model"), fitted.stages[0].transform(frame), probability="shares")
+    assert scored.where("prediction <> label").count() < 30 and "shares" in scored.columns
+    code = "import sys; sys.modules['pyspark'] = None; import numpy as np; from hora.spark import PartitionEnsembleModel as M; "
+    code += "print(len(M.load(sys.argv[1]).predict(np.zeros((5, 3)))))"
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True).stdout == "5\n"
+
+
+def test_bad_frames_get_a_sentence(spark, frame, tmp_path, monkeypatch):
+    from pyspark.sql import functions as F
+
+    def wrong(columns):
+        raise ValueError("no such luck")
+
+    (tmp_path / "only_here.py").write_text(
+        "class Estimator:\n def fit(self, x, y): pass\n def predict(self, x): pass\n predict_proba = predict\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here
+
+    nulls = frame.withColumn("b", F.when(F.col("a") > 0, F.col("b")))
+    ragged = frame.select("label", F.when(F.col("a") > 0, F.array("a", "b")).otherwise(F.array("a")).alias("features"))
+    cases = [
+        (tree(), {"features": ["a", "b"]}, nulls, r"there are null values in 'b' \(\d+\); fill or drop such rows first"),
+        (tree(), {}, ragged, r"the lists of column 'features' have from 1 to 2 values"),
+        (tree(), {}, frame.select("label", F.create_map("a", "b").alias("m")), r"column 'm' holds map<double,double>"),
+        (tree(), {"features": ["a", "town"]}, frame, "feature 'town' holds no numbers"),
+        (tree(), {"label": "lable"}, frame, "no label column 'lable'; did you mean 'label'"),
+        (tree(), {}, frame.where("a > 1e9"), "the table has no rows"),
+        (tree(), {"features": "a", "n": 700}, frame, r"100 of 700 partitions \(600, .*as the table has 600; lower n"),
+        (
+            tree(),
+            {"features": "a", "n": 5, "by": "town"},
+            frame,
+            r"2 of 5 partitions \(3, 4\) have no rows, as the column 'town' has too few",
+        ),
+        (wrong, {"features": "a", "n": 2}, frame, r"(?s)partition 0 \(300 rows\) failed: ValueError: no such luck \(2 of 2 .*in wrong"),
+        (only_here.Estimator(), {"features": "a"}, frame, r"has no package 'only_here'; install it in the Python of all workers"),
+    ]
+    for base, how, table, words in cases:
+        with pytest.raises(hora.HoraError, match=words):
+            PartitionEnsemble(base, **how).fit(table)
+    assert "raise spark.driver.maxResultSize" in str(
+        _frames.explained(RuntimeError("bigger than spark.driver.maxResultSize (1024.0 MiB)"), "fit")
+    )
+    assert "install hora's wheel" in str(_frames.explained(RuntimeError("ModuleNotFoundError: No module named 'hora'"), "fit"))
+
+
+def linear():
+    from sklearn.linear_model import LinearRegression
+
+    return LinearRegression().fit(np.eye(3), [1.0, 2.0, 3.0])
+
+
+def test_rows_that_fail_are_listed(spark, frame, rows):
+    from pyspark.sql import functions as F
+
+    counted = []
+    holes = frame.drop("town").withColumn("b", F.when(F.col("a") < 2, F.col("b")))
+    got = predict(linear(), holes, features=list("abc"), progress=lambda *n: counted.append(n)).toPandas()
+    bad = got.prediction_error.notna()
+    assert (bad == (got.a >= 2)).all() and got[bad].prediction.isna().all()
+    assert set(got[bad].prediction_error) == {"column 'b' is null"} and counted[-1] == (600, int(bad.sum()))
+    assert np.allclose(got[~bad].prediction, linear().predict(got[~bad][list("abc")].to_numpy()))
+
+    def picky(columns):
+        if (columns["a"] > 2).any():
+            raise ValueError("too large")
+        return columns["a"] * 2
+
+    for table in (frame.select("a"), frame.select("a", "town")):  # all columns through Arrow, and the features alone
+        got = predict(picky, table, features="a", batch_bytes=400).toPandas()
+        bad = got.prediction_error.notna()
+        assert bad.sum() == (rows.a > 2).sum() > 0 and set(got[bad].prediction_error) == {"ValueError: too large"}
+        assert np.allclose(got[~bad].prediction, got[~bad].a * 2)
+    with pytest.raises(Exception, match="too large"):
+        predict(picky, frame, features="a", errors=None).collect()
+
+
+def test_a_model_is_loaded_once_a_worker(spark, frame, tmp_path):
+    seen = str(tmp_path)
+
+    def load():
+        import os
+        import tempfile
+
+        import torch
+
+        os.close(tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=seen)[0])
+        model = torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            model.weight.copy_(torch.tensor([[1.0, 0, 0], [-1, 0, 0]]))
+            model.bias.zero_()
+        return model
+
+    scored = predict(load, frame.repartition(8), features=list("abc"), probability="p", threads=1)
+    assert scored.schema["prediction"].dataType.simpleString() == "bigint"
+    got = scored.toPandas()
+    assert (got.prediction == (got.a < 0)).all() and np.allclose(got.p.map(max), 1 / (1 + np.exp(-2 * got.a.abs())), atol=1e-5)
+    pids = [name.split("-")[0] for name in os.listdir(seen)]
+    assert len(pids) == len(set(pids)) <= 5
+
+
+def test_predictions_have_the_types_of_what_the_model_says(spark, frame):
+    cases = [
+        (lambda columns: np.where(columns["a"] > 0, "up", "down"), "string"),
+        (lambda columns: columns["a"] > 0, "boolean"),
+        (lambda columns: np.stack([columns["a"]] * 3, axis=1), "array<double>"),
+    ]
+    for model, kind in cases:
+
+        def asked(columns, model=model):
+            return model(columns)
+
+        scored = predict(asked, frame, features="a", returns=kind if kind.startswith("array") else None)
+        assert scored.schema["prediction"].dataType.simpleString() == kind
+        first = scored.first()
+        want = model({"a": np.array([first.a])})[0]
+        assert first.prediction == (want.tolist() if kind == "array<double>" else want)
+
+
+def test_what_cannot_be_predicted_is_told_before_the_job(spark, frame, rows, tmp_path):
+    def broken():
+        raise OSError("the model is away")
+
+    fitted = tree().fit(rows[list("abc")].to_numpy(), rows.label)
+    cases = [
+        (fitted, {"features": ["a", "bb"]}, "no column 'bb'; did you mean 'b'"),
+        (fitted, {}, "features is missing; name the columns"),
+        (fitted, {"features": ["a", "b"]}, r"the model fails on the first row: ValueError: X has 2 features, .*look whether features="),
+        (broken, {"features": "a"}, "the model cannot be loaded: OSError: the model is away"),
+        (fitted, {"features": list("abc"), "output": "label"}, "has a column 'label' already; say output="),
+        (fitted, {"features": list("abc"), "returns": "decimal"}, "returns='decimal' is not known; say double"),
+        (3, {"features": "a"}, "a model of type builtins.int is not known"),
+        (type(fitted), {"features": "a"}, "model is the class DecisionTreeClassifier"),
+        (fitted, {"features": "town"}, "feature 'town' holds no numbers|holds no numbers"),
+    ]
+    for model, how, words in cases:
+        with pytest.raises(hora.HoraError, match="(?s)" + words):
+            predict(model, frame, **how)
+    with pytest.raises(hora.ArgumentError, match="give a Spark DataFrame"):
+        predict(fitted, rows, features="a")
