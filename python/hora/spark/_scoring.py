@@ -41,13 +41,14 @@ def predict(
         raise ArgumentError(f"predict: df is a {type(df).__name__}; give a Spark DataFrame (a fitted ensemble predicts others by itself)")
     if batch_bytes < 1:
         raise ArgumentError(f"predict: batch_bytes is {batch_bytes}; give a number of bytes, as 16 << 20")
+    kind = "" if returns is None else known_kind(returns)
     found, loads = _found(model)
     known = getattr(found, "ensemble", found)
     if isinstance(known, _votes.Ensemble):
         names = list(known.layout.names) if features is None else [features] if isinstance(features, str) else list(features)
         if names != list(known.layout.names):
             raise ArgumentError(f"predict: features are {names}; the ensemble was fitted with {list(known.layout.names)}")
-        returns = ensemble_kind(known) if returns is None else returns
+        kind = kind or ensemble_kind(known)
     elif features is None:
         raise ArgumentError("predict: features is missing; name the columns that the model is asked with, in their order")
     else:
@@ -57,8 +58,6 @@ def predict(
     for name in (output, probability, errors):
         if name is not None and name in df.columns:
             raise ArgumentError(f"predict: the table has a column {name!r} already; say output=, probability= or errors= for another name")
-    if returns is not None:
-        returns = known_kind(returns)
     _frames.taken(df, names, _WHO)  # which refuses what no array is made of
     blob = _travel.dumps(known, "the model")
     _frames.check_packages(df.sparkSession, _travel.packages(blob), _WHO)
@@ -67,7 +66,7 @@ def predict(
         loads,
         hashlib.sha256(blob).hexdigest(),
         names,
-        returns or "",
+        kind,
         probability is not None,
         errors is not None,
         batch_bytes,
