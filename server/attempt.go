@@ -69,9 +69,10 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 		case errors.Is(err, node.ErrUnbegun) && try < startTries:
 			continue
 		case errors.Is(err, node.ErrUnbegun):
+			_ = f.back.Kill(f.job.ID, f.attempt.Number, client.Failure) // should one come after all, it ends
 			return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, f.keeperSays())}, nil)
 		case errors.Is(err, node.ErrLost):
-			return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: "the process that kept it was killed"}, nil)
+			return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: "the process that kept it was killed"}, f.salvage())
 		case errors.Is(err, store.ErrFull): // it stays in the outbox until there is room
 			f.log.Warn("take what a job says", "job", f.job.ID, "error", err)
 		default:
@@ -274,6 +275,17 @@ func (f *follower) event(b *batch, r *node.Record) {
 	delete(fields, "event")
 	delete(fields, "at")
 	b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: event.NameOf(e), Text: e.String(), Fields: fields})
+}
+
+// salvage takes what a lost attempt left in outputs/, which nobody told of any more.
+func (f *follower) salvage() *batch {
+	b := &batch{last: f.taken}
+	for _, path := range f.back.Outputs(f.job.ID, f.attempt.Number) {
+		if a, err := f.artifact(&node.Record{At: f.now().UTC(), Artifact: &node.Artifact{Path: path}}); err == nil {
+			b.artifacts = append(b.artifacts, a)
+		}
+	}
+	return b
 }
 
 // artifact keeps a file of outputs/.

@@ -1,29 +1,36 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"hora/job"
 	"hora/server/client"
+	"hora/server/node"
 )
 
 // TestAKilledServerLosesNothing kills the server again and again while jobs run, come and end: no acknowledged job is lost
 // or runs twice, none is started again, and all they have written is there.
 func TestAKilledServerLosesNothing(t *testing.T) {
-	kills, seed := 4, uint64(time.Now().UnixNano())
+	kills, seed := 3, uint64(time.Now().UnixNano())
 	if os.Getenv("HORA_SOAK") == "1" {
 		kills = 100
 	}
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := newSite(t, 8)
-	const lines = 150
+	const lines = 100
 	script := fmt.Sprintf(`echo begins; i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); sleep 0.02; done; echo ends`, lines)
 	var ids []int64
 	submit := func() {
@@ -115,5 +122,39 @@ func TestTermLeavesJobsRunning(t *testing.T) {
 	}
 	if a, _ := s.client.Job(context.Background(), j.ID); len(a.Attempts) != 1 || a.Attempts[0].Outcome != "" {
 		t.Errorf("%+v", a.Attempts)
+	}
+}
+
+// TestAKilledKeeperIsALostNode kills the process that keeps a job: its workers end, and the job queues again without one of
+// its retries.
+func TestAKilledKeeperIsALostNode(t *testing.T) {
+	s := newSite(t, 1)
+	j := s.submit(shell(1, "[ -f outputs/second ] && exit 0; echo > outputs/second; echo runs; echo $$ > outputs/pid; while :; do sleep 0.1; done"))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, _ = s.client.Follow(ctx, j.ID, client.Following{Rank: 0, Line: func(client.Line) { cancel() }})
+	first, err := os.ReadFile(filepath.Join(s.dir, "attempts", "1.1", "outbox"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begun node.Record
+	if err := json.Unmarshal(first[:bytes.IndexByte(first, '\n')], &begun); err != nil || begun.Begun == nil {
+		t.Fatalf("%s: %v", first, err)
+	}
+	worker := 0
+	for worker == 0 { // its next line follows at once
+		b, _ := os.ReadFile(filepath.Join(s.dir, "attempts", "1.1", "work", "outputs", "pid"))
+		worker, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+	}
+	if err := syscall.Kill(begun.Begun.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	j = s.until(j.ID, ended)
+	j, _ = s.client.Job(context.Background(), j.ID)
+	if len(j.Attempts) < 2 || j.Attempts[0].Outcome != client.Lost {
+		t.Fatalf("%+v", j)
+	}
+	if err := syscall.Kill(worker, 0); err == nil {
+		t.Errorf("worker %d of the lost attempt lives", worker)
 	}
 }

@@ -116,9 +116,19 @@ func takeLock(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// longestSocket is how long a socket's folder may be: systems take names of about a hundred bytes.
+const longestSocket = 90
+
+// socketFolder begins the name of a socket's folder elsewhere.
+const socketFolder = "hora-job-"
+
 // listen opens the socket for servers. Its name is short wherever the folder lies, and its folder is this user's alone.
 func (k *keeper) listen() (string, error) {
-	dir, err := os.MkdirTemp("", "hora-job-")
+	dir := filepath.Join(k.dir, "sockets")
+	err := os.Mkdir(dir, 0o700)
+	if len(dir) > longestSocket {
+		dir, err = os.MkdirTemp("", socketFolder)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -12,12 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,6 +42,9 @@ type Local struct {
 	Hora    string   // the program that keeps them
 	Environ []string // what jobs inherit
 	Nodes   []schedule.Node
+
+	mu    sync.Mutex                 // guards alive
+	alive map[string]<-chan struct{} // keepers that this process has started, until they end
 }
 
 // Capacity says which nodes there are.
@@ -110,7 +115,22 @@ func (l *Local) spawn(dir string, g Gang) error {
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("start %s: %w: see that the program is there and may be run", l.Hora, err)
 	}
-	go func() { _ = c.Wait() }() // or it stays as a zombie while this process lives
+	done := make(chan struct{})
+	l.mu.Lock()
+	if l.alive == nil {
+		l.alive = map[string]<-chan struct{}{}
+	}
+	l.alive[dir] = done
+	l.mu.Unlock()
+	go func() { // or it stays as a zombie while this process lives
+		_ = c.Wait()
+		l.mu.Lock()
+		if l.alive[dir] == done {
+			delete(l.alive, dir)
+		}
+		l.mu.Unlock()
+		close(done)
+	}()
 	return nil
 }
 
@@ -130,33 +150,47 @@ var ErrUnbegun = errors.New("the job has not begun")
 // returns an error for comes again.
 func (l *Local) Watch(ctx context.Context, job int64, attempt int, from uint64, take func([]Record) error) error {
 	dir := l.Folder(job, attempt)
-	deadline := time.Now().Add(startWithin)
+	begin, pause := time.Now(), 5*time.Millisecond
 	for {
 		done, err := l.read(ctx, dir, &from, take)
 		if done || err != nil {
 			return err
 		}
-		if free, err := l.unkept(dir); err != nil {
+		free, err := l.unkept(dir, begin)
+		if err != nil {
 			return err
-		} else if !free && time.Now().Before(deadline) { // it starts, or its socket was slow
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(5 * time.Millisecond):
-			}
-			continue
 		}
-		return l.leftover(dir, from, take)
+		if free {
+			return l.leftover(dir, &from, take)
+		}
+		if time.Since(begin) > startWithin { // it lives, and its socket is gone: somebody cleans up temporary files
+			err := l.leftover(dir, &from, take)
+			if !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnbegun) {
+				return err
+			}
+			pause = 200 * time.Millisecond
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
 	}
 }
 
-// unkept says whether no keeper lives, by taking its lock for a moment; within a moment of its start there may be none yet.
-func (l *Local) unkept(dir string) (bool, error) {
-	st, err := os.Stat(filepath.Join(dir, jobFile))
-	if err != nil {
+// unkept says whether no keeper lives, by taking its lock for a moment. One that this process has started may not have
+// its lock yet, nor may one that an earlier server started just before its end.
+func (l *Local) unkept(dir string, begin time.Time) (bool, error) {
+	l.mu.Lock()
+	_, alive := l.alive[dir]
+	l.mu.Unlock()
+	if alive {
+		return false, nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, jobFile)); err != nil {
 		return true, nil
 	}
-	if _, err := os.Stat(filepath.Join(dir, outboxFile)); err != nil && time.Since(st.ModTime()) < 2*time.Second {
+	if _, err := os.Stat(filepath.Join(dir, outboxFile)); err != nil && time.Since(begin) < 2*time.Second {
 		return false, nil
 	}
 	lock, err := takeLock(dir)
@@ -170,7 +204,7 @@ func (l *Local) unkept(dir string) (bool, error) {
 }
 
 // leftover reads the outbox of a keeper that is gone.
-func (l *Local) leftover(dir string, from uint64, take func([]Record) error) error {
+func (l *Local) leftover(dir string, from *uint64, take func([]Record) error) error {
 	r, err := openReader(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return ErrUnbegun
@@ -188,7 +222,7 @@ func (l *Local) leftover(dir string, from uint64, take func([]Record) error) err
 		}
 		if err == nil {
 			begun = true
-			if rec.N > from {
+			if rec.N > *from {
 				batch = append(batch, rec)
 			}
 		}
@@ -196,7 +230,8 @@ func (l *Local) leftover(dir string, from uint64, take func([]Record) error) err
 			if err := take(batch); err != nil {
 				return err
 			}
-			if batch[len(batch)-1].Exit != nil {
+			last := batch[len(batch)-1]
+			if *from = last.N; last.Exit != nil {
 				return nil
 			}
 			batch = nil
@@ -306,7 +341,7 @@ func (l *Local) Kill(job int64, attempt int, why client.Outcome) error {
 func (l *Local) Forget(job int64, attempt int) error {
 	dir := l.Folder(job, attempt)
 	if b, err := os.ReadFile(filepath.Join(dir, addressFile)); err == nil { // a killed keeper leaves its socket
-		if at := filepath.Dir(strings.TrimSpace(string(b))); strings.HasPrefix(filepath.Base(at), "hora-job-") {
+		if at := filepath.Dir(strings.TrimSpace(string(b))); strings.HasPrefix(filepath.Base(at), socketFolder) {
 			_ = os.RemoveAll(at)
 		}
 	}
@@ -321,4 +356,19 @@ func (l *Local) Output(job int64, attempt int, path string) (*os.File, error) {
 	}
 	defer root.Close()
 	return root.Open(filepath.FromSlash(path))
+}
+
+// Outputs lists the files of outputs/, with slashes.
+func (l *Local) Outputs(job int64, attempt int) (all []string) {
+	root := filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName)
+	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if below, err := filepath.Rel(root, p); err == nil {
+			all = append(all, filepath.ToSlash(below))
+		}
+		return nil
+	})
+	return all
 }
