@@ -158,7 +158,7 @@ class _Attempt:
         name, digest = _cluster.ship(self.session, program)
         return {
             "hub": where, "secret": hub.secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
-            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None,
+            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None, "unreached": 69,
             "openmp": bool(_cluster.setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
         }  # fmt: skip
 

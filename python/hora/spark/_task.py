@@ -15,7 +15,7 @@ SCHEMA = "code long"
 
 
 def make(config: dict[str, Any]) -> Callable[[Any], Any]:
-    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp."""
+    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached."""
 
     def task(batches: Any) -> Any:
         import hashlib
@@ -26,6 +26,7 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
         import subprocess
         import sys
         import sysconfig
+        import threading
 
         import pyarrow
 
@@ -59,7 +60,9 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
             return path
 
         def environment() -> dict[str, str]:
-            env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_"))}
+            env = {
+                k: v for k, v in os.environ.items() if not k.startswith(("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_", "HORA_SECRET"))
+            }
             if not config["openmp"]:  # Spark's: as many as the task has cores, which is one
                 env.pop("OMP_NUM_THREADS", None)
             env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)  # with what addPyFile and addArtifacts brought
@@ -89,7 +92,8 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
             )
         env = environment()
         if mine := devices():
-            env["HORA_SPARK_DEVICES"] = mine
+            # The hub makes it those of all tasks of the job on this host, in the order of local ranks.
+            env["CUDA_VISIBLE_DEVICES"] = env["HORA_SPARK_TASK_DEVICES"] = mine
         feed = None
         if config["feed"]:
             from hora.spark._rows import Feed
@@ -101,12 +105,21 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
                 pass
         command = [program(), "agent", "--hub", config["hub"]]
         try:
-            agent = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=sys.stderr)
+            agent = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=sys.stderr, stderr=subprocess.PIPE)
         except OSError as e:
             refuse(
                 f"the task on {where} may not start the program {command[0]} ({e.strerror}): install hora's wheel where programs may run, "
                 "or let SPARK_LOCAL_DIRS be a place without noexec"
             )
+        last = [b""]
+
+        def pass_on() -> None:  # into the executor's log
+            for line in agent.stderr:  # type: ignore[union-attr]
+                last[0] = line
+                sys.stderr.write(line.decode(errors="replace"))
+
+        reader = threading.Thread(target=pass_on, daemon=True)
+        reader.start()
         try:
             agent.stdin.write(config["secret"].encode() + b"\n")  # type: ignore[union-attr]
             agent.stdin.flush()  # type: ignore[union-attr]
@@ -119,8 +132,9 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
         finally:
             if agent.poll() is None:
                 agent.send_signal(signal.SIGTERM)
-        if code:
-            refuse(f"the agent on {where} ended with exit code {code}")
+        if code == config["unreached"]:
+            reader.join(5)
+            refuse(f"the agent on {where}: {last[0].decode(errors='replace').strip().removeprefix('hora: ')}")
         yield pyarrow.RecordBatch.from_pydict({"code": pyarrow.array([code], pyarrow.int64())})
 
     return task

@@ -22,7 +22,6 @@ def main() -> None:
         payload = f.read()
     left = os.environ.pop("HORA_RESULT")
     rank = int(os.environ["HORA_RANK"])
-    _deal_devices()
     chart = _borrow_timeline(rank)
     outcome = _task._call(payload, rank)
     if outcome["ok"] and hora.is_initialized():
@@ -37,23 +36,6 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)  # at once: the others wait for this rank in vain
-
-
-def _deal_devices() -> None:
-    """Let every local rank see the devices of all tasks on its host, in the order of local ranks.
-
-    Scripts choose theirs by local rank; Spark tells each task of its own alone, and sets no variable.
-    """
-    mine = os.environ.pop("HORA_SPARK_DEVICES", "")
-    if not mine:
-        return
-    os.environ["HORA_SPARK_TASK_DEVICES"] = mine
-    hora.init()
-    told = hora.allgather_object((hora.cross_rank(), hora.local_rank(), mine.split(",")))
-    place = hora.cross_rank()
-    hora.shutdown()
-    seen = [d for _, _, devices in sorted(t for t in told if t[0] == place) for d in devices]
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(seen))
 
 
 def _borrow_timeline(rank: int) -> str | None:
