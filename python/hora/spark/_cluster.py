@@ -222,14 +222,23 @@ def start_limit() -> float:
     return _START
 
 
-def spoken(error: BaseException) -> BaseException:
+def final(error: BaseException) -> bool:
+    """Whether a new start would end as this one: a task has said why, somebody has cancelled the job, or the limit is over."""
+    text = str(error)
+    return isinstance(error, HoraError) or "hora.spark: " in text or "cancel" in text.lower() or "interrupt" in text.lower()
+
+
+def spoken(error: BaseException) -> HoraError:
     """Spark's exception in hora's words, where a task has said why."""
     if isinstance(error, HoraError):
         return error
     text = str(error)
     if "hora.spark: " in text:
         return HoraError("spark.run: " + text.split("hora.spark: ", 1)[1].split(" [end]", 1)[0])
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = [
+        line.strip().lstrip(": ") for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")
+    ]
+    first = lines[0] if lines else type(error).__name__
     return HoraError(f"spark.run: Spark ended the job: {first[:500]}; the cause of this error has all that it said")
 
 

@@ -115,6 +115,7 @@ class _Attempt:
         self.dataframe, self.limit, self.tell = dataframe, limit, tell
         self.happenings: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self.exits: list[dict[str, Any]] = []
+        self.before: int | None = None  # how many of them before Spark's job ended
         self.present = 0
         self.opened = False
 
@@ -187,6 +188,7 @@ class _Attempt:
                 self.exits.append(event)
             elif kind == "spark" and event is not None and refusal is None:
                 refusal = event
+                self.before = len(self.exits)
                 hub.stop()
             if not self.opened and refusal is None and waited > 3:
                 self.tell(f"{self.present} of {self.np} workers have started")
@@ -209,9 +211,13 @@ class _Attempt:
         if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones
             first = (max if self.elastic else min)(own, key=lambda o: o["time"])
             raise first["error"] from _run.RemoteTraceback(first["rank"], first["host"], first["traceback"])
-        silent = [e for e in self.exits if e.get("rank") not in {o["rank"] for o in outcomes}]
+        silent = [e for e in self.exits[: self.before] if e.get("rank") not in {o["rank"] for o in outcomes}]
         if refusal is not None and not silent:
-            raise _cluster.spoken(refusal) from refusal
+            error = _cluster.spoken(refusal)
+            if _cluster.final(refusal):
+                raise error from refusal
+            error.__cause__ = refusal
+            raise _Lost(error)
         said = _run._shown(hub.said())
         if silent and not self.elastic:
             e = silent[0]

@@ -6,12 +6,21 @@ By hand: $(sh tools/deps.sh path spark-4)/bin/python -m pytest python/tests/spar
 from __future__ import annotations
 
 import importlib.util
+import os
 
 import pytest
 import sessions
+from beside import TREE
 
 if importlib.util.find_spec("pyspark") is None:  # the tests' own environment, which runs the rest; a step of its own runs these
     collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program(request):
+    """In a tree that has its library its program is tested too; else the one that is installed."""
+    if TREE:
+        os.environ["PATH"] = f"{request.getfixturevalue('hora_program').parent}{os.pathsep}{os.environ['PATH']}"
 
 
 @pytest.fixture(scope="session")

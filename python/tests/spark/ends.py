@@ -1,0 +1,53 @@
+"""For tests of how jobs end: ranks that say who they are and wait, and whether they are gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+
+def pids(path):
+    """Writes who runs, and waits to be ended."""
+    import os
+    import subprocess
+    import time
+
+    import hora
+
+    hora.init()
+    child = subprocess.Popen(["sleep", "600"])
+    with open(f"{path}/{hora.rank()}~", "w") as f:
+        f.write(f"{os.getpid()} {child.pid}")
+    os.rename(f"{path}/{hora.rank()}~", f"{path}/{hora.rank()}")
+    time.sleep(600)
+
+
+def told(path: Path, n: int, limit: float = 90, driver: subprocess.Popen | None = None) -> list[int]:
+    """The processes of n ranks, when they have all written them."""
+    end = time.monotonic() + limit
+    while sum(p.name.isdigit() for p in path.iterdir()) < n:
+        assert time.monotonic() < end and (driver is None or driver.poll() is None), "the ranks did not start"
+        threading.Event().wait(0.02)
+    return [int(w) for p in path.iterdir() if p.name.isdigit() for w in p.read_text().split()]
+
+
+def ended(pids: list[int], limit: float) -> bool:
+    """Whether none of the processes is there any more, before the limit."""
+    end = time.monotonic() + limit
+    while any(os.path.exists(f"/proc/{p}") for p in pids):
+        if time.monotonic() > end:
+            return False
+        threading.Event().wait(0.02)
+    return True
+
+
+def executor_of(pid: int) -> int:
+    """The executor's JVM above a worker."""
+    while pid > 1:
+        if "CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_text():
+            return pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    raise AssertionError("no executor is above this process")

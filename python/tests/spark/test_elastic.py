@@ -1,0 +1,54 @@
+"""Elastic jobs on ordinary tasks: an executor is killed, the others go on, its replacement joins, and the result is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from ends import executor_of, told
+
+import hora.spark
+
+
+def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
+    def train(path, steps):
+        import os
+        import time
+
+        import hora
+        import hora.elastic
+
+        hora.init()
+        state = hora.elastic.State(step=0, total=0, sizes=[])
+        me = f"{path}/{os.getpid()}"
+
+        @hora.elastic.run
+        def work(state):
+            while state.step < steps or not os.path.exists(f"{path}/grown"):
+                with open(me + "~", "w") as f:
+                    f.write(str(os.getpid()))
+                os.rename(me + "~", me)
+                mean = hora.allreduce(float(state.step), hora.AVERAGE, name="x")
+                state.total += int(mean)
+                if not state.sizes or state.sizes[-1] != hora.size():
+                    state.sizes = [*state.sizes, hora.size()]
+                    if len(state.sizes) >= 2 and hora.size() == 2:
+                        open(f"{path}/grown", "w").close()
+                state.step += 1
+                state.commit()
+                time.sleep(0.01)
+            return state.step, state.total, state.sizes
+
+        return work(state)
+
+    def kill():
+        found = told(tmp_path, 2)
+        os.kill(executor_of(found[0]), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    got = hora.spark.run(train, args=(str(tmp_path), 50), np=2, min_np=1, max_np=2)
+    assert got and all(g == got[0] for g in got)
+    steps, total, sizes = got[0]
+    assert total == steps * (steps - 1) // 2, "every step was counted once"
+    assert sizes[0] == 2 and 1 in sizes and sizes[-1] == 2

@@ -1,0 +1,137 @@
+"""sparkdl, horovod.spark and the examples on the cluster of the other tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+from contextlib import redirect_stdout
+
+import beside
+import pytest
+
+import hora
+from hora.spark import _cluster
+
+
+def example(folder: str, name: str):
+    path = beside.ROOT / "examples" / folder / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"example_{folder[:2]}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def whole(spark):
+    """The cluster with all its executors: another test may have killed one."""
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    return spark
+
+
+def talk():
+    import os
+
+    from sparkdl.horovod import log_to_driver
+
+    rank = os.environ["HOROVOD_RANK"]
+    print("printed by", rank)
+    log_to_driver("told\ntwice")
+    return rank
+
+
+@pytest.mark.parametrize("np", [-2, 2])
+@pytest.mark.parametrize("verbosity", ["all", "log_callback_only"])
+def test_one_program_says_the_same_everywhere(whole, capfd, np, verbosity):
+    from sparkdl import HorovodRunner
+
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert HorovodRunner(np=np, driver_log_verbosity=verbosity).run(talk) == "0"
+    told = [f"[{r}]<stdout>:{text}" for r in "01" for text in (f"[{r}] told", "twice")]
+    printed = [f"[{r}]<stdout>:printed by {r}" for r in "01"]
+    wanted = told if np > 0 and verbosity != "all" else told + printed
+    assert sorted(said.getvalue().splitlines()) == sorted(wanted)
+
+
+def test_no_number_of_slots_is_all_of_them(whole, caplog):
+    from sparkdl import HorovodRunner
+
+    def size():
+        import horovod.torch as hvd
+
+        hvd.init()
+        return hvd.size()
+
+    assert HorovodRunner(np=0).run(size) == 4
+    assert "all task slots of the cluster are taken" in caplog.text
+
+
+def test_horovod_spark_run(whole):
+    import horovod.spark
+
+    def work(a, b=0):
+        import os
+
+        import horovod.torch as hvd
+
+        hvd.init()
+        print("line", hvd.rank())
+        return a + b + hvd.rank(), os.environ["GIVEN"]
+
+    said = io.StringIO()
+    got = horovod.spark.run(work, args=(10,), kwargs={"b": 5}, num_proc=2, env={"GIVEN": "yes"}, stdout=said)
+    assert got == [(15, "yes"), (16, "yes")]
+    assert {"[0]<stdout>:line 0", "[1]<stdout>:line 1"} <= set(said.getvalue().splitlines())
+
+
+def test_horovod_spark_run_elastic(whole):
+    import horovod.spark
+
+    def work():
+        import horovod.torch as hvd
+        import torch
+
+        hvd.init()
+        state = hvd.elastic.TorchState(step=0)
+
+        @hvd.elastic.run
+        def train(state):
+            while state.step < 5:
+                hvd.allreduce(torch.ones(1), name="x")
+                state.step += 1
+                state.commit()
+            return state.step, hvd.size()
+
+        return train(state)
+
+    assert horovod.spark.run_elastic(work, num_proc=2, min_num_proc=1, max_num_proc=2) == [(5, 2), (5, 2)]
+
+
+def test_a_timeline_comes_to_the_driver(whole, tmp_path, monkeypatch):
+    import json
+
+    def work():
+        hora.init()
+        hora.allreduce(1.0, name="seen", named=True)
+
+    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
+    hora.spark.run(work, np=2)
+    assert "seen" in json.dumps(json.loads((tmp_path / "timeline.json").read_text()))
+
+
+def test_the_runner_s_example(whole, capsys):
+    example("50-spark-runner", "notebook").main()
+    assert "the cluster and this machine agree" in capsys.readouterr().out
+
+
+def test_the_tensorflow_example(whole, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
+    example("53-spark-tensorflow", "train").main()
+    assert "two workers trained as one" in capsys.readouterr().out
+
+
+def test_the_elastic_example(whole, capsys):
+    example("51-spark-elastic", "train").main()
+    assert "every step was counted once" in capsys.readouterr().out

@@ -1,0 +1,211 @@
+"""hora.spark.run on a cluster of two executors with two slots each: results, errors, rows, and ends of every kind."""
+
+from __future__ import annotations
+
+import _thread
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from ends import ended, executor_of, pids, told
+
+import hora
+import hora.spark
+from hora.spark import _cluster
+
+SLACK = 3.0  # times what is promised
+
+
+def where():
+    import os
+
+    import hora
+
+    hora.init()
+    return {
+        "sum": hora.allreduce(hora.rank() + 1), "rank": hora.rank(), "local": hora.local_rank(), "cross": hora.cross_rank(), "pid": os.getpid(),
+        "parent": os.getppid(), "fusion": os.environ.get("HOROVOD_FUSION_THRESHOLD"), "more": os.environ.get("MORE"),
+    }  # fmt: skip
+
+
+def test_every_rank_gives_its_result(spark, monkeypatch, capfd):
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "1000000")  # read when run is called
+    got = hora.spark.run(where, np=4, env={"MORE": "yes"})
+    assert [g["rank"] for g in got] == [0, 1, 2, 3] and {g["sum"] for g in got} == {10}
+    assert [g["local"] for g in got] == [0, 1, 2, 3] and {g["cross"] for g in got} == {0}, "executors of a machine are one host"
+    assert {(g["fusion"], g["more"]) for g in got} == {("1000000", "yes")}
+    assert len({g["pid"] for g in got}) == 4 and ended([g["pid"] for g in got], SLACK)
+
+
+def test_output_comes_out_on_the_driver(spark):
+    def work():
+        import os
+
+        print("printed by", os.environ["HORA_RANK"])
+
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert hora.spark.run(work, np=2) == [None, None]
+    assert {"[0]<stdout>:printed by 0", "[1]<stdout>:printed by 1"} <= set(said.getvalue().splitlines())
+
+
+def test_the_first_exception_comes_with_its_traceback(spark):
+    def work():
+        import time
+
+        import hora
+
+        hora.init()
+        if hora.rank() == 1:
+            raise KeyError("no such column")
+        time.sleep(60)
+
+    began = time.monotonic()
+    with pytest.raises(KeyError, match="no such column") as e:
+        hora.spark.run(work, np=2)
+    assert time.monotonic() - began < 45
+    cause = e.value.__cause__
+    assert cause.rank == 1 and "raise KeyError" in cause.text
+
+
+def test_a_result_of_many_bytes(spark):
+    def work():
+        return bytes(50_000_000)
+
+    assert [len(b) for b in hora.spark.run(work, np=2)] == [50_000_000] * 2
+
+
+def test_rows_of_a_data_frame_in_equal_steps(spark):
+    def work(last):
+        import hora.spark
+
+        hora.init()
+        got = [b.column("id").to_pylist() for b in hora.spark.batches(64, last=last)]
+        return len(got), [v for b in got for v in b]
+
+    frame = spark.range(1000, numPartitions=3)
+    short = hora.spark.run(work, args=("short",), np=2, dataframe=frame)
+    assert short[0][0] == short[1][0] and sorted(short[0][1] + short[1][1]) == list(range(1000))
+    drop = hora.spark.run(work, args=("drop",), np=2, dataframe=frame)
+    assert [n for n, _ in drop] == [7, 7] and [len(rows) for _, rows in drop] == [448, 448]
+
+
+def test_what_is_asked_for_wrongly_is_said_before_anything_starts(spark, monkeypatch):
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    monkeypatch.setattr(_cluster, "_QUIET", 2)  # the executors are all there
+    cases = [
+        (dict(np=9), "np=9, the cluster has 4 task slots: give np=4 or less"),
+        (dict(np=0), "np=0 is no number of processes"),
+        (dict(np=2, min_np=3), "must not fall"),
+        (dict(np=2, min_np=1, dataframe=spark.range(2)), "rows are dealt to a gang"),
+        (dict(np=2, restarts=-1), "restarts=-1 is no number"),
+        (dict(np=2, spark="local"), "spark='local' is no SparkSession"),
+    ]
+    for arguments, sentence in cases:
+        with pytest.raises(hora.HoraError, match=sentence):
+            hora.spark.run(where, **arguments)
+    context = spark.sparkContext
+
+    def work():
+        return context.master
+
+    with pytest.raises(
+        hora.HoraError, match=r"variable 'context' \(a pyspark.*SparkContext\) in line \d+ of test_gang.py, which cannot be pickled"
+    ):
+        hora.spark.run(work, np=1)
+
+
+def test_a_module_that_executors_lack(spark, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def f():\n    return 5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def work():
+        import nowhere_at_all
+
+        return nowhere_at_all
+
+    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
+        hora.spark.run(work, np=1)
+
+
+def test_ctrl_c_leaves_nothing(spark, tmp_path):
+    found = []
+
+    def interrupt():
+        found.extend(told(tmp_path, 2))
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        hora.spark.run(pids, args=(str(tmp_path),), np=2)
+    assert len(found) == 4 and ended(found, 1 * SLACK)
+
+
+def test_a_job_cancelled_from_outside_leaves_nothing(spark, tmp_path):
+    found = []
+
+    def cancel():
+        found.extend(told(tmp_path, 2))
+        spark.sparkContext.cancelAllJobs()
+
+    threading.Thread(target=cancel, daemon=True).start()
+    with pytest.raises(hora.HoraError, match="Spark ended the job: .*(?i:cancelled)"):
+        hora.spark.run(pids, args=(str(tmp_path),), np=2)
+    assert len(found) == 4 and ended(found, 1 * SLACK)
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import ends, sessions, hora.spark
+spark = sessions.start("local[2]", Path(sys.argv[2]))
+hora.spark.run(ends.pids, args=(sys.argv[3],), np=2)
+"""
+
+
+def test_a_driver_that_is_killed_leaves_nothing(tmp_path):
+    for name in ("session", "told"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "driver.py").write_text(DRIVER)
+    here = Path(__file__).parent
+    driver = subprocess.Popen([sys.executable, tmp_path / "driver.py", here, tmp_path / "session", tmp_path / "told"])
+    try:
+        found = told(tmp_path / "told", 2, 150, driver)
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    assert len(found) == 4 and ended(found, 1 * SLACK)
+
+
+def test_a_gang_that_lost_its_executor_starts_anew(spark, tmp_path):
+    def work(path):
+        import os
+        import time
+
+        import hora
+
+        hora.init()
+        first = not os.path.exists(f"{path}/again")
+        hora.barrier()
+        if first:
+            with open(f"{path}/{hora.rank()}~", "w") as f:
+                f.write(str(os.getpid()))
+            os.rename(f"{path}/{hora.rank()}~", f"{path}/{hora.rank()}")
+            time.sleep(600)
+        return int(hora.allreduce(1))
+
+    def kill():
+        found = told(tmp_path, 2)
+        (tmp_path / "again").write_text("")
+        os.kill(executor_of(found[0]), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    assert hora.spark.run(work, args=(str(tmp_path),), np=2, restarts=2) == [2, 2]
