@@ -299,7 +299,8 @@ func (s *Set) print() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-const mostLanes = 64
+// mostLanes is divisible by the usual numbers of ranks.
+const mostLanes = 96
 
 // order chooses lanes and window by the memory, where no state says them.
 func (s *Set) order() error {
@@ -326,11 +327,10 @@ func (s *Set) order() error {
 		s.lanes = even(blocks, most)
 		s.window = int(s.rows) // no lane is longer
 	default:
-		s.lanes = even(blocks, max(1, min(most, holds/(4*mean))))
-		s.window = int(max(1, (holds/int64(s.lanes)-mean)/3)) // three windows and what is cut are open
-		if holds < 4*mean {
-			s.window = int(max(1, mean/3)) // a block is open anyway
-		}
+		// A lane holds a block and 2.75 windows on average. Lanes mix better than windows do,
+		// so there are as many as leave a seventh of a block for windows.
+		s.lanes = even(blocks, max(1, min(most, 7*holds/(8*mean))))
+		s.window = int(max(1, mean/20, (holds/int64(s.lanes)-mean)*4/11))
 	}
 	s.window = min(s.window, plan.MaxWindow)
 	_, err := s.plan(0)
@@ -382,7 +382,7 @@ func (s *Set) Mixing() string {
 	case int64(s.window) >= s.rows:
 		return fmt.Sprintf("all %d rows are mixed, in %d lanes", s.rows, s.lanes)
 	}
-	open := min(s.rows, int64(s.lanes)*3*int64(s.window))
+	open := min(s.rows, int64(s.lanes)*(int64(s.window)*11/4+s.rows/int64(max(1, len(s.blocks)))))
 	text := fmt.Sprintf("%d lanes of %d rows: %.1f %% of the data are mixed at a time", s.lanes, s.window, 100*float64(open)/float64(s.rows))
 	if s.lanes < 8 {
 		text += fmt.Sprintf("; row groups of %s leave room for no more in %s: write smaller ones (1 to 4 MiB), or raise memory=", size(s.rowBytes()*s.rows/int64(len(s.blocks))), size(s.cfg.Memory))

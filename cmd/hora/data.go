@@ -11,7 +11,7 @@ import (
 
 func (p *program) dataCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "data", Short: "look at the tables that a training reads"}
-	cmd.AddCommand(p.dataLook())
+	cmd.AddCommand(p.dataLook(), p.dataVerify())
 	return cmd
 }
 
@@ -46,5 +46,44 @@ func (p *program) dataLook() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "the same as JSON, for machines")
 	cmd.Flags().IntVar(&memory, "memory", 512, "MiB that the job may hold for mixing, as memory= of hora.dataset.open")
+	return cmd
+}
+
+func (p *program) dataVerify() *cobra.Command {
+	var asJSON bool
+	var threads int
+	cmd := &cobra.Command{
+		Use:   "verify PATH…",
+		Short: "decode everything, compare checksums, and list what is damaged",
+		Long: "verify reads every column of every row group (paths, folders, patterns, http and s3 addresses) and names each that is damaged, by file, row\n" +
+			"group, column and byte. It ends with 1 when there is any. What it lists is what hora.dataset leaves out with on_error=\"skip\".",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("data verify needs a path: name a file or a folder, as in hora data verify data/train")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			ctx, release := p.untilStopped()
+			defer release()
+			found, err := dataset.Verify(ctx, args, threads, p.getenv)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(p.out)
+				e.SetIndent("", "  ")
+				err = e.Encode(found)
+			} else {
+				err = found.Write(p.out)
+			}
+			if n := len(found.Damaged); n > 0 && err == nil {
+				err = fmt.Errorf("data verify: %d parts of the data are damaged; write those files again, or read with on_error=\"skip\"", n)
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "the same as JSON, for machines")
+	cmd.Flags().IntVar(&threads, "threads", 2, "threads that decode")
 	return cmd
 }

@@ -10,6 +10,8 @@ func TestDataLookSaysWhatIsWrong(t *testing.T) {
 		{"data look", 2, "hora: data look needs a path: name a file or a folder"},
 		{"data look " + filepath.Join(t.TempDir(), "none"), 1, "there is no such file; see whether the name is right"},
 		{"data look .", 1, "open .: there is no Parquet file; their names end in .parquet, .parq or .pq"},
+		{"data verify", 2, "hora: data verify needs a path: name a file or a folder"},
+		{"data verify .", 1, "open .: there is no Parquet file; their names end in .parquet, .parq or .pq"},
 		{"data lok x", 2, `hora: there is no subcommand "lok": did you mean hora data look?`},
 	} {
 		c.check(t)
