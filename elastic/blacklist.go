@@ -51,6 +51,16 @@ func (b *Blacklist) Ban(at Spot, why string, now time.Duration) time.Duration {
 	return pause
 }
 
+// Final reports whether a slot of a host, or the host, is given up for good.
+func (b *Blacklist) Final(host string, slot int) bool {
+	for _, at := range [2]Spot{{host, -1}, {host, slot}} {
+		if e := b.spots[at]; e != nil && e.forGood {
+			return true
+		}
+	}
+	return false
+}
+
 // Why is the reason why nothing may start at a slot of a host, "" when something may. Slot -1 asks for the host alone.
 func (b *Blacklist) Why(host string, slot int, now time.Duration) string {
 	for _, at := range [2]Spot{{host, -1}, {host, slot}} {

@@ -24,6 +24,10 @@ func (r *Roster) tooFew() {
 	case r.over, r.cfg.Discovered && (!fewer || r.closing), !r.cfg.Discovered && (len(homeless) == 0 || !fewer && r.cfg.OnLoss != Replace):
 		*s = shortage{}
 		return
+	case r.cfg.Discovered && r.spent():
+		r.giveUp(fmt.Sprintf("%s left, --min-np is %d, and workers have failed on every slot of %s, none of which is tried again: see why they failed, or have slots tried again after a pause with --blacklist-cooldown-range",
+			are(r.left, "worker"), r.cfg.Min, r.named()), false)
+		return
 	case !s.waits:
 		s.waits, s.since = true, r.now
 	}
@@ -60,6 +64,27 @@ func (r *Roster) house() {
 			return
 		}
 	}
+}
+
+// spent reports that every slot of the hosts that are there was given up for good.
+func (r *Roster) spent() bool {
+	for _, h := range r.hosts {
+		for slot := range h.Slots {
+			if !r.black.Final(h.Name, slot) {
+				return false
+			}
+		}
+	}
+	return slots(r.hosts) > 0
+}
+
+// named lists the hosts.
+func (r *Roster) named() string {
+	var names []string
+	for _, h := range r.hosts {
+		names = append(names, h.Name)
+	}
+	return list(names)
 }
 
 // unused lists the hosts, or the slots of them, on which nothing starts, in brackets.
