@@ -211,6 +211,45 @@ func checkImport(t *testing.T, f goFile, mayImport, thirdParty, imp string) {
 	t.Errorf("%s imports %s: package %s keeps to the standard library and golang.org/x/sys", f.path, imp, f.dir)
 }
 
+// TestTheSeamOfLaunch: one file of launch names the ways to hosts, to choose where nobody else has; and no type grows back to
+// what does everything.
+func TestTheSeamOfLaunch(t *testing.T) {
+	const most = 30
+	methods := map[string]int{}
+	for _, f := range goFiles(t) {
+		if f.dir != "launch" || f.test {
+			continue
+		}
+		for _, imp := range imports(f) {
+			way := imp == "hora/launch/local" || imp == "hora/launch/ssh" || imp == "hora/launch/named" || imp == "hora/launch/hub"
+			if way && f.path != "launch/launch.go" {
+				t.Errorf("%s imports %s: a job knows hosts by launch/reach alone", f.path, imp)
+			}
+		}
+		for _, decl := range f.tree.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil {
+				continue
+			}
+			of := fn.Recv.List[0].Type
+			if star, ok := of.(*ast.StarExpr); ok {
+				of = star.X
+			}
+			if id, ok := of.(*ast.Ident); ok {
+				methods[id.Name]++
+			}
+		}
+	}
+	if methods["job"] == 0 {
+		t.Error("launch has no type job any more: hold its largest one")
+	}
+	for name, n := range methods {
+		if n > most {
+			t.Errorf("launch.%s has %d methods, at most %d: split it by what its fields are for", name, n, most)
+		}
+	}
+}
+
 func TestPackageComments(t *testing.T) {
 	documented := map[string]int{}
 	for _, f := range goFiles(t) {

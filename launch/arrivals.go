@@ -54,13 +54,13 @@ func (j *job) awaitArrivals() {
 	switch {
 	case w.For >= j.spec.Join && j.spec.elastic():
 		j.giveUpOn(w.Missing)
-	case w.For >= j.spec.Join && !j.watched(w.Missing):
+	case w.For >= j.spec.Join && !a.watched(w.Missing):
 		j.fail(Outcome{Kind: NotStarted, Rank: -1, Code: ExitTimeout, Last: fmt.Sprintf(
-			"%s not joined %v after the first rank did: look at the output there, or give it longer with --start-timeout", j.absentees(w, "has", "have"), j.spec.Join)})
+			"%s not joined %v after the first rank did: look at the output there, or give it longer with --start-timeout", j.absentees(a, w, "has", "have"), j.spec.Join)})
 	case w.For >= due:
 		a.told = w.For
 		j.event(&event.Delay{Text: fmt.Sprintf("waiting for %s to join; %s",
-			j.absentees(w, "", ""), joined(w)), Over: w.For, Limit: j.spec.Join, Flag: "--start-timeout"})
+			j.absentees(a, w, "", ""), joined(w)), Over: w.For, Limit: j.spec.Join, Flag: "--start-timeout"})
 	}
 }
 
@@ -68,7 +68,7 @@ func (j *job) awaitArrivals() {
 func (j *job) giveUpOn(missing []int) {
 	for _, rank := range missing {
 		late := rank < len(j.alive) && j.alive[rank] && time.Since(j.begun[rank]) >= j.spec.Join
-		if late && j.condemn[rank] == "" && !j.watched([]int{rank}) {
+		if late && j.condemn[rank] == "" && !j.missing.watched([]int{rank}) {
 			text := "its process runs"
 			if does := j.missing.doing[rank]; does != "" {
 				text = does
@@ -88,20 +88,20 @@ func joined(w *rendezvous.Wait) string {
 }
 
 // absentees names the ranks that others wait for and what they do, with a verb behind them.
-func (j *job) absentees(w *rendezvous.Wait, is, are string) string {
+func (c *crew) absentees(a *arrivals, w *rendezvous.Wait, is, are string) string {
 	var names []string
 	for _, rank := range w.Missing {
-		if rank >= len(j.seats) || j.seats[rank].Host < 0 {
+		if rank >= len(c.seats) || c.seats[rank].Host < 0 {
 			continue
 		}
 		does := "its process has not been started"
-		if j.alive[rank] {
+		if c.alive[rank] {
 			does = "its process runs"
-			if text := j.missing.doing[rank]; text != "" {
+			if text := a.doing[rank]; text != "" {
 				does = text
 			}
 		}
-		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, j.links[j.seats[rank].Host].called, does))
+		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, c.links[c.seats[rank].Host].called, does))
 	}
 	if len(names) == 0 {
 		names = append(names, event.Counted(w.More, "more worker"))
@@ -116,9 +116,9 @@ func (j *job) absentees(w *rendezvous.Wait, is, are string) string {
 }
 
 // watched says whether somebody holds all of these ranks, in a debugger for one: they are not blamed for being late.
-func (j *job) watched(ranks []int) bool {
+func (a *arrivals) watched(ranks []int) bool {
 	for _, rank := range ranks {
-		if text := j.missing.doing[rank]; text != rendezvous.Debugged.String() && text != rendezvous.Suspended.String() {
+		if text := a.doing[rank]; text != rendezvous.Debugged.String() && text != rendezvous.Suspended.String() {
 			return false
 		}
 	}

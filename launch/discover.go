@@ -168,7 +168,7 @@ func (j *job) discover(ctx context.Context) error {
 				continue
 			case <-tick.C:
 			case sig := <-j.spec.Signals:
-				if err := j.early(sig, "while hosts were awaited"); err != nil {
+				if err := j.spec.early(sig, "while hosts were awaited"); err != nil {
 					return err
 				}
 			case <-ctx.Done():
@@ -179,43 +179,38 @@ func (j *job) discover(ctx context.Context) error {
 	}
 }
 
-// watchHosts asks until the job is over. Names that are new are looked up here: a name server may be slow, or away.
-func (j *job) watchHosts(ctx context.Context) {
+// watch asks until the job is over. Names that are new are looked up here: a name server may be slow, or away.
+func (d *discovery) watch(ctx context.Context, r Reach, events chan<- any) {
 	tick := time.NewTicker(discoverEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-j.spec.Discovery.Changed:
+		case <-d.Changed:
 		case <-ctx.Done():
 			return
 		}
 		var e discovered
-		e.hosts, e.err = j.spec.Discovery.Find(ctx)
+		e.hosts, e.err = d.Find(ctx)
 		names := make([]string, len(e.hosts))
 		for i, h := range e.hosts {
 			names[i] = h.Name
 		}
 		looking, done := context.WithTimeout(ctx, discoverLimit)
-		j.reach.Look(looking, names)
+		r.Look(looking, names)
 		done()
 		select {
-		case j.events <- e:
+		case events <- e:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// found takes an answer in.
-func (j *job) found(e discovered) {
-	j.heed(e.news())
-}
-
 // lateGreeting asks a host that came later which of our addresses it reaches.
-func (j *job) lateGreeting(e greeted) {
+func (c *crew) lateGreeting(e greeted) {
 	e.l.heard, e.l.host = time.Now(), e.host
-	e.l.asked = e.l.way.Doors(j.port, j.spec.Interfaces)
+	e.l.asked = e.l.way.Doors(c.port, c.spec.Interfaces)
 	e.l.sendJSON(protocol.CmdProbe, e.l.asked)
 }
 
@@ -234,7 +229,7 @@ func (j *job) lateProbe(e probed) {
 			r.listen = []string{j.door}
 		}
 		j.rts[l.index] = r
-		j.sendPlan(l, nil, j.hosts[l.index].Slots)
+		j.sendPlan(l, nil, j.hosts[l.index].Slots, j.post)
 		for _, w := range l.waiting {
 			if j.seats[w.seat.Rank] == w.seat {
 				j.startOn(l, w.seat, w.more)
@@ -248,10 +243,10 @@ func (j *job) lateProbe(e probed) {
 }
 
 // late gives up hosts that do not answer in time.
-func (j *job) late() {
-	for _, l := range j.links {
-		if !l.planned && !l.ended && !l.born.IsZero() && time.Since(l.born) > j.spec.Start && l.cause == "" {
-			l.cause = fmt.Sprintf("no answer in %v: look whether it is up", j.spec.Start)
+func (c *crew) late() {
+	for _, l := range c.links {
+		if !l.planned && !l.ended && !l.born.IsZero() && time.Since(l.born) > c.spec.Start && l.cause == "" {
+			l.cause = fmt.Sprintf("no answer in %v: look whether it is up", c.spec.Start)
 			l.kill()
 		}
 	}

@@ -14,6 +14,13 @@ import (
 	"hora/launch/protocol"
 )
 
+// verdict is how a job ends, as far as that is known.
+type verdict struct {
+	failed  []Outcome
+	culprit *Outcome // a worker that was lost without its end, where that ends the job
+	cancel  *Outcome // somebody has stopped it
+}
+
 // fail records a failure; the first one ends the job, after settle when it is a worker's.
 func (j *job) fail(o Outcome) {
 	ours := o.Kind == Drained || o.Kind == Killed && (o.Signal == syscall.SIGTERM || o.Signal == syscall.SIGKILL)
@@ -41,15 +48,15 @@ func (j *job) stop(grace time.Duration) {
 		o := j.outcome()
 		why = "the job ends: " + o.String()
 	}
-	j.noMoreEpochs(why)
+	j.noMoreEpochs(j.spec.elastic(), why)
 	j.hard = time.After(grace + 2*time.Second)
 }
 
 // noMoreEpochs has the coordinator let nobody wait for an epoch that cannot come: those that were asked to end leave one
 // after the other, each at its commit, and the last ones have lost the others by then.
-func (j *job) noMoreEpochs(why string) {
-	if j.spec.elastic() && !j.complete.Load() {
-		j.server.Drain(-1, why)
+func (m *meeting) noMoreEpochs(elastic bool, why string) {
+	if elastic && !m.complete.Load() {
+		m.server.Drain(-1, why)
 	}
 }
 
@@ -66,12 +73,12 @@ func asksToEnd(sig os.Signal) bool {
 }
 
 // early takes a signal that comes before there are workers: it is an error that ends the job, or lost on them.
-func (j *job) early(s os.Signal, when string) error {
-	sig, _ := s.(syscall.Signal)
+func (s *settings) early(from os.Signal, when string) error {
+	sig, _ := from.(syscall.Signal)
 	if asksToEnd(sig) {
 		return fault(ExitSignal+int(sig), "stopped by %s %s", SignalName(sig), when)
 	}
-	j.event(&event.Warning{Text: fmt.Sprintf("%s came %s: there are no workers yet to pass it on to", SignalName(sig), when)})
+	s.Events.Emit(&event.Warning{Text: fmt.Sprintf("%s came %s: there are no workers yet to pass it on to", SignalName(sig), when)})
 	return nil
 }
 
@@ -94,24 +101,14 @@ func (j *job) signal(sig syscall.Signal) {
 	for _, l := range j.links {
 		l.send(protocol.CmdWindDown, wire.AppendI64(nil, j.spec.Grace.Milliseconds()))
 	}
-	j.noMoreEpochs(SignalName(sig))
+	j.noMoreEpochs(j.spec.elastic(), SignalName(sig))
 	j.hard = time.After(j.spec.Grace + 2*time.Second)
 }
 
-func (j *job) forward(sig syscall.Signal) {
+func (c *crew) forward(sig syscall.Signal) {
 	b := wire.AppendI64(wire.AppendI64(nil, -1), int64(sig))
-	for _, l := range j.links {
+	for _, l := range c.links {
 		l.send(protocol.CmdSignal, b)
-	}
-}
-
-// lostLink handles the end of an agent's connection.
-func (j *job) lostLink(e linkEnd) {
-	if e.l.done {
-		return
-	}
-	if j.cancel == nil {
-		j.hostLost(e.l, e.l.explain(e.why))
 	}
 }
 
@@ -134,10 +131,10 @@ func (j *job) hostLost(l *link, reason string) {
 var silence = regexp.MustCompile(`lost rank (\d+) on host (\S+): (silent for [^;]*)`)
 
 // first is the first of failures that are all told as the consequence of another's loss: the lost one, where it is known.
-func (j *job) first() Outcome {
-	o := j.failed[0]
-	if j.culprit != nil && o.Rank >= 0 {
-		return *j.culprit
+func (v *verdict) first() Outcome {
+	o := v.failed[0]
+	if v.culprit != nil && o.Rank >= 0 {
+		return *v.culprit
 	}
 	m := silence.FindStringSubmatch(o.Last)
 	if m == nil || o.Kind != Failed {
@@ -148,17 +145,17 @@ func (j *job) first() Outcome {
 }
 
 // outcome picks the failure that was there first: one that is no consequence of another's loss.
-func (j *job) outcome() Outcome {
-	for _, o := range j.failed {
+func (v *verdict) outcome() Outcome {
+	for _, o := range v.failed {
 		if !strings.Contains(o.Last, "lost rank ") && !strings.Contains(o.Last, "peer lost") {
 			return o
 		}
 	}
 	switch {
-	case len(j.failed) > 0:
-		return j.first()
-	case j.cancel != nil:
-		return *j.cancel
+	case len(v.failed) > 0:
+		return v.first()
+	case v.cancel != nil:
+		return *v.cancel
 	}
 	return Outcome{Kind: Finished, Rank: -1}
 }

@@ -67,12 +67,11 @@ func FuzzAgentWords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		spec := &settings{Stdout: io.Discard, Stderr: io.Discard}
 		spec.defaults()
-		j := &job{
-			spec: spec, hosts: []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}, seats: []Seat{{Host: 0}, {Host: 1}},
-			events: make(chan any), over: make(chan struct{}), server: noCoordinator{}, alive: make([]bool, 2),
-			begun: map[int]time.Time{0: time.Now(), 1: time.Now()}, condemn: map[int]string{},
-			roster: elastic.NewRoster(elastic.Supply{Size: 2, Hosts: []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}}),
-		}
+		j := newJob(spec)
+		j.hosts, j.seats = []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}, []Seat{{Host: 0}, {Host: 1}}
+		j.events, j.server, j.alive = make(chan any), noCoordinator{}, make([]bool, 2)
+		j.begun = map[int]time.Time{0: time.Now(), 1: time.Now()}
+		j.roster = elastic.NewRoster(elastic.Supply{Size: 2, Hosts: j.hosts})
 		var err error
 		if j.out, err = newOutput(spec, 2); err != nil {
 			t.Fatal(err)

@@ -8,23 +8,23 @@ import (
 )
 
 // locate has the reach look up the job's hosts, and says for which it waits.
-func (j *job) locate(ctx context.Context) error {
+func (c *crew) locate(ctx context.Context) error {
 	used := 0 // hosts are filled in order
-	for _, s := range j.seats {
+	for _, s := range c.seats {
 		used = max(used, s.Host+1)
 	}
-	if j.spec.elastic() { // the rest may follow
-		used = len(j.spec.Hosts)
+	if c.spec.elastic() { // the rest may follow
+		used = len(c.spec.Hosts)
 	}
 	var names []string
-	for _, h := range j.spec.Hosts[:used] {
+	for _, h := range c.spec.Hosts[:used] {
 		names = append(names, h.Name)
 	}
 	looking, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		j.reach.Look(looking, names)
+		c.reach.Look(looking, names)
 	}()
 	defer func() {
 		stop()
@@ -38,11 +38,11 @@ func (j *job) locate(ctx context.Context) error {
 		case <-done:
 			return nil
 		case now := <-tick.C:
-			if left := j.reach.Looking(); patience.due(now) && len(left) > 0 {
-				j.event(&event.Delay{Text: "looking up the name of host " + list(left), Over: now.Sub(patience.began)})
+			if left := c.reach.Looking(); patience.due(now) && len(left) > 0 {
+				c.event(&event.Delay{Text: "looking up the name of host " + list(left), Over: now.Sub(patience.began)})
 			}
-		case s := <-j.spec.Signals:
-			if err := j.early(s, "while host names were being looked up"); err != nil {
+		case s := <-c.spec.Signals:
+			if err := c.spec.early(s, "while host names were being looked up"); err != nil {
 				return err
 			}
 		case <-ctx.Done():

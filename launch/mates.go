@@ -8,9 +8,9 @@ func same(a, b *link) bool {
 }
 
 // mates counts the ranks on a host's machine, and those of them on hosts before it.
-func (j *job) mates(l *link) (before, all int) {
-	for _, s := range j.seats {
-		if !same(j.links[s.Host], l) {
+func (c *crew) mates(l *link) (before, all int) {
+	for _, s := range c.seats {
+		if !same(c.links[s.Host], l) {
 			continue
 		}
 		all++
@@ -22,15 +22,15 @@ func (j *job) mates(l *link) (before, all int) {
 }
 
 // firstSlot is which of its machine's slots a host's first one is. A host that comes back keeps it.
-func (j *job) firstSlot(l *link) int {
+func (c *crew) firstSlot(l *link) int {
 	n := 0
 	seen := map[string]bool{}
-	for _, o := range j.links {
+	for _, o := range c.links {
 		if o.name == l.name {
 			break
 		}
 		if !seen[o.name] && same(o, l) {
-			n += j.hosts[o.index].Slots
+			n += c.hosts[o.index].Slots
 		}
 		seen[o.name] = true
 	}
@@ -38,12 +38,12 @@ func (j *job) firstSlot(l *link) int {
 }
 
 // bedsBefore counts, where workers come and go, the slots of a host's machine that belong to hosts before it, and all of them.
-func (j *job) bedsBefore(l *link) (before, all int) {
-	for _, o := range j.links {
+func (c *crew) bedsBefore(l *link) (before, all int) {
+	for _, o := range c.links {
 		if o.ended || o.lost || !same(o, l) {
 			continue
 		}
-		slots := j.hosts[o.index].Slots
+		slots := c.hosts[o.index].Slots
 		if all += slots; o.index < l.index {
 			before += slots
 		}

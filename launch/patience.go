@@ -41,9 +41,9 @@ func list(names []string) string {
 }
 
 // awaitedEnds says whose end a job that was told to stop waits for.
-func (j *job) awaitedEnds() string {
+func (c *crew) awaitedEnds() string {
 	var ranks []string
-	for r, alive := range j.alive {
+	for r, alive := range c.alive {
 		if alive {
 			ranks = append(ranks, strconv.Itoa(r))
 		}
@@ -53,10 +53,10 @@ func (j *job) awaitedEnds() string {
 		if len(ranks) > 1 {
 			they = "they are"
 		}
-		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, j.spec.Grace)
+		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, c.spec.Grace)
 	}
 	var hosts []string
-	for _, l := range j.links {
+	for _, l := range c.links {
 		if !l.ended {
 			hosts = append(hosts, l.called)
 		}

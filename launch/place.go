@@ -42,11 +42,11 @@ func placeRanks(hosts []Host, np int) ([]Seat, error) {
 }
 
 // neighbours makes hosts that are called alike one: several agents that came from one machine are no hosts of their own.
-func (j *job) neighbours() {
-	called := func(s Seat) string { return j.reach.Called(j.hosts[s.Host].Name) }
+func (c *crew) neighbours() {
+	called := func(s Seat) string { return c.reach.Called(c.hosts[s.Host].Name) }
 	size, cross, alike := map[string]int{}, map[int]int{}, false
-	for i := range j.seats {
-		s := &j.seats[i]
+	for i := range c.seats {
+		s := &c.seats[i]
 		name := called(*s)
 		alike = alike || s.LocalRank != size[name]
 		s.LocalRank = size[name]
@@ -55,12 +55,12 @@ func (j *job) neighbours() {
 	if !alike {
 		return
 	}
-	for i := range j.seats {
-		s := &j.seats[i]
+	for i := range c.seats {
+		s := &c.seats[i]
 		s.LocalSize, s.CrossRank = size[called(*s)], cross[s.LocalRank]
 		cross[s.LocalRank]++
 	}
-	for i := range j.seats {
-		j.seats[i].CrossSize = cross[j.seats[i].LocalRank]
+	for i := range c.seats {
+		c.seats[i].CrossSize = cross[c.seats[i].LocalRank]
 	}
 }

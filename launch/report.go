@@ -70,15 +70,15 @@ func (s *story) recovered(_ int, r rendezvous.Recovery) {
 }
 
 // report is the whole story.
-func (j *job) report(o *Outcome) *event.Report {
-	j.story.mu.Lock()
-	defer j.story.mu.Unlock()
+func (s *story) report(spec *settings, roster *elastic.Roster, o *Outcome) *event.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	r := &event.Report{
-		Job: j.spec.Job, Command: j.spec.Command, Ended: event.Visible(o.String()), ExitCode: o.ExitCode(), Seconds: j.story.now(),
-		OnLoss: j.spec.OnLoss.String(), Restarts: j.roster.Used(), Epochs: j.story.epochs,
+		Job: spec.Job, Command: spec.Command, Ended: event.Visible(o.String()), ExitCode: o.ExitCode(), Seconds: s.now(),
+		OnLoss: spec.OnLoss.String(), Restarts: roster.Used(), Epochs: s.epochs,
 	}
-	if j.spec.Restarts > 0 {
-		left := max(j.spec.Restarts-j.roster.Used(), 0)
+	if spec.Restarts > 0 {
+		left := max(spec.Restarts-roster.Used(), 0)
 		r.Left = &left
 	}
 	return r
@@ -109,22 +109,22 @@ func unwritten(err error) error {
 }
 
 // tell writes the report and announces it when there was more than one epoch to tell of.
-func (j *job) tell(o *Outcome) error {
-	r := j.report(o)
-	if j.spec.told != nil {
-		j.spec.told(r)
+func (s *story) tell(spec *settings, roster *elastic.Roster, o *Outcome) error {
+	r := s.report(spec, roster, o)
+	if spec.told != nil {
+		spec.told(r)
 	}
-	if len(r.Epochs) > 1 || len(r.Epochs) == 1 && r.Epochs[0].Gone != nil && j.spec.elastic() {
-		j.event(&event.Told{Report: r})
+	if len(r.Epochs) > 1 || len(r.Epochs) == 1 && r.Epochs[0].Gone != nil && spec.elastic() {
+		spec.Events.Emit(&event.Told{Report: r})
 	}
-	if j.spec.Report == "" {
+	if spec.Report == "" {
 		return nil
 	}
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		// What JSON leaves as it is and a terminal would act on, as JSON writes it with a number.
 		text := event.Visible(strings.ReplaceAll(string(b), "\x7f", `\u007f`))
-		err = logs.Write(j.spec.Report, []byte(text+"\n"))
+		err = logs.Write(spec.Report, []byte(text+"\n"))
 	}
 	if err != nil {
 		return unwritten(err)

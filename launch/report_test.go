@@ -62,9 +62,8 @@ func TestTheLastLinesOfAJob(t *testing.T) {
 		0: "2 epochs in 0.0 s\n  epoch 1 (1 rank) ended after 0.0 s by rank 0 on a: exit code 3; recovered in 1.000 s, 1 step done again",
 		2: "2 epochs in 0.0 s, 1 restart used, 1 left\n",
 	} {
-		j := &job{spec: &settings{Restarts: budget}, roster: usedOne()}
-		j.story.began, j.story.epochs = s.began, s.epochs
-		if got := (&event.Told{Report: j.report(&Outcome{})}).String(); !strings.HasPrefix(got, want) {
+		again := &story{began: s.began, epochs: s.epochs}
+		if got := (&event.Told{Report: again.report(&settings{Restarts: budget}, usedOne(), &Outcome{})}).String(); !strings.HasPrefix(got, want) {
 			t.Errorf("with a budget of %d the last lines are\n%s\nwant\n%s", budget, got, want)
 		}
 	}

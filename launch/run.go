@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,48 +22,34 @@ import (
 // end is known here.
 const settle = 200 * time.Millisecond
 
-// job is one run; all fields belong to the goroutine of Run, except where links say otherwise.
+// job is one run; all fields belong to the goroutine of Run, except where links and meeting say otherwise. What it is made of
+// owns its part of them.
 type job struct {
-	spec     *settings
-	hosts    []Host
-	seats    []Seat
-	links    []*link
-	server   coordinator
-	refused  *secret.Strangers // tells of strangers, once for the whole job
-	port     int               // of the coordinator
-	callSize int64             // -1 where there is none
-	door     string            // at which it listens; "" is at all addresses
-	events   chan any
-	out      *output
-	began    time.Time
-	roster   *elastic.Roster // which worker belongs on which slot
-	alive    []bool
-	failed   []Outcome
-	culprit  *Outcome // a worker that was lost without its end, where that ends the job
-	final    *time.Timer
-	stopped  bool // the workers have been told to end
-	ending   patience
-	asked    int // signals of ours that ask to stop
-	cancel   *Outcome
-	hard     <-chan time.Time  // when to give up waiting for agents
-	forced   bool              // they have been killed
-	begun    map[int]time.Time // by rank: when its present process was asked for
-	condemn  map[int]string    // by rank: why its process, which is lost to the job, is being ended
-	absent   map[int]bool      // by rank: what the coordinator has been told of it
-	story    story
-	missing  arrivals
-	reach    Reach
-	held     map[int]*hold // by rank: what holds its process
-	over     chan struct{} // closed when Run returns
-	rts      []route       // by host
-	served   bool          // somebody is, or was, at rank 0's port
-	// Written by the coordinator's goroutine:
-	epoch    atomic.Uint64                   // the last that opened
-	size     atomic.Int64                    // of that epoch
-	complete atomic.Bool                     // every worker has done its work
-	waits    atomic.Pointer[rendezvous.Wait] // for whom an epoch waits
-	took     sync.Map                        // rank -> its present process has been a member
-	drained  sync.Map                        // rank -> why it left before the work was done, until its process has ended
+	crew
+	meeting
+	verdict
+	holds
+	mailbox
+	refused *secret.Strangers // tells of strangers, once for the whole job
+	out     *output
+	began   time.Time
+	roster  *elastic.Roster // which worker belongs on which slot
+	final   *time.Timer
+	stopped bool // the workers have been told to end
+	ending  patience
+	asked   int              // signals of ours that ask to stop
+	hard    <-chan time.Time // when to give up waiting for agents
+	forced  bool             // they have been killed
+	condemn map[int]string   // by rank: why its process, which is lost to the job, is being ended
+	story   story
+	missing arrivals
+	served  bool // somebody is, or was, at rank 0's port
+}
+
+// mailbox is what the job's owner hears of everybody else.
+type mailbox struct {
+	events chan any
+	over   chan struct{} // closed when Run returns
 }
 
 type said struct {
@@ -79,15 +64,22 @@ type linkEnd struct {
 }
 type outputFault struct{ err error }
 
+// newJob is a job of which nothing has begun.
+func newJob(spec *settings) *job {
+	j := &job{began: time.Now(), condemn: map[int]string{}}
+	j.crew = crew{spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{}}
+	j.absent = map[int]bool{}
+	j.holds = holds{held: map[int]*hold{}, say: j.event}
+	j.mailbox = mailbox{events: make(chan any, 64), over: make(chan struct{})}
+	j.story.began = j.began
+	return j
+}
+
 // run starts a job and returns when nothing of it is left. An error means that it could not begin; its text is one
 // sentence, and *Error carries the exit code.
 func run(ctx context.Context, spec settings) (Outcome, error) {
 	spec.defaults()
-	j := &job{
-		spec: &spec, hosts: spec.Hosts, began: time.Now(), events: make(chan any, 64), over: make(chan struct{}),
-		reach: spec.Reach, begun: map[int]time.Time{}, condemn: map[int]string{}, absent: map[int]bool{}, held: map[int]*hold{},
-	}
-	j.story.began = j.began
+	j := newJob(&spec)
 	defer close(j.over)
 	if err := spec.reportable(); err != nil {
 		return Outcome{}, err
@@ -99,7 +91,7 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 	if spec.Discovery != nil {
 		spec.sizes()
 	}
-	j.roster = j.supply()
+	j.roster = spec.supply()
 	if spec.Discovery != nil {
 		if err := j.discover(ctx); err != nil {
 			return Outcome{}, err
@@ -136,7 +128,7 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 	if spec.Discovery != nil {
 		watching, stop := context.WithCancel(ctx)
 		var watch sync.WaitGroup
-		watch.Go(func() { j.watchHosts(watching) })
+		watch.Go(func() { spec.Discovery.watch(watching, j.reach, j.events) })
 		defer watch.Wait()
 		defer stop()
 	}
@@ -147,7 +139,7 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 	}
 	o.Took = time.Since(j.began)
 	o.Apart = o.Kind == Finished && len(j.seats) > 1 && j.epoch.Load() == 0 && !j.served
-	if err := j.tell(&o); err != nil && o.Kind == Finished {
+	if err := j.story.tell(&spec, j.roster, &o); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error(), Took: o.Took}
 	}
 	return o, nil
@@ -197,9 +189,9 @@ func (j *job) own(ctx context.Context) Outcome {
 }
 
 // open counts the agents that have not ended.
-func (j *job) open() int {
+func (c *crew) open() int {
 	n := 0
-	for _, l := range j.links {
+	for _, l := range c.links {
 		if !l.ended {
 			n++
 		}
@@ -215,14 +207,16 @@ func (j *job) handle(e any) {
 	case severed:
 		j.severed(e)
 	case discovered:
-		j.found(e)
+		j.heed(e.news())
 	case greeted:
 		j.lateGreeting(e)
 	case probed:
 		j.lateProbe(e)
 	case linkEnd:
 		e.l.ended = true
-		j.lostLink(e)
+		if !e.l.done && j.cancel == nil {
+			j.hostLost(e.l, e.l.explain(e.why))
+		}
 	case outputFault:
 		j.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: e.err.Error()})
 	}
@@ -262,11 +256,13 @@ func (j *job) hear(e said) {
 	case protocol.SayServed:
 		j.served = true
 	case protocol.SayNotice:
-		j.noticed(e.l, event.OneLine(string(e.body)))
+		if !j.stopped {
+			j.heed(elastic.Notice{Host: e.l.name, Cause: event.OneLine(string(e.body))})
+		}
 	case protocol.SayHalted:
 		rank, halt := d.Int(0, len(j.seats)-1), rendezvous.Halt(d.Int(0, int(rendezvous.Suspended)))
 		if d.Done() == nil && j.seats[rank].Host == e.l.index {
-			j.halted(e.l, rank, halt)
+			j.halted(e.l, rank, halt, j.server)
 		}
 	case protocol.SayDoing:
 		j.missing.hear(e.body)
@@ -325,22 +321,23 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	j.endIdle()
 }
 
-// endIdle ends what no work is left for.
+// endIdle ends what no work is left for: when all who worked have ended, also what the job would wait for in vain.
 func (j *job) endIdle() {
-	if j.roster.Left() == 0 && j.spec.elastic() {
+	switch {
+	case j.roster.Left() == 0 && j.spec.elastic():
 		j.stop(0) // agents of elastic jobs wait for more
-	} else {
-		j.endLatecomers()
+	case !j.stopped && j.complete.Load() && j.onlyLatecomers(j.alive):
+		j.stop(j.spec.Grace)
 	}
 }
 
 // exit is what the roster hears of a worker's end.
-func (j *job) exit(o *Outcome) elastic.Exit {
+func (m *meeting) exit(o *Outcome) elastic.Exit {
 	e := elastic.Exit{Rank: o.Rank, Cause: o.Cause(), Words: o.Kind == Failed && o.Last != "", Killed: o.Kind == Killed}
 	switch {
 	case o.Kind == Finished:
 		e.How = elastic.Success
-	case j.latecomer(o.Rank) || o.Kind == Drained && j.complete.Load():
+	case m.latecomer(o.Rank) || o.Kind == Drained && m.complete.Load():
 		e.How = elastic.Excused
 	case o.Kind == Drained:
 		e.How = elastic.Farewell
@@ -369,8 +366,6 @@ func (j *job) pings() {
 		}
 	}
 }
-
-func (j *job) event(e event.Event) { j.spec.Events.Emit(e) }
 
 func decodeJSON(b []byte, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {

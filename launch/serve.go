@@ -75,25 +75,24 @@ func (j *job) serve(ctx context.Context) error {
 		j.server = rendezvous.Serve(ctx, ln, cfg)
 		return nil
 	}
-	return j.serveApart(ln.(*net.TCPListener), cfg)
+	kept, err := serveApart(ln.(*net.TCPListener), cfg, j.spec, j.post)
+	if err == nil {
+		j.server = kept
+	}
+	return err
 }
 
 // serveApart starts the coordinator as a process of its own.
-func (j *job) serveApart(ln *net.TCPListener, cfg rendezvous.Config) error {
-	k, err := startKept(&kept{
-		argv: j.spec.Coordinator, environ: j.spec.Environ, cfg: cfg,
+func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post func(any)) (*kept, error) {
+	return startKept(&kept{
+		argv: spec.Coordinator, environ: spec.Environ, cfg: cfg,
 		setup: setup{
-			Secret: j.spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
-			Silence: cfg.Silence, Dir: j.spec.StateDir,
+			Secret: spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
+			Silence: cfg.Silence, Dir: spec.StateDir,
 		},
 		again: func(why string) {
-			j.event(&event.Warning{Host: j.spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, j.spec.StateDir)})
+			spec.Events.Emit(&event.Warning{Host: spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, spec.StateDir)})
 		},
-		lost: func(err error) { go j.post(outputFault{err}) },
+		lost: func(err error) { go post(outputFault{err}) },
 	}, ln)
-	if err != nil {
-		return err
-	}
-	j.server = k
-	return nil
 }

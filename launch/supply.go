@@ -16,8 +16,7 @@ func (s *settings) elastic() bool {
 }
 
 // supply is the job's roster at its beginning.
-func (j *job) supply() *elastic.Roster {
-	s := j.spec
+func (s *settings) supply() *elastic.Roster {
 	cfg := elastic.Supply{
 		Size: s.NP, Min: s.Min, Max: s.Max, Hosts: s.Hosts, Elastic: s.elastic(), OnLoss: s.OnLoss, Restarts: s.Restarts, ByHost: s.ByHost,
 		CoolMin: s.CoolMin, CoolMax: s.CoolMax, Wait: s.Wait, Spread: rand.Float64,
@@ -43,20 +42,20 @@ func (j *job) stepAnd(n elastic.News, tell func()) *elastic.GiveUp {
 	if j.stopped || j.complete.Load() {
 		news = append(news, elastic.Over{})
 	}
-	orders := j.roster.Step(j.clock(), append(news, j.opened(), n)...)
+	orders := j.roster.Step(time.Since(j.began), append(news, j.opened(), n)...)
 	rest := slices.DeleteFunc(slices.Clone(orders), isAsk)
 	j.carryOut(slices.DeleteFunc(orders, func(o elastic.Order) bool { return !isAsk(o) }), &end)
 	tell()
 	orders = rest
 	for lost := j.carryOut(orders, &end); len(lost) > 0; lost = lost[1:] {
 		var its *elastic.GiveUp
-		lost = append(lost, j.carryOut(j.roster.Step(j.clock(), lost[0]), &its)...)
+		lost = append(lost, j.carryOut(j.roster.Step(time.Since(j.began), lost[0]), &its)...)
 		if its != nil && end == nil {
 			its.Text = fmt.Sprintf("lost host %s: %s%s", lost[0].Host, lost[0].Cause, its.Text)
 			end = its
 		}
 	}
-	j.tellAbsent()
+	j.tellAbsent(j.roster, j.spec.OnLoss, len(j.alive))
 	return end
 }
 
@@ -69,14 +68,14 @@ func isAsk(o elastic.Order) bool {
 }
 
 // tellAbsent tells the coordinator without whom the first epoch opens, when that changes.
-func (j *job) tellAbsent() {
-	if j.server == nil || j.spec.OnLoss != elastic.Continue || j.epoch.Load() > 0 {
+func (m *meeting) tellAbsent(r *elastic.Roster, onLoss elastic.Policy, ranks int) {
+	if m.server == nil || onLoss != elastic.Continue || m.epoch.Load() > 0 {
 		return
 	}
-	for rank := range j.alive {
-		if is := j.roster.Absent(rank); is != j.absent[rank] {
-			j.absent[rank] = is
-			j.server.Absent(rank, is)
+	for rank := range ranks {
+		if is := r.Absent(rank); is != m.absent[rank] {
+			m.absent[rank] = is
+			m.server.Absent(rank, is)
 		}
 	}
 }
@@ -122,13 +121,10 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 }
 
 // opened is the news of the present epoch. The size is stored before the epoch.
-func (j *job) opened() elastic.News {
-	epoch := j.epoch.Load()
-	return elastic.Opened{Epoch: epoch, Size: int(j.size.Load())}
+func (m *meeting) opened() elastic.News {
+	epoch := m.epoch.Load()
+	return elastic.Opened{Epoch: epoch, Size: int(m.size.Load())}
 }
-
-// clock is the roster's time.
-func (j *job) clock() time.Duration { return time.Since(j.began) }
 
 // alarm is when the roster wants that before the next ping.
 func (j *job) alarm() <-chan time.Time {
@@ -136,7 +132,7 @@ func (j *job) alarm() <-chan time.Time {
 	if !ok || j.stopped || j.complete.Load() {
 		return nil
 	}
-	return time.After(at - j.clock())
+	return time.After(at - time.Since(j.began))
 }
 
 // place starts a rank's process, at once or when its host has answered.
@@ -177,6 +173,7 @@ func (j *job) startOn(l *link, s Seat, more bool) {
 	if more {
 		j.event(&event.Grown{Rank: s.Rank, Host: l.called})
 	}
+	j.anew(s.Rank)
 	l.sendJSON(protocol.CmdStart, j.worker(s, j.epoch.Load()+1))
 }
 
@@ -213,13 +210,6 @@ func (j *job) hostLink(name string) (*link, error) {
 	l.reader.Add(1)
 	go l.read(j.events, j.out)
 	return l, nil
-}
-
-// noticed hears that a host is about to go.
-func (j *job) noticed(l *link, why string) {
-	if !j.stopped {
-		j.heed(elastic.Notice{Host: l.name, Cause: why})
-	}
 }
 
 // outliveHost says whether the job goes on without a host whose agent is gone, or else what that means for it.

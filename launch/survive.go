@@ -17,10 +17,10 @@ type severed struct {
 }
 
 // post hands an event to the owner, unless the job is over.
-func (j *job) post(e any) {
+func (m *mailbox) post(e any) {
 	select {
-	case j.events <- e:
-	case <-j.over:
+	case m.events <- e:
+	case <-m.over:
 	}
 }
 

@@ -1,0 +1,24 @@
+package launch
+
+import (
+	"time"
+
+	"hora/event"
+)
+
+// crew is who works on a job, and where: ranks, their seats, and the links to their hosts' agents.
+type crew struct {
+	spec     *settings
+	reach    Reach
+	hosts    []Host
+	seats    []Seat
+	links    []*link
+	alive    []bool            // by rank
+	begun    map[int]time.Time // by rank: when its present process was asked for
+	rts      []route           // by host
+	port     int               // of the coordinator
+	door     string            // at which it listens; "" is at all addresses
+	callSize int64             // of the call; -1 where there is none
+}
+
+func (c *crew) event(e event.Event) { c.spec.Events.Emit(e) }
