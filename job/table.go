@@ -152,6 +152,14 @@ func outputFields() []Field {
 			set:  setBool(func(s *Spec) *bool { return &s.Timestamps }),
 		},
 		{
+			Flags: "--call", Arg: "FILE", Ours: true,
+			Help: "hand this file to every worker, on whatever host: HORA_CALL names its copy",
+		},
+		{
+			Flags: "--results", Arg: "DIR", Ours: true,
+			Help: "what a worker writes to the file that HORA_RESULT names arrives as DIR/rank.N",
+		},
+		{
 			Key: "events", Flags: "--events", Arg: "FILE",
 			Help: "write what happens to the job as lines of JSON, while it happens",
 			set:  setText(func(s *Spec) *string { return &s.Events }),

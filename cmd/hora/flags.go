@@ -166,6 +166,16 @@ func (o *options) own(name, v string) error {
 		}
 		o.stdin = n
 		return nil
+	case "call", "results":
+		if v == "" {
+			return errors.New("it is empty: look whether a variable in it is")
+		}
+		if name == "call" {
+			o.call = v
+		} else {
+			o.results = v
+		}
+		return nil
 	case "secret-file":
 		if o.secretFile = v; v == "" {
 			return errors.New("it is empty: look whether a variable in it is")

@@ -20,8 +20,8 @@ import (
 
 // hubOptions are the flags that `hora hub` has beside those of `hora run`.
 type hubOptions struct {
-	listen, call, results string
-	untilStdinEnds        bool
+	listen         string
+	untilStdinEnds bool
 }
 
 // The limits of a job whose hosts are agents that have come: a cluster gives up a task sooner than a person a terminal.
@@ -46,8 +46,6 @@ func hubFields() []job.Field {
 	const group = "agents"
 	return []job.Field{
 		{Flags: "--listen", Arg: "HOST:PORT", Default: "a free port at all addresses", Help: "where agents come to", Group: group, Ours: true},
-		{Flags: "--call", Arg: "FILE", Help: "hand this file to every worker: HORA_CALL names its copy", Group: group, Ours: true},
-		{Flags: "--results", Arg: "DIR", Help: "what a worker writes to the file that HORA_RESULT names arrives as DIR/rank.N", Group: group, Ours: true},
 		{Flags: "--until-stdin-ends", Help: "the end of standard input ends the job: of whoever started the hub, in whatever way", Group: group, Ours: true},
 	}
 }
@@ -57,10 +55,6 @@ func (h *hubOptions) set(name, v string) (known bool) {
 	switch name {
 	case "listen":
 		h.listen = v
-	case "call":
-		h.call = v
-	case "results":
-		h.results = v
 	case "until-stdin-ends":
 		h.untilStdinEnds = v == "true"
 	default:
@@ -89,7 +83,6 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 		silence, o.spec.PeerTimeout = hubSilence, hubSilence
 	}
 	s.Stdin, s.Prompts, s.Grace = nil, false, hubGrace
-	s.Call, s.Results = o.hub.call, o.hub.results
 	made := ""
 	if s.Secret.IsZero() {
 		s.Secret = secret.New()

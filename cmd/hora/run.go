@@ -29,6 +29,7 @@ type options struct {
 	version, checkBuild, verbose bool
 	dryRun, printSpec, schema    bool
 	secretFile                   string
+	call, results                string // --call and --results
 	controllers                  []string
 	tags                         []string // --tag-output and --no-tag, as meant on the command line
 	given                        map[string]bool
@@ -170,6 +171,7 @@ func (p *program) spec(o *options, command []string) (*launch.Place, error) {
 	if place.Hosts = hosts; o.horovod && len(hosts) == 0 {
 		place.LocalName = "localhost"
 	}
+	place.Call, place.Results = o.call, o.results
 	if o.secretFile != "" {
 		if place.Secret, err = secret.Read(o.secretFile); err != nil {
 			return nil, usageError{secretFault(o.secretFile, err)}

@@ -46,9 +46,11 @@ assert got == [
     ((1, 3, 0, 2, 1, 2, "b"), want, 126, ""),
     ((2, 3, 1, 2, 0, 1, "b"), want, 126, ""),
 ], got
-big = "x" * 300_000
+big = "x" * 5_000_000
 got = hora.run(look, args=(21, big), np=2, hosts="b:2", env={"EXTRA": "mine"})  # nobody is here
 assert got == [((r, 2, r, 2, 0, 1, "b"), want, 84, big) for r in range(2)], got
+got = hora.run(look, args=(21, big), np=3, hosts="a:1,b:2", restarts=1, env={"EXTRA": "mine"})  # elastic, and nothing is shared
+assert [(p[0], p[6], b == big) for p, _, _, b in got] == [(0, "a", True), (1, "b", True), (2, "b", True)], got
 for hosts, rank, host in (("a:1,b:2", 0, "a"), ("a:1,b:2", 2, "b"), ("b:1", 0, "b")):
     try:
         hora.run(fail, args=(rank,), np=3 if "," in hosts else 1, hosts=hosts)
@@ -88,7 +90,7 @@ func TestRunFromANotebookOnHosts(t *testing.T) {
 		}
 	}
 	code, out, errs := a.Output(time.Minute, "sh", "-c", "PATH="+home+":$PATH PYTHONPATH="+home+"/python python3 notebook.py")
-	if code != 0 || !strings.HasSuffix(out, "all as it should be\n") || strings.Count(out, ">:no line's end\n") != 5 {
+	if code != 0 || !strings.HasSuffix(out, "all as it should be\n") || strings.Count(out, ">:no line's end\n") != 8 {
 		t.Errorf("exit code %d\n%s\n%s", code, out, errs)
 	}
 }
@@ -125,6 +127,9 @@ func pythonOn(t *testing.T, n *hosttest.Net, library string) (home string) {
 			err = os.MkdirAll(to, 0o755)
 		}
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(filepath.Join(to, "arrays"), os.DirFS("python/hora/arrays")); err != nil {
 			t.Fatal(err)
 		}
 		for _, from := range append(sources, filepath.Join(library, "libhora.so"), filepath.Join(library, "_fast.abi3.so")) {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
 import os
 import pickle
 import re
-import secrets
 import shutil
 import subprocess
 import sys
@@ -15,7 +13,7 @@ import sysconfig
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +84,6 @@ def run(
     With `min_np`, `max_np`, `restarts`, `on_loss` or `discover` the job is elastic, and the function trains with
     `hora.elastic.run`: workers may fail (`restarts=N` replaces them) as long as `min_np` are left, and those that are there
     at the end leave results.
-    On other hosts such a job needs a temporary directory (TMPDIR) that all of them share.
 
     >>> def train(lr):
     ...     import hora
@@ -100,12 +97,11 @@ def run(
         raise ArgumentError("run: hosts and hostfile are both given; give one of them")
     more = list(_settings.flags(settings, inspect.getfullargspec(run).args + inspect.getfullargspec(run).kwonlyargs))
     payload = _travel.pack(func, tuple(args), dict(kwargs or {}))
-    word = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:  # mode 0700
-        task = os.path.join(folder, "task")
-        with open(task, "wb") as f:
+        call, left = os.path.join(folder, "call"), os.path.join(folder, "results")
+        with open(call, "wb") as f:
             f.write(payload)
-        command = [program(), "run", "-np", str(np)]
+        command = [program(), "run", "-np", str(np), "--call", call, "--results", left]
         if settings.get("tag_output") is None:
             command.append("--no-tag" if np == 1 else "--tag-output=true")
         if hosts is not None:
@@ -114,19 +110,17 @@ def run(
             command += ["--hostfile", hostfile]
         if verbose:
             command.append("--verbose")
-        spread = "1" if hosts is not None or hostfile is not None else "0"
         least = None
         if min_np is not None or max_np is not None:
-            least, spread = np if min_np is None else min_np, "elastic"
+            least = np if min_np is None else min_np
             command += ["--min-np", str(least), *([] if max_np is None else ["--max-np", str(max_np)])]
         elif settings.get("restarts") or settings.get("on_loss") or settings.get("discover"):
-            least, spread = 1 if settings.get("on_loss") == "continue" else np, "elastic"
-        command += [*more, *flags, "--", python or sys.executable, "-m", "hora._task", folder, spread]
+            least = 1 if settings.get("on_loss") == "continue" else np
+        command += [*more, *flags, "--", python or sys.executable, "-m", "hora._task", *([] if least is None else ["elastic"])]
         around = {k: v for k, v in os.environ.items() if k != "HORA_SERVE"}  # of a job that this process is in itself
-        carried = _travel.carry(word, payload) if spread == "1" else {}
-        job = _Job(command, around | dict(env or {}) | carried, word)
+        job = _Job(command, around | dict(env or {}))
         code = job.wait(timeout)
-        return _results(folder, np, code, job) if least is None else _survivors(folder, least, code, job)
+        return _results(left, np, code, job) if least is None else _survivors(left, least, code, job)
 
 
 def _check(func: Any, args: Any, kwargs: Any, np: Any) -> None:
@@ -143,15 +137,10 @@ def _check(func: Any, args: Any, kwargs: Any, np: Any) -> None:
 
 
 class _Job:
-    """The running `hora run`, with its output forwarded to this program's, which a notebook shows.
+    """The running `hora run`, with its output forwarded to this program's, which a notebook shows."""
 
-    Lines with the word in them are no output: ranks that do not see this host's files tell their outcomes so.
-    """
-
-    def __init__(self, command: list[str], env: Mapping[str, str], word: str) -> None:
+    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
-        self.word = word
-        self.told: dict[str, list[str]] = {}  # by rank
         self.process = subprocess.Popen(
             command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             errors="replace",
@@ -165,26 +154,11 @@ class _Job:
 
     def _forward(self, source: Any, to: Any) -> None:
         for line in source:
-            before, found, told = line.partition(self.word)
-            if found:
-                rank, _, text = told.strip().partition(" ")
-                self.told.setdefault(rank, []).append(text)
-                if not before or before.endswith(">:"):  # the launcher's tag
-                    continue
-                line = before + "\n"
             self.last.append(line)
             if line.startswith("hora: stopped by SIG"):  # who stopped the call knows, and others get its last lines
                 continue
             to.write(line)
             to.flush()
-
-    def outcomes(self) -> Iterator[dict[str, Any]]:
-        """What was told; not what a rank that was killed had begun to tell."""
-        for texts in self.told.values():
-            try:
-                yield pickle.loads(base64.b64decode("".join(texts)))
-            except (ValueError, EOFError, pickle.UnpicklingError):
-                continue
 
     def wait(self, timeout: float | None) -> int:
         try:
@@ -208,9 +182,14 @@ class _Job:
             self.process.wait()
 
 
+def _left(folder: str) -> list[dict[str, Any]]:
+    """The outcomes that workers left, which came to the folder whole."""
+    return [pickle.loads(path.read_bytes()) for path in sorted(Path(folder).glob("rank.*")) if path.suffix[1:].isdigit()]
+
+
 def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
     """What the workers of an elastic job left that were there at the end, by their last ranks."""
-    outcomes = [o for path in sorted(Path(folder).glob("result.*[0-9]")) for o in pickle.loads(path.read_bytes()).values()]
+    outcomes = _left(folder)
     ended = {o["rank"]: o for o in outcomes if o["ok"]}
     if code == 0 and len(ended) >= least:
         return [ended[r]["result"] for r in sorted(ended)]
@@ -225,10 +204,8 @@ def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
 
 
 def _results(folder: str, n: int, code: int, job: _Job) -> list[Any]:
-    """What the workers left in the folder, or told: results by rank, or the exception that came first."""
-    ended: dict[int, Any] = {o["rank"]: o for o in job.outcomes()}
-    for path in sorted(Path(folder).glob("result.*[0-9]")):
-        ended |= pickle.loads(path.read_bytes())
+    """What the workers left: results by rank, or the exception that came first."""
+    ended = {o["rank"]: o for o in _left(folder)}
     failed = [o for o in ended.values() if not o["ok"]]
     if failed:
         # The others mostly fail because the first one did.

@@ -1,16 +1,13 @@
-"""What a worker of `hora.run` does: fetch the call, make it, leave the outcome.
+"""What a worker of `hora.run` does: read the call, make it, leave the outcome.
 
-    python -m hora._task FOLDER SPREAD
+    python -m hora._task [elastic]
 
-FOLDER is the caller's. With SPREAD 1 some ranks run on hosts that do not see it; the lowest rank that does hands the
-call out and takes the results in, over connections that have proved the job's secret. What such a rank ends with, and
-every result where no rank sees the folder, goes through the launcher: lines of output that the caller knows by a random
-word; the call then comes in the environment. With SPREAD "elastic" ranks come and go, and every one of them must see it.
+The launcher brings the call, as a private file that HORA_CALL names, and takes along what is in the one that HORA_RESULT
+names when this process has ended: from every host, whatever folders it shares with others. Both are of any size.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import pickle
 import sys
@@ -21,49 +18,23 @@ from typing import Any
 import hora
 import hora.elastic
 
-from . import _travel
-
-_LINE = 3000  # of a line: a pipe takes 4096 bytes in one piece, whoever else writes to it
-
 
 def main() -> None:
-    folder, spread = sys.argv[1], sys.argv[2] == "1"
-    near = os.path.isfile(os.path.join(folder, "task"))
-    if sys.argv[2] == "elastic" and not near:
-        sys.exit(f"hora.run: {folder} is not on this host: set TMPDIR to a directory that all hosts of an elastic job share")
-    keeper = 0
-    word, payload = _travel.carried()
-    if near:
-        with open(os.path.join(folder, "task"), "rb") as f:
-            payload = f.read()
-    if spread:
-        hora.init()
-        keeper = [*map(bool, hora.allgather(int(near))), True].index(True)
-        if keeper < hora.size():
-            payload = hora.broadcast_object(payload, keeper)
-        elif not payload:
-            sys.exit(
-                "hora.run: the call is too large for the environment and none of its ranks is on the caller's host: let one of them be there"
-            )
-    alone = spread and keeper == hora.size()
-    rank = int(os.environ["HORA_RANK"])
-    outcome = _call(payload, rank)
-    if sys.argv[2] == "elastic" and outcome["ok"] and hora.is_initialized():
+    # Taken out of the environment: it is nothing to the function and its children.
+    with open(os.environ.pop("HORA_CALL"), "rb") as f:
+        payload = f.read()
+    left = os.environ.pop("HORA_RESULT")
+    outcome = _call(payload, int(os.environ["HORA_RANK"]))
+    if sys.argv[1:] == ["elastic"] and outcome["ok"] and hora.is_initialized():
         outcome["rank"] = hora.rank()  # in the epoch that the work ended in
-    if near:
-        _leave(folder, rank, {rank: outcome})
-    elif alone or not outcome["ok"]:
-        _tell(word, rank, outcome)
+    with open(left + "~", "wb") as f:
+        f.write(_dumps(outcome))
+    os.rename(left + "~", left)
     if not outcome["ok"]:
         sys.stderr.write(outcome["traceback"])
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)  # at once: the others wait for this rank in vain
-    if spread and not alone:
-        hora.init()  # the function may have left
-        far = hora.gather_object(None if near else outcome, keeper)
-        if far is not None:
-            _leave(folder, hora.size(), {r: o for r, o in enumerate(far) if o is not None})
 
 
 def _call(payload: bytes, rank: int) -> dict[str, Any]:
@@ -108,22 +79,6 @@ def _dumps(value: Any) -> bytes:
         import cloudpickle
 
         return cloudpickle.dumps(value, protocol=5)
-
-
-def _tell(word: str, rank: int, outcome: dict[str, Any]) -> None:
-    text = base64.b64encode(_dumps(outcome))
-    sys.stdout.flush()
-    for at in range(0, len(text), _LINE):
-        line = b"%s %d %s\n" % (word.encode(), rank, text[at : at + _LINE])
-        while line:
-            line = line[os.write(1, line) :]
-
-
-def _leave(folder: str, number: int, outcomes: dict[int, Any]) -> None:
-    path = os.path.join(folder, f"result.{number}")
-    with open(path + "~", "wb") as f:
-        f.write(_dumps(outcomes))
-    os.rename(path + "~", path)
 
 
 if __name__ == "__main__":

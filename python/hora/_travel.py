@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dis
 import os
 import sys
@@ -11,9 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import ArgumentError, HoraError
-
-_PIECE = 100_000  # of a variable; the system allows 128 KiB
-_MOST = 1 << 20  # of the environment; the system allows 2 MiB of that and the arguments
 
 
 def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -32,21 +28,6 @@ def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     finally:
         for m in beside:
             cloudpickle.unregister_pickle_by_value(m)
-
-
-def carry(word: str, payload: bytes) -> dict[str, str]:
-    """The word that outcomes are told with, and a call that is not too large, as variables of the environment."""
-    text = base64.b64encode(payload).decode()
-    pieces = range(0, len(text), _PIECE) if len(text) <= _MOST else range(0)
-    return {"HORA_TASK_WORD": word} | {f"HORA_TASK_{at // _PIECE}": text[at : at + _PIECE] for at in pieces}
-
-
-def carried() -> tuple[str, bytes]:
-    """The same, taken out of the environment: it is nothing to the function and its children."""
-    pieces: list[str] = []
-    while (piece := os.environ.pop(f"HORA_TASK_{len(pieces)}", None)) is not None:
-        pieces.append(piece)
-    return os.environ.pop("HORA_TASK_WORD", ""), base64.b64decode("".join(pieces))
 
 
 def _lies_beside(module: Any) -> bool:

@@ -39,7 +39,7 @@ _PENDING = 10_000  # lines of output that wait for a slow reader, a notebook for
 
 def environment(more: Mapping[str, str] | None) -> dict[str, str]:
     """What workers get of the driver's environment as it is now, and what the caller adds."""
-    own = {k: v for k, v in os.environ.items() if k.startswith(_OURS) and k not in _PLACES and not k.startswith("HORA_TASK_")}
+    own = {k: v for k, v in os.environ.items() if k.startswith(_OURS) and k not in _PLACES}
     return own | {str(k): str(v) for k, v in (more or {}).items()}
 
 
