@@ -52,7 +52,7 @@ class Drained(SystemExit):
         super().__init__(0)
 
 
-class _Value:
+class Value:
     """One attribute of a state: how it is kept, put back and sent. This one takes any object that can be pickled."""
 
     word = "an object"
@@ -84,7 +84,7 @@ class _Value:
         return sent
 
 
-class _Loads(_Value):
+class _Loads(Value):
     """A module, an optimizer, a sampler: whatever has state_dict() and load_state_dict()."""
 
     word = "an object with a state_dict"
@@ -103,7 +103,7 @@ class _Loads(_Value):
         return value
 
 
-class _Array(_Value):
+class _Array(Value):
     """An array that can be written: its memory stays where it is, and is sent without a pickle."""
 
     def layout(self, value: Any) -> str:
@@ -130,13 +130,20 @@ class _Array(_Value):
         return self.obj
 
 
-def _kind(value: Any) -> _Value:
+KINDS: list[Callable[[Any], Value | None]] = []  # frameworks' own
+
+
+def _kind(value: Any) -> Value:
+    for known in KINDS:
+        kind = known(value)
+        if kind is not None:
+            return kind
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return _Loads()
     try:
         arrays.write(value)
     except HoraError:  # no array, or one that cannot be written in place
-        return _Value()
+        return Value()
     return _Array()
 
 
@@ -152,7 +159,7 @@ class State:
     """
 
     def __init__(self, **values: Any) -> None:
-        self._values: dict[str, _Value] = {}
+        self._values: dict[str, Value] = {}
         self._resets: list[Callable[[], Any]] = []
         self.commits = 0  # of the job, as this rank knows
         self._kept = False  # there is something to return to
@@ -199,7 +206,7 @@ class State:
 
     def _undone(self) -> int:
         """Steps since the last commit, -1 when nobody counts them."""
-        kept = {n: v.kept for n, v in self._values.items() if type(v) is _Value}
+        kept = {n: v.kept for n, v in self._values.items() if type(v) is Value}
         return steps_since(kept, self.__dict__) if self._kept and self.commits else -1
 
     def sync(self) -> None:

@@ -17,6 +17,7 @@ if int(keras.__version__.split(".")[0]) < 3:
 from .. import init, is_initialized, shutdown
 from . import callbacks
 from ._backend import broadcast_variables
+from .elastic import KerasState
 from .optimizer import DistributedOptimizer, load_model
 
-__all__ = ["DistributedOptimizer", "broadcast_variables", "callbacks", "init", "is_initialized", "load_model", "shutdown"]
+__all__ = ["DistributedOptimizer", "KerasState", "broadcast_variables", "callbacks", "init", "is_initialized", "load_model", "shutdown"]

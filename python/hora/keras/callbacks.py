@@ -13,13 +13,17 @@ from .. import comm
 from ..errors import ArgumentError
 from ..group import Op
 from . import _backend
+from .elastic import CommitState, UpdateBatchState, UpdateEpochState
 
 __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariables",
+    "CommitState",
     "LearningRateSchedule",
     "LearningRateWarmup",
     "MetricAverage",
+    "UpdateBatchState",
+    "UpdateEpochState",
 ]
 
 

@@ -21,6 +21,7 @@ from .. import init, is_initialized, shutdown
 from ..objects import allgather_object, broadcast_object
 from ._calls import allgather, allreduce, alltoall, broadcast, broadcast_variables, join, rank, reducescatter, size
 from .compression import Compression
+from .elastic import TensorFlowState
 from .tape import DistributedGradientTape
 
 
@@ -36,6 +37,7 @@ __all__ = [
     "Compression",
     "DistributedGradientTape",
     "SyncBatchNormalization",
+    "TensorFlowState",
     "allgather",
     "allgather_object",
     "allreduce",
