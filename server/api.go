@@ -288,6 +288,16 @@ func (a *api) rest() {
 		all, err := a.Nodes()
 		return answered(filled(all), err)
 	})
+	huma.Register(a, a.operation("projects", "GET", "/projects", "what projects have and have had"), func(ctx context.Context, _ *struct{}) (*answer[[]client.Project], error) {
+		return answered(a.Projects(ctx))
+	})
+	huma.Register(a, a.operation("quota", "PUT", "/projects/{name}/quota", "bound a project"), func(ctx context.Context, in *struct {
+		Name string `path:"name" maxLength:"200"`
+		Body client.Quota
+	},
+	) (*answer[client.Project], error) {
+		return answered(a.SetQuota(ctx, in.Name, in.Body))
+	})
 	huma.Register(a, a.operation("down", "POST", "/down", "end the server; jobs go on"), func(ctx context.Context, in *struct {
 		Body struct {
 			Now bool `json:"now,omitempty" doc:"end the jobs first"`
@@ -308,12 +318,13 @@ func (a *api) rest() {
 	})
 }
 
-// fieldNames are those of a document, for who has mistyped one.
+// fieldNames are those of what is sent, for who has mistyped one.
 var fieldNames = func() (names []string) {
-	t := reflect.TypeFor[client.Document]()
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		names = append(names, name)
+	for _, t := range []reflect.Type{reflect.TypeFor[client.Document](), reflect.TypeFor[client.Quota]()} {
+		for i := range t.NumField() {
+			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			names = append(names, name)
+		}
 	}
 	return names
 }()

@@ -45,10 +45,11 @@ type Server struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
-	machine *schedule.Machine // the loop's
-	live    map[int64]*live   // the loop's
-	dirty   bool              // the loop's: something changed since the last decision
-	decided time.Time         // the loop's: when that was
+	machine *schedule.Machine       // the loop's
+	live    map[int64]*live         // the loop's
+	quotas  map[string]client.Quota // the loop's
+	dirty   bool                    // the loop's: something changed since the last decision
+	decided time.Time               // the loop's: when that was
 }
 
 // live is a job that has not ended. The loop owns it.
@@ -69,7 +70,7 @@ type live struct {
 func New(ctx context.Context, st *store.Store, back *node.Local, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		store: st, back: back, log: log, now: time.Now, news: newNews(), calls: make(chan func(), 256),
-		machine: schedule.New(0), live: map[int64]*live{}, dirty: true,
+		machine: schedule.New(0), live: map[int64]*live{}, quotas: map[string]client.Quota{}, dirty: true,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, n := range back.Capacity() {
@@ -81,6 +82,14 @@ func New(ctx context.Context, st *store.Store, back *node.Local, log *slog.Logge
 	}
 	for _, p := range projects {
 		s.machine.SetUsed(p.Name, p.Used, p.At)
+	}
+	quotas, err := st.Quotas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name, q := range quotas {
+		s.quotas[name] = q
+		s.machine.SetQuota(name, schedule.Quota(q))
 	}
 	if err := s.adopt(ctx); err != nil {
 		return nil, err

@@ -150,6 +150,8 @@ func (p *program) root() *cobra.Command {
 		p.priorityCommand(),
 		p.metricsCommand(),
 		p.artifactsCommand(),
+		p.projectsCommand(),
+		p.quotaCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -403,3 +403,32 @@ func TestRequestsThatAreWrong(t *testing.T) {
 		}
 	}
 }
+
+func TestQuotas(t *testing.T) {
+	s := newSite(t, 2)
+	if r := s.hora("quota", "small", "--slots", "1", "--max", "1"); r.code != 0 || r.out != "project small: 1 slot\n" {
+		t.Fatalf("%+v", r)
+	}
+	if r := s.hora("quota", "small", "--slots", "2", "--max", "1"); r.code == 0 || !strings.Contains(r.errs, "max 1 is below slots 2") {
+		t.Errorf("%+v", r)
+	}
+	s.kill() // it is on the disk
+	s.up()
+	d := shell(1, "while [ ! -f outputs/go ]; do sleep 0.05; done")
+	d.Project = "small"
+	first := s.submit(d)
+	s.until(first.ID, in(job.Running))
+	second := s.submit(d)
+	j := s.until(second.ID, func(j client.Job) bool { return j.Reason != nil && j.Reason.Code == "quota" })
+	if !strings.Contains(j.Reason.Text, "project small has 1 of the 1 slot it may have") {
+		t.Error(j.Reason.Text)
+	}
+	s.until(s.submit(shell(1, "true")).ID, in(job.Finished)) // others have the free slot
+	if r := s.hora("projects"); r.code != 0 || !strings.Contains(r.out, "small") || !strings.Contains(r.out, "1 job") {
+		t.Errorf("%+v", r)
+	}
+	if r := s.hora("quota", "small"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	s.until(second.ID, in(job.Running))
+}

@@ -205,6 +205,16 @@ func (c *Client) Nodes(ctx context.Context) (all []Node, err error) {
 	return all, c.call(ctx, "GET", "/nodes", nil, nil, &all)
 }
 
+// Projects lists what projects have and have had.
+func (c *Client) Projects(ctx context.Context) (all []Project, err error) {
+	return all, c.call(ctx, "GET", "/projects", nil, nil, &all)
+}
+
+// SetQuota bounds a project.
+func (c *Client) SetQuota(ctx context.Context, project string, q Quota) (p Project, err error) {
+	return p, c.call(ctx, "PUT", "/projects/"+url.PathEscape(project)+"/quota", nil, q, &p)
+}
+
 // Down ends the server, with now the jobs as well.
 func (c *Client) Down(ctx context.Context, now bool) (a About, err error) {
 	return a, c.call(ctx, "POST", "/down", nil, map[string]bool{"now": now}, &a)

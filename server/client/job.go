@@ -161,6 +161,22 @@ type Node struct {
 	Jobs   int    `json:"jobs"`
 }
 
+// Quota bounds a project.
+type Quota struct {
+	Slots int     `json:"slots,omitempty" minimum:"0" maximum:"1000000" doc:"the project's own; 0 is without a bound"`
+	Max   int     `json:"max,omitempty" minimum:"0" maximum:"1000000" doc:"with what it borrows while nobody else wants it; 0 borrows without a bound, slots borrows nothing"`
+	Share float64 `json:"share,omitempty" minimum:"0" maximum:"1000000" doc:"weight of its fair share; 0 is 1"`
+}
+
+// Project is what a project has and has had.
+type Project struct {
+	Name    string  `json:"name"`
+	Running int     `json:"running" doc:"slots that its jobs hold"`
+	Waiting int     `json:"waiting" doc:"jobs that wait"`
+	Used    float64 `json:"used" doc:"slot-seconds, of which half is forgotten each day"`
+	Quota   Quota   `json:"quota"`
+}
+
 // About is what a server says of itself.
 type About struct {
 	Version string `json:"version"`

@@ -360,3 +360,35 @@ func (s *Store) Projects(ctx context.Context) (all []Project, err error) {
 	})
 	return all, err
 }
+
+// SetQuota bounds a project; a zero quota bounds nothing and is forgotten.
+func SetQuota(tx *sql.Tx, project string, q client.Quota) error {
+	if q == (client.Quota{}) {
+		_, err := tx.Exec("DELETE FROM quotas WHERE project = ?", project)
+		return err
+	}
+	_, err := tx.Exec("INSERT OR REPLACE INTO quotas (project, slots, most, share) VALUES (?, ?, ?, ?)", project, q.Slots, q.Max, q.Share)
+	return err
+}
+
+// Quotas lists what bounds projects.
+func (s *Store) Quotas(ctx context.Context) (map[string]client.Quota, error) {
+	all := map[string]client.Quota{}
+	err := s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT project, slots, most, share FROM quotas")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			var q client.Quota
+			if err := rows.Scan(&name, &q.Slots, &q.Max, &q.Share); err != nil {
+				return err
+			}
+			all[name] = q
+		}
+		return rows.Err()
+	})
+	return all, err
+}

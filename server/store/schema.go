@@ -61,6 +61,9 @@ CREATE TABLE artifacts (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE projects (name TEXT PRIMARY KEY, used REAL NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 `,
+	`
+CREATE TABLE quotas (project TEXT PRIMARY KEY, slots INTEGER NOT NULL, most INTEGER NOT NULL, share REAL NOT NULL) STRICT, WITHOUT ROWID;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

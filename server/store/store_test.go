@@ -196,3 +196,34 @@ func TestMetricsByRangeAndResolution(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 }
+
+// TestAnOlderStoreIsCopiedAndBroughtUpToDate opens what each earlier version has written.
+func TestAnOlderStoreIsCopiedAndBroughtUpToDate(t *testing.T) {
+	for version := 1; version < len(versions); version++ {
+		dir := t.TempDir()
+		name := filepath.Join(dir, DatabaseFile)
+		db, err := connect(name, "", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range version {
+			if _, err := db.Exec(versions[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := db.Exec(fmt.Sprintf("PRAGMA user_version = %d; INSERT INTO jobs (state, project, pool, user, name, priority, queued, document) VALUES ('queued', 'a', 'b', 'c', '', 50, 1, '{\"spec\": {\"command\": [\"true\"]}, \"priority\": 50}')", version)); err != nil {
+			t.Fatal(err)
+		}
+		db.Close()
+		s := open(t, dir)
+		if all, err := s.Lives(context.Background()); err != nil || len(all) != 1 || all[0].Job.Document.Spec.Command[0] != "true" {
+			t.Errorf("version %d: %+v, %v", version, all, err)
+		}
+		if r, err := Check(dir); err != nil || len(r.Faults) != 0 {
+			t.Errorf("version %d: %+v, %v", version, r, err)
+		}
+		if _, err := os.Stat(fmt.Sprintf("%s.before-%d", name, len(versions))); err != nil {
+			t.Errorf("version %d was not copied before: %v", version, err)
+		}
+	}
+}
