@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// TestFigures measures what docs and bench/results tell, a tenth or less of it in the ordinary run, and holds it to nothing but
+// that all is there: speed is no matter for a machine that does other things.
+func TestFigures(t *testing.T) {
+	submits, trues, firsts := 400, 40, 5
+	if os.Getenv("HORA_SOAK") == "1" {
+		submits, trues, firsts = 8000, 1000, 30
+	}
+	s := newSite(t, 8)
+	ctx := context.Background()
+	var took []time.Duration
+	for range firsts {
+		begin := time.Now()
+		j := s.submit(shell(1, "echo first"))
+		if _, err := s.client.Follow(ctx, j.ID, client.Following{Rank: 0, Line: func(client.Line) { took = append(took, time.Since(begin)) }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(took)
+	t.Logf("submit to first line, warm slot: median %v of %d, most %v", took[len(took)/2], len(took), took[len(took)-1])
+
+	begin := time.Now()
+	var ids []int64
+	for range trues {
+		ids = append(ids, s.submit(shell(1, "true")).ID)
+	}
+	for _, id := range ids {
+		s.until(id, in(job.Finished))
+	}
+	t.Logf("%d jobs of true on 8 slots: %.1f jobs/s", trues, float64(trues)/time.Since(begin).Seconds())
+
+	held := shell(1, "true")
+	held.Held = true
+	var one []time.Duration
+	for range 50 {
+		begin := time.Now()
+		s.submit(held)
+		one = append(one, time.Since(begin))
+	}
+	slices.Sort(one)
+	begin = time.Now()
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range submits / 16 {
+				if _, err := s.client.Submit(ctx, held, client.Key()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("submits acknowledged: %.0f/s from 16 clients; one client p50 %v", float64(submits/16*16)/time.Since(begin).Seconds(), one[25])
+	a, err := s.client.About(ctx)
+	if want := 50 + submits/16*16; err != nil || a.Paused != want {
+		t.Errorf("%d jobs are there of %d: %v", a.Paused, want, err)
+	}
+	begin = time.Now()
+	s.kill()
+	s.up()
+	if a, err = s.client.About(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("restart with %d jobs that wait: %v", a.Paused, time.Since(begin))
+}
