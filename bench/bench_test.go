@@ -106,7 +106,10 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := func(ratio float64) Row {
-		return Row{Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo", HoraUS: 1, PeerUS: ratio, Ratio: ratio, RatioMin: ratio, RatioLow: ratio, RatioHigh: ratio, RatioMax: ratio}
+		return Row{
+			Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo", HoraUS: 1, PeerUS: ratio,
+			Ratio: ratio, RatioMin: ratio, RatioLow: ratio, RatioHigh: ratio, RatioMax: ratio,
+		}
 	}
 	for _, c := range []struct {
 		ratio, slack float64
@@ -125,10 +128,14 @@ func TestCheck(t *testing.T) {
 	}
 	got[0].Known = "the reason"
 	var out bytes.Buffer
-	if short, err := WriteVerdicts(&out, got); err != nil || short != 0 || !strings.Contains(out.String(), "known short") || !strings.Contains(out.String(), "the reason") {
+	if short, err := WriteVerdicts(&out, got); err != nil || short != 0 ||
+		!strings.Contains(out.String(), "known short") || !strings.Contains(out.String(), "the reason") {
 		t.Errorf("a known shortfall: %d short, %v:\n%s", short, err, out.String())
 	}
-	named := Row{Op: "named", Link: "shm", NP: 2, Bytes: 4, Peer: "ordered", HoraUS: 1.6, PeerUS: 0.3, Ratio: 0.19, RatioLow: 0.19, ExtraHigh: 1.3}
+	named := Row{
+		Op: "named", Link: "shm", NP: 2, Bytes: 4, Peer: "ordered", HoraUS: 1.6, PeerUS: 0.3, Ratio: 0.19,
+		RatioLow: 0.19, ExtraHigh: 1.3,
+	}
 	if got := goals.Check([]Row{named}, 1); len(got) != 1 || !got[0].Reached {
 		t.Errorf("+1.3 µs for named operations: %+v", got)
 	}
@@ -147,20 +154,29 @@ func TestResultsKeepTheSlowestAndRefuseWrongOnes(t *testing.T) {
 
 func TestFormats(t *testing.T) {
 	rows := []Row{
-		{Op: "allreduce", Link: "shm", NP: 2, Bytes: 1 << 20, DType: "float32", Sched: "rr", HoraUS: 100, Peer: "gloo", PeerUS: 200, RatioMin: 1.9, Ratio: 2, RatioMax: 2.1},
+		{
+			Op: "allreduce", Link: "shm", NP: 2, Bytes: 1 << 20, DType: "float32", Sched: "rr", HoraUS: 100,
+			Peer: "gloo", PeerUS: 200, RatioMin: 1.9, Ratio: 2, RatioMax: 2.1,
+		},
 		{Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo", Failure: "gloo: install libgloo-dev"},
 	}
 	if got := rows[0].AlgBW(); got < 10.4 || got > 10.5 {
 		t.Errorf("algbw %v GB/s, want 10.49", got)
 	}
 	var table, lines, sheet, picture bytes.Buffer
-	for _, err := range []error{WriteTable(&table, rows), WriteJSONL(&lines, rows), WriteCSV(&sheet, rows), WritePlot(&picture, rows)} {
+	for _, err := range []error{
+		WriteTable(&table, rows), WriteJSONL(&lines, rows), WriteCSV(&sheet, rows),
+		WritePlot(&picture, rows),
+	} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
 	for name, want := range map[string]string{"table": "install libgloo-dev", "jsonl": `"hora_us":100`, "csv": "op,link,np,bytes", "svg": "hora shm"} {
-		text := map[string]string{"table": table.String(), "jsonl": lines.String(), "csv": sheet.String(), "svg": picture.String()}[name]
+		text := map[string]string{
+			"table": table.String(), "jsonl": lines.String(), "csv": sheet.String(),
+			"svg": picture.String(),
+		}[name]
 		if !strings.Contains(text, want) {
 			t.Errorf("%s lacks %q:\n%s", name, want, text)
 		}

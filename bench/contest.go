@@ -130,7 +130,8 @@ func (r *runner) rounds(ctx context.Context, k *contest, wanted []int, n int) {
 			if len(sizes) > 0 {
 				var err error
 				if res, err = r.turn(ctx, k, name, sizes); err != nil {
-					k.able[name] = slices.DeleteFunc(k.able[name], func(n int) bool { return slices.Contains(sizes, n) && res[n] == 0 })
+					k.able[name] = slices.DeleteFunc(k.able[name],
+						func(n int) bool { return slices.Contains(sizes, n) && res[n] == 0 })
 					r.failed(ctx, name, err, k.failures)
 				}
 			}
@@ -264,13 +265,15 @@ func (r *runner) row(k *contest, c Combination, peer string, size int) Row {
 			theirs, ratios, extras = append(theirs, best), append(ratios, best/us), append(extras, us-best)
 		}
 	}
-	row.HoraUS, row.PeerUS, row.Failure = median(ours), median(theirs), k.failure(ourselves, peer, names, size, len(ratios) > 0)
+	row.HoraUS, row.PeerUS, row.Failure = median(ours), median(theirs),
+		k.failure(ourselves, peer, names, size, len(ratios) > 0)
 	if len(ratios) == 0 && row.Failure == "" {
 		row.Failure = "interrupted"
 	}
 	if len(ratios) > 0 && (k.failures[ourselves] == nil || slices.Contains(k.able[ourselves], size)) {
 		row.RatioMin, row.Ratio, row.RatioMax = slices.Min(ratios), median(ratios), slices.Max(ratios)
-		row.RatioLow, row.RatioHigh, row.ExtraHigh = quantile(ratios, 0.25), quantile(ratios, 0.75), quantile(extras, 0.75)
+		row.RatioLow, row.RatioHigh, row.ExtraHigh = quantile(ratios, 0.25), quantile(ratios, 0.75),
+			quantile(extras, 0.75)
 	}
 	if len(ratios) > r.cfg.Rounds {
 		row.Rounds = len(ratios)

@@ -55,7 +55,8 @@ func TestAPeerThatIsNotBuilt(t *testing.T) {
 		cache := t.TempDir()
 		_, err := buildPeer(t.Context(), c.peer, Config{Cache: cache, Environ: os.Environ()})
 		var missing *MissingPeer
-		if err == nil || errors.As(err, &missing) != c.missing || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+		if err == nil || errors.As(err, &missing) != c.missing || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q, of a missing package: %v", c.what, err, c.want, c.missing)
 		}
 		if kept, _ := os.ReadDir(cache); len(kept) > 0 {
@@ -81,7 +82,8 @@ func TestAPeerThatCannotBeKept(t *testing.T) {
 	if err := os.Symlink("/dev/full", part); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := buildPeer(t.Context(), "gloo", Config{Cache: cache, Environ: os.Environ()}); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "keep peer gloo: ") {
+	if _, err := buildPeer(t.Context(), "gloo", Config{Cache: cache, Environ: os.Environ()}); !errors.Is(err,
+		syscall.ENOSPC) || !strings.Contains(err.Error(), "keep peer gloo: ") {
 		t.Errorf("%v", err)
 	}
 	if left, _ := os.ReadDir(cache); len(left) > 0 {
@@ -107,14 +109,18 @@ func TestInterruptedWhileAPeerIsBuilt(t *testing.T) {
 		child <- strings.TrimSpace(string(text))
 		stop()
 	}()
-	r := &runner{cfg: Config{Plan: Plan{Rounds: 1}, Cache: t.TempDir(), Environ: os.Environ(), Say: t.Errorf}, programs: map[string]string{}}
+	r := &runner{
+		cfg:      Config{Plan: Plan{Rounds: 1}, Cache: t.TempDir(), Environ: os.Environ(), Say: t.Errorf},
+		programs: map[string]string{},
+	}
 	c := Combination{"allreduce", "shm", 2, []int{4}, []string{"gloo", "openmpi"}}
 	missing := r.build(ctx, []Combination{c})
 	if len(missing) > 0 {
 		t.Errorf("missing: %v", missing)
 	}
 	pid := <-child
-	for limit := time.Now().Add(5 * time.Second); ; <-time.After(5 * time.Millisecond) { // who was killed may not have come to its end yet
+	// who was killed may not have come to its end yet
+	for limit := time.Now().Add(5 * time.Second); ; <-time.After(5 * time.Millisecond) {
 		state, err := os.ReadFile("/proc/" + pid + "/stat")
 		if err != nil || strings.Contains(string(state), ") Z ") {
 			break

@@ -41,7 +41,8 @@ func TestPeersSeeWhatIsPlanted(t *testing.T) {
 		p := peerPrograms[peer]
 		r.programs[peer] = filepath.Join(dir, peer)
 		// Not optimised: gloo's headers take the compiler long, and nothing is timed here.
-		args := append([]string{"-DPLANTED", "-O0"}, slices.DeleteFunc(slices.Clone(p.compiler[1:]), func(a string) bool { return !strings.HasPrefix(a, "-std") })...)
+		args := append([]string{"-DPLANTED", "-O0"}, slices.DeleteFunc(slices.Clone(p.compiler[1:]),
+			func(a string) bool { return !strings.HasPrefix(a, "-std") })...)
 		args = append(append(args, "-o", r.programs[peer], filepath.Join(dir, p.source)), p.libs...)
 		if out, err := exec.CommandContext(t.Context(), p.compiler[0], args...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v; make deps installs %s\n%s", peer, err, p.packages, out)
@@ -86,7 +87,10 @@ func TestRanksSeeWhatIsPlanted(t *testing.T) {
 	var wg sync.WaitGroup
 	for rank := range ranks {
 		wg.Go(func() {
-			w, err := hora.Join(t.Context(), hora.Config{Rank: rank, Size: ranks, Addr: addr, Serve: true, Secret: secret, Links: "shm"})
+			w, err := hora.Join(t.Context(), hora.Config{
+				Rank: rank, Size: ranks, Addr: addr, Serve: true,
+				Secret: secret, Links: "shm",
+			})
 			if err != nil {
 				t.Error(err)
 				return

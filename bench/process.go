@@ -202,7 +202,8 @@ func (r *runner) hora(parent context.Context, op, link string, np int, sizes []i
 	for rank := range np {
 		argv := append(append([]string{}, r.cfg.Self...), op, link, sizeList(sizes))
 		cmd := r.command(ctx, r.core(rank, np), argv...)
-		cmd.Env = append(append(append([]string{}, r.cfg.Environ...), env...), "HORA_RANK="+strconv.Itoa(rank), "HORA_LOCAL_RANK="+strconv.Itoa(rank))
+		cmd.Env = append(append(append([]string{}, r.cfg.Environ...), env...), "HORA_RANK="+strconv.Itoa(rank),
+			"HORA_LOCAL_RANK="+strconv.Itoa(rank))
 		cmds = append(cmds, cmd)
 	}
 	return together(ctx, cmds, sizes, stop)
@@ -233,7 +234,8 @@ func (r *runner) peer(parent context.Context, which, op, link string, np int, si
 	}
 	var cmds []*exec.Cmd
 	for rank := range np {
-		cmd := r.command(ctx, r.core(rank, np), r.programs["gloo"], strconv.Itoa(rank), strconv.Itoa(np), dir, algorithm, op, sizeList(sizes))
+		cmd := r.command(ctx, r.core(rank, np), r.programs["gloo"], strconv.Itoa(rank), strconv.Itoa(np), dir,
+			algorithm, op, sizeList(sizes))
 		cmd.Env = r.cfg.Environ
 		cmds = append(cmds, cmd)
 	}

@@ -43,7 +43,10 @@ func TestPeersThatDoNotDoTheirWork(t *testing.T) {
 		if c.want == "it hangs" {
 			limit = 300 * time.Millisecond
 		}
-		r := &runner{cfg: Config{Cores: []int{0}, Limit: limit, Environ: os.Environ()}, programs: map[string]string{"gloo": fake(t, c.body)}}
+		r := &runner{
+			cfg:      Config{Cores: []int{0}, Limit: limit, Environ: os.Environ()},
+			programs: map[string]string{"gloo": fake(t, c.body)},
+		}
 		got, err := r.peer(context.Background(), "gloo-ring", "allreduce", "shm", 2, []int{4})
 		switch {
 		case c.want == "" && (err != nil || got[4] != 1.5):
@@ -54,7 +57,8 @@ func TestPeersThatDoNotDoTheirWork(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotStartedAnyMoreIsNotTheCause: on a busy machine the first rank has been killed before the second one starts.
+// TestWhoIsNotStartedAnyMoreIsNotTheCause: on a busy machine the first rank has been killed before the second one
+// starts.
 func TestWhoIsNotStartedAnyMoreIsNotTheCause(t *testing.T) {
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
@@ -232,7 +236,10 @@ func TestMpirunMayTidy(t *testing.T) {
 	dir := t.TempDir()
 	tidied := filepath.Join(dir, "tidied")
 	withPrograms(t, map[string]string{"mpirun": "trap ': > " + tidied + "; exit 1' TERM; while :; do sleep 0.01; done"})
-	r := &runner{cfg: Config{Cores: []int{0}, Limit: 300 * time.Millisecond, Environ: os.Environ()}, programs: map[string]string{"openmpi": "openmpi"}}
+	r := &runner{
+		cfg:      Config{Cores: []int{0}, Limit: 300 * time.Millisecond, Environ: os.Environ()},
+		programs: map[string]string{"openmpi": "openmpi"},
+	}
 	if _, err := r.peer(t.Context(), "openmpi", "allreduce", "shm", 2, []int{4}); err == nil || !strings.Contains(err.Error(), "it hangs") {
 		t.Errorf("%v", err)
 	}
@@ -260,7 +267,10 @@ func TestACompetitorThatLacksAnOperation(t *testing.T) {
 		{"gloo_spin", "allreduce", 2, 4 << 20, "interrupted"},
 		{"best", "alltoall", 3, 4, "interrupted"}, // nobody misses there what one of many has not
 	} {
-		r := &runner{cfg: Config{Cores: []int{0, 1}, Environ: os.Environ(), Self: []string{"true"}, Say: t.Logf, Plan: Plan{Rounds: 1}}, programs: map[string]string{}}
+		r := &runner{cfg: Config{
+			Cores: []int{0, 1}, Environ: os.Environ(), Self: []string{"true"}, Say: t.Logf,
+			Plan: Plan{Rounds: 1},
+		}, programs: map[string]string{}}
 		combo := Combination{Op: c.op, Link: "shm", NP: c.np, Sizes: []int{c.bytes}, Peers: []string{c.peer}}
 		k := contests([]Combination{combo}, 2, nil)[0]
 		if c.want != "interrupted" {
@@ -270,7 +280,8 @@ func TestACompetitorThatLacksAnOperation(t *testing.T) {
 				}
 			}
 		}
-		if row := r.row(k, combo, c.peer, c.bytes); !strings.Contains(row.Failure, c.want) && !(c.peer == "best" && row.Ratio == 0) {
+		if row := r.row(k, combo, c.peer, c.bytes); !strings.Contains(row.Failure, c.want) &&
+			!(c.peer == "best" && row.Ratio == 0) {
 			t.Errorf("%s of %s: %q, want %q", c.op, c.peer, row.Failure, c.want)
 		}
 	}
@@ -439,7 +450,10 @@ func TestFloors(t *testing.T) {
 		{1.89, 2.5, 1, "known short"}, // a quarter of the rounds are short
 		{1.91, 2.5, 1, "reached     allreduce over shm, 2 ranks, 4 vs gloo: ratio 2.50 (1.91 to 2.50), goal ≥ 2.00\n            it was known to be short and is not: its entry can leave known_short\n1 goals: 1 reached (1 that were known to be short), 0 known short, 0 short\n"},
 	} {
-		row := Row{Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo", RatioLow: c.low, Ratio: c.ratio, RatioHigh: c.ratio, Sched: "rr"}
+		row := Row{
+			Op: "allreduce", Link: "shm", NP: 2, Bytes: 4, Peer: "gloo", RatioLow: c.low, Ratio: c.ratio,
+			RatioHigh: c.ratio, Sched: "rr",
+		}
 		var out strings.Builder
 		short, err := WriteVerdicts(&out, goals.Check([]Row{row}, c.slack))
 		if err != nil || !strings.Contains(out.String(), c.want) || (short > 0) != strings.Contains(out.String(), "1 short") {
@@ -449,10 +463,14 @@ func TestFloors(t *testing.T) {
 	var rows []Row
 	for i, n := range DefaultSizes() {
 		ratio := []float64{2, 8}[i%2]
-		rows = append(rows, Row{Op: "allreduce", Link: "shm", NP: 2, Bytes: n, Peer: "gloo", RatioLow: ratio, Ratio: ratio, RatioHigh: ratio})
+		rows = append(rows, Row{
+			Op: "allreduce", Link: "shm", NP: 2, Bytes: n, Peer: "gloo", RatioLow: ratio,
+			Ratio: ratio, RatioHigh: ratio,
+		})
 	}
 	all := goals.Check(rows, 1)
-	if v := all[len(all)-1]; v.Sizes != 11 || !v.Reached || v.Row.Ratio < 3.75 || v.Row.Ratio > 3.76 { // 2 to the power of 21/11
+	// 2 to the power of 21/11
+	if v := all[len(all)-1]; v.Sizes != 11 || !v.Reached || v.Row.Ratio < 3.75 || v.Row.Ratio > 3.76 {
 		t.Errorf("the mean: %+v", v)
 	}
 	for i := range rows {
@@ -479,7 +497,8 @@ func TestPythonTakesTheSameSettings(t *testing.T) {
 			continue
 		}
 		wanted++
-		if line := strconv.Quote(s.name) + ": " + strconv.Quote(strings.Join(s.args, " ")) + ","; !strings.Contains(string(text), line) {
+		if line := strconv.Quote(s.name) + ": " + strconv.Quote(strings.Join(s.args,
+			" ")) + ","; !strings.Contains(string(text), line) {
 			t.Errorf("python_bench.py lacks %s", line)
 		}
 	}
@@ -509,7 +528,8 @@ func TestIntelMPIMayBeMissing(t *testing.T) {
 		k := contestOf(c, map[string]error{"impi": x.cause})
 		k.turns = map[string][]results{"hora/shm": {{4: x.ours}}, "openmpi": {{4: 3}}}
 		var out strings.Builder
-		if _, err := WriteVerdicts(&out, goals.Check(r.rows(k), 1)); err != nil || !strings.Contains(out.String(), x.want) {
+		if _, err := WriteVerdicts(&out, goals.Check(r.rows(k), 1)); err != nil ||
+			!strings.Contains(out.String(), x.want) {
 			t.Errorf("%v: %v, want %q in\n%s", x.cause, err, x.want, out.String())
 		}
 		if x.ours > 0 && !strings.Contains(out.String(), "; impi") {

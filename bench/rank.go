@@ -68,7 +68,10 @@ type measurement struct {
 
 func newMeasurement(ctx context.Context, w *hora.World, job RankJob, bytes int) (*measurement, error) {
 	g := w.Group()
-	m := &measurement{ctx: ctx, g: g, op: job.Op, bytes: bytes, rank: g.Rank(), ranks: g.Size(), together: hora.Request{Call: hora.Call{Kind: hora.KindBarrier}}}
+	m := &measurement{
+		ctx: ctx, g: g, op: job.Op, bytes: bytes, rank: g.Rank(), ranks: g.Size(),
+		together: hora.Request{Call: hora.Call{Kind: hora.KindBarrier}},
+	}
 	m.total = bytes / 4
 	m.share = max(m.total/m.ranks, 1)
 	if slices.Contains([]string{"allgather", "alltoall", "reducescatter"}, m.op) {
@@ -108,7 +111,10 @@ func (m *measurement) operation(w *hora.World) (func() error, error) {
 	case "allgather":
 		r.Call = hora.Call{Kind: hora.KindAllgather, Type: tensor.Float32, Send: part, Recv: out}
 	case "reducescatter":
-		r.Call = hora.Call{Kind: hora.KindReduceScatter, Op: tensor.Sum, Type: tensor.Float32, Send: in, Recv: out.Slice(0, m.share)}
+		r.Call = hora.Call{
+			Kind: hora.KindReduceScatter, Op: tensor.Sum, Type: tensor.Float32, Send: in,
+			Recv: out.Slice(0, m.share),
+		}
 	case "alltoall":
 		r.Call = hora.Call{Kind: hora.KindAlltoall, Type: tensor.Float32, Send: in, Recv: out}
 	case "barrier":

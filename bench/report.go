@@ -43,7 +43,8 @@ func WriteTable(w io.Writer, rows []Row) error {
 			aside += "  " + r.Failure
 		}
 		line("%-14s %-11s %3d %7s %6s %11.2f %-14s %11.2f %7.2f/%7.2f/%7.2f/%7.2f/%7.2f %9.2f %9.2f%s", r.Op, r.Link, r.NP, FormatSize(r.Bytes), r.Sched,
-			r.HoraUS, r.Peer, r.PeerUS, r.RatioMin, r.RatioLow, r.Ratio, r.RatioHigh, r.RatioMax, r.AlgBW(), r.BusBW(), aside)
+			r.HoraUS, r.Peer, r.PeerUS, r.RatioMin, r.RatioLow, r.Ratio, r.RatioHigh, r.RatioMax, r.AlgBW(),
+			r.BusBW(), aside)
 	}
 	return err
 }
@@ -73,7 +74,8 @@ func WriteCSV(w io.Writer, rows []Row) error {
 			rounds = strconv.Itoa(r.Rounds)
 		}
 		_ = out.Write([]string{
-			r.Op, r.Link, strconv.Itoa(r.NP), strconv.Itoa(r.Bytes), r.DType, r.Sched, number(r.HoraUS), r.Peer, number(r.PeerUS),
+			r.Op, r.Link, strconv.Itoa(r.NP), strconv.Itoa(r.Bytes), r.DType, r.Sched, number(r.HoraUS), r.Peer,
+			number(r.PeerUS),
 			number(r.RatioMin), number(r.Ratio), number(r.RatioMax), r.Failure, rounds,
 			number(r.RatioLow), number(r.RatioHigh), r.Unit, strings.Join(r.Best, ", "), strings.Join(r.Dropped, ", "),
 		})

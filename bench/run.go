@@ -274,7 +274,8 @@ func (ts Targets) Combinations(p Plan) []Combination {
 
 func wants(p Plan, t Target) bool {
 	return (len(p.NP) == 0 || slices.Contains(p.NP, t.NP)) && (len(p.Ops) == 0 || slices.Contains(p.Ops, t.Op)) &&
-		(len(p.Links) == 0 || slices.Contains(p.Links, t.Link)) && (len(p.Peers) == 0 || slices.Contains(p.Peers, t.Peer))
+		(len(p.Links) == 0 || slices.Contains(p.Links, t.Link)) &&
+		(len(p.Peers) == 0 || slices.Contains(p.Peers, t.Peer))
 }
 
 // Combinations of a plan that names its own operations, links and peers.

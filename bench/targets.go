@@ -74,7 +74,8 @@ func ReadTargets(path string) (Targets, error) {
 		if err := plan.Validate(); err != nil {
 			return Targets{}, fmt.Errorf("read goals of %q: %w", path, err)
 		}
-		if steps := r.Peer != "ordered"; steps && (len(r.Steps) == 0 || slices.ContainsFunc(r.Steps, func(s Step) bool { return !(s.Goal > 0) })) || !steps && r.ExtraUS <= 0 {
+		if steps := r.Peer != "ordered"; steps && (len(r.Steps) == 0 ||
+			slices.ContainsFunc(r.Steps, func(s Step) bool { return !(s.Goal > 0) })) || !steps && r.ExtraUS <= 0 {
 			return Targets{}, fmt.Errorf("read goals of %q: %s over %s, %d ranks, against %s: a row takes steps with a goal above 0, or extra_us where the peer is ordered", path, r.Op, r.Link, r.NP, r.Peer)
 		}
 		for size, k := range r.Known {
@@ -173,12 +174,16 @@ func (t *Target) mean(rows []Row, slack float64) (Verdict, bool) {
 		if i < 0 {
 			continue
 		}
-		low, middle, high = low+math.Log(rows[i].RatioLow), middle+math.Log(rows[i].Ratio), high+math.Log(rows[i].RatioHigh)
+		low, middle, high = low+math.Log(rows[i].RatioLow), middle+math.Log(rows[i].Ratio),
+			high+math.Log(rows[i].RatioHigh)
 		sum.Sched = rows[i].Sched
 	}
 	n := float64(len(rows))
 	sum.RatioLow, sum.Ratio, sum.RatioHigh = math.Exp(low/n), math.Exp(middle/n), math.Exp(high/n)
-	return Verdict{Row: sum, Sizes: len(rows), Wanted: fmt.Sprintf("≥ %.2f", t.Mean*slack), Reached: sum.Ratio >= t.Mean*slack*tolerance}, true
+	return Verdict{
+		Row: sum, Sizes: len(rows), Wanted: fmt.Sprintf("≥ %.2f", t.Mean*slack),
+		Reached: sum.Ratio >= t.Mean*slack*tolerance,
+	}, true
 }
 
 // Doubtful says whether a row misses a goal for no reason that is known, or holds it by less
@@ -201,7 +206,8 @@ const tolerance = 0.95
 func (t *Target) judge(r Row, slack float64) Verdict {
 	if r.Ratio == 0 {
 		// Intel MPI is no package of the system's: who has not installed it misses a column.
-		return Verdict{Row: r, Wanted: "a result", Missing: r.Peer == "impi" && r.HoraUS > 0 && strings.HasPrefix(r.Failure, missing)}
+		return Verdict{Row: r, Wanted: "a result", Missing: r.Peer == "impi" && r.HoraUS > 0 &&
+			strings.HasPrefix(r.Failure, missing)}
 	}
 	if t.Peer == "ordered" {
 		v := Verdict{Row: r, Wanted: fmt.Sprintf("≤ +%.2f µs", t.ExtraUS), Reached: r.ExtraHigh <= t.ExtraUS/tolerance/slack}

@@ -71,7 +71,8 @@ func (p *peers) bruckAlltoall(c *Comm, dst, src unsafe.Pointer, bytes int) error
 				at_ += bytes
 			}
 		}
-		if err := p.exchangeIn((p.me+hop)%n, at(room, 0, packed), (p.me-hop+n)%n, at(room, packed, packed), c.segment); err != nil {
+		if err := p.exchangeIn((p.me+hop)%n, at(room, 0, packed), (p.me-hop+n)%n, at(room, packed, packed),
+			c.segment); err != nil {
 			return err
 		}
 		at_ = packed

@@ -44,22 +44,28 @@ func TestRefusals(t *testing.T) {
 	v := tensor.Of(x)
 	half := v.Slice(0, 4)
 	for says, call := range map[string]*Call{
-		"there is no such operation":          {Kind: 99},
-		"is not an element type":              {Kind: Allreduce},
-		"root 7 is not a rank":                {Kind: Broadcast, Type: tensor.Float32, Root: 7, Recv: v},
-		"peer 0 is not another rank":          {Kind: SendTo, Type: tensor.Float32, Send: v},
-		"a view holds float32":                {Kind: Allreduce, Type: tensor.Int32, Send: v, Recv: v},
-		"has no memory":                       {Kind: Allreduce, Type: tensor.Float32, Send: tensor.View{Count: 2, Type: tensor.Float32}, Recv: v},
+		"there is no such operation": {Kind: 99},
+		"is not an element type":     {Kind: Allreduce},
+		"root 7 is not a rank":       {Kind: Broadcast, Type: tensor.Float32, Root: 7, Recv: v},
+		"peer 0 is not another rank": {Kind: SendTo, Type: tensor.Float32, Send: v},
+		"a view holds float32":       {Kind: Allreduce, Type: tensor.Int32, Send: v, Recv: v},
+		"has no memory": {
+			Kind: Allreduce, Type: tensor.Float32,
+			Send: tensor.View{Count: 2, Type: tensor.Float32}, Recv: v,
+		},
 		"a view of -1 elements":               {Kind: Allreduce, Type: tensor.Float32, Send: tensor.View{Count: -1}, Recv: v},
 		"recv holds 4 elements, 8 are needed": {Kind: Allreduce, Type: tensor.Float32, Send: v, Recv: half},
 		"bitwise operators":                   {Kind: Allreduce, Op: tensor.And, Type: tensor.Float32, Send: v, Recv: v},
 		"adasum is an allreduce":              {Kind: ReduceScatter, Op: tensor.Adasum, Type: tensor.Float32, Send: v, Recv: half},
-		"starts ascend":                       {Kind: Allreduce, Op: tensor.Adasum, Type: tensor.Float32, Send: v, Recv: v, Starts: []int{0, 9}},
-		"1 counts for 2 ranks":                {Kind: Allgather, Type: tensor.Float32, Send: half, Recv: v, RecvCounts: []int{8}},
-		"count -1 for rank 1":                 {Kind: Allgather, Type: tensor.Float32, Send: half, Recv: v, RecvCounts: []int{4, -1}},
-		"its count says 3":                    {Kind: Allgather, Type: tensor.Float32, Send: half, Recv: v, RecvCounts: []int{3, 5}},
-		"give counts for both":                {Kind: Alltoall, Type: tensor.Float32, Send: v, Recv: v, SendCounts: []int{4, 4}},
-		"do not divide among 2 ranks":         {Kind: Alltoall, Type: tensor.Float32, Send: v.Slice(0, 3), Recv: v.Slice(0, 3)},
+		"starts ascend": {
+			Kind: Allreduce, Op: tensor.Adasum, Type: tensor.Float32, Send: v,
+			Recv: v, Starts: []int{0, 9},
+		},
+		"1 counts for 2 ranks":        {Kind: Allgather, Type: tensor.Float32, Send: half, Recv: v, RecvCounts: []int{8}},
+		"count -1 for rank 1":         {Kind: Allgather, Type: tensor.Float32, Send: half, Recv: v, RecvCounts: []int{4, -1}},
+		"its count says 3":            {Kind: Allgather, Type: tensor.Float32, Send: half, Recv: v, RecvCounts: []int{3, 5}},
+		"give counts for both":        {Kind: Alltoall, Type: tensor.Float32, Send: v, Recv: v, SendCounts: []int{4, 4}},
+		"do not divide among 2 ranks": {Kind: Alltoall, Type: tensor.Float32, Send: v.Slice(0, 3), Recv: v.Slice(0, 3)},
 	} {
 		together(t, 2, mem.Config{}, func(rank int, c *Comm) error {
 			if rank != 0 {
@@ -147,7 +153,10 @@ func TestScales(t *testing.T) {
 				for i := range x {
 					x[i] = float32(rank + i%7)
 				}
-				call := &Call{Kind: Allreduce, Op: tensor.Average, Type: tensor.Float32, Pre: 2, Post: 8, Send: tensor.Of(x), Recv: tensor.Of(y)}
+				call := &Call{
+					Kind: Allreduce, Op: tensor.Average, Type: tensor.Float32, Pre: 2, Post: 8,
+					Send: tensor.Of(x), Recv: tensor.Of(y),
+				}
 				if err := c.Run(transport.Stamp{Seq: 1}, call, time.Time{}); err != nil {
 					return err
 				}
@@ -187,7 +196,8 @@ func TestTune(t *testing.T) {
 					chosen[r] = choice{c.segment, c.First()}
 					x := []float32{1}
 					call := &Call{Kind: Allreduce, Type: tensor.Float32, Send: tensor.Of(x), Recv: tensor.Of(x)}
-					if err := c.Run(transport.Stamp{Seq: c.First()}, call, time.Time{}); err != nil || x[0] != float32(len(hosts)) {
+					if err := c.Run(transport.Stamp{Seq: c.First()}, call, time.Time{}); err != nil ||
+						x[0] != float32(len(hosts)) {
 						t.Errorf("sum is %v, %v", x[0], err)
 					}
 				})
@@ -243,7 +253,10 @@ func TestAdasum(t *testing.T) {
 		}
 		together(t, size, mem.Config{Hosts: hosts}, func(rank int, c *Comm) error {
 			x := gradient(rank)
-			call := &Call{Kind: Allreduce, Op: tensor.Adasum, Type: tensor.Float64, Starts: starts, Send: tensor.Of(x), Recv: tensor.Of(x)}
+			call := &Call{
+				Kind: Allreduce, Op: tensor.Adasum, Type: tensor.Float64, Starts: starts,
+				Send: tensor.Of(x), Recv: tensor.Of(x),
+			}
 			if err := c.Run(transport.Stamp{Seq: 1}, call, time.Time{}); err != nil {
 				return err
 			}

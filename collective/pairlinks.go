@@ -54,9 +54,11 @@ func (p *peers) ringPair(c *Comm, dst, src unsafe.Pointer, n int, t tensor.DType
 			return err
 		}
 		if take > 0 {
-			kernel.Reduce(shift(dst, (mine.from+lo)*size, take), pointer(in), shift(src, (mine.from+lo)*size, take), take, t, op)
+			kernel.Reduce(shift(dst, (mine.from+lo)*size, take), pointer(in), shift(src, (mine.from+lo)*size, take),
+				take, t, op)
 		}
-		if err := p.exchange(peer, at(dst, (mine.from+lo)*size, take*size), peer, at(dst, (theirs.from+lo)*size, give*size)); err != nil {
+		if err := p.exchange(peer, at(dst, (mine.from+lo)*size, take*size), peer,
+			at(dst, (theirs.from+lo)*size, give*size)); err != nil {
 			return err
 		}
 	}

@@ -154,7 +154,8 @@ func (c *Comm) reduceByPeeking(call *Call) error {
 			}
 			lo, len := (i-1)*chunk, min(chunk, n-(i-1)*chunk)
 			from, to := lo+block(len, 2, other), lo+block(len, 2, other+1)
-			if err := c.peek(call.Kind, other, shift(call.Recv.Ptr, from*size, to-from), theirs.recv, from*size, (to-from)*size); err != nil {
+			if err := c.peek(call.Kind, other, shift(call.Recv.Ptr, from*size, to-from), theirs.recv, from*size,
+				(to-from)*size); err != nil {
 				return err
 			}
 		}
@@ -170,7 +171,8 @@ func (c *Comm) moveByPeeking(call *Call, from int) error {
 	send := c.headers[other].peek.send
 	putAt(call.Recv.Ptr, c.seat*bytes, call.Send.Ptr, from, bytes, call.Recv.Len() >= c.stream)
 	for at := 0; at < bytes; at += peekStep {
-		if err := c.peek(call.Kind, other, unsafe.Add(call.Recv.Ptr, other*bytes+at), send, from+at, min(peekStep, bytes-at)); err != nil {
+		if err := c.peek(call.Kind, other, unsafe.Add(call.Recv.Ptr, other*bytes+at), send, from+at,
+			min(peekStep, bytes-at)); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,8 @@ func (c *Comm) planFor(call *Call, p *plan) {
 		c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole) == OneShot
 	plain := call.Pre == 0 || call.Pre == 1
 	p.direct = whole >= 0 && c.menuBoard.pick(call.Kind, directColumn, call.Type, whole) == Direct && plain
-	p.peek = peekable(call) && c.seats == 2 && plain && c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole) == Peek
+	p.peek = peekable(call) && c.seats == 2 && plain && c.menuBoard.pick(call.Kind, boardColumn, call.Type,
+		whole) == Peek
 }
 
 // layered reports whether an operation can use the memory inside hosts: some host

@@ -32,11 +32,13 @@ func (c *Comm) prepare(call *Call) error {
 
 // plain packs what is asked, but for memory and counts; 0 where that is not all.
 func (call *Call) plain() uint64 {
-	if call.SendCounts != nil || call.RecvCounts != nil || call.Starts != nil || !plainFactor(call.Pre) || !plainFactor(call.Post) ||
+	if call.SendCounts != nil || call.RecvCounts != nil || call.Starts != nil || !plainFactor(call.Pre) ||
+		!plainFactor(call.Post) ||
 		call.Root|call.Peer != 0 || call.Kind == Barrier {
 		return 0
 	}
-	return uint64(call.Kind) | uint64(call.Type)<<8 | uint64(call.Op)<<16 | uint64(call.Send.Type)<<24 | uint64(call.Recv.Type)<<32
+	return uint64(call.Kind) | uint64(call.Type)<<8 | uint64(call.Op)<<16 |
+		uint64(call.Send.Type)<<24 | uint64(call.Recv.Type)<<32
 }
 
 func plainFactor(f float64) bool { return f == 0 || f == 1 }

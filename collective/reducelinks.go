@@ -175,7 +175,8 @@ func (p *peers) halve(c *Comm, buf unsafe.Pointer, n int, t tensor.DType, op ten
 			from := f.at &^ (d - 1)
 			mine, theirs := window(n, f.power, from, from+d), window(n, f.power, from^d, from^d+d)
 			peer := f.member(f.at ^ d)
-			if err := p.exchangeIn(peer, at(buf, mine.from*size, mine.n*size), peer, at(buf, theirs.from*size, theirs.n*size), c.segment); err != nil {
+			if err := p.exchangeIn(peer, at(buf, mine.from*size, mine.n*size), peer,
+				at(buf, theirs.from*size, theirs.n*size), c.segment); err != nil {
 				return err
 			}
 		}
@@ -199,7 +200,8 @@ func (p *peers) ringReduce(c *Comm, buf unsafe.Pointer, begin, count []int, t te
 	for s := 1; s < n; s++ {
 		give, take := (p.me-s+n)%n, (p.me-s-1+2*n)%n
 		out := at(buf, begin[give]*size, count[give]*size)
-		if err := p.exchangeAdd((p.me+1)%n, out, (p.me-1+n)%n, c, shift(buf, begin[take]*size, count[take]), count[take], t, op); err != nil {
+		if err := p.exchangeAdd((p.me+1)%n, out, (p.me-1+n)%n, c, shift(buf, begin[take]*size, count[take]),
+			count[take], t, op); err != nil {
 			return err
 		}
 	}
@@ -208,7 +210,9 @@ func (p *peers) ringReduce(c *Comm, buf unsafe.Pointer, begin, count []int, t te
 
 // exchangeAdd exchanges in segments and adds each to dst while it is in the cache.
 // What arrives is the earlier operand: the sum so far.
-func (p *peers) exchangeAdd(to int, out []byte, from int, c *Comm, dst unsafe.Pointer, n int, t tensor.DType, op tensor.Op) error {
+func (p *peers) exchangeAdd(to int, out []byte, from int, c *Comm, dst unsafe.Pointer, n int, t tensor.DType,
+	op tensor.Op,
+) error {
 	size := t.Size()
 	step := max(c.segment/size, 1)
 	in := c.spare.take(min(step, n) * size)

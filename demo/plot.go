@@ -106,7 +106,8 @@ func WritePlot(w io.Writer, title string, curves []Curve) error {
 		return fmt.Errorf("draw %s: no epoch has been finished", title)
 	}
 	panel(&s, plotMargin, "loss", seconds, 0, loss*1.05, curves, func(p Point) float64 { return p.Loss })
-	panel(&s, plotWidth+2*plotMargin, "test accuracy, %", seconds, math.Floor(worst*10)*10, 100, curves, func(p Point) float64 { return p.Accuracy * 100 })
+	panel(&s, plotWidth+2*plotMargin, "test accuracy, %", seconds, math.Floor(worst*10)*10, 100, curves,
+		func(p Point) float64 { return p.Accuracy * 100 })
 	for i, c := range curves {
 		x, y := plotMargin+(i%6)*130, plotHeight+2*plotMargin+(i/6)*16
 		fmt.Fprintf(&s, `<path d="M%d %dh24" stroke="%s" stroke-width="2"%s/><text x="%d" y="%d">%s</text>`+"\n",
@@ -127,7 +128,9 @@ func dash(c Curve) string {
 }
 
 // panel draws one of the two pictures: value over seconds, between low and high.
-func panel(s *strings.Builder, left int, name string, seconds, low, high float64, curves []Curve, value func(Point) float64) {
+func panel(s *strings.Builder, left int, name string, seconds, low, high float64, curves []Curve,
+	value func(Point) float64,
+) {
 	top := plotMargin
 	x := func(t float64) float64 { return float64(left) + t/seconds*plotWidth }
 	y := func(v float64) float64 { return float64(top+plotHeight) - (v-low)/(high-low)*plotHeight }

@@ -73,7 +73,8 @@ func TestPicture(t *testing.T) {
 			paths++
 			for _, point := range strings.FieldsFunc(at["d"], func(r rune) bool { return r == 'M' || r == 'L' }) {
 				var x, y float64
-				if _, err := fmt.Sscan(point, &x, &y); err != nil || x < plotMargin || x > width-plotMargin || y < plotMargin || y > plotMargin+plotHeight {
+				if _, err := fmt.Sscan(point, &x, &y); err != nil || x < plotMargin || x > width-plotMargin ||
+					y < plotMargin || y > plotMargin+plotHeight {
 					t.Errorf("point %q lies outside: %v", point, err)
 				}
 			}

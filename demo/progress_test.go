@@ -12,7 +12,10 @@ import (
 // done feeds p the last report of every rank; change alters the one of rank 1.
 func done(p *Progress, change func(*Report)) {
 	for rank := range p.Size {
-		r := Report{Kind: Done, Rank: rank, Size: p.Size, Epochs: p.Epochs, Agree: true, Digest: "d1", Links: []string{"shared memory"}}
+		r := Report{
+			Kind: Done, Rank: rank, Size: p.Size, Epochs: p.Epochs, Agree: true, Digest: "d1",
+			Links: []string{"shared memory"},
+		}
 		if rank == 1 && change != nil {
 			change(&r)
 		}

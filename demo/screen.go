@@ -78,7 +78,10 @@ func (s *screen) epoch(p *Progress, aside bool) {
 	}
 	var rows []string
 	if s.term.Live {
-		rows = []string{s.bar(float64(last.Epoch)/float64(max(p.Epochs, 1)), width), p.Line(last, width), p.curves(width)}
+		rows = []string{
+			s.bar(float64(last.Epoch)/float64(max(p.Epochs, 1)), width), p.Line(last, width),
+			p.curves(width),
+		}
 	} else {
 		width, rows = 0, []string{p.Line(last, 0)}
 	}

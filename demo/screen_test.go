@@ -39,8 +39,9 @@ func epochs(p *Progress, n int, after func()) {
 	for epoch := 1; epoch <= n; epoch++ {
 		for rank := range p.Size {
 			r := Report{
-				Kind: Epoch, Rank: rank, Size: p.Size, Epochs: n, Epoch: epoch, Loss: 1 / float64(epoch), Accuracy: 0.97,
-				Seconds: 0.1 * float64(epoch), Samples: 1000 * epoch, Busy: 0.08, Talk: 0.01, Wait: 0.01,
+				Kind: Epoch, Rank: rank, Size: p.Size, Epochs: n, Epoch: epoch, Loss: 1 / float64(epoch),
+				Accuracy: 0.97,
+				Seconds:  0.1 * float64(epoch), Samples: 1000 * epoch, Busy: 0.08, Talk: 0.01, Wait: 0.01,
 			}
 			if p.Add(r) == newEpoch {
 				after()

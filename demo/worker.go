@@ -230,7 +230,10 @@ func (w *worker) finish() error {
 	for at := 0; at < len(all); at += len(digest) {
 		agree = agree && bytes.Equal(all[at:at+len(digest)], digest)
 	}
-	r := Report{Kind: Done, Agree: agree, Digest: hex.EncodeToString(digest[:8]), Links: links(w.world), Stalled: w.stalled()}
+	r := Report{
+		Kind: Done, Agree: agree, Digest: hex.EncodeToString(digest[:8]), Links: links(w.world),
+		Stalled: w.stalled(),
+	}
 	if err := w.report(w.figures(r)); err != nil {
 		return err
 	}

@@ -39,7 +39,10 @@ func (s *story) Ended(e Event) error                 { return s.say("ended %d", 
 func staging(s *story, slots, bytes int) *Staging {
 	st := &Staging{Queue: s, Down: 1, Up: 2, Bytes: bytes}
 	for i := range slots {
-		st.Slots = append(st.Slots, Slot{In: Ptr(1000 + 100*i), Out: Ptr(2000 + 100*i), Down: Event(10 + i), Up: Event(20 + i)})
+		st.Slots = append(st.Slots, Slot{
+			In: Ptr(1000 + 100*i), Out: Ptr(2000 + 100*i), Down: Event(10 + i),
+			Up: Event(20 + i),
+		})
 	}
 	return st
 }
@@ -49,7 +52,8 @@ func staging(s *story, slots, bytes int) *Staging {
 func TestOverlap(t *testing.T) {
 	s := &story{memory: map[Ptr]byte{}}
 	st := staging(s, 2, 4)
-	err := st.Run(&Side{100, []int{10}}, &Side{200, []int{10}}, 1, 4, 3, 7, 8, func(t *Turn) error { return s.say("work %d", t.InCounts[0]) })
+	err := st.Run(&Side{100, []int{10}}, &Side{200, []int{10}}, 1, 4, 3, 7, 8,
+		func(t *Turn) error { return s.say("work %d", t.InCounts[0]) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +135,8 @@ func TestParts(t *testing.T) {
 func TestFailuresEndTheRun(t *testing.T) {
 	for _, fail := range []string{"1 awaits 7", "copy 1", "record 10", "ended", "work", "copy 2", "record 20", "1 awaits 20", "record 8"} {
 		s := &story{memory: map[Ptr]byte{}, fail: fail}
-		err := staging(s, 2, 4).Run(&Side{100, []int{10}}, &Side{200, []int{10}}, 1, 4, 3, 7, 8, func(*Turn) error { return s.say("work") })
+		err := staging(s, 2, 4).Run(&Side{100, []int{10}}, &Side{200, []int{10}}, 1, 4, 3, 7, 8,
+			func(*Turn) error { return s.say("work") })
 		if err == nil || !strings.HasPrefix(s.lines[len(s.lines)-1], fail) {
 			t.Errorf("%q fails: %v after %q", fail, err, s.lines)
 		}

@@ -8,12 +8,14 @@ import (
 	"hora/launch/machine"
 )
 
-// least is the tightest limit of this process's control group and those above it, and whose it is; 0 where there is none.
+// least is the tightest limit of this process's control group and those above it, and whose it is; 0 where there is
+// none.
 func (m *Machine) least(controller string, limit func(read func(name string) string) float64) (float64, string) {
 	least, whose := 0.0, ""
 	for _, dir := range machine.Cgroup(m.Root, controller) {
 		dir = strings.TrimPrefix(dir, filepath.Clean(m.Root))
-		if n := limit(func(name string) string { return m.read(filepath.Join(dir, name)) }); n > 0 && (least == 0 || n < least) {
+		if n := limit(func(name string) string { return m.read(filepath.Join(dir, name)) }); n > 0 &&
+			(least == 0 || n < least) {
 			least, whose = n, dir
 		}
 	}

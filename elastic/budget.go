@@ -9,8 +9,8 @@ const (
 	lastPause  = 5 * time.Second
 )
 
-// Budget counts how often failed workers may be started again. Who asks it has seen a worker fail: the loss of a host and
-// a worker that leaves on purpose are none of its business.
+// Budget counts how often failed workers may be started again. Who asks it has seen a worker fail: the loss of a host
+// and a worker that leaves on purpose are none of its business.
 type Budget struct {
 	Limit  int
 	used   int
@@ -27,7 +27,9 @@ func (b *Budget) Left() int { return max(b.Limit-b.used, 0) }
 // Spend takes one for the restart of a rank and says after which pause that is due. age is how long the failed process
 // had been there; worked excuses a short life, since it had taken part. words says that cause holds the worker's own
 // words: same is whether they have been told already.
-func (b *Budget) Spend(rank int, age time.Duration, worked bool, cause string, words bool) (pause time.Duration, same bool) {
+func (b *Budget) Spend(rank int, age time.Duration, worked bool, cause string, words bool) (pause time.Duration,
+	same bool,
+) {
 	if b.quick == nil {
 		b.quick, b.causes = map[int]int{}, map[int]string{}
 	}

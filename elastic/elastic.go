@@ -1,10 +1,10 @@
 // Package elastic decides what a join, a leave, a failure or a loss means for a job, in two machines. Machine is the
-// membership: who takes part, under which epoch, at which rank. Roster is the supply of workers: which of them is started
-// on which slot of which host, after which pause, and when the job has to be given up.
+// membership: who takes part, under which epoch, at which rank. Roster is the supply of workers: which of them is
+// started on which slot of which host, after which pause, and when the job has to be given up.
 //
-// Both are pure: what happened goes in, what follows comes out. They never open a connection, read a clock, draw a random
-// number, start a process or run a goroutine; package rendezvous serves Machine to workers, and package launch carries
-// out what Roster orders.
+// Both are pure: what happened goes in, what follows comes out. They never open a connection, read a clock, draw a
+// random number, start a process or run a goroutine; package rendezvous serves Machine to workers, and package launch
+// carries out what Roster orders.
 package elastic
 
 import (
@@ -67,10 +67,11 @@ type Machine struct {
 	taken   map[int]Worker        // rank asked for -> who asked, among candidates
 	waiting int                   // candidates that wait for the next epoch to open
 	behind  int                   // members of the present epoch that are alive and have not joined again
-	gone    map[int]bool          // places of the open epoch whose worker left on purpose; it may come back for the next
-	ended   map[int]bool          // ranks whose process has finished: they do not come back
-	absent  map[int]bool          // see Absent
-	done    map[int]bool          // places of the open epoch that have done their work
+	// places of the open epoch whose worker left on purpose; it may come back for the next
+	gone   map[int]bool
+	ended  map[int]bool // ranks whose process has finished: they do not come back
+	absent map[int]bool // see Absent
+	done   map[int]bool // places of the open epoch that have done their work
 }
 
 type candidate struct {
@@ -88,7 +89,10 @@ func New(cfg Config) *Machine {
 	if cfg.Max == 0 {
 		cfg.Max = cfg.Size
 	}
-	return &Machine{cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{}, ended: map[int]bool{}, absent: map[int]bool{}, done: map[int]bool{}}
+	return &Machine{
+		cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{},
+		ended: map[int]bool{}, absent: map[int]bool{}, done: map[int]bool{},
+	}
 }
 
 // Epoch is the number of the last epoch opened; 0 before the first.
@@ -482,8 +486,8 @@ func (m *Machine) byAge(cs []*candidate) {
 	})
 }
 
-// byRank orders workers by the rank they asked for and fills the gaps with those that did not ask, host by host in order
-// of first appearance.
+// byRank orders workers by the rank they asked for and fills the gaps with those that did not ask, host by host in
+// order of first appearance.
 func (m *Machine) byRank(cs []*candidate) {
 	sort.Slice(cs, func(i, j int) bool { return cs[i].worker < cs[j].worker })
 	first := map[string]int{}

@@ -1,6 +1,7 @@
 package elastic
 
-// Event is something that happened to a worker: Join, Leave, Drain, Done, Lost, Finished or Absent; or End, to all of them.
+// Event is something that happened to a worker: Join, Leave, Drain, Done, Lost, Finished or Absent; or End, to all of
+// them.
 type Event interface{ event() }
 
 // Join is a worker's offer to take part in the next epoch. A member sends it again after an epoch has ended.

@@ -9,9 +9,9 @@ import (
 	"hora/event"
 )
 
-// leaving is what a Roster knows of ranks that are to commit and leave. Who lets all of them go at once loses the state:
-// where nobody else is in the present epoch, one rank, the keeper, is asked only when others have come; and where the
-// others have been lost since it was asked, that is taken back until then.
+// leaving is what a Roster knows of ranks that are to commit and leave. Who lets all of them go at once loses the
+// state: where nobody else is in the present epoch, one rank, the keeper, is asked only when others have come; and
+// where the others have been lost since it was asked, that is taken back until then.
 type leaving struct {
 	why    map[int]string // by rank, until its process has ended
 	asked  map[int]bool
@@ -54,8 +54,8 @@ func (r *Roster) notice(e Notice) {
 }
 
 // drainGone asks workers to leave whose slot, or whose whole host, is not to be used any more. Where a failure took the
-// host away, its other workers stay until the job has enough without them. Who has not been asked yet stays when its slot
-// has come back.
+// host away, its other workers stay until the job has enough without them. Who has not been asked yet stays when its
+// slot has come back.
 func (r *Roster) drainGone() {
 	have := map[string]int{}
 	for _, h := range r.hosts {

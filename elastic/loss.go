@@ -170,8 +170,9 @@ func numbers(ranks []int, limit int) string {
 	return strings.Join(names, ", ")
 }
 
-// move starts ranks that were on a host elsewhere. Those that find no slot wait where hosts are tried again; else, under
-// continue, they are missed by nobody as long as enough are left. The job ends, for the reason given, when it cannot go on.
+// move starts ranks that were on a host elsewhere. Those that find no slot wait where hosts are tried again; else,
+// under continue, they are missed by nobody as long as enough are left. The job ends, for the reason given, when it
+// cannot go on.
 func (r *Roster) move(ranks []int, from, cause, end string) {
 	to := r.find(ranks)
 	waits := r.cfg.CoolMin > 0

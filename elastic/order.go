@@ -99,8 +99,8 @@ type Ask struct {
 // Stay takes an Ask back until the next one. A worker that has left already does not hear of it.
 type Stay struct{ Rank int }
 
-// GiveUp ends the job: by the exit or the loss that was the news, or by what Text says. Text may also be what a lost host
-// means for the job.
+// GiveUp ends the job: by the exit or the loss that was the news, or by what Text says. Text may also be what a lost
+// host means for the job.
 type GiveUp struct {
 	Text string
 	Late bool // time is up

@@ -10,8 +10,9 @@ import (
 
 // Supply is how a Roster gets and keeps its workers; it is fixed for a job's life.
 type Supply struct {
-	Size       int    // workers at first; with a discovery, how many slots are waited for
-	Min, Max   int    // the fewest the job goes on with, 0 means 1; the most that run with a discovery, 0 means no limit
+	Size int // workers at first; with a discovery, how many slots are waited for
+	// the fewest the job goes on with, 0 means 1; the most that run with a discovery, 0 means no limit
+	Min, Max   int
 	Hosts      []Host // filled in order; with a discovery they come as Listings
 	Discovered bool
 	Elastic    bool // false: the first failure ends the job
@@ -24,10 +25,10 @@ type Supply struct {
 	Spread           func() float64 // of the pauses; see Blacklist
 }
 
-// Roster says which worker belongs on which slot of which host: at the start, after a failure or the loss of a host, and
-// as hosts come and go. It is the other machine beside Machine: that one knows which workers take part in an epoch, this
-// one sees to it that there are any. News go in, orders come out; times count from the job's beginning. It is not safe
-// for concurrent use.
+// Roster says which worker belongs on which slot of which host: at the start, after a failure or the loss of a host,
+// and as hosts come and go. It is the other machine beside Machine: that one knows which workers take part in an
+// epoch, this one sees to it that there are any. News go in, orders come out; times count from the job's beginning. It
+// is not safe for concurrent use.
 type Roster struct {
 	cfg     Supply
 	now     time.Duration
@@ -135,8 +136,8 @@ func (r *Roster) Wake() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Step takes news in, oldest first, and returns what follows from them, in order. Nobody is asked to leave before all of
-// them are known. After a GiveUp nothing follows, but for another GiveUp with each further loss.
+// Step takes news in, oldest first, and returns what follows from them, in order. Nobody is asked to leave before all
+// of them are known. After a GiveUp nothing follows, but for another GiveUp with each further loss.
 func (r *Roster) Step(now time.Duration, news ...News) []Order {
 	r.now = now
 	for _, n := range news {

@@ -54,10 +54,14 @@ const forGood = time.Duration(1<<62 - 1)
 func rosterHistory(seed int64) error {
 	rnd := rand.New(rand.NewSource(seed))
 	s := &stage{
-		rnd: rnd, runs: map[int]Spot{}, up: map[int]bool{}, asked: map[int]bool{}, rests: map[int]Spot{}, last: map[int]Spot{}, bans: map[Spot]time.Duration{}, noticed: map[string]bool{},
+		rnd: rnd, runs: map[int]Spot{}, up: map[int]bool{}, asked: map[int]bool{}, rests: map[int]Spot{},
+		last: map[int]Spot{}, bans: map[Spot]time.Duration{}, noticed: map[string]bool{},
 	}
 	c := &s.cfg
-	*c = Supply{Elastic: true, OnLoss: Replace + Policy(rnd.Intn(2)), ByHost: rnd.Intn(2) == 0, Restarts: rnd.Intn(6), Wait: 30 * time.Second, Spread: rnd.Float64}
+	*c = Supply{
+		Elastic: true, OnLoss: Replace + Policy(rnd.Intn(2)), ByHost: rnd.Intn(2) == 0, Restarts: rnd.Intn(6),
+		Wait: 30 * time.Second, Spread: rnd.Float64,
+	}
 	if rnd.Intn(2) == 0 {
 		c.CoolMin, c.CoolMax = time.Duration(1+rnd.Intn(5))*time.Second, 8*time.Second
 	}
@@ -349,8 +353,8 @@ func (s *stage) start(o Start) error {
 	return nil
 }
 
-// moved says whether a start is on another slot than the rank had before: that one may be used again although its host is
-// about to go, where there is no other.
+// moved says whether a start is on another slot than the rank had before: that one may be used again although its host
+// is about to go, where there is no other.
 func (s *stage) moved(o Start) bool {
 	if at, was := s.last[o.Rank]; !was || at != o.At || o.New {
 		return true

@@ -74,10 +74,16 @@ func TestSentences(t *testing.T) {
 	for want, e := range map[string]Event{
 		`world: allreduce "w" has waited 1m0s. Missing ranks: rank 1 (b) last finished allreduce v (operation 3) and waits in "ww", which is nearly the same name; rank 2 (c) did not answer`: &Stall{
 			Group: "world", Kind: "allreduce", Name: "w", Waited: time.Minute,
-			Missing: []Absent{{Rank: 1, Host: "b", Last: "allreduce v (operation 3)", Pending: "[ww]", Nearest: "ww"}, {Rank: 2, Host: "c", Silent: true}},
+			Missing: []Absent{
+				{Rank: 1, Host: "b", Last: "allreduce v (operation 3)", Pending: "[ww]", Nearest: "ww"},
+				{Rank: 2, Host: "c", Silent: true},
+			},
 		},
 		`world: barrier has waited 1s. Missing ranks: none is known`: &Stall{Group: "world", Kind: "barrier", Waited: time.Second},
-		`world allreduce "w": 8 bytes in 4µs (waited 3µs): broken`:   &Operation{Group: "world", Kind: "allreduce", Name: "w", Bytes: 8, Started: 1000, Arrived: 4000, Done: 5000, Err: fmt.Errorf("broken")},
+		`world allreduce "w": 8 bytes in 4µs (waited 3µs): broken`: &Operation{
+			Group: "world", Kind: "allreduce",
+			Name: "w", Bytes: 8, Started: 1000, Arrived: 4000, Done: 5000, Err: fmt.Errorf("broken"),
+		},
 		`rank 2 left`:                       &Left{Rank: 2},
 		`joined as rank 1 of 2 on h in 3ms`: &Joined{Rank: 1, Size: 2, Host: "h", Took: 3 * time.Millisecond},
 		`set 1: agreed on 4 operations`:     &Agreed{Group: "set 1", Names: 4},

@@ -7,8 +7,8 @@ import (
 )
 
 // Visible shows what would act on a terminal instead of being read there, as \x1b or \u202e: control characters but tab
-// and line end, what turns the direction of writing, and bytes that are no UTF-8. What hora says passes through it, since
-// parts of it are others' words: a worker's last line, ssh's, an exception's.
+// and line end, what turns the direction of writing, and bytes that are no UTF-8. What hora says passes through it,
+// since parts of it are others' words: a worker's last line, ssh's, an exception's.
 func Visible(s string) string { return visible(s, "\t\n") }
 
 // OneLine is Visible for a text within a line: line ends are shown as \n.

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads a job from YAML or JSON; file is its name in errors. It leaves out what [Spec.Check] looks at, since flags
-// may be added to what a file says.
+// Parse reads a job from YAML or JSON; file is its name in errors. It leaves out what [Spec.Check] looks at, since
+// flags may be added to what a file says.
 func Parse(file string, data []byte) (*Spec, error) {
 	s := &Spec{}
 	return s, s.read(file, data, nil)

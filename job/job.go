@@ -4,8 +4,8 @@
 // place in Horovod's configuration file, the variable of torchrun's that is its default, the variables by which workers
 // hear of it, and its sentence of help. What reads or writes a job goes through that table.
 //
-// The package is pure: it opens no file, reads no environment, has no clock and no goroutine. What only the process that
-// starts a job has (its streams, its signals, its own path) is no part of a job: see launch.Place.
+// The package is pure: it opens no file, reads no environment, has no clock and no goroutine. What only the process
+// that starts a job has (its streams, its signals, its own path) is no part of a job: see launch.Place.
 package job
 
 import "time"

@@ -36,7 +36,8 @@ func set(t *testing.T, f *job.Field) *job.Spec {
 	return s
 }
 
-// TestEachSettingIsOnce: a field of Spec is a row of the table, and means the same as a flag, in YAML, in JSON and written again.
+// TestEachSettingIsOnce: a field of Spec is a row of the table, and means the same as a flag, in YAML, in JSON and
+// written again.
 func TestEachSettingIsOnce(t *testing.T) {
 	rows := map[string]*job.Field{}
 	table := job.Fields()
@@ -161,9 +162,12 @@ func TestCheck(t *testing.T) {
 		"there is no command to start: write it after the flags, as in hora run -np 2 python train.py": {},
 		`np: "-1" is not a whole number from 1 to 1048576`:                                             {Command: run, NP: -1},
 		`bind: "all" is neither core nor none`:                                                         {Command: run, Bind: "all"},
-		`env: "=x" is not NAME=VALUE`:                                                                  {Command: run, Env: map[string]string{"": "x"}},
-		"--min-np 3 is above -np 2: lower it, or raise -np":                                            {Command: run, NP: 2, MinNP: 3},
-		"-H, --hostfile and --discover each say where to run: give one of them":                        {Command: run, Hosts: "a", Discover: "b"},
+		`env: "=x" is not NAME=VALUE`: {
+			Command: run,
+			Env:     map[string]string{"": "x"},
+		},
+		"--min-np 3 is above -np 2: lower it, or raise -np":                     {Command: run, NP: 2, MinNP: 3},
+		"-H, --hostfile and --discover each say where to run: give one of them": {Command: run, Hosts: "a", Discover: "b"},
 	} {
 		if err := s.Check(); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", s, err, want)
@@ -195,7 +199,8 @@ func TestSchema(t *testing.T) {
 			Enum        []string
 		}
 	}
-	if err := json.Unmarshal(job.Schema(), &schema); err != nil || schema.AdditionalProperties == nil || *schema.AdditionalProperties {
+	if err := json.Unmarshal(job.Schema(), &schema); err != nil || schema.AdditionalProperties == nil ||
+		*schema.AdditionalProperties {
 		t.Fatalf("%v\n%s", err, job.Schema())
 	}
 	for key := range samples {

@@ -19,7 +19,8 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// Slips returns how many letters must be put in, left out or changed to make b of a; two that change places are one slip.
+// Slips returns how many letters must be put in, left out or changed to make b of a; two that change places are one
+// slip.
 func Slips(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

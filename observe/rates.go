@@ -42,7 +42,8 @@ type Pace struct {
 	Waits   float64 // the part of their time, 0 to 1, that the others wait for it
 }
 
-// Add takes a rank's report that was heard now. A rank whose time does not go on is another process: its reports begin anew.
+// Add takes a rank's report that was heard now. A rank whose time does not go on is another process: its reports begin
+// anew.
 func (r *Rates) Add(p *event.Progress, now time.Time) {
 	t := r.ranks[p.Rank]
 	if t == nil {

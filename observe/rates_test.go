@@ -14,7 +14,8 @@ func TestWhoComesLastIsNamed(t *testing.T) {
 	var r Rates
 	tell := func(rank int, host string, seconds, inside float64) {
 		r.Add(&event.Progress{Rank: rank, Host: host, Work: event.Work{
-			Elapsed: time.Duration(seconds * 1e9), Inside: time.Duration(inside * 1e9), Operations: int64(100 * seconds), Bytes: int64(1e6 * seconds),
+			Elapsed: time.Duration(seconds * 1e9), Inside: time.Duration(inside * 1e9),
+			Operations: int64(100 * seconds), Bytes: int64(1e6 * seconds),
 		}}, now)
 	}
 	if p, known := r.Pace(now); known || p.Slowest != -1 {
@@ -25,7 +26,8 @@ func TestWhoComesLastIsNamed(t *testing.T) {
 		tell(rank, "a", 2, inside)
 	}
 	p, known := r.Pace(now)
-	if !known || p.Operations != 100 || p.Bytes != 1e6 || p.Slowest != 1 || p.Host != "" || math.Abs(p.Waits-0.56) > 1e-9 {
+	if !known || p.Operations != 100 || p.Bytes != 1e6 || p.Slowest != 1 || p.Host != "" ||
+		math.Abs(p.Waits-0.56) > 1e-9 {
 		t.Errorf("rank 1 is in collectives for 0.3 s where the others are for 0.86: %+v, %v", p, known)
 	}
 
@@ -63,7 +65,10 @@ func TestRatesAreOfTheLatestReports(t *testing.T) {
 			operations += 1000
 		}
 		now = now.Add(time.Second)
-		r.Add(&event.Progress{Work: event.Work{Elapsed: time.Duration(second+1) * time.Second, Operations: operations}}, now)
+		r.Add(&event.Progress{Work: event.Work{
+			Elapsed:    time.Duration(second+1) * time.Second,
+			Operations: operations,
+		}}, now)
 	}
 	if p, known := r.Pace(now); !known || p.Operations < 5 || p.Operations > 15 {
 		t.Errorf("it ends 10 collectives a second: %+v", p)

@@ -269,7 +269,10 @@ func report(w *hora.World, all []float64) *Net {
 	for a := range n {
 		for b := range n {
 			if a != b { // b knows what it received from a
-				net.Pairs = append(net.Pairs, Pair{From: net.Hosts[a], To: net.Hosts[b], Latency: cell(b, a, 0), Rate: cell(b, a, 1)})
+				net.Pairs = append(net.Pairs, Pair{
+					From: net.Hosts[a], To: net.Hosts[b], Latency: cell(b, a, 0),
+					Rate: cell(b, a, 1),
+				})
 			}
 		}
 	}

@@ -42,7 +42,10 @@ func among(n int, latency, rate float64) *Net {
 		net.Clocks = append(net.Clocks, Clock{Host: "h" + strconv.Itoa(a)})
 		for b := range n {
 			if a != b {
-				net.Pairs = append(net.Pairs, Pair{From: "h" + strconv.Itoa(a), To: "h" + strconv.Itoa(b), Latency: latency, Rate: rate})
+				net.Pairs = append(net.Pairs, Pair{
+					From: "h" + strconv.Itoa(a), To: "h" + strconv.Itoa(b),
+					Latency: latency, Rate: rate,
+				})
 			}
 		}
 	}
@@ -137,7 +140,8 @@ func TestFiguresBetweenThreeRanks(t *testing.T) {
 				w = &bytes.Buffer{}
 			}
 			errs <- Measure(ctx, hora.Config{
-				Rank: r, Size: 3, Peers: peers, Host: "h" + strconv.Itoa(r), HostID: strconv.Itoa(r), Links: "tcp", Secret: secret,
+				Rank: r, Size: 3, Peers: peers, Host: "h" + strconv.Itoa(r), HostID: strconv.Itoa(r), Links: "tcp",
+				Secret: secret,
 			}, w)
 		}()
 	}
@@ -164,7 +168,8 @@ func TestFiguresBetweenThreeRanks(t *testing.T) {
 		}
 	}
 	var page bytes.Buffer
-	if err := n.WritePage(&page); err != nil || !strings.Contains(page.String(), "Gbit/s") || !strings.Contains(page.String(), n.Advice) {
+	if err := n.WritePage(&page); err != nil || !strings.Contains(page.String(), "Gbit/s") ||
+		!strings.Contains(page.String(), n.Advice) {
 		t.Errorf("%v\n%s", err, page.String())
 	}
 }

@@ -147,7 +147,8 @@ func escape(text string, slashes bool) string {
 	var b strings.Builder
 	for i := range len(text) {
 		c := text[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0 || c == '/' && !slashes {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("-._~", c) >= 0 || c == '/' && !slashes {
 			b.WriteByte(c)
 			continue
 		}

@@ -79,7 +79,8 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	again := r.Clone(context.Background())
 	again.URL.Host = r.Host
 	again.Header = http.Header{}
-	for _, name := range strings.Split(strings.TrimPrefix(strings.Split(r.Header.Get("Authorization"), ",")[min(1, strings.Count(r.Header.Get("Authorization"), ","))], "SignedHeaders="), ";") {
+	for _, name := range strings.Split(strings.TrimPrefix(strings.Split(r.Header.Get("Authorization"),
+		",")[min(1, strings.Count(r.Header.Get("Authorization"), ","))], "SignedHeaders="), ";") {
 		if v := r.Header.Values(name); len(v) > 0 {
 			again.Header[http.CanonicalHeaderKey(name)] = v
 		}
@@ -131,7 +132,10 @@ func (b *bucket) list(w http.ResponseWriter, r *http.Request) {
 		NextContinuationToken string
 	}{IsTruncated: end < len(all), NextContinuationToken: fmt.Sprintf("after/%d", end)}
 	for _, key := range all[from:end] {
-		answer.Contents = append(answer.Contents, content{key, len(b.keys[key]), strconv.Quote(fmt.Sprint(len(b.keys[key])))})
+		answer.Contents = append(answer.Contents, content{
+			key, len(b.keys[key]),
+			strconv.Quote(fmt.Sprint(len(b.keys[key]))),
+		})
 	}
 	_ = xml.NewEncoder(w).Encode(answer)
 }

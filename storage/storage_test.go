@@ -70,7 +70,9 @@ func TestLocal(t *testing.T) {
 }
 
 // server is a web server whose first answers are faults.
-func server(t *testing.T, content []byte, faults ...func(http.ResponseWriter, *http.Request)) (*Web, string, *atomic.Int32) {
+func server(t *testing.T, content []byte, faults ...func(http.ResponseWriter, *http.Request)) (*Web, string,
+	*atomic.Int32,
+) {
 	t.Helper()
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -146,7 +148,8 @@ func TestWeb(t *testing.T) {
 	}
 	web, url, asked := server(t, content, forever...)
 	web.giveUp = 50 * time.Millisecond
-	if err := web.ReadAt(context.Background(), Object{url, 10000, `"1"`}, make([]byte, 4), 0); err == nil || !strings.Contains(err.Error(), "503") || asked.Load() < 3 {
+	if err := web.ReadAt(context.Background(), Object{url, 10000, `"1"`}, make([]byte, 4), 0); err == nil ||
+		!strings.Contains(err.Error(), "503") || asked.Load() < 3 {
 		t.Errorf("%v after %d", err, asked.Load())
 	}
 }

@@ -35,7 +35,10 @@ func NewWeb() *Web {
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 2*inFlight, inFlight
 	t.ResponseHeaderTimeout = 30 * time.Second
 	t.DisableCompression = true // ranges are of the file as it lies there
-	return &Web{client: &http.Client{Transport: t}, places: make(chan struct{}, inFlight), pause: 100 * time.Millisecond, giveUp: 60 * time.Second}
+	return &Web{
+		client: &http.Client{Transport: t}, places: make(chan struct{}, inFlight),
+		pause: 100 * time.Millisecond, giveUp: 60 * time.Second,
+	}
 }
 
 // List answers the one file: servers list no folders.

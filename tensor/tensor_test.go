@@ -9,7 +9,10 @@ import (
 
 // The numbers are part of the C ABI and of the wire format.
 func TestNumbersNeverChange(t *testing.T) {
-	for i, d := range []DType{Bool, Uint8, Int8, Uint16, Int16, Uint32, Int32, Uint64, Int64, Float16, BFloat16, Float32, Float64, Complex64, Complex128, Float8E4M3, Float8E5M2} {
+	for i, d := range []DType{
+		Bool, Uint8, Int8, Uint16, Int16, Uint32, Int32, Uint64, Int64, Float16, BFloat16,
+		Float32, Float64, Complex64, Complex128, Float8E4M3, Float8E5M2,
+	} {
 		if int(d) != i+1 {
 			t.Errorf("%s is number %d, it was %d", d, d, i+1)
 		}
@@ -87,7 +90,8 @@ func TestCheck(t *testing.T) {
 			if (err == nil) != want {
 				t.Errorf("%s of %s: %v", o, d, err)
 			}
-			if err != nil && (!strings.Contains(err.Error(), o.String()) || !strings.Contains(err.Error(), d.String())) {
+			if err != nil && (!strings.Contains(err.Error(), o.String()) ||
+				!strings.Contains(err.Error(), d.String())) {
 				t.Errorf("%s of %s: the error does not name both: %v", o, d, err)
 			}
 		}
@@ -103,7 +107,8 @@ func checkOf[T Element](t *testing.T, want DType) {
 	t.Helper()
 	s := make([]T, 5)
 	v := Of(s)
-	if v.Type != want || TypeOf[T]() != want || v.Count != 5 || v.Len() != 5*want.Size() || want.Size() != int(unsafe.Sizeof(s[0])) {
+	if v.Type != want || TypeOf[T]() != want || v.Count != 5 || v.Len() != 5*want.Size() ||
+		want.Size() != int(unsafe.Sizeof(s[0])) {
 		t.Errorf("a slice of %T is viewed as %+v of %s", s[0], v, v.Type)
 	}
 	if b := v.Bytes(); len(b) != v.Len() || unsafe.Pointer(&b[0]) != v.Ptr {

@@ -163,7 +163,8 @@ func op(name string, at int64) *event.Operation {
 	const us = 1000
 	return &event.Operation{
 		Group: "world (named)", Size: 2, Name: name, Kind: "allreduce", Op: "sum", Type: "float32", Fused: 1, Dims: 1, Shape: [event.MaxDims]int{3},
-		Submitted: at * us, Agreed: (at + 10) * us, Started: (at + 11) * us, Arrived: (at + 20) * us, Done: (at + 30) * us,
+		Submitted: at * us, Agreed: (at + 10) * us, Started: (at + 11) * us, Arrived: (at + 20) * us,
+		Done: (at + 30) * us,
 	}
 }
 
@@ -181,7 +182,10 @@ func TestGolden(t *testing.T) {
 	o = op("broadcast.weird \"name\"\n\x01\xff", 3000)
 	o.Kind, o.Op, o.Dims, o.Shape, o.Type = "broadcast", "", 2, [event.MaxDims]int{2, 3}, "int64"
 	sink.Operation(o) // nobody says when he was ready
-	o = &event.Operation{Group: "world", Size: 2, Kind: "barrier", Submitted: 4_000_000, Started: 4_005_000, Arrived: 4_050_000, Done: 4_051_000}
+	o = &event.Operation{
+		Group: "world", Size: 2, Kind: "barrier", Submitted: 4_000_000, Started: 4_005_000,
+		Arrived: 4_050_000, Done: 4_051_000,
+	}
 	sink.Operation(o)
 	o = op("x", 5000)
 	o.Group, o.Ranks, o.Agreed, o.Started, o.Arrived, o.Err = "set 1", []int{0, 7}, 0, 0, 0, errors.New(`lost rank 7 (b)`)
@@ -293,7 +297,8 @@ func TestPaths(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "no", "where.json"), ""} {
 		_, err := Start(Config{Path: path}, new(event.Sink))
-		if err == nil || !strings.HasPrefix(err.Error(), "start timeline: ") || strings.ContainsAny(err.Error(), "\n") || !strings.Contains(err.Error(), "; give ") {
+		if err == nil || !strings.HasPrefix(err.Error(), "start timeline: ") ||
+			strings.ContainsAny(err.Error(), "\n") || !strings.Contains(err.Error(), "; give ") {
 			t.Errorf("%q: %v", path, err)
 		}
 	}

@@ -106,7 +106,8 @@ func (r *ring) pull(s Stamp, p []byte, off int) (n int, theirs *fragment) {
 		n = int(f.n)
 		need, start := footprint(n)
 		if f.seq >= s.Seq {
-			if f.seq != s.Seq || f.print != s.Print || f.total != uint64(len(p)) || f.offset != uint64(off) || n > len(p)-off {
+			if f.seq != s.Seq || f.print != s.Print || f.total != uint64(len(p)) || f.offset != uint64(off) ||
+				n > len(p)-off {
 				return 0, f
 			}
 			r.copyOut(r.pos+uint64(start), p[off:off+n])

@@ -89,7 +89,10 @@ func TestGolden(t *testing.T) {
 		b[i] = 50 + i*7%100
 	}
 	for i, o := range []Order{
-		{Seed: 1, Lanes: 8, Window: 500}, {Seed: 1, Epoch: 1, Lanes: 8, Window: 500}, {Seed: 1 << 63, Lanes: 64, Window: 100}, {Lanes: 1, Window: 1 << 20},
+		{Seed: 1, Lanes: 8, Window: 500},
+		{Seed: 1, Epoch: 1, Lanes: 8, Window: 500},
+		{Seed: 1 << 63, Lanes: 64, Window: 100},
+		{Lanes: 1, Window: 1 << 20},
 	} {
 		h := fnv.New64a()
 		for _, at := range whole(t, mustNew(t, b, o)) {

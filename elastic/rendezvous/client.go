@@ -81,8 +81,8 @@ func nextPause(waited time.Duration) time.Duration {
 	return min(max(firstPause, waited/32), 250*time.Millisecond)
 }
 
-// mayPass reports whether a later attempt to dial may fare better. A wrong proof may: the port can be another job's for a
-// while. A coordinator that names a reason to refuse, or another version, does not change its mind.
+// mayPass reports whether a later attempt to dial may fare better. A wrong proof may: the port can be another job's
+// for a while. A coordinator that names a reason to refuse, or another version, does not change its mind.
 func mayPass(err error) bool {
 	var refused *secret.RefusedError
 	var version *secret.VersionError
@@ -106,7 +106,10 @@ func dialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello, add
 	var name [16]byte
 	rand.Read(name[:])
 	me.session = hex.EncodeToString(name[:])
-	c := &Client{addr: addr, secret: s, conn: conn, out: newOutbox(), me: me, pending: map[uint64]asked{}, ended: make(chan struct{})}
+	c := &Client{
+		addr: addr, secret: s, conn: conn, out: newOutbox(), me: me, pending: map[uint64]asked{},
+		ended: make(chan struct{}),
+	}
 	if err := c.prove(ctx, conn); err != nil {
 		return nil, err
 	}
@@ -125,8 +128,8 @@ func dialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello, add
 	return c, nil
 }
 
-// welcomed waits until the coordinator has heard the hello. One that proved itself while strangers pushed it out has not
-// been heard, and dials again; later on the end of the connection is the coordinator's end.
+// welcomed waits until the coordinator has heard the hello. One that proved itself while strangers pushed it out has
+// not been heard, and dials again; later on the end of the connection is the coordinator's end.
 func (c *Client) welcomed(ctx context.Context, conn net.Conn, rd io.Reader) error {
 	deadline, ok := ctx.Deadline()
 	if limit := time.Now().Add(welcomeTimeout); !ok || deadline.After(limit) {

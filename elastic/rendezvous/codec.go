@@ -114,7 +114,10 @@ func (n *Notice) message() []byte {
 
 func decodeNotice(body []byte) (Notice, error) {
 	d := wire.NewDecoder(body)
-	n := Notice{Kind: NoticeKind(d.U8()), Epoch: d.U64(), Rank: d.Int(-1, maxRanks), Host: d.String(maxText), Reason: d.String(maxText)}
+	n := Notice{
+		Kind: NoticeKind(d.U8()), Epoch: d.U64(), Rank: d.Int(-1, maxRanks), Host: d.String(maxText),
+		Reason: d.String(maxText),
+	}
 	return n, d.Done()
 }
 
@@ -142,7 +145,10 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 	}
 	switch kind {
 	case kindHello:
-		r.hello = Hello{Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks), Host: d.String(maxText), session: d.String(maxSession), returns: d.Bool()}
+		r.hello = Hello{
+			Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks),
+			Host: d.String(maxText), session: d.String(maxSession), returns: d.Bool(),
+		}
 	case kindJoin:
 		r.member = decodeMember(&d)
 	case kindMembers:
@@ -158,7 +164,10 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 	case kindRecovered:
 		r.recovery = Recovery{Epoch: d.U64(), Took: time.Duration(d.I64()), Steps: d.Int(-1, 1<<62)}
 	case kindProgress:
-		r.progress = event.Work{Elapsed: time.Duration(d.I64()), Operations: d.I64(), Bytes: d.I64(), Inside: time.Duration(d.I64())}
+		r.progress = event.Work{
+			Elapsed: time.Duration(d.I64()), Operations: d.I64(), Bytes: d.I64(),
+			Inside: time.Duration(d.I64()),
+		}
 	case kindCancel, kindLeave, kindBeat, kindFinish:
 	default:
 		return r, fmt.Errorf("message of unknown kind %d", kind)

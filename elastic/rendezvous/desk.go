@@ -48,7 +48,9 @@ type wait struct {
 func (s *Server) own(ctx context.Context) {
 	defer s.wg.Done()
 	d := &desk{
-		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, asks: map[int]string{}, store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{}, sessions: map[string]*conn{}, ghosts: map[elastic.Worker]*conn{}, held: map[int]received{},
+		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, asks: map[int]string{},
+		store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{},
+		sessions: map[string]*conn{}, ghosts: map[elastic.Worker]*conn{}, held: map[int]received{},
 		machine: elastic.New(elastic.Config{Size: s.cfg.Size, Min: s.cfg.Min, Max: s.cfg.Max, OnLoss: s.cfg.OnLoss}),
 	}
 	d.replay()
@@ -315,7 +317,8 @@ func (d *desk) open(a elastic.Open) {
 		c := d.workers[p.Worker]
 		d.byRank[i] = c
 		m := c.member
-		m.Rank, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize, m.Host = i, p.LocalRank, p.LocalSize, p.CrossRank, p.CrossSize, p.Host
+		m.Rank, m.LocalRank, m.LocalSize, m.CrossRank, m.CrossSize, m.Host = i, p.LocalRank, p.LocalSize, p.CrossRank,
+			p.CrossSize, p.Host
 		d.encoded[i] = appendMember(nil, &m)
 		d.local[p.Host] = append(d.local[p.Host], i)
 		for len(d.cross) <= p.LocalRank {

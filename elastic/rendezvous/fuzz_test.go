@@ -23,7 +23,8 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if e.rank < -1 || e.rank > maxRanks || e.hello.Rank < -1 || e.hello.Rank > maxRanks || len(e.body) > len(body) || len(e.reason) > len(body) {
+		if e.rank < -1 || e.rank > maxRanks || e.hello.Rank < -1 || e.hello.Rank > maxRanks ||
+			len(e.body) > len(body) || len(e.reason) > len(body) {
 			t.Errorf("%x became %+v", body, e)
 		}
 	})

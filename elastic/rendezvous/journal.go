@@ -52,8 +52,8 @@ const (
 	recordPresent
 )
 
-// OpenJournal opens the journal of a job in a directory. fresh begins a new one; else it goes on with what is there, and
-// a record that was cut off by the end of its writer is dropped. Only one process has a journal open.
+// OpenJournal opens the journal of a job in a directory. fresh begins a new one; else it goes on with what is there,
+// and a record that was cut off by the end of its writer is dropped. Only one process has a journal open.
 func OpenJournal(dir, job string, fresh bool) (*Journal, error) {
 	path := filepath.Join(dir, "journal")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -133,7 +133,10 @@ func decodeRecord(kind uint8, body []byte) (record, error) {
 		e.host = d.String(maxText)
 	case recordConnected:
 		e.worker, e.at = elastic.Worker(d.U64()), time.Unix(0, d.I64())
-		e.hello = Hello{Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks), Host: d.String(maxText), session: d.String(maxSession)}
+		e.hello = Hello{
+			Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks),
+			Host: d.String(maxText), session: d.String(maxSession),
+		}
 	case recordRequest:
 		e.worker, e.message, e.body = elastic.Worker(d.U64()), d.U8(), d.Bytes(maxMessage)
 	case recordGone, recordLate, recordDoomed:
@@ -242,8 +245,8 @@ func (d *desk) relive(e record) {
 	}
 }
 
-// Order is Exited, Drain or Absent by number: a launcher repeats those that the journal of a coordinator it starts again
-// does not hold.
+// Order is Exited, Drain or Absent by number: a launcher repeats those that the journal of a coordinator it starts
+// again does not hold.
 type Order struct {
 	N            uint64
 	Kind         OrderKind

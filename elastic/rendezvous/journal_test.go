@@ -33,8 +33,9 @@ func TestACoordinatorTakesOver(t *testing.T) {
 		}
 		epochs = nil
 		return Serve(context.Background(), ln, Config{
-			Secret: key, Job: "job", Size: 2, OnLoss: elastic.Replace, Silence: 5 * time.Second, Journal: j, Reported: true,
-			OnOpen: func(epoch uint64, _ []elastic.Place) { epochs = append(epochs, epoch) },
+			Secret: key, Job: "job", Size: 2, OnLoss: elastic.Replace, Silence: 5 * time.Second, Journal: j,
+			Reported: true,
+			OnOpen:   func(epoch uint64, _ []elastic.Place) { epochs = append(epochs, epoch) },
 		}), j
 	}
 	s, j := serve(true)
@@ -96,11 +97,14 @@ func TestACoordinatorTakesOver(t *testing.T) {
 	}
 }
 
-// TestASuccessorIsQuickerThanTheNews: a replacement may ask to join when its predecessor's connection has broken and the
-// launcher's report is still on its way, or lost. It waits for that and is not refused.
+// TestASuccessorIsQuickerThanTheNews: a replacement may ask to join when its predecessor's connection has broken and
+// the launcher's report is still on its way, or lost. It waits for that and is not refused.
 func TestASuccessorIsQuickerThanTheNews(t *testing.T) {
 	for _, kept := range []bool{true, false} {
-		cfg := Config{Secret: secret.New(), Job: "job", Size: 2, OnLoss: elastic.Replace, Silence: 20 * time.Second, Reported: true}
+		cfg := Config{
+			Secret: secret.New(), Job: "job", Size: 2, OnLoss: elastic.Replace, Silence: 20 * time.Second,
+			Reported: true,
+		}
 		if kept {
 			j, err := OpenJournal(t.TempDir(), "job", true)
 			if err != nil {
@@ -158,7 +162,10 @@ func pair(t *testing.T, ctx context.Context, addr string, key secret.Secret, new
 	t.Helper()
 	joins := make(chan error, 2)
 	for r := range cs {
-		c, err := Dial(ctx, addr, key, Hello{Job: "job", Rank: r, Size: 2, Host: "h", OnNotice: func(n Notice) { news <- n }})
+		c, err := Dial(ctx, addr, key, Hello{
+			Job: "job", Rank: r, Size: 2, Host: "h",
+			OnNotice: func(n Notice) { news <- n },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

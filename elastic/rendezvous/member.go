@@ -78,13 +78,16 @@ type NoticeKind uint8
 
 // The kinds of notice.
 const (
-	NoticeLost    NoticeKind = 1 + iota // a member is gone; the epoch is over
-	NoticeLeft                          // a member left on purpose and needs no replacement
-	NoticeChanged                       // hosts came or are about to go: leave the epoch at the next commit and Join again
-	NoticeEnd                           // the job is over: Reason says why
-	NoticeCut                           // the coordinator itself is gone
-	NoticeDrain                         // this worker itself is asked to commit and leave; without a Reason, to stay after all
-	NoticeHeld                          // a member is held, by a debugger for one, and is waited for; without a Reason, no longer
+	NoticeLost NoticeKind = 1 + iota // a member is gone; the epoch is over
+	NoticeLeft                       // a member left on purpose and needs no replacement
+	// hosts came or are about to go: leave the epoch at the next commit and Join again
+	NoticeChanged
+	NoticeEnd // the job is over: Reason says why
+	NoticeCut // the coordinator itself is gone
+	// this worker itself is asked to commit and leave; without a Reason, to stay after all
+	NoticeDrain
+	// a member is held, by a debugger for one, and is waited for; without a Reason, no longer
+	NoticeHeld
 )
 
 // String names the kind as messages do.

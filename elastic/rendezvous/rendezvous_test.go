@@ -34,7 +34,9 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // joined starts size workers and returns their clients and epochs, by the rank they were given.
-func joined(t *testing.T, addr string, s secret.Secret, size int, notice func(rank int, n Notice)) ([]*Client, []Epoch) {
+func joined(t *testing.T, addr string, s secret.Secret, size int, notice func(rank int, n Notice)) ([]*Client,
+	[]Epoch,
+) {
 	t.Helper()
 	ctx := within(t, 20*time.Second)
 	cs, es := make([]*Client, size), make([]Epoch, size)
@@ -72,7 +74,10 @@ func TestJoinGivesEveryoneTheSameWorld(t *testing.T) {
 		}
 	}
 	m, ok := es[0].Member(3)
-	want := Member{Rank: 3, LocalRank: 1, LocalSize: 2, CrossRank: 1, CrossSize: 2, Host: "host1", Addrs: []string{"10.0.0.3:1"}, Pid: 103}
+	want := Member{
+		Rank: 3, LocalRank: 1, LocalSize: 2, CrossRank: 1, CrossSize: 2, Host: "host1",
+		Addrs: []string{"10.0.0.3:1"}, Pid: 103,
+	}
 	if !ok || fmt.Sprint(m) != fmt.Sprint(want) {
 		t.Errorf("member 3 is %+v, want %+v", m, want)
 	}
@@ -223,7 +228,8 @@ func TestStrangersAreRefused(t *testing.T) {
 	if _, err := Dial(within(t, 100*time.Millisecond), addr, secret.New(), Hello{}); err == nil {
 		t.Error("a wrong secret was accepted")
 	}
-	if _, err := Dial(within(t, 5*time.Second), addr, key, Hello{Job: "other"}); err == nil || !strings.Contains(err.Error(), "other") {
+	if _, err := Dial(within(t, 5*time.Second), addr, key, Hello{Job: "other"}); err == nil ||
+		!strings.Contains(err.Error(), "other") {
 		t.Errorf("another job's worker: %v", err)
 	}
 	if in, _ := s.Bytes(); in != 0 {
@@ -318,18 +324,19 @@ func TestTheLastFarewellOpensANewcomersEpoch(t *testing.T) {
 	}
 }
 
-// TestAWorkerIsAskedToLeaveBeforeItHasConnected: a launcher knows of a process before the coordinator does. What it says is
-// for that process, and not for the one after it.
+// TestAWorkerIsAskedToLeaveBeforeItHasConnected: a launcher knows of a process before the coordinator does. What it
+// says is for that process, and not for the one after it.
 func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 	key := secret.New()
 	s, addr := serveTCP(t, Config{Secret: key, Size: 2, OnLoss: elastic.Replace, Reported: true})
 	asked := make(chan Notice, 4)
 	start := func(rank int) *Client {
-		c, err := Dial(within(t, 20*time.Second), addr, key, Hello{Rank: rank, Size: 2, Host: "a", OnNotice: func(n Notice) {
-			if n.Kind == NoticeDrain {
-				asked <- n
-			}
-		}})
+		c, err := Dial(within(t, 20*time.Second), addr, key,
+			Hello{Rank: rank, Size: 2, Host: "a", OnNotice: func(n Notice) {
+				if n.Kind == NoticeDrain {
+					asked <- n
+				}
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

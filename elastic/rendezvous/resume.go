@@ -141,7 +141,8 @@ func (d *desk) welcome(c *conn) {
 // replace lets c speak for the worker that old spoke for, and tells it what it may have missed.
 func (d *desk) replace(old, c *conn) {
 	c.worker, c.member, c.since = old.worker, old.member, old.since
-	c.joinID, c.lastJoin, c.doneID, c.joined, c.rank, c.left = old.joinID, old.lastJoin, old.doneID, old.joined, old.rank, old.left
+	c.joinID, c.lastJoin, c.doneID, c.joined, c.rank, c.left = old.joinID, old.lastJoin, old.doneID, old.joined,
+		old.rank, old.left
 	c.halt, c.asked, c.stays, c.results, c.gets = old.halt, old.asked, old.stays, old.results, old.gets
 	c.seen.Store(true)
 	old.gone, old.replaced = true, true
@@ -270,8 +271,8 @@ func (d *desk) rival(c *conn) *conn {
 	return nil
 }
 
-// early holds the Join of a worker whose predecessor's end is not known yet: a launcher starts one only after the other's
-// end, but what it says comes another way than the workers, and so does the end of a connection.
+// early holds the Join of a worker whose predecessor's end is not known yet: a launcher starts one only after the
+// other's end, but what it says comes another way than the workers, and so does the end of a connection.
 func (d *desk) early(c *conn, r *request) bool {
 	rank := c.hello.Rank
 	if _, again := d.held[rank]; again || c.joined || d.rival(c) == nil {

@@ -81,7 +81,8 @@ func attend(ctx context.Context, r, n int, key secret.Secret, dial func() (net.C
 			return err
 		}
 		c, err = DialConn(ctx, conn, key, Hello{Rank: r, Size: n, Host: fmt.Sprintf("host%04d", r/8), Beat: time.Minute})
-		if err != nil && (!mayPass(err) || ctx.Err() != nil) { // who is pushed out by those behind dials again, as Dial does
+		// who is pushed out by those behind dials again, as Dial does
+		if err != nil && (!mayPass(err) || ctx.Err() != nil) {
 			return err
 		}
 	}

@@ -27,8 +27,9 @@ type Config struct {
 	// Strangers hears of refused connections, here and at the workers' own listeners; nil: nobody does.
 	Strangers *secret.Strangers
 	Begin     <-chan struct{} // no connection is accepted before it is closed; nil accepts at once
-	Journal   *Journal        // where the job's story is kept, so that a coordinator that was killed can be started again; may be nil
-	Silence   time.Duration   // a worker that says nothing for so long is lost; 0 means the constant Silence
+	// where the job's story is kept, so that a coordinator that was killed can be started again; may be nil
+	Journal *Journal
+	Silence time.Duration // a worker that says nothing for so long is lost; 0 means the constant Silence
 	// Reported says that somebody calls Exited for every worker that ends. A connection that breaks then waits
 	// reportGrace for that better reason.
 	Reported bool
@@ -36,7 +37,8 @@ type Config struct {
 	OnOpen func(epoch uint64, members []elastic.Place)
 	// OnFault, when set, is called likewise, once, when the Journal cannot be written any more.
 	OnFault func(error)
-	// OnMember, when set, is called likewise for every worker that becomes a member, with the rank that the launcher gave it.
+	// OnMember, when set, is called likewise for every worker that becomes a member, with the rank that the launcher
+	// gave it.
 	OnMember func(started int)
 	// OnDrain, when set, is called likewise when a worker leaves on purpose before the work is done.
 	OnDrain func(started, rank int, host, reason string)
@@ -52,10 +54,10 @@ type Config struct {
 	// OnLost, when set, is called likewise when an epoch ends by a loss, and for each member that is lost before the
 	// next one opens.
 	OnLost func(epoch uint64, rank int, host, reason string)
-	// OnSevered, when set, is called likewise when a worker is lost whose end nobody has reported: its process may still
-	// be there. since is when it connected; silent tells a worker that said nothing from a broken connection. Such a one
-	// is ended by whoever hears this, and the others go on when Exited says so, or a second later: until then it may
-	// wake up and write to memory that it shares with them.
+	// OnSevered, when set, is called likewise when a worker is lost whose end nobody has reported: its process may
+	// still be there. since is when it connected; silent tells a worker that said nothing from a broken connection.
+	// Such a one is ended by whoever hears this, and the others go on when Exited says so, or a second later: until
+	// then it may wake up and write to memory that it shares with them.
 	OnSevered func(started int, since time.Time, reason string, silent bool)
 }
 
@@ -178,7 +180,10 @@ func Serve(ctx context.Context, ln net.Listener, cfg Config) *Server {
 		cfg.Silence = Silence
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Server{cfg: cfg, ln: ln, cancel: cancel, events: make(chan any, 256), closed: make(chan struct{}), conns: map[*conn]struct{}{}}
+	s := &Server{
+		cfg: cfg, ln: ln, cancel: cancel, events: make(chan any, 256), closed: make(chan struct{}),
+		conns: map[*conn]struct{}{},
+	}
 	s.wg.Add(2)
 	go s.accept(ctx)
 	go s.own(ctx)
@@ -195,16 +200,16 @@ func (s *Server) Bytes() (received, sent int64) { return s.gotBytes.Load(), s.se
 // should hear ("killed by signal 9").
 func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason, 0}) }
 
-// Halted tells the coordinator what holds the process of a rank, or that it runs again. One that somebody holds on purpose
-// is waited for; of another the reason of its loss names that.
+// Halted tells the coordinator what holds the process of a rank, or that it runs again. One that somebody holds on
+// purpose is waited for; of another the reason of its loss names that.
 func (s *Server) Halted(rank int, h Halt) { s.post(halted{rank, h}) }
 
 // Absent tells the coordinator that no process is there as a rank, nor about to be, or that there is one after all: see
 // elastic.Absent.
 func (s *Server) Absent(rank int, is bool) { s.post(absent{rank, is, 0}) }
 
-// Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since the
-// job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.
+// Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since
+// the job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.
 func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason, 0}) }
 
 // post hands an event to the owner; it is false once the server is closed.
@@ -251,8 +256,9 @@ func (s *Server) accept(ctx context.Context) {
 	}
 	me := secret.Identity{Purpose: Purpose, Job: s.cfg.Job, Rank: secret.Anyone, Peer: secret.Anyone, Host: s.cfg.Host}
 	gate, err := secret.NewGate(s.ln, secret.GateConfig{
-		Secret: s.cfg.Secret, Host: s.cfg.Host, Accept: secret.Expect(me), Timeout: proofTimeout, Unproven: secret.Room(s.cfg.Size),
-		Where: "at the coordinator's port", Strangers: s.cfg.Strangers,
+		Secret: s.cfg.Secret, Host: s.cfg.Host, Accept: secret.Expect(me), Timeout: proofTimeout,
+		Unproven: secret.Room(s.cfg.Size),
+		Where:    "at the coordinator's port", Strangers: s.cfg.Strangers,
 		Enter: func(_ context.Context, nc net.Conn, _ secret.Identity) { s.enter(nc) },
 	})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"hora/internal/secret"
 )
 
-// TestASilentWorkersEndComesFirst: whoever is lost for its silence may wake up again and write to memory that it shares,
-// so the others hear of it only when its process has been ended.
+// TestASilentWorkersEndComesFirst: whoever is lost for its silence may wake up again and write to memory that it
+// shares, so the others hear of it only when its process has been ended.
 func TestASilentWorkersEndComesFirst(t *testing.T) {
 	key := secret.New()
 	news := make(chan Notice, 4)

@@ -9,8 +9,8 @@ import (
 	"hora/internal/secret"
 )
 
-// pusher is a listener whose first connections are proved and then closed before a hello is read: what happens to a worker
-// that strangers push out at that very moment.
+// pusher is a listener whose first connections are proved and then closed before a hello is read: what happens to a
+// worker that strangers push out at that very moment.
 type pusher struct {
 	net.Listener
 	key  secret.Secret

@@ -2,8 +2,9 @@
 // its address, host name, home and temporary directory and ssh server.
 //
 // It changes nothing outside its namespaces and the test's temporary directory, and everything in them ends with the
-// test. It needs root and says so in a skip otherwise. A Switch adds a second network on which packets between two hosts
-// are delayed, limited, lost or cut by direction. Goroutines: one waits for each program it started, and the Switch's.
+// test. It needs root and says so in a skip otherwise. A Switch adds a second network on which packets between two
+// hosts are delayed, limited, lost or cut by direction. Goroutines: one waits for each program it started, and the
+// Switch's.
 package hosttest
 
 import (

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Switch is a second network between the hosts of a Net, at the addresses Host.Via: a program passes each packet on, and
-// Set makes it late, rare or lost, by directed pair and by seed. The first network stays clean, for ssh.
+// Switch is a second network between the hosts of a Net, at the addresses Host.Via: a program passes each packet on,
+// and Set makes it late, rare or lost, by directed pair and by seed. The first network stays clean, for ssh.
 //
 // Goroutines: one reads each host's device, one waits for the late packets of each pair. They end with the test.
 type Switch struct {

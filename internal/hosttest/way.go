@@ -40,7 +40,10 @@ type late struct {
 }
 
 func newWay(seed uint64, from, to int, stop <-chan struct{}, deliver func([]byte)) *way {
-	return &way{deliver: deliver, stop: stop, dice: rand.New(rand.NewPCG(seed, uint64(from)<<32|uint64(to))), queue: make(chan late, 1<<14)}
+	return &way{
+		deliver: deliver, stop: stop, dice: rand.New(rand.NewPCG(seed, uint64(from)<<32|uint64(to))),
+		queue: make(chan late, 1<<14),
+	}
 }
 
 func (w *way) change(to Way) {

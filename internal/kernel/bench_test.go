@@ -79,7 +79,10 @@ func BenchmarkReduceAll(b *testing.B) {
 
 func BenchmarkScale(b *testing.B) {
 	for _, level := range Levels() {
-		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int32} {
+		for _, d := range []tensor.DType{
+			tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16,
+			tensor.Int32,
+		} {
 			x := pages(benchBytes)
 			b.Run(fmt.Sprintf("times/%s/%s", d, level), func(b *testing.B) {
 				b.SetBytes(benchBytes)

@@ -133,8 +133,12 @@ func compare(t *testing.T, what string, d tensor.DType, n int, got, want []byte,
 func bothNaN(g, w []byte, d tensor.DType) bool {
 	switch d {
 	case tensor.Complex64, tensor.Complex128:
-		half, part := len(g)/2, map[tensor.DType]tensor.DType{tensor.Complex64: tensor.Float32, tensor.Complex128: tensor.Float64}[d]
-		return (bytes.Equal(g[:half], w[:half]) || bothNaN(g[:half], w[:half], part)) && (bytes.Equal(g[half:], w[half:]) || bothNaN(g[half:], w[half:], part))
+		half, part := len(g)/2, map[tensor.DType]tensor.DType{
+			tensor.Complex64:  tensor.Float32,
+			tensor.Complex128: tensor.Float64,
+		}[d]
+		return (bytes.Equal(g[:half], w[:half]) || bothNaN(g[:half], w[:half], part)) &&
+			(bytes.Equal(g[half:], w[half:]) || bothNaN(g[half:], w[half:], part))
 	case tensor.Float64:
 		x, y := *(*float64)(ptr(g)), *(*float64)(ptr(w))
 		return x != x && y != y

@@ -10,8 +10,9 @@ import (
 	"hora/tensor"
 )
 
-// Random histories: memory goes through a random sequence of operations, once at each level; all levels must end with the same bits. What
-// single operations cannot show (a register left over, a constant spoiled, state in the processor) shows here.
+// Random histories: memory goes through a random sequence of operations, once at each level; all levels must end with
+// the same bits. What single operations cannot show (a register left over, a constant spoiled, state in the processor)
+// shows here.
 
 func TestHistories(t *testing.T) {
 	r := newRand(t)

@@ -97,8 +97,8 @@ func (l Level) ReduceAll(dst unsafe.Pointer, srcs []unsafe.Pointer, n int, t ten
 	}
 }
 
-// plan is a reduction rewritten to the plainest kernel with the same bits: complex sums are sums of their parts, bitwise
-// operators work on bytes, and sums and products of integers do not see the sign.
+// plan is a reduction rewritten to the plainest kernel with the same bits: complex sums are sums of their parts,
+// bitwise operators work on bytes, and sums and products of integers do not see the sign.
 type plan struct {
 	t     tensor.DType
 	op    tensor.Op

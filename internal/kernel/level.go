@@ -6,7 +6,8 @@ import (
 )
 
 // Level is a set of vector instructions. Its methods are the package's functions done with
-// those instructions; a Level not in Levels must not be used. Tests compare levels; programs call the package's functions.
+// those instructions; a Level not in Levels must not be used. Tests compare levels; programs call the package's
+// functions.
 type Level uint8
 
 // The levels. Pure is plain Go and the reference for the others.

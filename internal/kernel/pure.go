@@ -68,7 +68,9 @@ func reduceAllPure(l Level, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n i
 }
 
 // reduceBlocks writes a block of dst only when all sources have been read there, for dst may be any of them.
-func reduceBlocks(l Level, block []byte, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) {
+func reduceBlocks(l Level, block []byte, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType,
+	op tensor.Op,
+) {
 	size := t.Size()
 	acc, step := unsafe.Pointer(unsafe.SliceData(block)), len(block)/size
 	for end := from + n; from < end; from += step {
@@ -92,7 +94,9 @@ func reduceNarrow(l Level, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n in
 	reduceWidened(l, acc[:], next[:], dst, srcs, from, n, t, op)
 }
 
-func reduceWidened(l Level, acc, next []float32, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int, t tensor.DType, op tensor.Op) {
+func reduceWidened(l Level, acc, next []float32, dst unsafe.Pointer, srcs []unsafe.Pointer, from, n int,
+	t tensor.DType, op tensor.Op,
+) {
 	size, step := t.Size(), len(acc)
 	p, q := unsafe.Pointer(&acc[0]), unsafe.Pointer(&next[0])
 	for end := from + n; from < end; from += step {

@@ -177,7 +177,10 @@ func TestFloatsAndTheirNaNs(t *testing.T) {
 		{inf, 0, inf, nan, 0, inf},
 		{5e-324, 5e-324, 1e-323, 0, 5e-324, 5e-324},
 	} {
-		for op, want := range map[tensor.Op]float64{tensor.Sum: c.sum, tensor.Average: c.sum, tensor.Product: c.product, tensor.Min: c.least, tensor.Max: c.most} {
+		for op, want := range map[tensor.Op]float64{
+			tensor.Sum: c.sum, tensor.Average: c.sum,
+			tensor.Product: c.product, tensor.Min: c.least, tensor.Max: c.most,
+		} {
 			if got := reduceOne(c.a, c.b, op); !same(got, want) {
 				t.Errorf("%s of %g and %g = %g, not %g", op, c.a, c.b, got, want)
 			}

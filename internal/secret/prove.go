@@ -119,7 +119,9 @@ func client(conn Conn, s Secret, me Identity, deadline time.Time) (Identity, err
 // accept judges the client, which has proved its identity by then, and returns
 // the identity to answer with; its error is told to the client. host is this
 // host's name, for error texts. An error closes conn.
-func Server(conn Conn, s Secret, host string, accept func(Identity) (Identity, error), deadline time.Time) (Identity, error) {
+func Server(conn Conn, s Secret, host string, accept func(Identity) (Identity, error), deadline time.Time) (Identity,
+	error,
+) {
 	peer, err := server(conn, s, host, accept, deadline)
 	if err != nil {
 		conn.Close()
@@ -133,7 +135,9 @@ func Expect(me Identity) func(Identity) (Identity, error) {
 	return func(peer Identity) (Identity, error) { return me, Match(me, peer) }
 }
 
-func server(conn Conn, s Secret, host string, accept func(Identity) (Identity, error), deadline time.Time) (Identity, error) {
+func server(conn Conn, s Secret, host string, accept func(Identity) (Identity, error), deadline time.Time) (Identity,
+	error,
+) {
 	if err := start(conn, s, deadline); err != nil {
 		return Identity{}, err
 	}
@@ -169,7 +173,8 @@ func server(conn Conn, s Secret, host string, accept func(Identity) (Identity, e
 		}
 	}
 	myCard := answer.encode()
-	out := append(myCard[:len(myCard):len(myCard)], proof(s, labelServer, theirs, mine, claim[:cardBytes], myCard[:])...)
+	out := append(myCard[:len(myCard):len(myCard)], proof(s, labelServer, theirs, mine, claim[:cardBytes],
+		myCard[:])...)
 	if _, err := conn.Write(out); err != nil {
 		return Identity{}, fmt.Errorf("prove secret to %s: %w", remote(conn), err)
 	}

@@ -96,7 +96,8 @@ func TestRefusalNamesTheDifference(t *testing.T) {
 		change(&a)
 		_, cerr, _, serr := meet(t, s, s, a, bob)
 		var refused *RefusedError
-		if !errors.As(cerr, &refused) || !strings.Contains(cerr.Error(), want) || serr == nil || !strings.Contains(serr.Error(), want) {
+		if !errors.As(cerr, &refused) || !strings.Contains(cerr.Error(), want) || serr == nil ||
+			!strings.Contains(serr.Error(), want) {
 			t.Errorf("%s:\n  client %v\n  server %v", want, cerr, serr)
 		}
 	}
@@ -277,10 +278,13 @@ func TestGateKeepsWorkingUnderSilentStrangers(t *testing.T) {
 	s := New()
 	var log safeBuffer
 	entered := make(chan Identity, 1)
-	g := gate(t, s, &log, GateConfig{Unproven: 8, Timeout: 5 * time.Second, Enter: func(_ context.Context, c net.Conn, id Identity) {
-		c.Close()
-		entered <- id
-	}})
+	g := gate(t, s, &log, GateConfig{
+		Unproven: 8, Timeout: 5 * time.Second,
+		Enter: func(_ context.Context, c net.Conn, id Identity) {
+			c.Close()
+			entered <- id
+		},
+	})
 	for range 50 {
 		c, err := net.Dial("tcp", g.Addr().String())
 		if err != nil {

@@ -131,7 +131,8 @@ func TestOddFilesAreRefusedAtOnce(t *testing.T) {
 	}
 	for _, name := range []string{"to a folder", "fifo"} {
 		var strange *FolderError
-		if err := New().WriteFile(filepath.Join(at(name), "s")); !errors.As(err, &strange) || !strings.Contains(err.Error(), "HORA_RUN_DIR") {
+		if err := New().WriteFile(filepath.Join(at(name), "s")); !errors.As(err, &strange) ||
+			!strings.Contains(err.Error(), "HORA_RUN_DIR") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -147,7 +147,10 @@ func (c *chaos) round(rank, round int, g *engine.Group, own *rand.Rand) (failed 
 			x[i][j] = c.element(rank, round, i, j)
 		}
 		v := tensor.Of(x[i])
-		r := engine.Request{Name: fmt.Sprintf("t%d", i), Call: collective.Call{Kind: collective.Allreduce, Type: v.Type, Send: v, Recv: v}}
+		r := engine.Request{
+			Name: fmt.Sprintf("t%d", i),
+			Call: collective.Call{Kind: collective.Allreduce, Type: v.Type, Send: v, Recv: v},
+		}
 		if own.IntN(2) == 0 {
 			tickets[i], _, err = g.Run(&r, 0)
 		} else {
@@ -213,7 +216,8 @@ func (c *chaos) run(t *testing.T, seed uint64) (failed bool) {
 		}
 		all := make([]*engine.Group, c.ranks)
 		for r := range all {
-			if all[r], err = engine.New(cluster.Mesh(r), engine.Config{Named: c.named, FusionBytes: c.fusion, StallWarn: -1}); err != nil {
+			if all[r], err = engine.New(cluster.Mesh(r),
+				engine.Config{Named: c.named, FusionBytes: c.fusion, StallWarn: -1}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,7 +240,11 @@ func (c *chaos) run(t *testing.T, seed uint64) (failed bool) {
 		}
 		if each(func(r int, own *rand.Rand) (bool, error) { return c.live(r, all[r], own) }) > 0 {
 			failed = true
-			if n := each(func(r int, own *rand.Rand) (bool, error) { return c.round(r, 0, all[r], own) }); n != c.ranks {
+			if n := each(func(r int, own *rand.Rand) (bool,
+				error,
+			) {
+				return c.round(r, 0, all[r], own)
+			}); n != c.ranks {
 				t.Errorf("after the loss %d of %d ranks' operations failed", n, c.ranks)
 			}
 		}

@@ -112,7 +112,10 @@ func TestMismatch(t *testing.T) {
 		ranks := 2 + rng.IntN(7)
 		layout := []string{"own", "one", "block", "round", "ragged"}[rng.IntN(5)]
 		odd := rng.IntN(ranks)
-		kinds := []collective.Kind{collective.Allreduce, collective.Broadcast, collective.Allgather, collective.Alltoall, collective.Barrier, collective.Gather, collective.Scatter, collective.Reduce}
+		kinds := []collective.Kind{
+			collective.Allreduce, collective.Broadcast, collective.Allgather,
+			collective.Alltoall, collective.Barrier, collective.Gather, collective.Scatter, collective.Reduce,
+		}
 		good, bad := kinds[rng.IntN(len(kinds))], kinds[rng.IntN(len(kinds))]
 		n := []int{1, 100, 5000}[rng.IntN(3)]
 		name := fmt.Sprintf("%s of %d on %s/%d, rank %d: %s", good, n, layout, ranks, odd, bad)
@@ -201,7 +204,8 @@ func TestGarbledStamp(t *testing.T) {
 		for range 10 {
 			x := []byte{byte(r.Rank + 1)}
 			v := View(x, tensor.Uint8)
-			err := r.Do(&collective.Call{Kind: collective.Allreduce, Type: tensor.Uint8, Send: v, Recv: v}, 1, noDeadline)
+			err := r.Do(&collective.Call{Kind: collective.Allreduce, Type: tensor.Uint8, Send: v, Recv: v}, 1,
+				noDeadline)
 			var wrong *transport.MismatchError
 			switch {
 			case errors.As(err, &wrong):

@@ -50,7 +50,8 @@ type realWorld struct {
 func openReal(ranks int, layout string) (*realWorld, error) {
 	w := &realWorld{
 		hosts: Hosts(layout, ranks, 3), ranks: make([]*Rank, ranks), meshes: make([]transport.Mesh, ranks),
-		near: make([]*shm.Link, ranks), nodes: make([]*tcp.Node, ranks), arenas: make([][]byte, ranks), used: make([]int, ranks),
+		near: make([]*shm.Link, ranks), nodes: make([]*tcp.Node, ranks), arenas: make([][]byte, ranks),
+		used: make([]int, ranks),
 	}
 	key := secret.New()
 	var err error
@@ -65,7 +66,10 @@ func openReal(ranks int, layout string) (*realWorld, error) {
 			return nil, errors.Join(err, w.close())
 		}
 		peers[r] = tcp.Peer{Rank: r, Host: host, Addrs: l.Addrs()}
-		w.nodes[r], err = tcp.NewNode(l, tcp.NodeConfig{Secret: key, Job: "product", Epoch: 1, Rank: r, Host: host, PeerTimeout: time.Minute})
+		w.nodes[r], err = tcp.NewNode(l, tcp.NodeConfig{
+			Secret: key, Job: "product", Epoch: 1, Rank: r, Host: host,
+			PeerTimeout: time.Minute,
+		})
 		if err != nil {
 			return nil, errors.Join(err, w.close())
 		}
@@ -92,7 +96,8 @@ func (w *realWorld) open(ctx context.Context, r int, key secret.Secret, peers []
 	if len(seats) > 1 {
 		link, err := shm.Open(ctx, shm.Config{
 			Secret: key, Job: "product", Epoch: 1, Group: uint64(w.hosts[r]), Rank: r, Ranks: seats, Host: names[r],
-			Listener: w.ln, Leader: w.ln.Addr(), PeerTimeout: time.Minute, Oversubscribed: true, SlotBytes: realSlot, PartBytes: realPart,
+			Listener: w.ln, Leader: w.ln.Addr(), PeerTimeout: time.Minute, Oversubscribed: true, SlotBytes: realSlot,
+			PartBytes: realPart,
 		})
 		if err != nil {
 			return err
@@ -217,7 +222,8 @@ func realProduct(sizes []int) [][]realCase {
 	count := 0
 	for _, ranks := range sizes {
 		for _, layout := range []string{"one", "own", "block", "round", "ragged"} {
-			if ranks == 1 && layout != "own" || ranks < 3 && layout != "own" && layout != "one" || ranks < 4 && (layout == "block" || layout == "round") {
+			if ranks == 1 && layout != "own" || ranks < 3 && layout != "own" && layout != "one" || ranks < 4 &&
+				(layout == "block" || layout == "round") {
 				continue // the same as another one
 			}
 			var list []realCase
@@ -272,7 +278,8 @@ func (c *realCase) expected(s *Step, tried *bool) string {
 	size, whole := s.Type.Size(), s.elements(c.ranks)*s.Type.Size()
 	unit := whole
 	switch {
-	case s.Counts != nil && (s.Kind == collective.Alltoall || s.Kind == collective.Gather || s.Kind == collective.Scatter):
+	case s.Counts != nil && (s.Kind == collective.Alltoall || s.Kind == collective.Gather ||
+		s.Kind == collective.Scatter):
 		return "twoshot" // nobody knows all lengths
 	case s.Counts != nil && s.Kind == collective.Allgather:
 		unit = 0
@@ -335,12 +342,14 @@ func (c *realCase) run(w *realWorld, s uint64) error {
 		}
 	}
 	if strings.HasPrefix(c.memory, "peek") {
-		list[0].Block, list[0].Counts, list[0].Registered, list[0].Private = 700, nil, false, nil // the first finds out whether it may
+		// the first finds out whether it may
+		list[0].Block, list[0].Counts, list[0].Registered, list[0].Private = 700, nil, false, nil
 		list[0].Fill(rng, c.ranks)
 	}
 	if err := each(c.ranks, func(r int) error {
 		var err error
-		w.ranks[r].Comm, err = collective.New(w.meshes[r], collective.Config{Table: c.table(), Segment: c.seg, Part: c.part, Stream: c.part})
+		w.ranks[r].Comm, err = collective.New(w.meshes[r],
+			collective.Config{Table: c.table(), Segment: c.seg, Part: c.part, Stream: c.part})
 		return err
 	}); err != nil {
 		return err

@@ -22,7 +22,8 @@ func peekAll(link *shm.Link, p *process) (string, error) {
 		for _, op := range []tensor.Op{tensor.Sum, tensor.Average, tensor.Max} {
 			for _, inPlace := range []bool{true, false} {
 				for _, err := range []error{
-					peekOne[float32](link, p, tensor.Float32, bytes, op, inPlace), peekOne[int8](link, p, tensor.Int8, bytes, op, inPlace),
+					peekOne[float32](link, p, tensor.Float32, bytes, op, inPlace),
+					peekOne[int8](link, p, tensor.Int8, bytes, op, inPlace),
 					peekOne[float64](link, p, tensor.Float64, bytes, op, inPlace),
 				} {
 					if err != nil {
@@ -39,7 +40,8 @@ func peekAll(link *shm.Link, p *process) (string, error) {
 	}
 	reduced := link.Board().Traffic().BytesSent
 	for _, bytes := range blocks {
-		if err := errors.Join(peekMove(link, p, collective.Allgather, bytes), peekMove(link, p, collective.Alltoall, bytes)); err != nil {
+		if err := errors.Join(peekMove(link, p, collective.Allgather, bytes),
+			peekMove(link, p, collective.Alltoall, bytes)); err != nil {
 			return "", fmt.Errorf("blocks of %d bytes: %w", bytes, err)
 		}
 	}
@@ -66,7 +68,10 @@ func peekMove(link *shm.Link, p *process, kind collective.Kind, bytes int) error
 	for i := range send {
 		send[i] = value(me, i/bytes, i%bytes)
 	}
-	if err := p.run(&collective.Call{Kind: kind, Type: tensor.Uint8, Send: tensor.Of(send), Recv: tensor.Of(recv)}); err != nil {
+	if err := p.run(&collective.Call{
+		Kind: kind, Type: tensor.Uint8, Send: tensor.Of(send),
+		Recv: tensor.Of(recv),
+	}); err != nil {
 		return err
 	}
 	for i := range recv {
@@ -94,7 +99,10 @@ func peekLarge(link *shm.Link, p *process, advice int) error {
 	if advice == unix.MADV_NOHUGEPAGE && link.Board().Large(v.Ptr, v.Len()) {
 		return errors.New("memory on small pages passes for large")
 	}
-	if err := p.run(&collective.Call{Kind: collective.Allreduce, Op: tensor.Sum, Type: v.Type, Send: v, Recv: v}); err != nil {
+	if err := p.run(&collective.Call{
+		Kind: collective.Allreduce, Op: tensor.Sum, Type: v.Type, Send: v,
+		Recv: v,
+	}); err != nil {
 		return err
 	}
 	for i := range x {
@@ -105,7 +113,9 @@ func peekLarge(link *shm.Link, p *process, advice int) error {
 	return nil
 }
 
-func peekOne[T float32 | float64 | int8](link *shm.Link, p *process, t tensor.DType, bytes int, op tensor.Op, inPlace bool) error {
+func peekOne[T float32 | float64 | int8](link *shm.Link, p *process, t tensor.DType, bytes int, op tensor.Op,
+	inPlace bool,
+) error {
 	var zero T
 	n := bytes / int(unsafe.Sizeof(zero))
 	send := make([]T, n)

@@ -222,7 +222,10 @@ func (p *process) call(kind collective.Kind, bytes int, registered bool) (*colle
 		}
 	}
 	x := unsafeFloats(in)
-	call := &collective.Call{Kind: kind, Type: tensor.Float32, Send: View(in, tensor.Float32), Recv: View(out, tensor.Float32)}
+	call := &collective.Call{
+		Kind: kind, Type: tensor.Float32, Send: View(in, tensor.Float32),
+		Recv: View(out, tensor.Float32),
+	}
 	return call, func() {
 		for i := range x {
 			x[i] = 1

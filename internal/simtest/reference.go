@@ -302,7 +302,8 @@ func wrongComplexProduct(got []byte, inputs [][]byte, t tensor.DType) (int, floa
 			size *= math.Abs(real(x)) + math.Abs(imag(x))
 		}
 		bound := 4*float64(len(inputs))*Epsilon(t)*size + float64(len(inputs))*4*smallest(t)
-		if re, im := Float(got, 2*i, t), Float(got, 2*i+1, t); math.Abs(re-real(v)) > bound || math.Abs(im-imag(v)) > bound {
+		if re, im := Float(got, 2*i, t), Float(got, 2*i+1, t); math.Abs(re-real(v)) > bound ||
+			math.Abs(im-imag(v)) > bound {
 			return i, re, real(v)
 		}
 	}

@@ -38,10 +38,16 @@ func RandomStep(rng *rand.Rand, ranks, most int) *Step {
 
 // StepOf draws all but the kind.
 func StepOf(k collective.Kind, rng *rand.Rand, ranks, most int) *Step {
-	s := &Step{Kind: k, Root: rng.IntN(ranks), InPlace: rng.IntN(3) == 0, Registered: rng.IntN(3) == 0, Agree: rng.IntN(4) == 0}
+	s := &Step{
+		Kind: k, Root: rng.IntN(ranks), InPlace: rng.IntN(3) == 0, Registered: rng.IntN(3) == 0,
+		Agree: rng.IntN(4) == 0,
+	}
 	types := tensor.DTypes()
 	s.Type = types[rng.IntN(len(types))]
-	ops := []tensor.Op{tensor.Sum, tensor.Average, tensor.Product, tensor.Min, tensor.Max, tensor.And, tensor.Or, tensor.Xor}
+	ops := []tensor.Op{
+		tensor.Sum, tensor.Average, tensor.Product, tensor.Min, tensor.Max, tensor.And, tensor.Or,
+		tensor.Xor,
+	}
 	for {
 		s.Op = ops[rng.IntN(len(ops))]
 		if tensor.Check(s.Op, s.Type) == nil {

@@ -224,7 +224,10 @@ func (p *stressed) training() error {
 // heavy repeats one operation on large registered memory, so that most of the time
 // ranks read and write each other's.
 func (p *stressed) heavy() error {
-	kinds := []collective.Kind{collective.Allreduce, collective.Allreduce, collective.Allgather, collective.Broadcast, collective.ReduceScatter, collective.Alltoall}
+	kinds := []collective.Kind{
+		collective.Allreduce, collective.Allreduce, collective.Allgather, collective.Broadcast,
+		collective.ReduceScatter, collective.Alltoall,
+	}
 	s := &Step{
 		Kind: kinds[p.shared.IntN(len(kinds))], Type: tensor.Float32, Block: 1<<18 + p.shared.IntN(1<<19),
 		Registered: true, InPlace: p.shared.IntN(2) == 0, Root: p.shared.IntN(p.size),

@@ -139,7 +139,10 @@ func TestHeaderAllocatesNothing(t *testing.T) {
 
 func TestControlRoundTripAndTruncations(t *testing.T) {
 	for kind := ControlHeartbeat; kind <= controlLast; kind++ {
-		c := Control{Kind: kind, Group: 3, Origin: 2, To: -1, Lost: 1, Seq: 1 << 63, Print: 5, Role: RoleSender, Text: []byte("why")}
+		c := Control{
+			Kind: kind, Group: 3, Origin: 2, To: -1, Lost: 1, Seq: 1 << 63, Print: 5, Role: RoleSender,
+			Text: []byte("why"),
+		}
 		if !hasBody(kind) {
 			c = Control{Kind: kind}
 		}

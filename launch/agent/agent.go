@@ -1,11 +1,12 @@
 // Package agent is the process on a host: the parent of a job's workers there. It starts them, binds them to cores,
 // forwards their output, says how they ended, and ends their whole tree when the launcher is gone.
 //
-// It knows the launcher by the messages of [hora/launch/protocol] alone, wherever they come from, and takes no part in what
-// workers say to each other.
+// It knows the launcher by the messages of [hora/launch/protocol] alone, wherever they come from, and takes no part in
+// what workers say to each other.
 //
-// Goroutines: one owns the workers, one on a locked thread forks them, one reaps, one writes, one listens to the launcher,
-// and two read the output of each worker. All but the listener, which ends with its input, are joined before Run returns.
+// Goroutines: one owns the workers, one on a locked thread forks them, one reaps, one writes, one listens to the
+// launcher, and two read the output of each worker. All but the listener, which ends with its input, are joined before
+// Run returns.
 package agent
 
 import (
@@ -46,13 +47,14 @@ type Config struct {
 	Getenv    func(string) string
 	Root      string // of the file system where /sys and /proc tell of cores and memory; "" is the real one
 	Grace     time.Duration
-	Remote    bool                        // say hello with this host's addresses first
-	Guest     *Guest                      // of an agent that has come by itself; it says hello
-	Environ   []string                    // below what such an agent's workers are told
-	Secret    secret.Secret               // the job's, where the launcher need not tell it
-	Ended     <-chan struct{}             // closed when whoever started such an agent is gone; nil: nobody is waited for
-	Over      func(code int, text string) // hears how the job has ended; may be nil
-	Signals   <-chan os.Signal            // those that ask the agent itself to end; others are swallowed
+	Remote    bool          // say hello with this host's addresses first
+	Guest     *Guest        // of an agent that has come by itself; it says hello
+	Environ   []string      // below what such an agent's workers are told
+	Secret    secret.Secret // the job's, where the launcher need not tell it
+	// closed when whoever started such an agent is gone; nil: nobody is waited for
+	Ended   <-chan struct{}
+	Over    func(code int, text string) // hears how the job has ended; may be nil
+	Signals <-chan os.Signal            // those that ask the agent itself to end; others are swallowed
 }
 
 // agent owns the workers of one host. All fields belong to the goroutine of Run.
@@ -136,7 +138,10 @@ func Run(cfg Config) error {
 	if cfg.Grace <= 0 {
 		cfg.Grace = 5 * time.Second
 	}
-	a := &agent{cfg: cfg, out: protocol.NewWriter(cfg.Out, nil, false), events: make(chan any, 64), procs: map[int]*proc{}}
+	a := &agent{
+		cfg: cfg, out: protocol.NewWriter(cfg.Out, nil, false), events: make(chan any, 64),
+		procs: map[int]*proc{},
+	}
 	unfollowed := machine.Reap()
 	a.forker = newForker()
 	defer a.forker.close()
@@ -173,7 +178,10 @@ func (a *agent) greet() error {
 		return err
 	}
 	a.claim = claim
-	g := protocol.Greeting{Version: protocol.Version, Addrs: machine.Addresses(), Port: door.Addr().(*net.TCPAddr).Port, Master: port}
+	g := protocol.Greeting{
+		Version: protocol.Version, Addrs: machine.Addresses(),
+		Port: door.Addr().(*net.TCPAddr).Port, Master: port,
+	}
 	a.cfg.Guest.introduce(&g, a.cfg.Environ)
 	a.out.SendJSON(protocol.SayHello, g)
 	return nil
@@ -187,7 +195,8 @@ func (a *agent) watch() {
 		return
 	}
 	addr := a.plan.Addr
-	if host, _, err := net.SplitHostPort(addr); err == nil && (a.cfg.Remote || a.cfg.Guest != nil) && net.ParseIP(host).IsLoopback() {
+	if host, _, err := net.SplitHostPort(addr); err == nil && (a.cfg.Remote || a.cfg.Guest != nil) &&
+		net.ParseIP(host).IsLoopback() {
 		// The near end of a tunnel answers whatever is behind it.
 		if time.Since(a.pinged) >= 3*silence {
 			a.lament("the launcher's host cannot be reached any more")
@@ -294,7 +303,8 @@ func (a *agent) own() {
 			a.stop(a.grace())
 		case <-a.deadline:
 			machine.KillTree(os.Getpid(), syscall.SIGKILL)
-			a.deadline = time.After(20 * time.Millisecond) // until no child is left: some may have been forked meanwhile
+			// until no child is left: some may have been forked meanwhile
+			a.deadline = time.After(20 * time.Millisecond)
 		}
 		if a.finished() {
 			return
@@ -399,7 +409,8 @@ func (a *agent) start() {
 		a.warn("directory %s is not on %s: workers start in %s", dir, p.Host, a.cfg.Home)
 		dir = a.cfg.Home
 	}
-	shares, crowded := machine.Shares(machine.Cores(filepath.Join(a.cfg.Root, "/sys"), machine.AllowedCPUs()), p.Total, p.Bind)
+	shares, crowded := machine.Shares(machine.Cores(filepath.Join(a.cfg.Root, "/sys"), machine.AllowedCPUs()),
+		p.Total, p.Bind)
 	if crowded && p.Bind == machine.BindCore && p.First == 0 {
 		a.warn("%s has fewer hardware threads than its %d ranks: they share all of them and run slower", p.Host, p.Total)
 	}
@@ -578,7 +589,8 @@ func (a *agent) report(p *proc) {
 	if p.status.Signaled() {
 		code, sig = 0, int(p.status.Signal())
 	}
-	if sig == int(syscall.SIGKILL) || code == protocol.ExitSignal+int(syscall.SIGKILL) { // the latter is a shell's word for its child
+	// the latter is a shell's word for its child
+	if sig == int(syscall.SIGKILL) || code == protocol.ExitSignal+int(syscall.SIGKILL) {
 		oom = a.oom.grew()
 	}
 	b := wire.AppendI64(nil, int64(p.rank))

@@ -21,11 +21,15 @@ func packed(kind uint8, body []byte) []byte {
 // FuzzCommands gives an agent anything on the pipe from its launcher. What would act on
 // this machine, plans, stops and probes, is left to encoding/json or only read.
 func FuzzCommands(f *testing.F) {
-	f.Add(piped(packed(protocol.CmdPing, nil), packed(protocol.CmdSecret, []byte("00ff")), packed(protocol.CmdSignal, wire.AppendI64(wire.AppendI64(nil, -1), 15))))
+	f.Add(piped(packed(protocol.CmdPing, nil), packed(protocol.CmdSecret, []byte("00ff")),
+		packed(protocol.CmdSignal, wire.AppendI64(wire.AppendI64(nil, -1), 15))))
 	f.Add(piped(packed(protocol.CmdWindDown, wire.AppendI64(nil, 5000)), packed(protocol.CmdStart, []byte(`{"rank":1}`))))
 	f.Add(packed(protocol.CmdSignal, []byte{1}))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		a := &agent{cfg: Config{In: bytes.NewReader(text)}, out: protocol.NewWriter(io.Discard, nil, false), events: make(chan any), procs: map[int]*proc{}}
+		a := &agent{
+			cfg: Config{In: bytes.NewReader(text)}, out: protocol.NewWriter(io.Discard, nil, false),
+			events: make(chan any), procs: map[int]*proc{},
+		}
 		stop := make(chan struct{})
 		go a.listen(stop)
 		for {

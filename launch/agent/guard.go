@@ -15,11 +15,11 @@ import (
 
 // A launcher that is killed is outlived by its agents, which end all that they have started; an agent that is killed by
 // the launcher. Where both are killed at once, workers end by the parent-death signal, and a third process of ours, the
-// guard, ends what the workers had started and removes the secret. What dies with all three is swept by the next agent of
-// the same user on the host.
+// guard, ends what the workers had started and removes the secret. What dies with all three is swept by the next agent
+// of the same user on the host.
 
-// Guard is the guard: when launcher and agents are gone it ends what carries the variables of their workers, and removes
-// their secrets under temp. A launcher that has seen to that itself ends the guard first.
+// Guard is the guard: when launcher and agents are gone it ends what carries the variables of their workers, and
+// removes their secrets under temp. A launcher that has seen to that itself ends the guard first.
 func Guard(in io.Reader, temp string) {
 	var agents []int
 	for s := bufio.NewScanner(in); s.Scan(); {
@@ -33,8 +33,8 @@ func Guard(in io.Reader, temp string) {
 	}
 }
 
-// sweepDead ends and removes what killed agents of this user have left under temp: folders whose owner holds them no more,
-// and the processes that were given them.
+// sweepDead ends and removes what killed agents of this user have left under temp: folders whose owner holds them no
+// more, and the processes that were given them.
 func sweepDead(temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, "hora-[0-9]*-[0-9]*"))
 	for _, dir := range dirs {
@@ -66,7 +66,8 @@ func abandoned(dir string) *os.File {
 		return nil
 	}
 	pid, err := strconv.Atoi(strings.Split(filepath.Base(dir), "-")[1])
-	// An agent in another container may use the same folder for temporary files: its lock is seen here, its process is not.
+	// An agent in another container may use the same folder for temporary files: its lock is seen here, its process is
+	// not.
 	if err != nil || isAgent(pid) || syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		f.Close()
 		return nil

@@ -33,7 +33,8 @@ const Purpose = "agent"
 // stagger is how much later than the address before it an address is tried.
 const stagger = 200 * time.Millisecond
 
-// Dial connects to the hub at the first of some addresses that answers and proves the secret. host is this machine's name.
+// Dial connects to the hub at the first of some addresses that answers and proves the secret. host is this machine's
+// name.
 func Dial(ctx context.Context, addrs []string, s secret.Secret, host string, limit time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -92,8 +93,8 @@ func knock(ctx context.Context, addr string, s secret.Secret, host string) (net.
 	return conn, nil
 }
 
-// cutOff is after how long without an answer the connection to a hub counts as broken. While there are workers the hub's
-// silence is noticed sooner.
+// cutOff is after how long without an answer the connection to a hub counts as broken. While there are workers the
+// hub's silence is noticed sooner.
 const cutOff = 20 * time.Second
 
 // awaitOver has an agent that has come by itself hear how the job ends, after its own part has.

@@ -46,7 +46,8 @@ func (a *agent) lookOut() {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err == nil {
 		defer null.Close()
-		a.inquiry, err = a.forker.fork("/bin/sh", []string{"sh", "-c", command}, a.at, environ.Merge(a.plan.Environ, []string{"HORA_HOST=" + a.plan.Host}), [3]uintptr{null.Fd(), null.Fd(), null.Fd()}, nil)
+		a.inquiry, err = a.forker.fork("/bin/sh", []string{"sh", "-c", command}, a.at,
+			environ.Merge(a.plan.Environ, []string{"HORA_HOST=" + a.plan.Host}), [3]uintptr{null.Fd(), null.Fd(), null.Fd()}, nil)
 	}
 	if err != nil {
 		a.inquiry = 0

@@ -61,7 +61,8 @@ func Inherited(environ []string, local bool) []string {
 	return out
 }
 
-// Devices are those that a process with this environment may use, as a scheduler has allotted them; nil where nobody says.
+// Devices are those that a process with this environment may use, as a scheduler has allotted them; nil where nobody
+// says.
 func Devices(environ []string) []string {
 	var ids []string
 	for id := range strings.SplitSeq(Lookup(environ, VisibleDevices), ",") {

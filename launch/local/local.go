@@ -1,8 +1,8 @@
-// Package local reaches this machine: an agent is a process of its own whose standard streams are pipes to the launcher. It
-// can be handed the launcher's standard input.
+// Package local reaches this machine: an agent is a process of its own whose standard streams are pipes to the
+// launcher. It can be handed the launcher's standard input.
 //
-// A way has no goroutine; the job's own guard, which ends what is left when launcher and agents are killed together, is a
-// process.
+// A way has no goroutine; the job's own guard, which ends what is left when launcher and agents are killed together,
+// is a process.
 package local
 
 import (
@@ -75,7 +75,10 @@ func (r *Reach) Open(host string, in *reach.Input) (*Way, error) {
 		argv = append(argv, fmt.Sprintf("%s=%d", guardFlag, len(files)))
 		files = append(files, r.guard.w)
 	}
-	w.process, err = os.StartProcess(argv[0], argv, &os.ProcAttr{Env: r.cfg.Environ, Files: files, Sys: machine.Detached()})
+	w.process, err = os.StartProcess(argv[0], argv, &os.ProcAttr{
+		Env: r.cfg.Environ, Files: files,
+		Sys: machine.Detached(),
+	})
 	if err != nil {
 		inW.Close()
 		outR.Close()
@@ -106,8 +109,8 @@ func (r *Reach) Begun(warn func(string)) { r.startGuard(warn) }
 // Close ends the guard.
 func (r *Reach) Close() { r.guard.close() }
 
-// Refuse says whether there are too few devices here for ranks that are each to get n. names are of the hosts that stand
-// for this machine.
+// Refuse says whether there are too few devices here for ranks that are each to get n. names are of the hosts that
+// stand for this machine.
 func (r *Reach) Refuse(ranks, n int, names []string) error {
 	ids := environ.Devices(r.cfg.Environ)
 	if n == 0 || ids == nil || ranks*n <= len(ids) {

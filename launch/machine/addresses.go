@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// OwnAddresses lists this host's addresses, the likeliest for other hosts first: IPv4 before IPv6, real interfaces before
-// bridges of containers; loopback and link-local ones never. names restricts the interfaces.
+// OwnAddresses lists this host's addresses, the likeliest for other hosts first: IPv4 before IPv6, real interfaces
+// before bridges of containers; loopback and link-local ones never. names restricts the interfaces.
 func OwnAddresses(names []string) []string { return Pick(Addresses(), names) }
 
 func InterfaceNames() []string {
@@ -121,14 +121,15 @@ func Reachable(addrs []string, limit time.Duration) []bool {
 	return ok
 }
 
-// Lively has a TCP connection break when the other side has not answered for so long, whether there was anything to say or
-// not.
+// Lively has a TCP connection break when the other side has not answered for so long, whether there was anything to
+// say or not.
 func Lively(conn net.Conn, limit time.Duration) {
 	c, ok := conn.(*net.TCPConn)
 	if !ok {
 		return
 	}
-	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: limit / 2, Interval: limit / 8, Count: 4}) // it lasts longer without
+	// it lasts longer without
+	_ = c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: limit / 2, Interval: limit / 8, Count: 4})
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { impatient(int(fd), limit) })
 	}
@@ -148,7 +149,8 @@ func HostID() string {
 	return name + strings.TrimSpace(string(boot)) + " " + space
 }
 
-// InterfaceTo names the network interface by which this machine reaches a host, "" where that is not known. Nothing is sent.
+// InterfaceTo names the network interface by which this machine reaches a host, "" where that is not known. Nothing is
+// sent.
 func InterfaceTo(host string) string {
 	c, err := net.Dial("udp", net.JoinHostPort(host, "9"))
 	if err != nil {

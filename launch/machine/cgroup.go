@@ -8,9 +8,9 @@ import (
 )
 
 // Cgroup lists the directories of this process's control group for a controller, "cpu" or "memory": its own first, then
-// those above it up to the mount. Version 1's hierarchy of that controller goes before version 2's. In a container /proc
-// may name a path of the host that is not mounted: then the mount itself, which is the container's group, is all there
-// is. root is the root of the file system to read; "" is the real one.
+// those above it up to the mount. Version 1's hierarchy of that controller goes before version 2's. In a container
+// /proc may name a path of the host that is not mounted: then the mount itself, which is the container's group, is all
+// there is. root is the root of the file system to read; "" is the real one.
 func Cgroup(root, controller string) []string {
 	list, _ := os.ReadFile(filepath.Join(root, "/proc/self/cgroup"))
 	mount, group := "/sys/fs/cgroup", "/"

@@ -1,6 +1,6 @@
 // Package machine is what launcher and agent need to know and do of the machine they are on: its cores and how they are
-// dealt, control groups, addresses, ports, and the tree of processes. It decides nothing about jobs and starts no goroutine
-// but those that try addresses, which are joined before Reachable returns.
+// dealt, control groups, addresses, ports, and the tree of processes. It decides nothing about jobs and starts no
+// goroutine but those that try addresses, which are joined before Reachable returns.
 package machine
 
 import (

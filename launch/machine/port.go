@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// Where rank 0's own server (torch's store at MASTER_PORT, for one) finds a free port. It binds seconds after the port was
-// chosen, and a port of the ephemeral range can by then be the near end of anybody's connection. So the port comes from
-// beside that range; a claim keeps other jobs of this machine away from it until the job ends.
+// Where rank 0's own server (torch's store at MASTER_PORT, for one) finds a free port. It binds seconds after the port
+// was chosen, and a port of the ephemeral range can by then be the near end of anybody's connection. So the port comes
+// from beside that range; a claim keeps other jobs of this machine away from it until the job ends.
 const (
 	usualPorts = 20000 // below are those of services that every machine knows
 	enoughFree = 1000  // a choice this large is one
@@ -23,8 +23,8 @@ const (
 // portRange is what to choose from, both ends included.
 type portRange struct{ lo, hi int }
 
-// beside is where nothing takes a port unless it asks for that very one. ok is false where the ephemeral range, lo to hi,
-// leaves no room.
+// beside is where nothing takes a port unless it asks for that very one. ok is false where the ephemeral range, lo to
+// hi, leaves no room.
 func beside(lo, hi int) (r portRange, ok bool) {
 	for _, r := range []portRange{{usualPorts, min(lo-1, 65535)}, {max(hi+1, 1024), 65535}, {5000, min(lo-1, 65535)}} {
 		if r.hi-r.lo+1 >= enoughFree {

@@ -23,7 +23,8 @@ func ephemeralPorts() (lo, hi int) {
 	return lo, hi
 }
 
-// markPort claims a port among all users' jobs in this network namespace: a name of that namespace, which ends with its owner.
+// markPort claims a port among all users' jobs in this network namespace: a name of that namespace, which ends with
+// its owner.
 func markPort(port int) (claim io.Closer, taken bool) {
 	mark, err := net.ListenPacket("unixgram", fmt.Sprintf("@hora-port-%d", port))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package named reaches hosts by their names, as -H gives them: a name that means this machine by a process of its own, any
-// other over ssh. Each name is a host, even where two mean the same machine.
+// Package named reaches hosts by their names, as -H gives them: a name that means this machine by a process of its
+// own, any other over ssh. Each name is a host, even where two mean the same machine.
 package named
 
 import (
@@ -40,11 +40,14 @@ type Reach struct {
 
 // New returns a Reach that has looked up nothing.
 func New(cfg Config) *Reach {
-	return &Reach{cfg: cfg, local: local.New(cfg.Local), ssh: ssh.New(cfg.SSH), here: map[string]bool{}, room: make(chan struct{}, atOnce)}
+	return &Reach{
+		cfg: cfg, local: local.New(cfg.Local), ssh: ssh.New(cfg.SSH), here: map[string]bool{},
+		room: make(chan struct{}, atOnce),
+	}
 }
 
-// Look looks names up, all at once, by forward look-up only: a name server may be slow, or away. Names that were looked up
-// before stay what they were.
+// Look looks names up, all at once, by forward look-up only: a name server may be slow, or away. Names that were
+// looked up before stay what they were.
 func (r *Reach) Look(ctx context.Context, hosts []string) {
 	var all sync.WaitGroup
 	for _, name := range hosts {
@@ -116,8 +119,8 @@ func (r *Reach) meansThis(ctx context.Context, name string) bool {
 // Called is the name itself.
 func (r *Reach) Called(host string) string { return host }
 
-// Refuse refuses ranks on this machine for which there are fewer devices than each is to get, and to give another host's rank
-// an input that was meant for it by name. What devices other hosts have, only they know.
+// Refuse refuses ranks on this machine for which there are fewer devices than each is to get, and to give another
+// host's rank an input that was meant for it by name. What devices other hosts have, only they know.
 func (r *Reach) Refuse(j *reach.Job) error {
 	ranks := 0
 	var names []string // that stand for this machine

@@ -66,17 +66,18 @@ type Plan struct {
 	Environ []string     `json:"environ"` // for all workers of the host
 	Workers []Worker     `json:"workers"`
 	Bind    machine.Bind `json:"bind"`
-	Addr    string       `json:"addr"`     // of the coordinator, as this host reaches it
-	Silence int64        `json:"silence"`  // milliseconds without a ping after which to look whether the launcher's host is there; 0 never looks
-	Hold    bool         `json:"hold"`     // stay when no worker is left: others may follow
-	LogDir  string       `json:"log_dir"`  // "" or where to leave a last word
-	DrainOn string       `json:"drain_on"` // see Spec
-	First   int          `json:"first"`    // workers of other host names on the same machine that come before
-	Total   int          `json:"total"`    // workers of all host names on the same machine
-	Own     bool         `json:"own"`      // workers start in the agent's folder, with its environment below Environ
-	Grace   int64        `json:"grace"`    // milliseconds between TERM and KILL where the launcher is gone; 0 is the agent's own
-	Call    int64        `json:"call"`     // bytes of the call, which come before the workers start; -1 where there is none
-	Results bool         `json:"results"`  // what workers leave is passed on
+	Addr    string       `json:"addr"` // of the coordinator, as this host reaches it
+	// Silence is how many milliseconds without a ping pass until one looks whether the launcher's host is there; 0 never looks.
+	Silence int64  `json:"silence"`
+	Hold    bool   `json:"hold"`     // stay when no worker is left: others may follow
+	LogDir  string `json:"log_dir"`  // "" or where to leave a last word
+	DrainOn string `json:"drain_on"` // see Spec
+	First   int    `json:"first"`    // workers of other host names on the same machine that come before
+	Total   int    `json:"total"`    // workers of all host names on the same machine
+	Own     bool   `json:"own"`      // workers start in the agent's folder, with its environment below Environ
+	Grace   int64  `json:"grace"`    // milliseconds between TERM and KILL where the launcher is gone; 0 is the agent's own
+	Call    int64  `json:"call"`     // bytes of the call, which come before the workers start; -1 where there is none
+	Results bool   `json:"results"`  // what workers leave is passed on
 }
 
 // Worker is one process of a plan.
@@ -122,7 +123,10 @@ type queued struct {
 
 // NewWriter starts a writer; a held one writes nothing before Release.
 func NewWriter(w io.Writer, end io.Closer, held bool) *Writer {
-	p := &Writer{w: w, end: end, room: make(chan struct{}, 64), wake: make(chan struct{}, 1), done: make(chan struct{}), open: make(chan struct{})}
+	p := &Writer{
+		w: w, end: end, room: make(chan struct{}, 64), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), open: make(chan struct{}),
+	}
 	if !held {
 		close(p.open)
 	}

@@ -1,6 +1,6 @@
-// Package reach is the seam between a job and its hosts: how the agent on a host comes to be and is heard. A job knows the
-// two interfaces here and nothing of what stands behind them: a process of this machine, ssh, or an agent that has dialled
-// in by itself.
+// Package reach is the seam between a job and its hosts: how the agent on a host comes to be and is heard. A job knows
+// the two interfaces here and nothing of what stands behind them: a process of this machine, ssh, or an agent that has
+// dialled in by itself.
 //
 // It starts no goroutine and decides nothing about jobs.
 package reach
@@ -15,19 +15,21 @@ import (
 	"hora/launch/protocol"
 )
 
-// Reach makes agents be on the hosts of one job. Its methods are called by the job's owner alone, but for Look and Looking.
+// Reach makes agents be on the hosts of one job. Its methods are called by the job's owner alone, but for Look and
+// Looking.
 type Reach interface {
-	// Look finds out what is to be known of some hosts before an agent is there. It may take as long as a name server does.
+	// Look finds out what is to be known of some hosts before an agent is there. It may take as long as a name server
+	// does.
 	Look(ctx context.Context, hosts []string)
 	// Looking lists the hosts that Look has not done with.
 	Looking() []string
-	// Called is by what name users and workers know a host. Hosts that are called alike are one: their ranks are local to
-	// each other.
+	// Called is by what name users and workers know a host. Hosts that are called alike are one: their ranks are local
+	// to each other.
 	Called(host string) string
 	// Refuse says what of a job cannot be on these hosts, before anything of it is started.
 	Refuse(j *Job) error
-	// Door is at what address of this machine the job must listen for these hosts to come to it: "" is all of them, another
-	// is one that they all share with this machine alone.
+	// Door is at what address of this machine the job must listen for these hosts to come to it: "" is all of them,
+	// another is one that they all share with this machine alone.
 	Door(hosts []string) string
 	// Open begins to reach a host. An error, a *protocol.Error, ends the job where it has not begun.
 	Open(host string, in *Input) (Way, error)
@@ -52,10 +54,11 @@ type Input struct {
 	Rank int
 }
 
-// Way leads to the agent of one host: first its greeting, then messages in both directions, until it ends. Greet, Read and
-// End are called by one goroutine, in this order; all else by others meanwhile.
+// Way leads to the agent of one host: first its greeting, then messages in both directions, until it ends. Greet, Read
+// and End are called by one goroutine, in this order; all else by others meanwhile.
 type Way interface {
-	// Greet waits for the agent and returns what it says of its host. It is called once, before anything is read or written.
+	// Greet waits for the agent and returns what it says of its host. It is called once, before anything is read or
+	// written.
 	Greet() (*Host, error)
 	io.Reader
 	io.Writer
@@ -63,18 +66,19 @@ type Way interface {
 	Finish() error
 	// Kill cuts the way at once.
 	Kill()
-	// Abandon gives up an agent that has not said that it is done, when the job is over. One that ends by itself is left to.
+	// Abandon gives up an agent that has not said that it is done, when the job is over. One that ends by itself is
+	// left to.
 	Abandon()
 	// End waits, when nothing can be read any more, until the way is gone, and says why that is.
 	End(err error) *Lost
 	// Close gives back what is held for it, after End.
 	Close()
 
-	// Doing is what the way is busy with before the agent has answered, "copying hora to" and "1 of 2 MB"; "" is nothing
-	// that is known.
+	// Doing is what the way is busy with before the agent has answered, "copying hora to" and "1 of 2 MB"; "" is
+	// nothing that is known.
 	Doing() (verb, share string)
-	// Doors lists the addresses by which the host may reach a port of this machine, likeliest first, among those of some
-	// interfaces of this machine; no names are all.
+	// Doors lists the addresses by which the host may reach a port of this machine, likeliest first, among those of
+	// some interfaces of this machine; no names are all.
 	Doors(port int, interfaces []string) []string
 	// Dig makes a way for the host to a port of this machine that it reaches by none of the addresses.
 	Dig(ctx context.Context, port int) (addr string, err error)

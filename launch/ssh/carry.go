@@ -18,9 +18,10 @@ import (
 
 // bootstrap is what the remote shell runs: it says what machine it is and whether the program for it is there, takes it
 // from standard input when it is not, and becomes the agent. PROGRAMS are the branches of programs at hand, each with
-// its hash and size. A copy is checked by its hash when it comes and whenever it has changed since it was checked, which a
-// file beside it tells; looking at 14 MB at every start would take longer than all else together. What was copied a month
-// ago goes when another version comes. It holds no single quote, since the login shell sees it within some.
+// its hash and size. A copy is checked by its hash when it comes and whenever it has changed since it was checked,
+// which a file beside it tells; looking at 14 MB at every start would take longer than all else together. What was
+// copied a month ago goes when another version comes. It holds no single quote, since the login shell sees it within
+// some.
 const bootstrap = `m=$(uname -sm); case "$m" in PROGRAMS*) echo READY other $m; exit 1;; esac; ` +
 	`d="${HORA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hora}/bin"; f="$d/hora-$h"; k="$d/.checked-$h"; ` +
 	`sum() { if command -v sha256sum >/dev/null 2>&1; then sha256sum <"$1" | cut -c1-64; else wc -c <"$1" | tr -d " "; fi; }; ` +
@@ -35,8 +36,8 @@ var machines = map[string]string{
 	"Linux x86_64": "linux-amd64", "Linux aarch64": "linux-arm64", "Darwin x86_64": "darwin-amd64", "Darwin arm64": "darwin-arm64",
 }
 
-// carried is this program as it is copied to other hosts, and those for other machines that lie beside it under the name
-// hora-linux-arm64 and the like.
+// carried is this program as it is copied to other hosts, and those for other machines that lie beside it under the
+// name hora-linux-arm64 and the like.
 type carried struct {
 	machine, path, hash string // machine is what uname -sm says there
 	size                int64

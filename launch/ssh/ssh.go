@@ -1,7 +1,8 @@
-// Package ssh reaches other hosts: it starts the system's ssh, copies this program to a host that lacks it, and hears the
-// agent through ssh's standard streams. Where a host reaches no address of this one, it forwards a port.
+// Package ssh reaches other hosts: it starts the system's ssh, copies this program to a host that lacks it, and hears
+// the agent through ssh's standard streams. Where a host reaches no address of this one, it forwards a port.
 //
-// A way has one goroutine, which reads what ssh and the agent say on standard error, and a second one with a forwarded port.
+// A way has one goroutine, which reads what ssh and the agent say on standard error, and a second one with a forwarded
+// port.
 package ssh
 
 import (
@@ -97,11 +98,17 @@ func (r *Reach) Open(host string) (*Way, error) {
 	}
 	defer inR.Close()
 	defer outW.Close()
-	w := &Way{reach: r, host: host, in: inW, out: outR, read: bufio.NewReaderSize(outR, 64<<10), program: program, errs: &logs.Head{}, said: make(chan struct{})}
+	w := &Way{
+		reach: r, host: host, in: inW, out: outR, read: bufio.NewReaderSize(outR, 64<<10), program: program,
+		errs: &logs.Head{}, said: make(chan struct{}),
+	}
 	errR, errW, err := os.Pipe()
 	if err == nil {
 		defer errW.Close()
-		w.process, err = os.StartProcess(path, argv, &os.ProcAttr{Env: r.cfg.Environ, Files: []*os.File{inR, outW, errW}, Sys: machine.Detached()})
+		w.process, err = os.StartProcess(path, argv, &os.ProcAttr{
+			Env:   r.cfg.Environ,
+			Files: []*os.File{inR, outW, errW}, Sys: machine.Detached(),
+		})
 		if err != nil {
 			errR.Close()
 			err = protocol.Fault(protocol.ExitSystem, "start ssh to %s: %v", host, err)
@@ -140,7 +147,10 @@ func (w *Way) Greet() (*reach.Host, error) {
 			return nil, fmt.Errorf("%w %q and this one %q: install the same hora there, or leave --remote-hora away", errVersion, g.Version, protocol.Version)
 		}
 		w.master = g.Master
-		return &reach.Host{Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port, Silence: w.reach.cfg.Silence}, nil
+		return &reach.Host{
+			Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port,
+			Silence: w.reach.cfg.Silence,
+		}, nil
 	}
 }
 

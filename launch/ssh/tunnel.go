@@ -45,7 +45,10 @@ func (w *Way) Dig(ctx context.Context, to int) (string, error) {
 	}
 	defer errW.Close()
 	t := &tunnel{stdin: inW, errs: make(chan struct{})}
-	t.process, err = os.StartProcess(path, argv, &os.ProcAttr{Env: w.reach.cfg.Environ, Files: []*os.File{inR, errW, errW}, Sys: machine.Detached()})
+	t.process, err = os.StartProcess(path, argv, &os.ProcAttr{
+		Env:   w.reach.cfg.Environ,
+		Files: []*os.File{inR, errW, errW}, Sys: machine.Detached(),
+	})
 	if err != nil {
 		inW.Close()
 		errR.Close()

@@ -30,7 +30,8 @@ func TestAdviceHasThePortAndTheKey(t *testing.T) {
 		{Options{RemoteHora: "/no/hora"}, "a", "sh: 1: exec: /no/hora: Permission denied\n", "--remote-hora /no/hora cannot be started there", protocol.ExitHost},
 		{Options{Port: 2222}, "a", "ssh: Could not resolve hostname a: Name or service not known\n", "correct the name", protocol.ExitNoHost},
 	} {
-		if got := c.ssh.fault(c.host, c.said); got.Code != c.code || !strings.HasPrefix(got.Text, "reach host "+c.host+": ") || !strings.Contains(got.Text, c.want) {
+		if got := c.ssh.fault(c.host, c.said); got.Code != c.code ||
+			!strings.HasPrefix(got.Text, "reach host "+c.host+": ") || !strings.Contains(got.Text, c.want) {
 			t.Errorf("%+v of %q: %d %q, want %q", c.ssh, c.said, got.Code, got.Text, c.want)
 		}
 	}

@@ -12,12 +12,14 @@ type Action uint8
 
 // The faults.
 const (
-	Kill   Action = iota // rank From dies instead of sending its At-th message
-	Cut                  // from its At-th message on, nothing that From sends reaches To, whatever else is scripted; found out after the peer timeout
-	Drop                 // the At-th message From sends to To is lost and the link breaks at once
-	Delay                // every message From sends to To, from the At-th on, takes For
-	Garble               // the At-th message From sends to To carries another fingerprint
-	Leave                // rank From closes its mesh in order instead of sending its At-th message
+	Kill Action = iota // rank From dies instead of sending its At-th message
+	// from its At-th message on, nothing that From sends reaches To, whatever else is scripted; found out after the
+	// peer timeout
+	Cut
+	Drop   // the At-th message From sends to To is lost and the link breaks at once
+	Delay  // every message From sends to To, from the At-th on, takes For
+	Garble // the At-th message From sends to To carries another fingerprint
+	Leave  // rank From closes its mesh in order instead of sending its At-th message
 )
 
 var actionNames = [...]string{"kill", "cut", "drop", "delay", "garble", "leave"}

@@ -157,7 +157,8 @@ func (p *part) mapPlace(fd int, at place) error {
 		return fmt.Errorf("map shared buffer: it has %d bytes, %d are needed", st.Size, at.offset+at.bytes)
 	}
 	skip := at.offset % pageBytes
-	mem, err := unix.Mmap(fd, int64(at.offset-skip), int(at.bytes+skip), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, int64(at.offset-skip), int(at.bytes+skip), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("map shared buffer of %d bytes: %w", at.bytes, err)
 	}

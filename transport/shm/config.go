@@ -25,8 +25,8 @@ type Config struct {
 	Leader string
 
 	PeerTimeout time.Duration // a peer silent for so long is lost; 0: 10 s
-	// Excused says of one of Ranks that somebody holds its process on purpose, by a debugger for one: it is waited for. It
-	// is asked when a peer has been silent for too long; nil excuses nobody.
+	// Excused says of one of Ranks that somebody holds its process on purpose, by a debugger for one: it is waited
+	// for. It is asked when a peer has been silent for too long; nil excuses nobody.
 	Excused func(rank int) bool
 	// Spin is how long a wait polls before it sleeps; 0: 50 µs. Oversubscribed says
 	// that ranks share processors; it is also found from the ranks' affinities.

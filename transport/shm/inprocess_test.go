@@ -393,7 +393,8 @@ func TestExplainWithoutWhoIsDone(t *testing.T) {
 		l := links[i]
 		if i < 2 {
 			l.Begin(transport.Stamp{Seq: 1, Print: uint64(i)}, time.Time{})
-			if err := l.Exchange(1-i, []byte("x"), 1-i, make([]byte, 1)); !errors.As(err, new(*transport.MismatchError)) {
+			if err := l.Exchange(1-i, []byte("x"), 1-i, make([]byte, 1)); !errors.As(err,
+				new(*transport.MismatchError)) {
 				return fmt.Errorf("got %v", err)
 			}
 			texts, err := l.Explain([]byte{'a' + byte(i)})

@@ -79,7 +79,8 @@ func Listen(s secret.Secret, cfg ListenConfig) (*Listener, error) {
 	where := "at the socket of shared memory on " + cfg.Host
 	l := &Listener{ln: ln, cfg: cfg, done: make(chan struct{}), groups: map[groupKey]*claims{}}
 	l.gate, err = secret.NewGate(door{ln, where, cfg.Strangers}, secret.GateConfig{
-		Secret: s, Host: cfg.Host, Accept: l.judge, Enter: l.enter, Timeout: proofTime, Where: where, Strangers: cfg.Strangers,
+		Secret: s, Host: cfg.Host, Accept: l.judge, Enter: l.enter, Timeout: proofTime, Where: where,
+		Strangers: cfg.Strangers,
 	})
 	if err != nil {
 		return nil, err

@@ -157,7 +157,8 @@ func parseRights(b []byte) (fds []int, err error) {
 		return nil, fmt.Errorf("receive descriptors: %w", err)
 	}
 	for i := range list {
-		if len(list[i].Data)%4 != 0 { // no whole descriptors: the kernel sends none such, and the parser reads on behind them
+		// no whole descriptors: the kernel sends none such, and the parser reads on behind them
+		if len(list[i].Data)%4 != 0 {
 			continue
 		}
 		got, err := unix.ParseUnixRights(&list[i])

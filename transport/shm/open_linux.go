@@ -65,7 +65,8 @@ func (l *Link) boardConfig() transport.BoardConfig {
 	b := transport.BoardConfig{
 		Ranks: c.Ranks, Host: c.Host,
 		SlotBytes: c.SlotBytes, PartBytes: c.PartBytes, Parts: c.Parts,
-		Waiter: new(futex), Regions: l.regions, CPU: thisCPU, Failure: l.failure, Lost: l.lostSeat, Peek: l.peeker.read, Large: l.peeker.large,
+		Waiter: new(futex), Regions: l.regions, CPU: thisCPU, Failure: l.failure, Lost: l.lostSeat,
+		Peek: l.peeker.read, Large: l.peeker.large,
 		PeerTimeout: c.PeerTimeout, Spin: c.Spin, Oversubscribed: l.oversubscribed,
 	}
 	if fenced() {

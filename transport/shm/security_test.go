@@ -140,7 +140,10 @@ func TestIdleStrangersKeepNobodyOut(t *testing.T) {
 	}
 	began := time.Now()
 	each(t, 2, func(i int) error {
-		l, err := Open(t.Context(), Config{Secret: s, Job: "j", Host: "h", Rank: i, Ranks: []int{0, 1}, Listener: ln, Leader: ln.Addr()})
+		l, err := Open(t.Context(), Config{
+			Secret: s, Job: "j", Host: "h", Rank: i, Ranks: []int{0, 1}, Listener: ln,
+			Leader: ln.Addr(),
+		})
 		if err != nil {
 			return err
 		}
@@ -236,7 +239,10 @@ func TestPathSocket(t *testing.T) {
 	}
 	defer ln.Close()
 	each(t, 2, func(i int) error {
-		l, err := Open(t.Context(), Config{Secret: s, Job: "j", Rank: i + 4, Ranks: []int{4, 5}, Listener: ln, Leader: ln.Addr()})
+		l, err := Open(t.Context(), Config{
+			Secret: s, Job: "j", Rank: i + 4, Ranks: []int{4, 5}, Listener: ln,
+			Leader: ln.Addr(),
+		})
 		if err != nil {
 			return err
 		}
@@ -256,7 +262,10 @@ func TestSilentRank(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	each(t, 2, func(i int) error {
-		_, err := Open(ctx, Config{Secret: s, Host: "h", Rank: i, Ranks: []int{0, 1, 7}, Listener: ln, Leader: ln.Addr()})
+		_, err := Open(ctx, Config{
+			Secret: s, Host: "h", Rank: i, Ranks: []int{0, 1, 7}, Listener: ln,
+			Leader: ln.Addr(),
+		})
 		if err == nil {
 			return errors.New("opened without rank 7")
 		}
@@ -275,7 +284,10 @@ func TestUnlikeRanks(t *testing.T) {
 	}
 	defer ln.Close()
 	each(t, 2, func(i int) error {
-		_, err := Open(t.Context(), Config{Secret: s, Rank: i, Ranks: []int{0, 1}, Listener: ln, Leader: ln.Addr(), SlotBytes: 4096 * (i + 1)})
+		_, err := Open(t.Context(), Config{
+			Secret: s, Rank: i, Ranks: []int{0, 1}, Listener: ln, Leader: ln.Addr(),
+			SlotBytes: 4096 * (i + 1),
+		})
 		if !errors.As(err, new(*UnavailableError)) || !strings.Contains(err.Error(), "configure all ranks alike") {
 			return fmt.Errorf("got %w", err)
 		}

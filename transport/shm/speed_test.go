@@ -79,7 +79,8 @@ func timed(n int, op func(seq uint64) error) (string, error) {
 	}
 	took := time.Since(start)
 	runtime.ReadMemStats(&after)
-	return fmt.Sprintf("%d %d %d", took.Nanoseconds()/int64(rounds*each), least.Nanoseconds()/int64(each), after.Mallocs-before.Mallocs), nil
+	return fmt.Sprintf("%d %d %d", took.Nanoseconds()/int64(rounds*each), least.Nanoseconds()/int64(each),
+		after.Mallocs-before.Mallocs), nil
 }
 
 // BenchmarkArrive is the whole of a 4-byte operation between processes, bound while

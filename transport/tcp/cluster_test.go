@@ -44,7 +44,10 @@ func newWorld(t testing.TB, n int, set func(*NodeConfig)) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := NodeConfig{Secret: key, Job: "test", Epoch: 1, Rank: r, Host: fmt.Sprintf("host%d", r), Log: slog.New(slog.NewTextHandler(w.log, nil))}
+		cfg := NodeConfig{
+			Secret: key, Job: "test", Epoch: 1, Rank: r, Host: fmt.Sprintf("host%d", r),
+			Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		}
 		log := cfg.Log // tests want to hear of each stranger
 		cfg.Strangers = secret.NewStrangers(func(r secret.Refused) { log.Warn(r.String()) }).Telling(1000, time.Minute)
 		if set != nil {

@@ -22,8 +22,8 @@ type NodeConfig struct {
 	// all ranks, and well below PeerTimeout.
 	PeerTimeout time.Duration
 	Heartbeat   time.Duration
-	// Excused says of a peer, by its rank in the job, that somebody holds its process on purpose, by a debugger for one:
-	// it is waited for. It is asked when a peer has been silent for too long; nil excuses nobody.
+	// Excused says of a peer, by its rank in the job, that somebody holds its process on purpose, by a debugger for
+	// one: it is waited for. It is asked when a peer has been silent for too long; nil excuses nobody.
 	Excused func(rank int) bool
 
 	// TLS encrypts every connection after its proof; all ranks must agree.

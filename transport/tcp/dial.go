@@ -22,7 +22,9 @@ const onDemandTime = 30 * time.Second
 
 // dial connects to a peer at one of its addresses and proves the secret. It goes on
 // trying until ctx ends, except where trying again cannot help.
-func (n *Node) dial(ctx context.Context, p Peer, purpose string, group uint64, lane uint32, bytes int) (net.Conn, error) {
+func (n *Node) dial(ctx context.Context, p Peer, purpose string, group uint64, lane uint32, bytes int) (net.Conn,
+	error,
+) {
 	var last error
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		for _, addr := range p.Addrs {
@@ -50,7 +52,9 @@ func (n *Node) dial(ctx context.Context, p Peer, purpose string, group uint64, l
 	}
 }
 
-func (n *Node) dialOnce(ctx context.Context, addr string, p Peer, purpose string, group uint64, lane uint32, bytes int) (net.Conn, error) {
+func (n *Node) dialOnce(ctx context.Context, addr string, p Peer, purpose string, group uint64, lane uint32,
+	bytes int,
+) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout, Control: controlSocket(bytes)} // keep-alives hold firewalls' state
 	d.SetMultipathTCP(false)
 	conn, err := d.DialContext(ctx, "tcp", addr)

@@ -8,7 +8,10 @@ import (
 	"hora/transport"
 )
 
-var sizes = []int{0, 1, 4, 63, 4095, 4096, 4097, 16351, 16352, 16353, 65536, 262144, 262145, 1 << 20, 3<<20 + 5, 16 << 20}
+var sizes = []int{
+	0, 1, 4, 63, 4095, 4096, 4097, 16351, 16352, 16353, 65536, 262144, 262145, 1 << 20, 3<<20 + 5,
+	16 << 20,
+}
 
 func TestRingOfAllSizes(t *testing.T) {
 	for _, c := range []struct {
@@ -48,7 +51,8 @@ func TestRingOfAllSizes(t *testing.T) {
 				sum += n
 			}
 			got := meshes[0].Counters().TCP
-			if got.BytesSent != uint64(sum) || got.BytesReceived != uint64(sum) || got.MessagesSent != uint64(len(all)) {
+			if got.BytesSent != uint64(sum) || got.BytesReceived != uint64(sum) ||
+				got.MessagesSent != uint64(len(all)) {
 				t.Fatalf("%+v, sent %d bytes in %d messages", got, sum, len(all))
 			}
 		})

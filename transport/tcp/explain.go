@@ -213,7 +213,10 @@ func (m *Mesh) heardProbe(c wire.Control) {
 }
 
 func (m *Mesh) past(seq, print uint64) wire.Control {
-	return wire.Control{Kind: wire.ControlPast, Group: m.cfg.Group, Origin: m.cfg.Rank, To: -1, Lost: -1, Seq: seq, Print: print}
+	return wire.Control{
+		Kind: wire.ControlPast, Group: m.cfg.Group, Origin: m.cfg.Rank, To: -1, Lost: -1, Seq: seq,
+		Print: print,
+	}
 }
 
 // heardExplain notes another rank's description; true: it was new.

@@ -26,7 +26,8 @@ func FuzzLane(f *testing.F) {
 	old := wire.Header{Kind: wire.FrameData, Len: 5000, Seq: 4, Print: 6}
 	f.Add(frame(good, make([]byte, 48), 0), uint16(48))
 	f.Add(append(frame(old, make([]byte, 5000), wire.TrailerAborted), frame(good, make([]byte, 48), 0)...), uint16(48))
-	f.Add(frame(wire.Header{Kind: wire.FrameData, Len: 9000, Seq: 5, Print: 6}, make([]byte, 9000), wire.TrailerAborted), uint16(9000))
+	f.Add(frame(wire.Header{Kind: wire.FrameData, Len: 9000, Seq: 5, Print: 6}, make([]byte, 9000),
+		wire.TrailerAborted), uint16(9000))
 	f.Add(frame(wire.Header{Kind: wire.FrameData, Len: 1 << 45, Seq: 5, Print: 6}, nil, 0), uint16(10))
 	f.Add(frame(wire.Header{Kind: wire.FrameBye}, nil, 0), uint16(0))
 	f.Fuzz(func(t *testing.T, in []byte, expect uint16) {

@@ -172,7 +172,8 @@ func TestGarbageOnAProvenConnection(t *testing.T) {
 			for r := range 2 {
 				wg.Go(func() {
 					var err error
-					meshes[r], err = w.nodes[r].Open(ctx, MeshConfig{Group: 1, Rank: r, Peers: w.peers, Lazy: lazy, Oversubscribed: true})
+					meshes[r], err = w.nodes[r].Open(ctx,
+						MeshConfig{Group: 1, Rank: r, Peers: w.peers, Lazy: lazy, Oversubscribed: true})
 					if err != nil {
 						t.Error(err)
 					}

@@ -46,7 +46,10 @@ type link struct {
 const queueLength = 4096
 
 func (n *Node) newLink(conn net.Conn, rank int, host string) *link {
-	return &link{n: n, rank: rank, host: host, conn: conn, queue: make(chan []byte, queueLength), stop: make(chan struct{})}
+	return &link{
+		n: n, rank: rank, host: host, conn: conn, queue: make(chan []byte, queueLength),
+		stop: make(chan struct{}),
+	}
 }
 
 // send queues a message; false: the queue is full or the link has ended.

@@ -110,7 +110,8 @@ func TestExplainDoesNotWaitForWhoHasPassed(t *testing.T) {
 			return ring(m, 2, 10)
 		}
 		var mismatch *transport.MismatchError
-		if err := m.Recv(0, make([]byte, 4)); !errors.As(err, &mismatch) || mismatch.Rank != 0 || mismatch.Theirs.Print != 0 {
+		if err := m.Recv(0, make([]byte, 4)); !errors.As(err, &mismatch) || mismatch.Rank != 0 ||
+			mismatch.Theirs.Print != 0 {
 			return fmt.Errorf("got %v", err)
 		}
 		texts, err := m.Explain([]byte("mine"))
@@ -189,7 +190,10 @@ func TestPairMismatchIsExplainedByThePairAlone(t *testing.T) {
 // A rank that gives up in the middle of a long message completes it as aborted, and
 // the next operation starts on a clean stream. Many rounds, to hit many places.
 func TestFailedOperationsLeaveNoGarbage(t *testing.T) {
-	meshes := newWorld(t, 2, nil).open(1, func(c *MeshConfig) { c.Lanes, c.StripeBytes, c.SocketBytes = 2, 1<<18, 1<<16 })
+	meshes := newWorld(t, 2, nil).open(1, func(c *MeshConfig) {
+		c.Lanes, c.StripeBytes, c.SocketBytes = 2, 1<<18,
+			1<<16
+	})
 	must(t, each(meshes, func(m *Mesh) error {
 		for round := range uint64(30) {
 			n := 1<<16 + int(round)*50_000

@@ -365,6 +365,7 @@ func (m *Mesh) want(index int) {
 		return
 	}
 	m.tell(peer, wire.Control{
-		Kind: wire.ControlWant, Group: m.cfg.Group, Origin: m.cfg.Rank, To: peer, Lost: -1, Seq: uint64(index % m.stride),
+		Kind: wire.ControlWant, Group: m.cfg.Group, Origin: m.cfg.Rank, To: peer, Lost: -1,
+		Seq: uint64(index % m.stride),
 	})
 }

@@ -76,7 +76,10 @@ func beRank(text string) error {
 	if err := json.Unmarshal(line, &peers); err != nil {
 		return err
 	}
-	n, err := NewNode(l, NodeConfig{Secret: key, Job: "test", Rank: s.Rank, Host: peers[s.Rank].Host, PeerTimeout: s.PeerTimeout, TLS: s.TLS})
+	n, err := NewNode(l, NodeConfig{
+		Secret: key, Job: "test", Rank: s.Rank, Host: peers[s.Rank].Host,
+		PeerTimeout: s.PeerTimeout, TLS: s.TLS,
+	})
 	if err != nil {
 		return err
 	}

@@ -19,12 +19,14 @@ import (
 const ioFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 
 func sysRecv(fd int, p []byte) (int, syscall.Errno) {
-	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), ioFlags, 0, 0)
+	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
+		uintptr(len(p)), ioFlags, 0, 0)
 	return int(n), e
 }
 
 func sysSend(fd int, p []byte) (int, syscall.Errno) {
-	n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), ioFlags, 0, 0)
+	n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
+		uintptr(len(p)), ioFlags, 0, 0)
 	return int(n), e
 }
 
@@ -67,7 +69,8 @@ func yield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 // pollWait sleeps until one of fds is ready or d is over.
 func pollWait(fds []unix.PollFd, d time.Duration) int {
 	ts := unix.NsecToTimespec(int64(d))
-	n, _, _ := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+	n, _, _ := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)),
+		uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 	return int(n)
 }
 

@@ -18,7 +18,10 @@ func (m *Mesh) Tell(to int, msg []byte) error {
 	if to == m.cfg.Rank {
 		return fmt.Errorf("tell rank %d: that is this rank", to)
 	}
-	if !m.tell(to, wire.Control{Kind: wire.ControlTell, Group: m.cfg.Group, Origin: m.cfg.Rank, To: to, Lost: -1, Text: msg}) {
+	if !m.tell(to, wire.Control{
+		Kind: wire.ControlTell, Group: m.cfg.Group, Origin: m.cfg.Rank, To: to, Lost: -1,
+		Text: msg,
+	}) {
 		return fmt.Errorf("tell rank %d on host %s: its control connection is not there or full", to, m.HostName(to))
 	}
 	return nil
@@ -131,7 +134,8 @@ func (m *Mesh) tick() {
 	}
 	if waited && s.Seq&transport.PairSeq == 0 {
 		m.broadcast(wire.Control{
-			Kind: wire.ControlProbe, Group: m.cfg.Group, Origin: m.cfg.Rank, To: -1, Lost: -1, Seq: s.Seq, Print: s.Print,
+			Kind: wire.ControlProbe, Group: m.cfg.Group, Origin: m.cfg.Rank, To: -1, Lost: -1, Seq: s.Seq,
+			Print: s.Print,
 		})
 	}
 }
