@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from ._loader import Loader, TorchLoader, open
 from ._read import Table, read
+from ._sampler import Sampler, pack, sampler
 from ._views import Batch, Ragged, Texts
 from ._write import write
 
-__all__ = ["Batch", "Loader", "Ragged", "Table", "Texts", "TorchLoader", "open", "read", "write"]
+__all__ = ["Batch", "Loader", "Ragged", "Sampler", "Table", "Texts", "TorchLoader", "open", "pack", "read", "sampler", "write"]
