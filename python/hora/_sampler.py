@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import comm
@@ -20,7 +20,7 @@ def _mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
-class Order:
+class Order(Sequence[int]):
     """A permutation of range(n) that takes no memory: four Feistel rounds, again until the result is below n."""
 
     __slots__ = ("half", "keys", "mask", "n")
@@ -32,7 +32,10 @@ class Order:
         key = _mix(_mix(seed & _WORD) ^ (epoch & _WORD))
         self.keys = [_mix(key + r) for r in range(_ROUNDS)]
 
-    def __getitem__(self, i: int) -> int:
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: Any) -> Any:
         half, mask = self.half, self.mask
         while True:
             left, right = i >> half, i & mask
@@ -74,20 +77,32 @@ class ElasticSampler:
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch: another order, nothing of it taken yet. Call it when the epoch before has ended."""
         self.epoch, self.done = epoch, 0
+        self.reset()
 
     def record(self, n: int) -> None:
         """This rank, and every other, has trained on the next n of its samples."""
-        self.done = min(self.length, self.done + n * comm.size())
+        self.done = min(self.length, self.done + n * self._place()[1])
+
+    def reset(self) -> None:
+        """The ranks are others: nothing to do here, where what is left is shared out whenever it is asked for."""
+
+    def _place(self) -> tuple[int, int]:
+        """Among which ranks the samples are shared: this one, and how many there are."""
+        return comm.rank(), comm.size()
 
     def __len__(self) -> int:
-        return -(-(self.length - self.done) // comm.size())
+        return -(-(self.length - self.done) // self._place()[1])
 
     def __iter__(self) -> Iterator[int]:
-        return self.indices(comm.rank(), comm.size())
+        return self.share(*self._place())
 
-    def indices(self, rank: int, size: int) -> Iterator[int]:
+    def order(self) -> Sequence[int]:
+        """All samples in this epoch's order."""
+        return Order(self.length, self.seed, self.epoch) if self.shuffle else range(self.length)
+
+    def share(self, rank: int, size: int) -> Iterator[int]:
         """What rank `rank` of `size` takes of what is left."""
-        order: Any = Order(self.length, self.seed, self.epoch) if self.shuffle else range(self.length)
+        order = self.order()
         begin, left = self.done, self.length - self.done
         for turn in range(-(-left // size)):
             yield order[(begin + turn * size + rank) % self.length]
@@ -98,4 +113,26 @@ class ElasticSampler:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go to where a sampler of the same samples and seed stood."""
-        self.epoch, self.done = state["epoch"], state["done"]
+        self.epoch, self.done = state["epoch"], state["done"] if "done" in state else state["processed_num"]
+        self.reset()
+
+    # -- other names of the same: Horovod's
+
+    indices = share
+
+    @property
+    def processed_num(self) -> int:
+        """`done`."""
+        return self.done
+
+    @processed_num.setter
+    def processed_num(self, n: int) -> None:
+        self.done = n
+
+    def record_batch(self, batch_idx: int, batch_size: int) -> None:
+        """`record(batch_size)`."""
+        self.record(batch_size)
+
+    def record_indices(self, indices: Any) -> None:
+        """`record`, by the samples themselves."""
+        self.record(len(indices))

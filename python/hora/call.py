@@ -100,7 +100,6 @@ class Call:
     device: 0 for the host, 1+i for accelerator i: compared only, the memory is the host's.
     budget: seconds that `begin` stays on the calling thread.
     room: bytes kept for names, where `rename` is to change them.
-    repeats: started from many places of a program, so HORA_CHECK_CALLS gives it none of them as its name.
     keep: stays alive until the operation has ended, also when Ctrl-C cuts the call short.
 
     The arguments are read once; a call may be started as often as its memory stays.
@@ -112,19 +111,19 @@ class Call:
     array([2., 2., 2.])
     """
 
-    __slots__ = ("_held", "_room", "flags", "keep", "packed")
+    __slots__ = ("_held", "_most", "_room", "flags", "keep", "packed")
 
     def __init__(
         self, kind: int, op: int = 0, dtype: int = 2, root: int = 0, send: int = 0, recv: int = 0, count: int = 0, *,
         recv_count: int | None = None, prescale: float = 1.0, postscale: float = 1.0, name: str | bytes | None = None,
         send_counts: Sequence[int] | None = None, recv_counts: Sequence[int] | None = None, timeout: float | None = None,
         flags: int = 0, row: int = 0, tag: int = 0, shape: Sequence[int] | None = None, device: int = 0, budget: float = 0.0,
-        room: int = 0, repeats: bool = False, keep: Any = None,
+        room: int = 0, keep: Any = None,
     ) -> None:  # fmt: skip
-        if _placed and name is None and not (flags & NAMED or repeats or kind >= _SEND):
+        if _placed and name is None and not (flags & NAMED or kind >= _SEND):
             name = _site.site()
         self.flags, self.keep = flags, keep
-        self._room: Any = None
+        self._most = 0  # bytes of a name in _room, its end included
         sc = rc = sh = nm = ndim = 0
         held: Any = None
         if shape is not None:
@@ -134,7 +133,8 @@ class Call:
             nm, written = _abi.text(name, room)
             held = held, written
             if room:
-                self._room = written
+                self._room: Any = written
+                self._most = room
         if send_counts is not None or recv_counts is not None:
             sc, keep_s = _abi.int64s(send_counts)
             rc, keep_r = _abi.int64s(recv_counts)
@@ -148,10 +148,9 @@ class Call:
 
     def rename(self, name: bytes) -> bool:
         """Give the call another name for its next start; False where `room` does not do for it."""
-        room = self._room
-        if room is None or len(name) >= len(room):
+        if len(name) >= self._most:
             return False
-        room.value = name  # read before a start returns
+        self._room.value = name  # read before a start returns
         return True
 
     def on(self, device: int) -> bytes:

@@ -82,6 +82,15 @@ class Group:
         if self._rank >= 0:
             self._handle = _world.group_open(members, tag, timeout)
 
+    def reopen(self, tag: str, ranks: Sequence[int] | None) -> None:
+        """Make it anew in another life of the world, under this tag; `ranks` are its members there, None where this process is in none.
+
+        For packages whose groups outlive an epoch: whoever holds the object goes on with it.
+        """
+        self.tag = tag
+        self._rank = -1 if ranks is None else list(ranks).index(_world.world_info()["rank"])
+        self._handle = 0 if ranks is None else _world.group_open(list(ranks), tag, None)
+
     # -- who
 
     @property
@@ -120,7 +129,8 @@ class Group:
 
         `keep` is held until the operation has ended, as the call and its own `keep` are.
         """
-        _lib.run(self.handle, call.packed, (call, keep))
+        handle = self._handle
+        _lib.run(handle if handle or not self._ranks else self.handle, call.packed, (call, keep))
 
     def begin(self, call: Call, keep: Any = None) -> int:
         """Run one operation on this thread for at most about its `budget`.
@@ -135,7 +145,8 @@ class Group:
         A ticket is a number that releases itself when nothing refers to it any more. `awaited` says that the caller waits for
         it at once: should an exception cut that short, its next call by this name waits in its place.
         """
-        return _lib.submit(self.handle, call.packed, 1, (call, keep), awaited)[0]
+        handle = self._handle
+        return _lib.submit(handle if handle or not self._ranks else self.handle, call.packed, 1, (call, keep), awaited)[0]
 
     def submit_many(self, calls: Sequence[Call], *, awaited: bool = False) -> list[int]:
         """Start several operations as one: all or none, one ticket each.

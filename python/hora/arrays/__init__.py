@@ -91,7 +91,7 @@ def hasten(kind: type, how: Any) -> None:
     _hastened.add(kind)
     if how is _BUFFER or isinstance(how, NumPy):
         _abi.accept(kind)
-    elif how is _made.get("torch") and kind in (how.torch.Tensor, how.torch.nn.Parameter):
+    elif "torch" in _made and how is _made["torch"] and kind in (how.torch.Tensor, how.torch.nn.Parameter):
         exchange = getattr(kind, "__dlpack_c_exchange_api__", None)  # torch 2.10 and newer
         if exchange is not None:
             _abi.accept(kind, exchange)

@@ -45,7 +45,7 @@ def _settle(model: Any) -> None:
         sync()
 
 
-def _rate(model: Any) -> float:
+def learning_rate(model: Any) -> float:
     _settle(model)
     return float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
 
@@ -134,12 +134,12 @@ class LearningRateSchedule(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if logs is not None:
-            logs["learning_rate"] = _rate(self.model)
+            logs["learning_rate"] = learning_rate(self.model)
 
     def _set(self, epoch: float) -> None:
         if epoch < self.start or self.end is not None and epoch >= self.end:
             return
-        before, now = _rate(self.model), self.initial * self.multiplier(epoch)
+        before, now = learning_rate(self.model), self.initial * self.multiplier(epoch)
         try:
             self.model.optimizer.learning_rate = now
         except TypeError:
@@ -171,7 +171,7 @@ class LearningRateWarmup(LearningRateSchedule):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.verbose and self.end is not None and epoch == self.end - 1 and comm.rank() == 0:
-            print(f"Epoch {epoch + 1}: the learning rate has warmed up to {_rate(self.model):g}.")
+            print(f"Epoch {epoch + 1}: the learning rate has warmed up to {learning_rate(self.model):g}.")
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):

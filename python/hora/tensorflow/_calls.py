@@ -12,8 +12,9 @@ from .._calls import root_in
 from ..call import operator
 from ..errors import ArgumentError
 from ..group import Group, Kind, Op, group_of
-from ._ops import RANK, SIZE, Unnamed, ops
+from ._ops import RANK, SIZE, ops
 from .compression import Compressor, NoneCompressor
+from .graphs import Unnamed
 
 
 def _number(group: Group | None) -> int:

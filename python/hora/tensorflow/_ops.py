@@ -13,20 +13,12 @@ import tensorflow as tf
 from .. import _find, _lib
 from ..errors import VersionError
 from ..group import Kind, Op
+from .graphs import Unnamed, plain_graph
 
 _lock = threading.Lock()
 _loaded: Any = None
 
 RANK, SIZE = 0, 1  # what HoraPlace answers
-
-
-def plain_graph() -> bool:
-    """Whether what is called now becomes part of a graph of TensorFlow 1, which runs whatever is ready, in no order of its own."""
-    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
-
-
-class Unnamed(str):
-    """A label that nobody chose."""
 
 
 _LONGEST = 120  # of a label; the library adds a place in a list

@@ -88,9 +88,7 @@ class Reductions(_Backend):
             self._packed.clear()
         p = t.data_ptr()
         budget = self._patience if opts.asyncOp else 0.0
-        call = self._packed[key] = Call(
-            Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), timeout=self._seconds(opts), budget=budget, repeats=True
-        )
+        call = self._packed[key] = Call(Kind.ALLREDUCE, op, code(t), 0, p, p, t.numel(), timeout=self._seconds(opts), budget=budget)
         return call
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
-import time
-import warnings
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
-from .. import comm
+from .. import _meeting, comm
 from ..errors import ArgumentError
 from ..group import Group
 
 __all__ = ["Owned", "group_for"]
-
-# How long one look into torch's store waits, in seconds: Ctrl-C is served in between.
-_LOOK = 1.0
-# After how many seconds of waiting for the other ranks a warning says who is missing.
-_PATIENCE = 30.0
 
 
 class Owned:
@@ -61,52 +53,48 @@ def group_for(opts: Any) -> tuple[Group, Owned | None, str]:
     return group, Owned(group), name
 
 
-def _meet(store: Any, rank: int, size: int, name: str, timeout: timedelta) -> Any:
-    """Wait in torch's store until every rank has asked for this group with this backend; the part of the store to go on in.
+class _Shared:
+    """torch's store as hora.init asks for it (`_meeting.Store`); what an earlier life has left in it says nothing."""
 
-    A rank may be as late as the group's timeout allows. One that uses another backend never comes.
-    """
-    here = dist.PrefixStore(f"hora/{store.add(f'hora/lives/{rank}', 1)}", store)  # what an earlier life has left says nothing
-    here.set(f"host/{rank}", socket.gethostname())
-    if here.add("count", 1) == size:
-        here.set("all", "here")
-    began = time.monotonic()
-    seconds, warned = timeout.total_seconds(), False
-    while not _seen(here, "all", min(_LOOK, max(0.001, began + seconds - time.monotonic()))):
-        waited = time.monotonic() - began
-        if waited < _PATIENCE and waited < seconds:
-            continue
-        missing = _missing(here, size)
-        if not missing:
-            break  # the last one has come just now
-        if waited >= seconds:
+    def __init__(self, store: Any, rank: int) -> None:
+        self.here = dist.PrefixStore(f"hora/{store.add(f'hora/lives/{rank}', 1)}", store)
+
+    def set(self, key: str, value: str) -> None:
+        self.here.set(key, value)
+
+    def get(self, key: str) -> str:
+        return self.here.get(key).decode()
+
+    def add(self, key: str, n: int) -> int:
+        return self.here.add(key, n)
+
+    def check(self, keys: list[str]) -> bool:
+        return self.here.check(keys)
+
+    def seen(self, key: str, seconds: float) -> bool:
+        try:
+            self.here.wait([key], timedelta(seconds=seconds))
+        except dist.DistNetworkError as lost:
             raise dist.DistBackendError(
-                f'make torch process group {name!r}: {missing} of {size} did not ask for it with backend "hora" within the timeout of '
-                f"{seconds:g} s; give every rank the same backend and world size, and look at their output"
-            )
-        if not warned:
-            warned = True
-            warnings.warn(f"hora: torch process group {name!r} waits for {missing} of {size}", stacklevel=4)
-    return here
+                "make torch process group: the process that serves torch's store has ended; look at the output of rank 0"
+            ) from lost
+        except RuntimeError:  # torch's DistStoreError is one
+            return False
+        return True
 
 
-def _seen(store: Any, key: str, seconds: float) -> bool:
-    """Whether the key is there within this time."""
-    try:
-        store.wait([key], timedelta(seconds=seconds))
-    except dist.DistNetworkError as lost:
-        raise dist.DistBackendError(
-            "make torch process group: the process that serves torch's store has ended; look at the output of rank 0"
-        ) from lost
-    except RuntimeError:  # torch's DistStoreError is one
-        return False
-    return True
-
-
-def _missing(store: Any, size: int) -> str:
-    """The ranks that have not asked, in words; nothing when all have."""
-    ranks = [str(r) for r in range(size) if not store.check([f"host/{r}"])]
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}" if ranks else ""
+def _meet(store: Any, rank: int, size: int, name: str, timeout: timedelta) -> _Shared:
+    """Wait in torch's store until every rank has asked for this group with this backend. One that uses another backend never comes."""
+    shared, seconds = _Shared(store, rank), timeout.total_seconds()
+    _meeting.meet(
+        shared, rank, size, seconds,
+        lambda missing: dist.DistBackendError(
+            f'make torch process group {name!r}: {missing} of {size} did not ask for it with backend "hora" within the timeout of '
+            f"{seconds:g} s; give every rank the same backend and world size, and look at their output"
+        ),
+        lambda missing: f"hora: torch process group {name!r} waits for {missing} of {size}",
+    )  # fmt: skip
+    return shared
 
 
 def _check(rank: int, size: int, ranks: list[int]) -> None:
@@ -123,7 +111,7 @@ def _join(store: Any, rank: int, size: int) -> Owned:
     if _environment_fits(rank, size):
         comm.init()
     else:
-        comm.init(**_through_store(store, rank, size))
+        comm.init(**_meeting.settings(store, rank, size, "torch's store", "torch"))
     return OwnedWorld()
 
 
@@ -136,48 +124,3 @@ def _environment_fits(rank: int, size: int) -> bool:
         if r in env:
             return env[r] == str(rank) and env.get(s) == str(size)
     return False
-
-
-def _through_store(store: Any, rank: int, size: int) -> dict[str, Any]:
-    """Agree on address and secret through the store that torch's ranks share already.
-
-    The store asks nobody for a password, so on a network that others can reach HORA_SECRET_FILE is the better way.
-    """
-    if size == 1:
-        return {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1}
-    host = socket.gethostname()
-    hosts = [store.get(f"host/{r}").decode() for r in range(size)]
-    secret_file = os.environ.get("HORA_SECRET_FILE")
-    if rank == 0:
-        secret = "" if secret_file else os.urandom(32).hex()
-        if not secret_file and len(set(hosts)) > 1:
-            warnings.warn(
-                "hora: the job's secret goes through torch's store, which does not authenticate; on a shared network put "
-                "the same 0600 file on every host and set HORA_SECRET_FILE",
-                stacklevel=5,
-            )
-        store.set("job", f"{_address(hosts)} {secret or '-'}")
-    addr, secret = store.get("job").decode().split(" ")
-    first = list(dict.fromkeys(hosts))
-    local = [r for r in range(size) if hosts[r] == host]
-    local_rank = local.index(rank)
-    peers = [h for h in first if hosts.count(h) > local_rank]
-    settings: dict[str, Any] = {
-        "rank": rank, "size": size, "local_rank": local_rank, "local_size": len(local), "cross_rank": peers.index(host),
-        "cross_size": len(peers), "host": host, "addr": addr, "job": "torch-" + addr,
-    }  # fmt: skip
-    if secret != "-":
-        settings["secret"] = secret
-    return settings
-
-
-def _address(hosts: list[str]) -> str:
-    """Where rank 0 will serve the rendezvous: a free port on the address the others can reach."""
-    if len(set(hosts)) == 1:
-        address = "127.0.0.1"
-    else:
-        address = os.environ.get("MASTER_ADDR") or socket.gethostbyname(socket.gethostname())
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as s:
-        s.bind((address if address != "localhost" else "127.0.0.1", 0))
-        port = s.getsockname()[1]
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -72,11 +72,11 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
         return
     mine = optimizer.state_dict()
     tensors: list[torch.Tensor] = []
-    form = _strip(mine, tensors) if group.rank == root_rank else None
+    form = strip(mine, tensors) if group.rank == root_rank else None
     form = broadcast_object(form, root_rank, group=group)
     if group.rank != root_rank:
         tensors = []
-        state = _fill(form, tensors)
+        state = fill(form, tensors)
     broadcast_tensors([(f"optimizer.{i}", t) for i, t in enumerate(tensors)], root_rank, group)
     if group.rank != root_rank:
         load(optimizer, state)
@@ -118,24 +118,24 @@ class _Form:
         self.dtype, self.shape = t.dtype, tuple(t.shape)
 
 
-def _strip(value: Any, tensors: list[torch.Tensor]) -> Any:
+def strip(value: Any, tensors: list[torch.Tensor]) -> Any:
     """value with each tensor replaced by its form; the tensors in the order met."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _Form(value)
     if isinstance(value, dict):
-        return {k: _strip(v, tensors) for k, v in value.items()}
+        return {k: strip(v, tensors) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_strip(v, tensors) for v in value) if type(value) in (list, tuple) else value
+        return type(value)(strip(v, tensors) for v in value) if type(value) in (list, tuple) else value
     return value
 
 
-def _fill(form: Any, tensors: list[torch.Tensor]) -> Any:
+def fill(form: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(form, _Form):
         tensors.append(torch.empty(form.shape, dtype=form.dtype))
         return tensors[-1]
     if isinstance(form, dict):
-        return {k: _fill(v, tensors) for k, v in form.items()}
+        return {k: fill(v, tensors) for k, v in form.items()}
     if isinstance(form, (list, tuple)):
-        return type(form)(_fill(v, tensors) for v in form)
+        return type(form)(fill(v, tensors) for v in form)
     return form

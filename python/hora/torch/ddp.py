@@ -1,4 +1,4 @@
-"""DDP's gradients on hora's shortest path: by our own averaging (_reducer.py), or by a hook for the reducer's buckets."""
+"""DDP's gradients on hora's shortest path: by our own averaging (_sleeper.py), or by a hook for the reducer's buckets."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
 
     >>> model = hora.torch.accelerate(DistributedDataParallel(model, gradient_as_bucket_view=True))
     """
-    from . import _reducer
+    from . import _sleeper
     from .backend import HoraBackend
 
     if not isinstance(model, DistributedDataParallel):
@@ -215,8 +215,8 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
     if not isinstance(backend, HoraBackend):
         raise TypeError('accelerate: the model\'s process group is not of backend "hora"; call init_process_group("hora") first')
     overlap = free_core() if overlap is None else overlap
-    if _reducer.fits(model):
-        _reducer.install(model, backend.group, overlap, backend._timeout)
+    if _sleeper.fits(model):
+        _sleeper.install(model, backend.group, overlap, backend._timeout)
     else:
         _hooked(model, backend.group, overlap, backend._timeout)
     return model

@@ -9,7 +9,7 @@ import keras
 
 import hora
 import hora.keras.callbacks as own
-from hora.keras import _backend
+from hora.keras import broadcast_variables
 
 from ..common.switches import fact
 from ..common.translate import translated
@@ -35,7 +35,7 @@ class BroadcastGlobalVariablesCallback(own.BroadcastGlobalVariables):
 
     def _send(self, variables: list[Any]) -> None:
         local = {id(v) for v in self.local_variables} | {id(getattr(v, "value", v)) for v in self.local_variables}
-        _backend.broadcast_variables([v for v in variables if id(v) not in local and id(v.value) not in local], self.root)
+        broadcast_variables([v for v in variables if id(v) not in local and id(v.value) not in local], self.root)
 
     on_train_begin = translated(own.BroadcastGlobalVariables.on_train_begin)
     on_train_batch_end = translated(own.BroadcastGlobalVariables.on_train_batch_end)
@@ -100,7 +100,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.verbose and self.end is not None and epoch == self.end - 1 and hora.rank() == 0:
-            print(f"\nEpoch {epoch + 1}: the learning rate has warmed up to {own._rate(self.model):g}.")
+            print(f"\nEpoch {epoch + 1}: the learning rate has warmed up to {own.learning_rate(self.model):g}.")
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):

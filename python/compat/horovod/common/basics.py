@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import hora
-from hora import _world, elastic
+from hora import elastic, frontend
 
 from . import process_sets as registry
 from .exceptions import HorovodInternalError
@@ -90,7 +90,7 @@ class HorovodBasics:
         Switches.dynamic = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("", "0", "false", "False")
         Switches.sets = Switches.dynamic or bool(sets)
         try:
-            if Switches.sets and _world.is_elastic():
+            if Switches.sets and frontend.is_elastic():
                 self._settle(None, sets)
             else:
                 registry.start(sets)
@@ -136,7 +136,7 @@ class HorovodBasics:
     def rejoin(self) -> None:
         """Go on in the job's next epoch: with the ranks that are left, and those that replace the others."""
         kept = registry.stop(keep=True)
-        if not _world.is_elastic():
+        if not frontend.is_elastic():
             given = Switches.sets
             self.shutdown()
             self.init()
@@ -190,8 +190,8 @@ class HorovodBasics:
         return max(1, -(-self.size() // max(1, self.local_size())))
 
     def _agree_local_size(self) -> bool:
-        hosts = _world.info(0).get("hosts")
-        if not isinstance(hosts, list):
+        hosts = frontend.hosts()
+        if hosts is None:
             return True
         counts = {hosts.count(h) for h in hosts}
         return len(counts) <= 1

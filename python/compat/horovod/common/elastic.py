@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hora
-from hora import _world
+from hora import frontend
 from hora.elastic import FRUITLESS, Drained, steps_since, terminated
 
 from . import process_sets as registry
@@ -64,9 +64,9 @@ class State:
     def check_host_updates(self) -> None:
         """Raise HostsUpdatedInterrupt on every rank when rank 0 has heard of a change; end the program where it was asked to leave."""
         news = 0
-        if _world.is_elastic():
+        if frontend.is_elastic():
             try:
-                news = _world.news()
+                news = frontend.news()
             except hora.HoraError as error:
                 raise HorovodInternalError(str(error)) from error
             if news == 1:
@@ -171,7 +171,7 @@ class _Run:
             try:
                 return self.life()
             except Drained:
-                _world.leave_elastic("the rank was asked to leave")
+                frontend.leave_elastic("the rank was asked to leave")
                 raise
             except HostsUpdatedInterrupt as update:
                 self.skip_sync = update.skip_sync
@@ -193,17 +193,17 @@ class _Run:
         self.lives += 1
         if self.lives > 1:
             self.state.on_reset()
-        if _world.is_elastic():
+        if frontend.is_elastic():
             self.agree()
         if not self.skip_sync:
             self.state.sync()
         self.state._commits = max(self.newest, self.state._commits, 1)  # only now: half of a state is no state
         if self.lives > 1:
-            _world.recovered(time.monotonic() - self.broke, self.again, self.cause)
+            frontend.recovered(time.monotonic() - self.broke, self.again, self.cause)
         result = self.train()
-        if _world.is_elastic():
+        if frontend.is_elastic():
             hora.barrier()
-            if not _world.finish_elastic():
+            if not frontend.finish_elastic():
                 raise HorovodInternalError("a rank was lost before all had finished")
         return result
 

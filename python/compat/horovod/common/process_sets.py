@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import hora
-from hora import _world
 
 from .switches import dynamic_process_sets, fact
 
@@ -53,8 +52,7 @@ class ProcessSet:
         if self.ranks[-1] >= hora.size():
             mine = False
         elif group is not None:
-            group.tag, group._rank = tag, self.ranks.index(hora.rank()) if mine else -1
-            group._handle = _world.group_open(self.ranks, tag, None) if mine else 0
+            group.reopen(tag, self.ranks if mine else None)
         elif mine:
             group = hora.Group(self.ranks, tag=tag)
         self._attach(number, group if mine else None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 import hora
-from hora import _bridge, comm, objects
+from hora import comm, frontend, objects
 
 from .basics import HorovodBasics
 from .elastic import ObjectState, run_fn
@@ -23,7 +23,7 @@ after_rejoin: list[Callable[[], None]] = []  # what framework modules do when th
 
 def lost(error: BaseException) -> Exception | None:
     """The loss of a rank that is behind an exception of a framework's own class."""
-    found = _bridge.failure(error)
+    found = frontend.behind(error)
     return shut_down(found) if isinstance(found, (hora.PeerLostError, hora.ClosedError)) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 import hora
-from hora import _bridge
+from hora import frontend
 
 from ..common.exceptions import HorovodInternalError
 from ..common.translate import internal, shut_down
@@ -26,7 +26,7 @@ class Lost(tf.errors.UnknownError, HorovodInternalError):
 
 
 def _eager(error: tf.errors.OpError) -> BaseException:
-    found = _bridge.failure(error)
+    found = frontend.behind(error)
     if isinstance(found, hora.MismatchError):
         return Mismatch(None, None, str(found))
     if isinstance(found, (hora.PeerLostError, hora.ClosedError)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hora.tensorflow._ops import Unnamed
+from hora.tensorflow.graphs import Unnamed
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ._errors import translated

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hora.tensorflow._ops import plain_graph
+from hora.tensorflow.graphs import plain_graph
 
 from ..common.variables import KerasState, VariablesState, run
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from hora import objects
-from hora.tensorflow._ops import plain_graph
+from hora.tensorflow.graphs import plain_graph
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.translate import group_of, root_in

@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 import hora.tensorflow as ht
-from hora import _bridge
-from hora.tensorflow._ops import Unnamed, plain_graph
+from hora import frontend
+from hora.tensorflow.graphs import Unnamed, plain_graph
 from hora.tensorflow.tape import plain
 
 from ..common import process_sets as registry
@@ -211,7 +211,7 @@ def settle() -> None:
         return
     for one in registry.table().values():
         if one.group is not None:
-            _bridge.number(one.group)
+            frontend.number(one.group)
     for ask, held in _facts.values():
         held.assign(ask())
 

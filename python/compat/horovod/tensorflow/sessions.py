@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hora.tensorflow._ops import plain_graph
+from hora.tensorflow.graphs import plain_graph
 
 from ..common.basics import OPERATORS, Adasum, Average
 from ..common.process_sets import ProcessSet, global_process_set

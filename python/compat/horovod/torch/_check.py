@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import hora
-from hora.torch._tensor import CODES
+from hora.group import DTYPES
 
 from ..common import basics
 from ..common.basics import Adasum, Average, Max, Min, Product, Sum
@@ -17,9 +17,12 @@ from ..common.translate import root_in
 __all__ = ["device_of", "dtype_code", "host", "operator", "root_in", "scatter_operator"]
 
 
+_CODES = {getattr(torch, name): number for name, number in DTYPES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
+
+
 def dtype_code(t: torch.Tensor) -> int:
     """The element type's number; ValueError for what cannot be sent, or memory with holes."""
-    number = CODES.get(t.dtype)
+    number = _CODES.get(t.dtype)
     if number is None:
         raise ValueError(f"Tensor type {t.type()} is not supported.")
     if not t.is_contiguous():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hora
-from hora import _site
+from hora import frontend
 from hora.group import COUNTED, NAMED, Call
 
 from ..common import basics
@@ -16,7 +16,7 @@ from ..common.translate import group_of, internal, shut_down
 
 __all__ = ["Pending", "complete", "group_of", "internal", "label", "next_handle", "poll", "run", "start", "synchronize"]
 
-PLACED = _site.asked()  # HORA_CHECK_CALLS: a call without a name goes by its place in the program too
+PLACED = frontend.places_asked()  # HORA_CHECK_CALLS: a call without a name goes by its place in the program too
 
 _handle_map: dict[int, Pending] = {}
 _cut: dict[int, Pending] = {}  # in flight at the last shutdown, with the memory they use
@@ -53,7 +53,7 @@ def label(what: str, name: str | None, handle: int) -> tuple[str, int]:
     """The name of the operation behind a handle, and its flags; where the program gave no name it counts calls."""
     if name:
         return f"{what}.{name}", NAMED
-    return f"{what} {_site.site()}.noname.{handle}" if PLACED else f"{what}.noname.{handle}", NAMED | COUNTED
+    return f"{what} {frontend.place()}.noname.{handle}" if PLACED else f"{what}.noname.{handle}", NAMED | COUNTED
 
 
 def run(group: hora.Group, call: Call) -> None:

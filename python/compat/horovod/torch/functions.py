@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import ctypes
 from typing import Any
 
 import cloudpickle
@@ -46,13 +45,13 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     if group.size == 1:
         return
     tensors: list[torch.Tensor] = []
-    form = _broadcast._strip(optimizer.state_dict(), tensors) if group.rank == root_rank else None
+    form = _broadcast.strip(optimizer.state_dict(), tensors) if group.rank == root_rank else None
     form = broadcast_object(form, root_rank, "optimizer_state")
     if group.rank == root_rank:
         state = None
     else:
         tensors = []
-        state = _broadcast._fill(form, tensors)
+        state = _broadcast.fill(form, tensors)
     try:
         _broadcast.broadcast_tensors([(f"optimizer.{i}", t) for i, t in enumerate(tensors)], root_rank, group)
     except hora.HoraError as error:
@@ -101,4 +100,11 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     payload = torch.frombuffer(bytearray(cloudpickle.dumps(obj)), dtype=torch.uint8)
     sizes = allgather(torch.tensor([payload.numel()], dtype=torch.int64), f"{name}.sz", process_set).tolist()
     whole = allgather(payload, f"{name}.t", process_set)
-    return [cloudpickle.loads(ctypes.string_at(part.data_ptr(), part.numel())) for part in whole.split(sizes)]
+    return [cloudpickle.loads(_bytes(part)) for part in whole.split(sizes)]
+
+
+def _bytes(part: torch.Tensor) -> bytearray:
+    data = bytearray(part.numel())
+    if data:
+        torch.frombuffer(data, dtype=torch.uint8).copy_(part)
+    return data

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import hora
-from hora import _lib, _world
+from hora import frontend
 
 __all__ = ["HostUpdateResult", "WorkerNotificationManager", "notification_manager"]
 
@@ -38,7 +38,7 @@ class WorkerNotificationManager:
     def register_listener(self, listener: Any) -> None:
         with self._lock:
             self._listeners.add(listener)
-            if self._stop is None and _world.is_elastic():
+            if self._stop is None and frontend.is_elastic():
                 self._stop = threading.Event()
                 threading.Thread(target=self._look, args=(self._stop,), name="hora-host-news", daemon=True).start()
 
@@ -59,15 +59,15 @@ class WorkerNotificationManager:
         """Tell the listeners once an epoch that workers come or go, or that this one is to leave."""
         told = -1
         while not stop.wait(_LOOK):
-            age = _lib.age
+            age = frontend.life()
             if age == told:
                 continue
             with self.telling:
                 try:
-                    news = _world.news() if _world.is_elastic() else 0
+                    news = frontend.news() if frontend.is_elastic() else 0
                 except hora.HoraError:  # between two epochs, or the present one is over: operations say so
                     continue
-                if news and age == _lib.age:
+                if news and age == frontend.life():
                     told = age
                     self.handle_hosts_updated(time.time(), HostUpdateResult.removed if news == 2 else HostUpdateResult.added)
 
