@@ -24,6 +24,8 @@ __all__ = ["launch", "pack", "run"]
 
 pack = _travel.pack
 
+_UNREACHED, _TIMEOUT = 69, 75  # exit codes: an agent's that did not reach its hub, or lost it, and a hub's whose limit is over
+
 
 def run(
     fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, np: int | None = None, *,
@@ -159,7 +161,7 @@ class _Attempt:
         name, digest = _cluster.ship(self.session, program)
         return {
             "hub": where, "secret": hub.secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
-            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None, "unreached": 69,
+            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None, "unreached": _UNREACHED,
             "openmp": bool(_cluster.setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
         }  # fmt: skip
 
@@ -190,14 +192,15 @@ class _Attempt:
                 refusal = event
                 self.before = len(self.exits)
                 hub.stop()
-            if not self.opened and refusal is None and waited > 3:
-                self.tell(f"{self.present} of {self.np} workers have started")
-            if not self.opened and refusal is None and waited > self.limit:
-                refusal = HoraError(
-                    f"spark.run: {self.present} of {self.np} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.np} free "
-                    "task slots; give a smaller np, or wait longer with HORA_START_TIMEOUT"
-                )
+            if not self.opened and refusal is None and waited > self.limit + 5:  # the hub has a limit of its own, and says what is awaited
+                refusal = self._too_few()
                 hub.stop()
+
+    def _too_few(self) -> HoraError:
+        return HoraError(
+            f"spark.run: {self.present} of {self.np} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.np} free "
+            "task slots; give a smaller np, or wait longer with HORA_START_TIMEOUT"
+        )
 
     def _outcome(self, hub: Hub, code: int, refusal: BaseException | None) -> list[Any]:
         outcomes = [pickle.loads(p.read_bytes()) for p in sorted(Path(hub.results).glob("rank.*[0-9]"))]
@@ -206,6 +209,8 @@ class _Attempt:
         enough = len(ended) >= self.least if self.elastic else set(ended) == set(range(self.np))
         if code == 0 and enough:
             return [ended[r]["result"] for r in sorted(ended)]
+        if code == _TIMEOUT and not self.opened:
+            raise self._too_few()
         failed = [o for o in outcomes if not o["ok"]]
         own = [o for o in failed if not isinstance(o["error"], PeerLostError)]
         if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones

@@ -171,6 +171,7 @@ hora.spark.run(ends.pids, args=(sys.argv[3],), np=2)
 """
 
 
+@pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
 def test_a_driver_that_is_killed_leaves_nothing(tmp_path):
     for name in ("session", "told"):
         (tmp_path / name).mkdir()

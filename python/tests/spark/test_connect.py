@@ -1,0 +1,74 @@
+"""hora.spark.run under Spark Connect: the server on a cluster of its own, and a client that knows nothing of slots."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+PROGRAM = """
+import _thread, os, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import sessions
+from pyspark.sql import SparkSession
+
+os.environ["SPARK_TESTING"] = "1"  # any free port
+builder = SparkSession.builder.remote("local-cluster[2,1,1024]")
+for k, v in sessions.settings(Path(sys.argv[2])).items():
+    builder = builder.config(k, v)
+spark = builder.getOrCreate()
+assert "connect" in type(spark).__module__
+
+import hora, hora.spark
+
+def work():
+    import hora
+    hora.init()
+    return int(hora.allreduce(hora.rank() + 1)), hora.rank()
+
+def bad():
+    raise KeyError("no such column")
+
+def rows():
+    import hora, hora.spark
+    hora.init()
+    return sum(b.num_rows for b in hora.spark.batches(64, last="short"))
+
+print("results", hora.spark.run(work, np=2))
+try:
+    hora.spark.run(bad, np=2)
+except KeyError as e:
+    print("raised", e.__cause__.rank in (0, 1))
+print("rows", sum(hora.spark.run(rows, np=2, dataframe=spark.range(1000, numPartitions=3))))
+try:
+    hora.spark.run(work)
+except hora.HoraError as e:
+    print("said", e)
+os.environ["HORA_START_TIMEOUT"] = "10"
+try:
+    hora.spark.run(work, np=3)
+except hora.HoraError as e:
+    print("said", e)
+del os.environ["HORA_START_TIMEOUT"]
+print("results", hora.spark.run(work, np=2))
+spark.stop()
+"""
+
+
+@pytest.mark.skipif(
+    os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4", reason="needs a session of its own, and pyspark 4 (make test-spark)"
+)
+def test_under_connect(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path], capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
+    assert "does not tell how many task slots the cluster has; give np=" in done.stdout
+    assert "of 3 workers started in 10 s: the cluster may have fewer than 3 free task slots" in done.stdout
