@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -108,6 +109,7 @@ type outbox struct {
 	mu      sync.Mutex // guards all
 	f       *os.File
 	n       uint64
+	size    int64         // of whole records
 	changed chan struct{} // closed and renewed with each record
 	done    bool
 	err     error
@@ -121,8 +123,22 @@ func openOutbox(dir string) (*outbox, error) {
 	return &outbox{f: f, changed: make(chan struct{})}, nil
 }
 
-// put appends a record; the first and the last are on the disk when it returns.
+// put appends a record; the first and the last are on the disk when it returns. A full disk holds it, and with it the job,
+// up until there is room: nothing of a job is left out.
 func (o *outbox) put(r Record) error {
+	for {
+		err := o.try(r)
+		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+			return err
+		}
+		time.Sleep(roomAfter)
+	}
+}
+
+// roomAfter is how often a full disk is tried again.
+const roomAfter = 200 * time.Millisecond
+
+func (o *outbox) try(r Record) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil || o.done {
@@ -137,9 +153,15 @@ func (o *outbox) put(r Record) error {
 	if err == nil && (r.Begun != nil || r.Exit != nil) {
 		err = o.f.Sync()
 	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		o.n--
+		_ = o.f.Truncate(o.size) // what fitted of it
+		return err
+	}
 	if err != nil {
 		o.err = fmt.Errorf("write %s: %w", o.f.Name(), err)
 	}
+	o.size += int64(len(b)) + 1
 	o.done = r.Exit != nil
 	close(o.changed)
 	o.changed = make(chan struct{})

@@ -62,6 +62,12 @@ func Open(dir string) (*Store, error) {
 	}
 	s := &Store{dir: dir, lock: lock, asks: make(chan ask, groupMost), closed: make(chan struct{})}
 	name := filepath.Join(dir, DatabaseFile)
+	private, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600) // its log gets the same mode
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	private.Close()
 	if s.write, err = connect(name, "", 1); err == nil {
 		err = migrate(s.write, name)
 	}

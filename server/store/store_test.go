@@ -66,7 +66,12 @@ func TestWritesShareACommitAndFailAlone(t *testing.T) {
 
 func TestOneServerAFolder(t *testing.T) {
 	dir := t.TempDir()
-	open(t, dir)
+	add(t, open(t, dir))
+	for _, name := range []string{DatabaseFile, DatabaseFile + "-wal", "lock"} {
+		if st, err := os.Stat(filepath.Join(dir, name)); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, st.Mode(), err)
+		}
+	}
 	if _, err := Open(dir); !errors.Is(err, ErrTaken) {
 		t.Fatalf("opened twice: %v", err)
 	}
