@@ -67,7 +67,8 @@ type Plan struct {
 	Workers []Worker     `json:"workers"`
 	Bind    machine.Bind `json:"bind"`
 	Addr    string       `json:"addr"` // of the coordinator, as this host reaches it
-	// Silence is how many milliseconds without a ping pass until one looks whether the launcher's host is there; 0 never looks.
+	// Silence is how many milliseconds without a ping pass until one looks whether the launcher's host is there; 0
+	// never looks.
 	Silence int64  `json:"silence"`
 	Hold    bool   `json:"hold"`     // stay when no worker is left: others may follow
 	LogDir  string `json:"log_dir"`  // "" or where to leave a last word
