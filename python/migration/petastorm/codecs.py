@@ -124,7 +124,7 @@ class ScalarCodec(DataframeColumnCodec):
 
     def encode(self, unischema_field, value):
         if unischema_field.shape:
-            raise ValueError(f"{unischema_field.name}: a scalar has the shape (), not {unischema_field.shape}")
+            raise ValueError(f"{unischema_field.name}: the shape of a scalar's field must be an empty tuple, not {unischema_field.shape}")
         if hasattr(value, "__len__") and not isinstance(value, (str, bytes)) and getattr(value, "shape", None) != ():
             raise TypeError(f"Expected a scalar as a value for field {unischema_field.name!r}, not {type(value).__name__}")
         kind = type(self._spark_type).__name__ if not hasattr(self._spark_type, "spark_name") else self._spark_type.spark_name
@@ -153,6 +153,8 @@ class ScalarCodec(DataframeColumnCodec):
 def scalar(field, value):
     """A stored value as what the field says."""
     kind = field.numpy_dtype
+    if kind is None:  # a field without a type is what was stored
+        return value
     if kind is Decimal:
         return value if isinstance(value, Decimal) else Decimal(str(value))
     if kind is np.datetime64 or kind is np.dtype("datetime64"):

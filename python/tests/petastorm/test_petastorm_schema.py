@@ -148,5 +148,8 @@ def test_codecs():
         NdarrayCodec().decode(field, out.getvalue())
     scalar = UnischemaField("n", np.int32, (), ScalarCodec(SparkType("IntegerType")))
     assert scalar.codec.encode(scalar, np.int32(3)) == 3 and type(scalar.codec.decode(scalar, 3)) is np.int32
+    assert scalar.codec.decode(scalar._replace(numpy_dtype=None), [1, 2]) == [1, 2]  # a field without a type is what was stored
+    with pytest.raises(ValueError, match="must be an empty tuple"):
+        scalar.codec.encode(scalar._replace(shape=(1,)), 1)
     with pytest.raises(TypeError, match="Expected a scalar"):
         scalar.codec.encode(scalar, [1])
