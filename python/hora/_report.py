@@ -37,6 +37,9 @@ def report(step: int | None = None, **metrics: Any) -> bool:
 
     Without a step, calls are counted from 0. Any rank may report. The numbers are shown by `hora metrics ID` and on
     the job's page. Outside a submitted job nothing happens and the answer is False.
+
+    >>> hora.report(10, loss=0.5)
+    False
     """
     global _socket, _pid, _step
     values = {name: _value(name, v) for name, v in metrics.items()}

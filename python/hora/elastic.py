@@ -16,20 +16,16 @@ one comes by there when the others are in the middle of their work.
 
 from __future__ import annotations
 
-import _thread
 import copy
 import functools
-import os
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _bridge, _lib, _world, arrays, comm, objects
 from ._sampler import ElasticSampler
+from ._sigterm import terminated as terminated
 from .errors import ArgumentError, DrainedError, HoraError, MismatchError, PeerLostError
 
 __all__ = ["Drained", "ElasticSampler", "State", "WorkersChanged", "run"]
@@ -375,28 +371,3 @@ def _broken(e: BaseException) -> bool:
         return _world.news() != 0 and ours  # ranks hear of a change at different steps
     except HoraError:
         return True
-
-
-@contextmanager
-def terminated() -> Iterator[None]:
-    """SIGTERM drains this rank, unless the program has a handler of its own."""
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if not ours or not _world.is_elastic():
-        yield
-        return
-
-    trainer = os.getpid()
-
-    def drain(*_: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends the process
-        if os.getpid() != trainer:
-            os.kill(os.getpid(), signal.SIGTERM)  # a forked child, such as a loader's worker, is not part of the job
-            return
-        # On another thread: what the library says of a failure is kept for each, and this one may be about to read it.
-        _thread.start_new_thread(_world.drain, ("SIGTERM",))
-
-    signal.signal(signal.SIGTERM, drain)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
