@@ -160,7 +160,7 @@ class _Sessions:
         import tensorflow as tf
 
         self._held = session
-        options = getattr(getattr(session, "_config", None), "gpu_options", None)
+        options: Any = getattr(getattr(session, "_config", None), "gpu_options", None)
         gpus = tf.config.list_physical_devices("GPU") if options is not None else []
         try:
             if gpus and options.visible_device_list:

@@ -55,9 +55,9 @@ def predict(
         names = [features] if isinstance(features, str) else list(features)
     for name in names:
         need(name, df.columns, _WHO)
-    for name in (output, probability, errors):
-        if name is not None and name in df.columns:
-            raise ArgumentError(f"predict: the table has a column {name!r} already; say output=, probability= or errors= for another name")
+    for made in (output, probability, errors):
+        if made is not None and made in df.columns:
+            raise ArgumentError(f"predict: the table has a column {made!r} already; say output=, probability= or errors= for another name")
     _frames.taken(df, names, _WHO)  # which refuses what no array is made of
     blob = _travel.dumps(known, "the model")
     _frames.check_packages(df.sparkSession, _travel.packages(blob), _WHO)

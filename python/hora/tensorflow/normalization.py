@@ -32,8 +32,6 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
             raise ArgumentError("SyncBatchNormalization of hora.tensorflow is for Keras on TensorFlow; set KERAS_BACKEND=tensorflow")
         kwargs.pop("synchronized", None)
         super().__init__(**kwargs)
-        if not kwargs.get("name"):
-            self.name = self.name.replace("batch_normalization", "sync_batch_normalization", 1) if "sync" not in self.name else self.name
         self._hora_group = group
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:

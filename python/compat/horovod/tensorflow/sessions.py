@@ -17,7 +17,7 @@ from .mpi_ops import reduce_each, size_op
 
 __all__ = ["BroadcastGlobalVariablesHook", "V1Optimizer", "broadcast_global_variables"]
 
-v1 = tf.compat.v1
+v1: Any = tf.compat.v1
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
