@@ -9,7 +9,6 @@ import (
 // turn is the first job of a line and what decides when its turn is.
 type turn struct {
 	line     line
-	at       int // index in the line
 	e        *entry
 	borrows  bool
 	priority int

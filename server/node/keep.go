@@ -54,7 +54,6 @@ type keeper struct {
 	running   bool
 	seen      map[string]fs.FileInfo // of outputs/
 	eventAt   int64                  // how much of the events file is in the outbox
-	part      []byte                 // of a line of it
 	reports   sync.WaitGroup         // connections of ranks
 	followers sync.WaitGroup
 	last      string // hora's own last words
