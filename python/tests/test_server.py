@@ -53,7 +53,7 @@ def site(tmp_path: Path):
 
 def test_example(site: Site, tmp_path: Path) -> None:
     folder = tmp_path / "project"
-    shutil.copytree(ROOT / "examples/50-server", folder)
+    shutil.copytree(ROOT / "examples/70-server", folder)
     out = site.hora("submit", "--file", "job.yaml", "--follow", cwd=folder)
     assert "[0]<stdout>:y = 3.00 x + -1.00" in out.replace("2.99", "3.00").replace("3.01", "3.00").replace("-0.99", "-1.00").replace(
         "-1.01", "-1.00"

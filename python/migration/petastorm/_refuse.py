@@ -14,7 +14,7 @@ def alone() -> None:
         return
     raise ImportError(
         f"petastorm {other} is installed beside hora-petastorm, and their files have the same names: "
-        "pip uninstall petastorm, then pip install --force-reinstall --no-deps hora-petastorm"
+        "pip uninstall petastorm, then pip install --no-index --find-links dist --force-reinstall --no-deps hora-petastorm"
     )
 
 

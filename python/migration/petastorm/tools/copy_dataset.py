@@ -58,7 +58,7 @@ def main(args=None):
         from pyspark.sql import SparkSession
     except ImportError:
         sys.exit(
-            "petastorm-copy-dataset.py: Spark is needed and pyspark is not installed; pip install pyspark, or copy with hora.dataset.read and hora.dataset.write"
+            "petastorm-copy-dataset.py: Spark is needed and pyspark is not installed: install it, or copy with hora.dataset.read and hora.dataset.write"
         )
     copy_dataset(SparkSession.builder.getOrCreate(), said.source_url, said.target_url, said.field_regex, said.not_null_fields, said.overwrite_output,
                  said.partition_count, said.row_group_size_mb, said.hdfs_driver)  # fmt: skip

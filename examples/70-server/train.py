@@ -1,7 +1,7 @@
 """A job of a server: it reports how it goes, and what it writes into outputs/ comes back.
 
     hora up                                                     # in another terminal
-    cd examples/50-server && hora submit --file job.yaml --follow
+    cd examples/70-server && hora submit --file job.yaml --follow
     hora metrics 1
     hora artifacts 1 --to results
 
