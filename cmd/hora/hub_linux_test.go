@@ -27,7 +27,6 @@ type gathering struct {
 	secret secret.Secret
 	mark   string // in the environment of everything
 	hub    *lasting
-	input  io.WriteCloser
 	agents []*lasting
 }
 
