@@ -78,9 +78,9 @@ type action struct {
 	Code       int    `json:"code"`        // of exit: what the process ends with where its program says 0
 
 	// Of doubt: threads (their pthread_t) that may call hora one day, their names, and a signal whose handler may.
-	Threads []uint64 `json:"threads"`
-	Names   []string `json:"names"`
-	Signal  string   `json:"signal"`
+	Strangers []uint64 `json:"strangers"`
+	Names     []string `json:"names"`
+	Signal    string   `json:"signal"`
 }
 
 //export horaAction

@@ -62,7 +62,7 @@ func (l *library) threads() (list []hora.Waiting, doubt string, all bool) {
 // threads, of which those count that have not called hora, and a signal that has a handler.
 func (l *library) noteDoubt(a *action) {
 	var strange []string
-	for i, t := range a.Threads {
+	for i, t := range a.Strangers {
 		if i < len(a.Names) && C.libhora_seated(C.uint64_t(t)) == 0 {
 			strange = append(strange, a.Names[i])
 		}

@@ -65,9 +65,9 @@ func TestALossCostsLittle(t *testing.T) {
 func TestSurvivorsGoOn(t *testing.T) {
 	draw := rand.New(rand.NewPCG(8, 8))
 	j := startElastic(t, 4, "train", func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }, "STEPS=600", "EVERY=1")
-	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 4 && len(j.pids) == 4 })
+	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 4 && len(j.pids) == 4 })
 	at := j.kill(0, draw)
-	j.until("three go on", 30*time.Second, func() bool { return j.said("sum in epoch 2\n") == 3 })
+	j.until("three go on", 30*time.Second, func() bool { return j.said("sum in epoch 2\n") >= 3 })
 	took := slices.Max(j.moments("sum in epoch 2", at))
 	j.kill(2, draw)
 	j.until("two go on", 30*time.Second, func() bool { return j.said("reset size 2\n") == 2 })
@@ -88,7 +88,7 @@ func TestSurvivorsGoOn(t *testing.T) {
 func TestTooFewSurvivorsEndTheJob(t *testing.T) {
 	draw := rand.New(rand.NewPCG(9, 9))
 	j := startElastic(t, 2, "train", func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }, "STEPS=100000", "EVERY=1")
-	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
+	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
 	j.kill(1, draw)
 	select {
 	case <-j.ended:
@@ -106,7 +106,7 @@ func TestDrainedWorkersLoseNothing(t *testing.T) {
 	env := []string{"STEPS=200", "EVERY=1"}
 	want := undisturbed(t, 2, env...)
 	j := startElastic(t, 2, "train", nil, env...)
-	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
+	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
 	j.mu.Lock()
 	syscall.Kill(j.pids[1], syscall.SIGTERM)
 	j.mu.Unlock()
@@ -139,7 +139,7 @@ func TestTheReportTellsTheStory(t *testing.T) {
 	draw := rand.New(rand.NewPCG(10, 10))
 	file := filepath.Join(t.TempDir(), "report.json")
 	j := startElastic(t, 2, "train", func(s *asked) { s.Report = file; s.Restarts = 3 }, "STEPS=120", "EVERY=5")
-	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") == 2 && len(j.pids) == 2 })
+	j.until("epoch 1", 30*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 && len(j.pids) == 2 })
 	pause(30 * time.Millisecond)
 	j.kill(1, draw)
 	j.wait(time.Minute)

@@ -218,6 +218,7 @@ func pythonHere(t *testing.T, library string) (home string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	folders(t, filepath.Join(home, "python", "hora"))
 	to := map[string]string{filepath.Join("python", "tests", "soak_worker.py"): "worker.py"}
 	for _, from := range append(sources, filepath.Join(library, "libhora.so"), filepath.Join(library, "_fast.abi3.so")) {
 		to[from] = filepath.Join("python", "hora", filepath.Base(from))

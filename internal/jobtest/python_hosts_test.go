@@ -114,6 +114,16 @@ func buildLibrary(t *testing.T) string {
 	return dir
 }
 
+// folders puts the folders of the package that `import hora` needs into to.
+func folders(t *testing.T, to string) {
+	t.Helper()
+	for _, name := range []string{"arrays", "gradients"} {
+		if err := os.CopyFS(filepath.Join(to, name), os.DirFS(filepath.Join("python", "hora", name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // pythonOn puts the package into the folder python of every host's home, and returns where that home is on them.
 func pythonOn(t *testing.T, n *hosttest.Net, library string) (home string) {
 	t.Helper()
@@ -129,9 +139,7 @@ func pythonOn(t *testing.T, n *hosttest.Net, library string) (home string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.CopyFS(filepath.Join(to, "arrays"), os.DirFS("python/hora/arrays")); err != nil {
-			t.Fatal(err)
-		}
+		folders(t, to)
 		for _, from := range append(sources, filepath.Join(library, "libhora.so"), filepath.Join(library, "_fast.abi3.so")) {
 			home = strings.TrimSuffix(h.Install(from, filepath.Join("python", "hora", filepath.Base(from))), filepath.Join("/python/hora", filepath.Base(from)))
 		}

@@ -37,4 +37,4 @@ def doubt(lib: Any) -> None:
     named = {t.ident: t for t in threading.enumerate()}
     idents = [i for i in sys._current_frames() if type(named.get(i)).__name__ not in _HARMLESS]
     names = [getattr(named.get(i), "name", str(i)) for i in idents]
-    lib.hora_action(json.dumps({"action": "doubt", "threads": idents, "names": names, "signal": _handled()}).encode())
+    lib.hora_action(json.dumps({"action": "doubt", "strangers": idents, "names": names, "signal": _handled()}).encode())
