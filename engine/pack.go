@@ -143,6 +143,8 @@ func (n *names) release(planned bool, budget time.Duration) (left bool) {
 	case planned && verdict == stepDone:
 		n.plan.advance()
 	case planned || verdict != stepDone || n.joinSeen:
+		// The plan has taken the news of units that later steps of it were to run.
+		n.news = n.news || n.plan.active && n.firstPending != nil
 		n.plan.drop()
 		n.plan.forget()
 	default:
