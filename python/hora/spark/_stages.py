@@ -175,9 +175,18 @@ def read(path: str, spark: Any = None) -> tuple[dict[str, Any], dict[int, bytes]
     """A folder's metadata and blobs."""
     spark = spark or (_cluster.active() if HAVE_SPARK else None)
     if spark is not None:
-        text = spark.read.text(os.path.join(path, "metadata")).first()[0]
-        rows = spark.read.parquet(os.path.join(path, "data")).select("part", "piece", "bytes")
-        return _known(json.loads(text), path), whole((r[0], r[1], r[2]) for r in rows.toLocalIterator())
+        from pyspark.errors import AnalysisException
+
+        try:
+            line = spark.read.text(os.path.join(path, "metadata")).first()
+        except AnalysisException as error:
+            raise ArgumentError(f"load: {path} has no metadata/part-00000; give a folder that save wrote") from error
+        meta = _known(json.loads(line[0]), path)
+        try:
+            rows = spark.read.parquet(os.path.join(path, "data")).select("part", "piece", "bytes")
+        except AnalysisException:  # no file is there: what is missing is said by whoever wants it
+            return meta, {}
+        return meta, whole((r[0], r[1], r[2]) for r in rows.toLocalIterator())
     _pyarrow("load")
     import pyarrow.parquet as pq
 
