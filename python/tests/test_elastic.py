@@ -278,7 +278,9 @@ def test_a_forked_child_is_no_worker(monkeypatch):
 
 def test_the_launchers_patience_ends_first(start):
     """With a discovery it waits for workers, says for whom, and ends the job; the worker adds no reason of its own."""
-    run = start(["-np", "2", "--min-np", "2", "--elastic-timeout", "2", "--discover", "echo localhost:2"], "work(4000, 0.01)")
+    run = start(
+        ["-np", "2", "--min-np", "2", "--elastic-timeout", "2", "--blacklist", "slot", "--discover", "echo localhost:2"], "work(4000, 0.01)"
+    )
     run.until(lambda lines: sum(line.startswith("pid") for line in lines) == 2)
     os.kill(run.at_work()[0], signal.SIGKILL)
     run.ends()
