@@ -286,7 +286,8 @@ def test_the_launchers_patience_ends_first(start):
     run.ends()
     text = "\n".join(run.lines)
     assert run.process.returncode == 75 and "Traceback" not in text and "deadline" not in text, text
-    assert sum("left for 2s, and --min-np is 2: add hosts, or lower --min-np" in line for line in run.lines) == 2, text
+    # The worker hears it too, unless the signal that ends it comes first.
+    assert sum("left for 2s, and --min-np is 2: add hosts, or lower --min-np" in line for line in run.lines) in (1, 2), text
     assert "restarts used" not in text, text  # no budget was given
 
 
