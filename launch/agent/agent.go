@@ -12,16 +12,11 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -395,75 +390,6 @@ func (a *agent) obey(c command) {
 	}
 }
 
-// start forks the plan's workers.
-func (a *agent) start() {
-	p := a.plan
-	if err := a.keepSecret(); err != nil {
-		a.fail(-1, protocol.ExitSystem, err.Error())
-		return
-	}
-	dir := p.Dir
-	if p.Own {
-		dir = a.cfg.Home
-	} else if st, err := os.Stat(dir); dir != "" && (err != nil || !st.IsDir()) {
-		a.warn("directory %s is not on %s: workers start in %s", dir, p.Host, a.cfg.Home)
-		dir = a.cfg.Home
-	}
-	shares, crowded := machine.Shares(machine.Cores(filepath.Join(a.cfg.Root, "/sys"), machine.AllowedCPUs()),
-		p.Total, p.Bind)
-	if crowded && p.Bind == machine.BindCore && p.First == 0 {
-		a.warn("%s has fewer hardware threads than its %d ranks: they share all of them and run slower", p.Host, p.Total)
-	}
-	a.shares, a.at = shares[p.First:], dir
-	a.oom = openOOM(a.cfg.Root)
-	if err := a.call.open(a.dir, p.Call); err != nil {
-		a.fail(-1, protocol.ExitSystem, fmt.Sprintf("keep the call on %s: %v", p.Host, err))
-		return
-	}
-	for _, w := range p.Workers {
-		if !a.startWorker(w) {
-			return
-		}
-	}
-	sweepDead(a.cfg.Temp)
-}
-
-// startWorker forks one worker of the plan, on the cores of its rank, once the call is there.
-func (a *agent) startWorker(w protocol.Worker) bool {
-	p := a.plan
-	if a.call.left > 0 {
-		a.call.waiting = append(a.call.waiting, w)
-		return true
-	}
-	share := machine.Share{Cores: 1} // of a slot that the host did not have at first
-	if w.Slot < len(a.shares) {
-		share = a.shares[w.Slot]
-	}
-	env := environ.Merge(p.Environ, w.Env)
-	if a.dir != "" {
-		env = environ.Merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
-	}
-	env = environ.Default(env, "OMP_NUM_THREADS", strconv.Itoa(share.Cores))
-	env = environ.Default(env, "PYTHONUNBUFFERED", "1")
-	if p.Own {
-		env = networkNames(env)
-	}
-	env, result := a.callEnv(env)
-	env = environ.Merge(env, []string{"PWD=" + a.at})
-	path, err := look(p.Command[0], a.at, env)
-	if err == nil {
-		err = a.fork(&proc{rank: w.Rank, result: result}, path, p.Command, env, share.CPUs)
-	}
-	if port, bad := strconv.Atoi(environ.Lookup(env, "MASTER_PORT")); w.Rank == 0 && bad == nil {
-		a.store.await(port)
-	}
-	if err != nil {
-		code, why := refusal(p.Command[0], path, a.at, err)
-		a.fail(w.Rank, code, fmt.Sprintf("start %s on %s: %s", protocol.CommandName(p.Command[0]), p.Host, why))
-	}
-	return err == nil
-}
-
 // fail reports what keeps this host from doing its part; the launcher then stops the job.
 func (a *agent) fail(rank, code int, text string) {
 	b := wire.AppendI64(nil, int64(rank))
@@ -474,63 +400,6 @@ func (a *agent) fail(rank, code int, text string) {
 
 func (a *agent) warn(format string, v ...any) {
 	a.out.Send(protocol.SayWarning, fmt.Appendf(nil, format, v...))
-}
-
-// fork starts one worker with pipes for its output.
-func (a *agent) fork(p *proc, path string, argv, env []string, cpus []int) error {
-	var in *os.File
-	var err error
-	switch {
-	case p.rank == a.cfg.InputRank && a.cfg.Input != nil:
-		in = a.cfg.Input
-	default:
-		if in, err = os.Open(os.DevNull); err != nil {
-			return err
-		}
-		defer in.Close()
-	}
-	or, ow, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer ow.Close()
-	er, ew, err := os.Pipe()
-	if err != nil {
-		or.Close()
-		return err
-	}
-	defer ew.Close()
-	pid, err := a.forker.fork(path, argv, a.at, env, [3]uintptr{in.Fd(), ow.Fd(), ew.Fd()}, cpus)
-	if err != nil {
-		or.Close()
-		er.Close()
-		return err
-	}
-	p.pid, p.pipes = pid, 2
-	a.procs[pid] = p
-	a.live++
-	a.childish = true
-	a.reap()
-	go a.forward(p, or, 0)
-	go a.forward(p, er, 1)
-	a.out.Send(protocol.SayStarted, wire.AppendI64(wire.AppendI64(nil, int64(p.rank)), int64(pid)))
-	return nil
-}
-
-// forward passes one pipe on until its last writer has closed it.
-func (a *agent) forward(p *proc, r *os.File, stream uint8) {
-	defer r.Close()
-	buf := make([]byte, protocol.Chunk)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			a.out.Output(p.rank, stream, buf[:n])
-		}
-		if err != nil {
-			a.events <- pipeEnd{p}
-			return
-		}
-	}
 }
 
 // reap collects ended children until there are none.
@@ -667,48 +536,4 @@ func (a *agent) forget() {
 		os.RemoveAll(a.dir)
 		a.lock.Close()
 	}
-}
-
-// look finds a program as a shell would, with the worker's PATH and directory.
-func look(name, dir string, env []string) (string, error) {
-	if strings.ContainsRune(name, '/') {
-		path := name
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		return path, runnable(path)
-	}
-	var denied error
-	for _, d := range filepath.SplitList(environ.Lookup(env, "PATH")) {
-		if d == "" {
-			d = "."
-		}
-		path := filepath.Join(d, name)
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(dir, path)
-		}
-		switch err := runnable(path); {
-		case err == nil:
-			return path, nil
-		case errors.Is(err, fs.ErrPermission): // a folder of that name hides nothing
-			denied = err
-		}
-	}
-	if denied != nil {
-		return "", denied
-	}
-	return "", exec.ErrNotFound
-}
-
-func runnable(path string) error {
-	st, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case st.IsDir():
-		return errFolder
-	case st.Mode()&0o111 == 0:
-		return fs.ErrPermission
-	}
-	return nil
 }

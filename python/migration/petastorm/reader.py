@@ -195,7 +195,9 @@ class Reader:
             wanted = self.ngram.get_field_names_at_all_timesteps()
             view = whole.create_schema_view([f for f in whole.fields.values() if f.name in wanted])
             if not self.ngram.timestamp_overlap and self._predicate is not None:
-                raise NotImplementedError("Using timestamp_overlap=False is not implemented with predicates")
+                raise NotImplementedError(
+                    "timestamp_overlap=False and a predicate exclude each other, as in Petastorm: leave one of them away"
+                )
         else:
             view = _view(whole, schema_fields)
         self._stored_schema = view
