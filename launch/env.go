@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ type place struct {
 	visible    []string // the devices to deal from; nil: counted from 0
 }
 
-// variables are what the launcher sets for one worker: ours, Horovod's and those of torch.distributed.
+// variables are what the launcher sets for one worker: ours, Horovod's and those of torch.distributed and jax.distributed.
 func (p *place) variables() []string {
 	host, port := p.addr, ""
 	if i := strings.LastIndexByte(p.addr, ':'); i >= 0 {
@@ -87,6 +88,11 @@ func (p *place) variables() []string {
 	num("LOCAL_WORLD_SIZE", p.seat.LocalSize)
 	set("MASTER_ADDR", p.masterHost)
 	num("MASTER_PORT", p.masterPort)
+	jax := net.JoinHostPort(p.masterHost, strconv.Itoa(machine.Second(p.masterPort)))
+	set("JAX_COORDINATOR_ADDRESS", jax)
+	if ip := net.ParseIP(p.masterHost); ip != nil && ip.IsLoopback() { // JAX would listen at all addresses
+		set("JAX_COORDINATOR_BIND_ADDRESS", jax)
+	}
 	if p.gpus > 0 {
 		set(environ.VisibleDevices, devices(p.visible, p.device, p.gpus))
 	}

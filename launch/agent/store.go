@@ -7,7 +7,7 @@ import (
 )
 
 // storeFirst is how long after rank 0's start, and each time twice as long after the last look, an agent looks whether
-// anybody is at MASTER_PORT. A look at a worker's end finds what has closed within the last minute.
+// anybody is at MASTER_PORT, or at JAX's. A look at a worker's end finds what has closed within the last minute.
 const storeFirst = time.Second
 
 // store is what rank 0's agent knows of the port that other libraries meet at.
@@ -30,6 +30,6 @@ func (s *store) look(end bool) bool {
 	}
 	s.pause *= 2
 	s.next = time.Now().Add(s.pause)
-	s.used = machine.PortUsed(s.port)
+	s.used = machine.PortUsed(s.port) || machine.PortUsed(machine.Second(s.port))
 	return s.used
 }

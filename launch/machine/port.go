@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,21 @@ func beside(lo, hi int) (r portRange, ok bool) {
 	return portRange{}, false
 }
 
-// ClaimPort chooses a port for rank 0's server on this host. It stays this job's until the claim is closed.
+// Second is the other port that goes with one of ClaimPort: of the coordinator that rank 0 serves for JAX. It lies
+// below, since programs that want one more count up.
+func Second(port int) int { return port - 1 }
+
+// both are the claims of a port and of its second.
+type both [2]io.Closer
+
+func (b both) Close() error { return errors.Join(b[0].Close(), b[1].Close()) }
+
+// ClaimPort chooses a port for rank 0's server on this host, whose second is free as well. Both stay this job's until
+// the claim is closed.
 func ClaimPort() (int, io.Closer, error) {
 	r, ok := beside(ephemeralPorts())
 	if !ok {
-		port, held, err := holdPort()
+		port, held, err := holdPorts()
 		if err != nil {
 			return 0, nil, fmt.Errorf("find a free port: %v", err)
 		}
@@ -49,16 +60,40 @@ func ClaimPort() (int, io.Closer, error) {
 	var err error
 	for i := range min(n, portTries) {
 		port := r.lo + (at+i)%n
+		if port == r.lo {
+			continue
+		}
 		claim, taken := markPort(port)
 		if taken {
 			continue
 		}
-		if err = portFree(port); err == nil {
-			return port, claim, nil
+		second, taken := markPort(Second(port))
+		if taken {
+			claim.Close()
+			continue
 		}
-		claim.Close()
+		if err = cmp.Or(portFree(port), portFree(Second(port))); err == nil {
+			return port, both{claim, second}, nil
+		}
+		both{claim, second}.Close()
 	}
 	return 0, nil, fmt.Errorf("find a free port among %d to %d: %v", r.lo, r.hi, err)
+}
+
+// holdPorts holds a port and its second, where it finds two such.
+func holdPorts() (int, io.Closer, error) {
+	for range 20 {
+		port, first, err := holdPort(0)
+		if err != nil {
+			return 0, nil, err
+		}
+		_, second, err := holdPort(Second(port))
+		if err == nil {
+			return port, both{first, second}, nil
+		}
+		first.Close()
+	}
+	return 0, nil, errors.New("no two that are neighbours")
 }
 
 // portFree looks whether a server could bind the port at every address of both families, without leave to share it.

@@ -33,16 +33,17 @@ func markPort(port int) (claim io.Closer, taken bool) {
 	return mark, false
 }
 
-// holdPort binds a port of the ephemeral range, where there are no others, and keeps it bound: no connection gets it
-// then, and a server that allows addresses to be used again, as most do, can still bind it and listen.
-func holdPort() (int, io.Closer, error) {
+// holdPort binds a port of the ephemeral range, any with 0, where there are no others, and keeps it bound: no
+// connection gets it then, and a server that allows addresses to be used again, as most do, can still bind it and
+// listen.
+func holdPort(port int) (int, io.Closer, error) {
 	h := &heldPort{}
-	four, err := h.bind(unix.AF_INET, &unix.SockaddrInet4{})
+	four, err := h.bind(unix.AF_INET, &unix.SockaddrInet4{Port: port})
 	if err != nil {
 		h.Close()
 		return 0, nil, err
 	}
-	port := four.(*unix.SockaddrInet4).Port
+	port = four.(*unix.SockaddrInet4).Port
 	_, _ = h.bind(unix.AF_INET6, &unix.SockaddrInet6{Port: port}) // a machine may lack that family
 	return port, h, nil
 }

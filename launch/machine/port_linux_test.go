@@ -38,10 +38,15 @@ func TestAPortIsOneJobsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		claims = append(claims, claim)
-		if seen[port] {
-			t.Errorf("two jobs have port %d", port)
+		for _, p := range [...]int{port, Second(port)} {
+			if seen[p] {
+				t.Errorf("two jobs have port %d", p)
+			}
+			seen[p] = true
+			if portFree(p) != nil {
+				t.Errorf("port %d is not free", p)
+			}
 		}
-		seen[port] = true
 		if room && port >= lo && port <= hi {
 			t.Errorf("port %d is one of the ephemeral range, %d to %d", port, lo, hi)
 		}
@@ -86,7 +91,7 @@ func TestAPortThatIsInUseIsNotChosen(t *testing.T) {
 
 // Where the ephemeral range is all there is.
 func TestAHeldPort(t *testing.T) {
-	port, held, err := holdPort()
+	port, held, err := holdPort(0)
 	if err != nil {
 		t.Fatal(err)
 	}

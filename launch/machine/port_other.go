@@ -5,6 +5,7 @@ package machine
 import (
 	"io"
 	"net"
+	"strconv"
 )
 
 // ephemeralPorts is the range that BSDs take ports for connections from.
@@ -17,8 +18,8 @@ func (unmarked) Close() error { return nil }
 // markPort claims nothing: names that end with their owner are Linux's.
 func markPort(int) (claim io.Closer, taken bool) { return unmarked{}, false }
 
-func holdPort() (int, io.Closer, error) {
-	ln, err := net.Listen("tcp", ":0")
+func holdPort(port int) (int, io.Closer, error) {
+	ln, err := net.Listen("tcp", ":"+strconv.Itoa(port))
 	if err != nil {
 		return 0, nil, err
 	}

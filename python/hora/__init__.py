@@ -17,6 +17,8 @@ if os.environ.get("HORA_LEGACY"):
     from . import _legacy
 
     _legacy.install()
+if "HORA_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
+    import _hora_jax as _hora_jax  # what hora_jax.pth of the wheel does before
 
 from . import _world
 from ._report import report
