@@ -15,7 +15,10 @@ A failure is JAX's own exception with hora's sentence. A program that catches it
 first; `hora.elastic.run` does so itself.
 """
 
-from . import _xla
+from .. import _framework
+
+_framework.need("hora.jax", "jax", (0, 5, 0), "JAX", "jax")
+from . import _xla  # noqa: E402
 
 _xla.check()
 

@@ -90,7 +90,8 @@ def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Cal
     if check is not None:
         for x in arrays:
             check(x, g.size)
-    call = _call(int(kind), op, _bridge.number(group), root, g.size, float(prescale), float(postscale), name or kind.name.lower())
+    label = name or kind.name.lower() + (_primitive.within() if _primitive.traced(*arrays) else "")
+    call = _call(int(kind), op, _bridge.number(group), root, g.size, float(prescale), float(postscale), label)
     return jax.tree_util.tree_unflatten(structure, call(*arrays))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import struct
+import sys
+from types import FrameType
 from typing import Any
 
 import jax
@@ -150,6 +152,26 @@ def bind(kind: int, arrays: list[Any], *, op: int = 0, group: int = 0, root: int
     """One call on several arrays."""
     call = (int(kind), op, group, root, bits(prescale), bits(postscale))
     return list(hora_p.bind(*arrays, hora_call=call, hora_name=name, hora_ranks=ranks))
+
+
+_CONTROL = {"jax._src.lax.control_flow.conditionals": " in a branch", "jax._src.lax.control_flow.loops": " in a loop"}
+
+
+def within() -> str:
+    """Where in a program a call is made that need not run on every rank: part of its name, which ranks compare.
+
+    A branch that one rank alone takes, or a loop that it goes round once more, would else meet the others' next call of that shape.
+    A function that is compiled by itself is traced once for all places, so its calls do not know theirs.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module in _CONTROL:
+            return _CONTROL[module]
+        if module == "jax._src.pjit":
+            break
+        frame = frame.f_back
+    return ""
 
 
 def traced(*xs: Any) -> bool:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from .. import _find, _lib
 from ..errors import VersionError
 from ..group import Kind, Op
-from .graphs import Unnamed, plain_graph
+from .graphs import Unnamed, plain_graph, within
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -48,6 +48,8 @@ class _Ops:
     def _choosing(self, name: str, now: Any, later: Any) -> Any:
         def call(*args: Any, label: str = "", named: bool = False, **attrs: Any) -> Any:
             if not plain_graph():
+                if isinstance(label, Unnamed) and not named:
+                    label = str(label) + within()
                 return now(*args, label=label, named=named, **attrs)
             if later is None:
                 raise VersionError(f"{name}: this TensorFlow cannot run hora in graphs of version 1; call it eagerly or in a tf.function")

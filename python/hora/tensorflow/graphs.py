@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["Unnamed", "plain_graph"]
+__all__ = ["Unnamed", "plain_graph", "within"]
+
+_INSIDE = {"CondBranchFuncGraph": " in a branch", "WhileBodyFuncGraph": " in a loop", "WhileCondFuncGraph": " in a loop"}
 
 
 def plain_graph() -> bool:
     """Whether what is called now becomes part of a graph of TensorFlow 1, which runs whatever is ready, in no order of its own."""
     return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
+
+
+def within() -> str:
+    """Where in a function's graph a call is made that need not run on every rank: part of its label, which ranks compare.
+
+    A branch that one rank alone takes, or a loop that it goes round once more, would else meet the others' next call of that shape.
+    """
+    graph = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
+    where = ""
+    while graph is not None:
+        where = where or _INSIDE.get(type(graph).__name__, "")
+        graph = getattr(graph, "outer_graph", None)
+    return where
 
 
 class Unnamed(str):

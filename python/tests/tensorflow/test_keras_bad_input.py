@@ -1,0 +1,96 @@
+"""hora.keras in `fit` when ranks' models, data or steps differ, or a rank raises inside a step: a sentence in the backend's class, no hang."""
+
+import pytest
+
+DIFFER = """
+import sys
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r, n = hora.rank(), hora.size()
+backend = keras.backend.backend()
+rng = np.random.RandomState(r)
+X, Y = rng.randn(64, 5).astype("f"), rng.randn(64, 1).astype("f")
+
+
+def model(width, seed=1):
+    keras.utils.set_random_seed(seed)
+    m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(width), keras.layers.Dense(1)])
+    m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    return m
+
+
+def fails(call, *says):
+    try:
+        call()
+    except Exception as e:
+        assert all(s in str(e) for s in says), (says, type(e), str(e))
+        assert isinstance(e, hora.HoraError) or backend == "jax" or type(e).__name__ == "InvalidArgumentError", type(e)
+        if backend == "jax":
+            import hora.jax
+            hora.jax.recover()
+        assert hora.allreduce(np.float32(r + 1)) == n * (n + 1) / 2, "the next operation works"
+        return
+    raise AssertionError(f"no error: {says}")
+
+
+fit = {"batch_size": 16, "epochs": 1, "verbose": 0}
+# Another model on each rank.
+fails(lambda: model(3 + r).fit(X, Y, **fit), "rank 0", "rank 1")
+fails(lambda: model(3 + r).fit(X, Y, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()], **fit), "rank 0", "rank 1")
+
+
+# Metrics that one rank alone has: the sentence names them.
+average = hora.keras.callbacks.MetricAverage()
+fails(lambda: average.on_epoch_end(0, {"loss": 1.0} | ({"mine": 2.0} if r else {})), "mine", "rank 1")
+logs = {"loss": float(r)}
+average.on_epoch_end(0, logs)
+assert logs["loss"] == (n - 1) / 2
+m = model(3)
+m.fit(X, Y, **fit)
+print("well", backend, flush=True)
+m.fit(X[: 64 - 32 * r], Y[: 64 - 32 * r], **fit)        # rank 1 has fewer steps, and ends: rank 0 hears of it
+print("not reached by rank 0", r, flush=True)
+"""
+
+RAISES = """
+import os, signal, sys
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r, how = hora.rank(), sys.argv[1]
+
+
+class Data(keras.utils.PyDataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, i):
+        if i == 7 and r == 1:
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise RuntimeError("row 7 cannot be read")
+        return np.ones((4, 5), "f"), np.ones((4, 1), "f")
+
+
+m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
+m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+m.fit(Data(), epochs=5, verbose=0, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()])
+"""
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_ranks_that_differ(run, backend):
+    done = run(DIFFER, code=1, timeout=90, KERAS_BACKEND=backend)
+    assert done.stdout.count(f"well {backend}") == 2, done.stdout + done.stderr
+    assert "not reached by rank 0 0" not in done.stdout
+    assert "rank 1" in done.stderr and "terminate called" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_rank_that_fails_in_the_middle_of_fit(run, how):
+    done = run(RAISES, args=(how,), code=1 if how == "raise" else 137, timeout=60)
+    assert ("row 7 cannot be read" if how == "raise" else "rank 1") in done.stderr, done.stderr
+    assert "terminate called" not in done.stderr and "core dumped" not in done.stderr
