@@ -1,5 +1,1 @@
-"""Not part of hora; importing it says what to use instead."""
-
-from horovod._later import refuse
-
-raise refuse("horovod.tensorflow.data")
+"""tf.data's service as a job of its own: `hora run -np 4 python -m horovod.tensorflow.data.compute_worker FILE` computes, another job trains."""
