@@ -43,14 +43,14 @@ fuzz: ## every decoder for FUZZTIME each
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
 			echo "== ./$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$p || exit 1; done; done
 
-soak: deps ## the long counts: kills, cycles, seeds, releases of torch (prints seeds; results go to bench/results/)
+soak: deps ## the long counts: kills, cycles, seeds, releases of the frameworks (prints seeds; results go to bench/results/)
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py && $(PYTHON_ENV)/bin/python -m pip install -q --no-index --find-links dist --force-reinstall --no-deps hora hora-compat hora-server
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py --library-only
 	HORA_SOAK=1 go test -v -count=1 -timeout 120m ./...
 	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 $(addprefix python/tests/,test_process.py test_elastic.py test_interrupted_soak.py test_wheel.py torch/test_torch_ends.py torch/test_torch_ddp.py torch/test_torch_examples.py torch/test_torch_own.py)
 	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 
-matrix: wheels ## the wheel on other releases of torch; writes their table into docs/compatibility.md
+matrix: wheels ## the wheel on other releases of torch, TensorFlow and JAX; writes their tables into docs/compatibility.md
 	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 
 peers: ## install Intel MPI for the benchmark (Python wheels, 330 MB); the others come with make deps

@@ -12,6 +12,7 @@
 #   sh tools/deps.sh impi       install Intel MPI, which the benchmarks alone know (also: path impi)
 #   sh tools/deps.sh path data      print the folder with pyarrow
 #   sh tools/deps.sh path tensorflow  print the folder with TensorFlow and Keras
+#   sh tools/deps.sh path keras-2     print the folder with Keras 2 (tf_keras)
 #   sh tools/deps.sh path spark-4     print the Python environment with pyspark 4 (also: spark-3.5)
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,6 +23,7 @@ jax_list=python/requirements-jax.txt
 impi_list=python/requirements-impi.txt
 data_list=python/requirements-data.txt
 tensorflow_list=python/requirements-tensorflow.txt
+keras2_list=python/requirements-keras-2.txt
 spark4_list=python/requirements-spark-4.txt
 spark35_list=python/requirements-spark-3.5.txt
 
@@ -50,6 +52,7 @@ jax=$cache/jax-$version-$(hash_of "$jax_list")
 impi=$cache/impi-$(hash_of "$impi_list")
 data=$cache/data-$version-$(hash_of "$data_list")
 tensorflow=$cache/tensorflow-$version-$(hash_of "$tensorflow_list")
+keras2=$cache/keras-2-$version-$(hash_of "$keras2_list")
 spark4=$cache/spark-4-$version-$(hash_of "$spark4_list" "$requirements")
 spark35=$cache/spark-3.5-$version-$(hash_of "$spark35_list" "$requirements")
 
@@ -62,9 +65,10 @@ if [ "${1:-}" = path ]; then
     impi) echo "$impi" ;;
     data) echo "$data" ;;
     tensorflow) echo "$tensorflow" ;;
+    keras-2) echo "$keras2" ;;
     spark-4) echo "$spark4" ;;
     spark-3.5) echo "$spark35" ;;
-    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, data, spark-4, spark-3.5 or impi" >&2; exit 2 ;;
+    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, keras-2, data, spark-4, spark-3.5 or impi" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -123,6 +127,7 @@ beside "$trainers" "$trainers_list" "trainers built on torch"
 beside "$jax" "$jax_list" "JAX"
 beside "$data" "$data_list" "what the tests of data compare with"
 beside "$tensorflow" "$tensorflow_list" "TensorFlow and Keras"
+beside "$keras2" "$keras2_list" "Keras 2"
 # Spark's workers are processes of an interpreter, so each pyspark has one, which finds the rest (torch, pytest, hora's wheels) in the tests' environment.
 spark() { # folder, list, what
     [ ! -f "$1/.complete" ] || return 0

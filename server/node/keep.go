@@ -19,7 +19,6 @@ import (
 
 	"hora/job"
 	"hora/server/client"
-	"hora/server/environment"
 )
 
 // Program is how a keeper runs the job: the arguments of hora run, and where its output goes. It returns its exit code.
@@ -55,10 +54,7 @@ type keeper struct {
 	running   bool
 	seen      map[string]fs.FileInfo // of outputs/
 	eventAt   int64                  // how much of the events file is in the outbox
-	preparing func()                 // gives the environment up that is being made
-	made      *environment.Made      // the environment, held while the job runs
-	own       Process
-	reports   sync.WaitGroup // connections of ranks
+	reports   sync.WaitGroup         // connections of ranks
 	followers sync.WaitGroup
 	last      string // hora's own last words
 }
@@ -66,19 +62,13 @@ type keeper struct {
 // ErrTaken is for a folder that another keeper has.
 var ErrTaken = errors.New("another process keeps this job")
 
-// Process is what a keeper needs of the process that it is: its environment, which the job inherits.
-type Process struct {
-	Setenv  func(name, value string) error
-	Environ func() []string
-}
-
-// Keep runs the attempt in a folder and returns when it has ended and its outbox says so.
-func Keep(dir string, own Process, run Program) error {
+// Keep runs the attempt in a folder, with what setenv sets in its environment, and returns when it has ended and its outbox says so.
+func Keep(dir string, setenv func(name, value string) error, run Program) error {
 	b, err := os.ReadFile(filepath.Join(dir, jobFile))
 	if err != nil {
 		return err
 	}
-	k := &keeper{dir: dir, own: own, seen: map[string]fs.FileInfo{}}
+	k := &keeper{dir: dir, seen: map[string]fs.FileInfo{}}
 	if err := json.Unmarshal(b, &k.task); err != nil {
 		return err
 	}
@@ -98,10 +88,7 @@ func Keep(dir string, own Process, run Program) error {
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(socket))
-	if err := own.Setenv(ReportVariable, filepath.Join(filepath.Dir(socket), "r")); err != nil {
-		return err
-	}
-	if err := own.Setenv(OutputsVariable, filepath.Join(dir, WorkFolder, OutputsName)); err != nil {
+	if err := setenv(ReportVariable, filepath.Join(filepath.Dir(socket), "r")); err != nil {
 		return err
 	}
 	if why, err := os.ReadFile(filepath.Join(dir, stopFile)); err == nil {
@@ -273,12 +260,8 @@ func (k *keeper) stop(why client.Outcome) {
 		return
 	}
 	k.why = why
-	running, preparing := k.running, k.preparing
+	running := k.running
 	k.mu.Unlock()
-	if preparing != nil {
-		preparing()
-		return
-	}
 	if !running {
 		return
 	}
@@ -309,9 +292,6 @@ func (k *keeper) run(program Program) int {
 	}
 	if limit := k.task.Document.TimeLimit; limit > 0 {
 		defer time.AfterFunc(time.Duration(limit*float64(time.Second)), func() { k.stop(client.TimedOut) }).Stop()
-	}
-	if code := k.prepare(); code != 0 {
-		return code
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -350,9 +330,6 @@ func (k *keeper) args() ([]string, error) {
 	}
 	if s.Bind == "" {
 		s.Bind = job.BindNone // other jobs have cores here too
-	}
-	if k.made != nil && s.Command[0] == k.made.Base {
-		s.Command = append([]string{filepath.Join(k.made.Bin(), "python")}, s.Command[1:]...)
 	}
 	name := filepath.Join(k.dir, specFile)
 	return []string{"--file", name}, os.WriteFile(name, s.YAML(), 0o600)

@@ -158,10 +158,7 @@ func (s *Store) Job(ctx context.Context, id int64) (client.Job, error) {
 			}
 			j.Attempts = append(j.Attempts, a)
 		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		return readTags(tx, []*client.Job{&j})
+		return rows.Err()
 	})
 	return j, err
 }
@@ -201,14 +198,7 @@ func (s *Store) Jobs(ctx context.Context, states []job.State, project string, be
 			}
 			all = append(all, j)
 		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		of := make([]*client.Job, len(all))
-		for i := range all {
-			of[i] = &all[i]
-		}
-		return readTags(tx, of)
+		return rows.Err()
 	})
 	return all, err
 }
@@ -244,7 +234,7 @@ func (s *Store) Lives(ctx context.Context) ([]Live, error) {
 			return err
 		}
 		for i := range all {
-			if st := all[i].Job.State; st != job.Running && st != job.Preparing {
+			if st := all[i].Job.State; st != job.Running {
 				continue
 			}
 			var a client.Attempt

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import datetime
 import os
-import secrets
 import subprocess
 import sys
 import tempfile
 
+import pair
 import torch
 import torch.distributed as dist
 
@@ -156,16 +156,7 @@ def rank_main() -> int:
     rank, size = int(os.environ["HORA_RANK"]), int(os.environ["HORA_SIZE"])
     store = dist.FileStore(os.environ["CHECK_STORE"], size)
     dist.init_process_group("hora", store=store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60))
-    bad = 0
-    for name, f in features(rank, size):
-        try:
-            f()
-            line = f"yes {name}"
-        except Exception as e:
-            line = f"no {name}: {type(e).__name__}: {str(e).partition(chr(10))[0].partition(' (/')[0][:120]}"
-            bad |= name in NEEDED
-        if rank == 0:
-            print(line, flush=True)
+    bad = pair.tell(rank, features(rank, size), NEEDED)
     dist.destroy_process_group()
     return bad
 
@@ -175,25 +166,9 @@ def main() -> int:
         return rank_main()
     print("torch", torch.__version__)
     with tempfile.TemporaryDirectory() as folder:
-        env = dict(os.environ) | {
-            "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_SERVE": "1", "HORA_ADDR": f"127.0.0.1:{free_port()}", "HORA_JOB": "matrix",
-            "HORA_SECRET_FILE": os.path.join(folder, "secret"), "CHECK_STORE": os.path.join(folder, "store"), "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        with open(os.open(env["HORA_SECRET_FILE"], os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
-            f.write(secrets.token_hex(32))
-        command = [sys.executable, __file__]
-        ranks = [subprocess.Popen(command, env=env | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r)}) for r in range(2)]
-        codes = [p.wait() for p in ranks]
+        code = pair.run(__file__, folder, CHECK_STORE=os.path.join(folder, "store"))
     print("yes entry point" if known_without_import() else "no entry point: import hora.torch first", flush=True)
-    return max(map(abs, codes))
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    return code
 
 
 if __name__ == "__main__":

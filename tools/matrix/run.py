@@ -1,10 +1,10 @@
-"""Tests the wheel on other releases of torch and writes their table into docs/compatibility.md.
+"""Tests the wheel on other releases of torch, TensorFlow and JAX and writes a table of each into docs/compatibility.md.
 
-    python tools/matrix/run.py CACHE [NAME…]
+    python tools/matrix/run.py CACHE [FRAMEWORK…] [NAME…]
 
-Every tools/matrix/NAME.txt is the lock file of one environment; it is made once, under CACHE, and found again by the file's
-hash. A torch of the package index brings some GB of CUDA libraries: what is downloaded stays under CACHE/wheels. This
-interpreter's own torch is the first row.
+Every tools/matrix/NAME.txt is the lock file of one environment, called after its framework; it is made once, under CACHE, and found
+again by the file's hash. A torch of the package index brings some GB of CUDA libraries: what is downloaded stays under
+CACHE/wheels. The releases that `make test` runs with are the first rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 PAGE = ROOT / "docs" / "compatibility.md"
-BEGIN, END = "<!-- make matrix writes from here -->", "<!-- to here -->"
+BEGIN, END = "<!-- make matrix writes {} from here -->", "<!-- to here -->"
+# Framework → the program that tries it, and the folder of tools/deps.sh that has this interpreter's, where it lies in one.
+FRAMEWORKS = {"torch": ("check.py", ""), "tensorflow": ("check_tensorflow.py", "tensorflow"), "jax": ("check_jax.py", "jax")}
 
 
 def environment(cache: Path, lock: Path) -> str:
@@ -51,51 +53,63 @@ def pip(python: Path | str, *what: str) -> None:
     subprocess.run([str(python), *PIP, *what], check=True)
 
 
-def check(python: str, site: Path) -> tuple[str, dict[str, str], bool]:
-    """torch's version, what each feature's line said, and whether all that must hold does."""
+def check(python: str, site: Path, framework: str, beside: str) -> tuple[str, dict[str, str], bool]:
+    """The framework's version, what each feature's line said, and whether all that must hold does."""
     pip(python, "install", "--no-index", "--no-deps", "--upgrade", "--target", str(site), "--find-links", str(ROOT / "dist"), "hora")
-    done = subprocess.run(
-        [python, str(HERE / "check.py")], check=False, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(site)}, capture_output=True, text=True
-    )
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, [str(site), beside]))}
+    done = subprocess.run([python, str(HERE / FRAMEWORKS[framework][0])], check=False, env=env, capture_output=True, text=True)
     version, answers = "?", {}
     for line in done.stdout.splitlines():
         word, _, rest = line.partition(" ")
-        if word == "torch":
+        if word in ("version", "torch"):
             version = rest.split("+")[0]
         elif word in ("yes", "no"):
             name, _, why = rest.partition(": ")
             answers[name] = "yes" if word == "yes" else f"no: {why}"
-    if not answers:
+    if not answers or done.returncode:
         print(done.stdout[-2000:], done.stderr[-4000:], file=sys.stderr)
     return version, answers, done.returncode == 0
 
 
-def table(rows: list[tuple[str, dict[str, str]]]) -> str:
-    """One row a feature, one column a torch; what a no was for stands below."""
+def table(framework: str, rows: list[tuple[str, dict[str, str]]]) -> str:
+    """One row a feature, one column a release; what a no was for stands below."""
     names = list(rows[0][1])
-    lines = ["| | " + " | ".join(f"torch {v}" for v, _ in rows) + " |", "| --- |" + " --- |" * len(rows)]
+    lines = ["| | " + " | ".join(f"{framework} {v}" for v, _ in rows) + " |", "| --- |" + " --- |" * len(rows)]
     for n in names:
         lines.append(f"| {n} | " + " | ".join(a.get(n, "no").split(":")[0] for _, a in rows) + " |")
-    reasons = [f"- torch {v}, {n}: {a[n][4:]}" for v, a in rows for n in names if a.get(n, "").startswith("no: ")]
+    reasons = [f"- {framework} {v}, {n}: {a[n][4:]}" for v, a in rows for n in names if a.get(n, "").startswith("no: ")]
     return "\n".join([*lines, "", *reasons]).strip()
 
 
-def main() -> int:
+def folder(name: str) -> str:
+    """Where `make deps` has put a framework."""
+    return subprocess.run(["sh", "tools/deps.sh", "path", name], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def matrix(framework: str, cache: Path, wanted: list[str]) -> bool:
+    """Try one framework's releases and write their table; whether all that must hold does."""
     import tempfile
 
-    cache, wanted = Path(sys.argv[1]), sys.argv[2:]
-    locks = [p for p in sorted(HERE.glob("torch-*.txt"), reverse=True) if not wanted or p.stem in wanted]
-    rows, bad = [], 0
-    for python in (sys.executable, *(environment(cache, p) for p in locks)):
+    locks = [p for p in sorted(HERE.glob(f"{framework}-*.txt"), reverse=True) if not wanted or p.stem in wanted]
+    own = FRAMEWORKS[framework][1]
+    rows, good = [], True
+    for python, beside in ((sys.executable, folder(own) if own else ""), *((environment(cache, p), "") for p in locks)):
         with tempfile.TemporaryDirectory() as site:
-            version, answers, well = check(python, Path(site))
-        print(f"matrix: torch {version}: {'all that must hold does' if well else 'FAILED'}; {answers}", flush=True)
+            version, answers, well = check(python, Path(site), framework, beside)
+        print(f"matrix: {framework} {version}: {'all that must hold does' if well else 'FAILED'}; {answers}", flush=True)
         rows.append((version, answers))
-        bad |= not well
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{rest.split(END)[1]}")
-    return bad
+        good &= well
+    begin = BEGIN.format(framework)
+    before, rest = PAGE.read_text().split(begin)
+    PAGE.write_text(f"{before}{begin}\n\n{table(framework, rows)}\n\n{END}{rest.partition(END)[2]}")
+    return good
+
+
+def main() -> int:
+    cache, asked = Path(sys.argv[1]), sys.argv[2:]
+    names = [a for a in asked if a not in FRAMEWORKS]
+    chosen = [f for f in FRAMEWORKS if f in asked or any(n.startswith(f"{f}-") for n in names)] or list(FRAMEWORKS)
+    return int(not all([matrix(f, cache, [n for n in names if n.startswith(f"{f}-")]) for f in chosen]))
 
 
 if __name__ == "__main__":

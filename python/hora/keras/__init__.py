@@ -1,4 +1,4 @@
-"""Keras 3 on TensorFlow, JAX or PyTorch.
+"""Keras 3 on TensorFlow, JAX or PyTorch, and Keras 2 (of TensorFlow up to 2.15, or tf_keras with TF_USE_LEGACY_KERAS=1).
 
 >>> import keras, hora.keras
 >>> hora.init()
@@ -7,17 +7,24 @@
 ...           verbose=int(hora.rank() == 0))
 """
 
-import keras
-
-from ..errors import VersionError
-
-if int(keras.__version__.split(".")[0]) < 3:
-    raise VersionError(f"import hora.keras: Keras {keras.__version__} is installed; hora.keras needs Keras 3 (pip install 'keras>=3')")
+from . import which  # noqa: I001  first: it says which Keras is missing, or too old
 
 from .. import init, is_initialized, shutdown
 from . import callbacks
 from ._backend import broadcast_variables
+from .data import shard
 from .elastic import KerasState
 from .optimizer import DistributedOptimizer, load_model
 
-__all__ = ["DistributedOptimizer", "KerasState", "broadcast_variables", "callbacks", "init", "is_initialized", "load_model", "shutdown"]
+__all__ = [
+    "DistributedOptimizer",
+    "KerasState",
+    "broadcast_variables",
+    "callbacks",
+    "init",
+    "is_initialized",
+    "load_model",
+    "shard",
+    "shutdown",
+    "which",
+]

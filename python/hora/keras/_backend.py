@@ -1,23 +1,32 @@
-"""The one call that each of Keras' backends needs: a list of gradients reduced over all ranks, None staying None."""
+"""The one call that each of Keras' backends needs: a list of gradients reduced over all ranks, None staying None. Keras 2 is TensorFlow's."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
-
-import keras
-import numpy
 
 from .. import comm
 from ..errors import ArgumentError
 from ..group import Group, group_of
+from .which import LEGACY, array, keras
+
+
+def backend_of(keras_two: bool = LEGACY) -> str:
+    """What Keras computes with."""
+    return "tensorflow" if keras_two else str(_three().backend.backend())
+
+
+def _three() -> Any:
+    """Keras 3: an optimizer of it may come where this process' Keras is 2."""
+    return importlib.import_module("keras") if LEGACY else keras
 
 
 def reduce(
     grads: list[Any], op: Any, group: Group | None, prescale: float, postscale: float, compression: Any, sparse_as_dense: bool,
-    named: bool = False,
+    named: bool = False, backend: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """Average or sum gradients in the framework that Keras runs on, in one call."""
-    backend = keras.backend.backend()
+    backend = backend or backend_of()
     if backend == "tensorflow":
         import tensorflow as tf
 
@@ -30,10 +39,11 @@ def reduce(
         return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=how, name="gradients", named=named)
     at = [i for i, g in enumerate(grads) if g is not None]
     given = [grads[i] for i in at]
+    three = _three()
     sixteen = {"fp16": "float16", "bf16": "bfloat16"}.get(compression) if isinstance(compression, str) else None
-    before = [str(keras.backend.standardize_dtype(g.dtype)) for g in given]
+    before = [str(three.backend.standardize_dtype(g.dtype)) for g in given]
     if sixteen:
-        given = [keras.ops.cast(g, sixteen) if d in ("float32", "float64") else g for g, d in zip(given, before, strict=True)]
+        given = [three.ops.cast(g, sixteen) if d in ("float32", "float64") else g for g, d in zip(given, before, strict=True)]
     if backend == "jax":
         from .. import jax
 
@@ -44,23 +54,24 @@ def reduce(
         raise ArgumentError(f"hora.keras: Keras runs on {backend}; it works on tensorflow, jax and torch (KERAS_BACKEND)")
     out = list(grads)
     for i, g, d in zip(at, given, before, strict=True):
-        out[i] = keras.ops.cast(g, d) if sixteen else g
+        out[i] = three.ops.cast(g, d) if sixteen else g
     return out
 
 
-def scaled(grad: Any, by: Any) -> Any:
+def scaled(grad: Any, by: Any, backend: str | None = None) -> Any:
     """A gradient times a number; rows of one stay rows."""
-    if hasattr(grad, "indices") and keras.backend.backend() == "tensorflow":
+    if (backend or backend_of()) == "tensorflow":
         import tensorflow as tf
 
         if isinstance(grad, tf.IndexedSlices):
             return tf.IndexedSlices(grad.values * tf.cast(by, grad.values.dtype), grad.indices, grad.dense_shape)
-    return grad * keras.ops.cast(by, grad.dtype)
+        return grad * tf.cast(by, grad.dtype)
+    return grad * _three().ops.cast(by, grad.dtype)
 
 
-def ranks(group: Group | None) -> Any:
+def ranks(group: Group | None, backend: str | None = None) -> Any:
     """How many ranks there are: in TensorFlow asked when the graph runs, since a graph may outlive an epoch."""
-    if keras.backend.backend() == "tensorflow":
+    if (backend or backend_of()) == "tensorflow":
         import tensorflow as tf
 
         from ..tensorflow import size
@@ -71,7 +82,7 @@ def ranks(group: Group | None) -> Any:
 
 def broadcast_variables(variables: list[Any], root: int = 0) -> None:
     """Give every rank root's values of Keras' variables."""
-    held = [v for v in variables if str(v.dtype) != "string"]
-    got = comm.broadcast([numpy.array(keras.ops.convert_to_numpy(v), order="C") for v in held], root)
+    held = [v for v in variables if "string" not in str(v.dtype)]
+    got = comm.broadcast([array(v) for v in held], root)
     for v, y in zip(held, got, strict=True):
         v.assign(y)

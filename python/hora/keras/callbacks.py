@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy
 
 from .. import comm
 from ..errors import ArgumentError
 from ..group import Op
-from . import _backend
+from . import _backend, which
 from .elastic import CommitState, UpdateBatchState, UpdateEpochState
+from .which import keras
 
 __all__ = [
     "BestModelCheckpoint",
@@ -29,7 +29,7 @@ __all__ = [
 
 def warn_of_jit(model: Any) -> None:
     """Say once that XLA cannot hold TensorFlow's operations of ours, and compile without it."""
-    if getattr(model, "jit_compile", False) and keras.backend.backend() == "tensorflow":
+    if getattr(model, "jit_compile", False) and _backend.backend_of() == "tensorflow":
         warnings.warn(
             "hora.keras: jit_compile=True is not possible with hora's operations on TensorFlow, since XLA knows only its own; this model runs "
             "without it. Pass jit_compile=False to compile() to be rid of this line.",
@@ -47,7 +47,7 @@ def _settle(model: Any) -> None:
 
 def learning_rate(model: Any) -> float:
     _settle(model)
-    return float(keras.ops.convert_to_numpy(model.optimizer.learning_rate))
+    return float(which.array(model.optimizer.learning_rate))
 
 
 class BroadcastGlobalVariables(keras.callbacks.Callback):
@@ -77,11 +77,12 @@ class BroadcastGlobalVariables(keras.callbacks.Callback):
     def _optimizer(self) -> None:
         optimizer = getattr(self.model, "optimizer", None)
         # All ranks are at the same place here: an optimizer is built everywhere or nowhere, as the model is the same.
-        if optimizer is not None and optimizer.built:
+        if optimizer is not None and which.built(optimizer):
             _settle(self.model)
-            inner = getattr(optimizer, "inner_optimizer", optimizer)
-            own = {id(v) for v in getattr(inner, "_accumulated_gradients", ())}  # each rank's, until the pass that applies them
-            self._send([v for v in optimizer.variables if id(v) not in own])
+            own = {
+                id(v) for v in getattr(which.inner(optimizer), "_accumulated_gradients", ())
+            }  # each rank's, until the pass that applies them
+            self._send([v for v in which.variables(optimizer) if id(v) not in own])
             self._left = False
 
     def _send(self, variables: list[Any]) -> None:
@@ -139,16 +140,16 @@ class LearningRateSchedule(keras.callbacks.Callback):
     def _set(self, epoch: float) -> None:
         if epoch < self.start or self.end is not None and epoch >= self.end:
             return
-        before, now = learning_rate(self.model), self.initial * self.multiplier(epoch)
+        now = self.initial * self.multiplier(epoch)
         try:
+            before = learning_rate(self.model)
             self.model.optimizer.learning_rate = now
         except TypeError:
             raise ArgumentError(
                 "LearningRateSchedule: the optimizer's learning rate is a schedule of its own and cannot be set; give the optimizer a number"
             ) from None
-        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
-        if self.momentum_correction and before and now != before and getattr(optimizer, "momentum", 0):
-            for v in getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or ():
+        if self.momentum_correction and before and now != before:
+            for v in which.velocities(self.model):
                 v.assign(v * (now / before))
 
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-import numpy
-
 from .. import _variables
 from ..elastic import State
 from ..errors import ArgumentError
+from . import which
+from .which import keras
 
 __all__ = ["CommitState", "KerasState", "UpdateBatchState", "UpdateEpochState"]
 
@@ -27,14 +26,19 @@ def _of(value: Any) -> list[Any]:
     settle = getattr(value, "jax_state_sync", None)
     if settle is not None:  # while fit runs on JAX they live in the step's arguments
         settle()
-    return [v for v in value.variables if str(v.dtype) != "string"]
+    return which.variables(value)
+
+
+def _kinds() -> tuple[type, ...]:
+    old = getattr(getattr(keras.optimizers, "legacy", None), "Optimizer", None) if which.LEGACY else None
+    return (keras.layers.Layer, keras.optimizers.Optimizer, *((old,) if isinstance(old, type) else ()))
 
 
 _variables.register(
     "a Keras model or optimizer",
-    lambda value: isinstance(value, (keras.Layer, keras.optimizers.Optimizer)),
+    lambda value: isinstance(value, _kinds()),
     _of,
-    lambda v: numpy.array(keras.ops.convert_to_numpy(v), order="C"),
+    which.array,
 )
 
 
@@ -51,8 +55,8 @@ class KerasState(State):
             )
         optimizer = optimizer or getattr(model, "optimizer", None)
         if optimizer is not None:
-            if not optimizer.built:
-                optimizer.build(model.trainable_variables)
+            if not which.built(optimizer):
+                which.build(optimizer, model.trainable_variables)
             values = {"optimizer": optimizer} | values
         super().__init__(model=model, **values)
 

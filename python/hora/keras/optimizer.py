@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
-
-import keras
 
 from .. import _world
 from ..errors import ArgumentError
 from ..gradients import apart
 from ..group import Group, Op
-from . import _backend
+from . import _backend, which
 
 __all__ = ["DistributedOptimizer", "load_model"]
 
 
-class _Mixin:
-    """Reduces before clipping, moving averages and the check for overflows, so that they see what all ranks agree on.
-
-    That is in `apply`; where Keras adds several passes up, in the pass that applies them (on JAX in each: there Keras has no such place).
-    """
+class Distributed:
+    """What optimizers of either Keras have: which gradients are reduced, and how."""
 
     _hora: dict[str, Any]
     _hora_local: dict[int, Any]  # by id: a variable of Keras' is compared by value
     _hora_times = 1.0  # what every gradient is multiplied with
     _hora_scale_local = True
     _hora_alone = False  # this rank is in no group: its gradients are its own
-    _hora_at: Any = ()  # the variables of the gradients that are being applied
+    _hora_two = False  # it is Keras 2's
 
     def register_local_var(self, variable: Any) -> None:
         """The gradient of this variable stays each rank's own, divided by the number of ranks unless that is switched off."""
         self._hora_local[id(variable)] = variable
+
+    def _hora_reduce(self, grads: list[Any], variables: list[Any]) -> list[Any]:
+        times, here = self._hora_times, [id(v) in self._hora_local for v in variables]
+        backend = _backend.backend_of(self._hora_two)
+        if _world._lib.world is None or self._hora_alone:
+            return grads if times == 1 else [g if g is None else _backend.scaled(g, times, backend) for g in grads]
+        call = dict(self._hora) | {"backend": backend}
+        call["postscale"] *= times
+        by = times / _backend.ranks(call["group"], backend) if any(here) and self._hora_scale_local else times
+        return apart(grads, here, lambda shared: _backend.reduce(shared, **call), lambda g: _backend.scaled(g, by, backend))
+
+
+class _Three(Distributed):
+    """Keras 3: reduces before clipping, moving averages and the check for overflows, so that they see what all ranks agree on.
+
+    That is in `apply`; where Keras adds several passes up, in the pass that applies them (on JAX in each: there Keras has no such place).
+    """
+
+    _hora_at: Any = ()  # the variables of the gradients that are being applied
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         grads = list(grads)
@@ -50,16 +65,25 @@ class _Mixin:
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
     def _hora_late(self) -> bool:
-        return bool(self.gradient_accumulation_steps) and keras.backend.backend() != "jax"  # type: ignore[attr-defined]
+        return bool(self.gradient_accumulation_steps) and _backend.backend_of(False) != "jax"  # type: ignore[attr-defined]
 
-    def _hora_reduce(self, grads: list[Any], variables: list[Any]) -> list[Any]:
-        times, here = self._hora_times, [id(v) in self._hora_local for v in variables]
-        if _world._lib.world is None or self._hora_alone:
-            return grads if times == 1 else [g if g is None else _backend.scaled(g, times) for g in grads]
-        call = dict(self._hora)
-        call["postscale"] *= times
-        by = times / _backend.ranks(call["group"]) if any(here) and self._hora_scale_local else times
-        return apart(grads, here, lambda shared: _backend.reduce(shared, **call), lambda g: _backend.scaled(g, by))
+
+class _Two(Distributed):
+    """Keras 2: reduces where gradients of several replicas become one, which is before clipping, and before overflows are looked for.
+
+    The first name is that of optimizers since 2.11, the other that of the older ones, `keras.optimizers.legacy`.
+    """
+
+    _hora_two = True
+
+    def aggregate_gradients(self, grads_and_vars: Any) -> Any:
+        pairs = list(grads_and_vars)
+        grads, held = [g for g, _ in pairs], [v for _, v in pairs]
+        if not pairs:
+            return pairs
+        return list(zip(self._hora_reduce(grads, held), held, strict=True))
+
+    _aggregate_gradients = aggregate_gradients
 
 
 def DistributedOptimizer(
@@ -72,31 +96,29 @@ def DistributedOptimizer(
     each rank's own gradients, divided by the number of ranks so that they weigh as much as the others' (not with `scale_local=False`).
 
     The result has the wrapped one's class name, module and configuration: a saved model loads where hora is not. What it has
-    learned so far (a resumed optimizer's variables) is copied. `compression` is None, "fp16" or "bf16".
+    learned so far (a resumed optimizer's variables) is copied; in Keras 2 the two share it. `compression` is None, "fp16" or "bf16".
 
     >>> model.compile(hora.keras.DistributedOptimizer(keras.optimizers.Adam(1e-3)), loss="mse")
     """
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise ArgumentError(
-            f"DistributedOptimizer: {type(optimizer).__name__} is no Keras optimizer; pass keras.optimizers.Adam(…) or the like"
-        )
-    if isinstance(optimizer, _Mixin):
-        raise ArgumentError("DistributedOptimizer: this optimizer is one already")
-    scaled = getattr(keras.optimizers, "LossScaleOptimizer", None)
-    if scaled is not None and keras.config.dtype_policy().name == "mixed_float16" and not isinstance(optimizer, scaled):
-        # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would part.
-        optimizer = scaled(optimizer)
-    cls = type(optimizer)
-    made_of: Any = type(
-        cls.__name__, (_Mixin, cls), {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    )
-    made = made_of.from_config(optimizer.get_config())
-    made._hora = {
+    call = {
         "op": op, "group": group, "prescale": prescale, "postscale": postscale, "compression": compression, "sparse_as_dense": sparse_as_dense,
         "named": named,
     }  # fmt: skip
-    object.__setattr__(made, "_hora_local", {})  # past Keras' tracker, which would take them for its own variables
-    made._hora_scale_local = scale_local
+    found = which.family(optimizer)
+    if not hasattr(optimizer, "apply_gradients") or found is None:
+        raise ArgumentError(
+            f"DistributedOptimizer: {type(optimizer).__name__} is no Keras optimizer; pass keras.optimizers.Adam(…) or the like"
+        )
+    if isinstance(which.inner(optimizer), Distributed) or isinstance(optimizer, Distributed):
+        raise ArgumentError("DistributedOptimizer: this optimizer is one already")
+    if which.two(optimizer):
+        return _of_two(optimizer, call, scale_local)
+    scaled = getattr(found.optimizers, "LossScaleOptimizer", None)
+    if scaled is not None and found.config.dtype_policy().name == "mixed_float16" and not isinstance(optimizer, scaled):
+        # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would part.
+        optimizer = scaled(optimizer)
+    made = _mixed(_Three, type(optimizer)).from_config(optimizer.get_config())
+    _settings(made, call, scale_local)
     if optimizer.built:
         made.build(optimizer._trainable_variables)
         for new, old in zip(made.variables, optimizer.variables, strict=True):
@@ -104,13 +126,44 @@ def DistributedOptimizer(
     return made
 
 
+def _mixed(own: type, cls: type) -> Any:
+    """A class of the same name and module that has our methods first."""
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (own, cls), names)
+
+
+def _settings(made: Any, call: dict[str, Any], scale_local: bool) -> None:
+    # Past Keras' trackers, which would take what they see for their own variables.
+    for name, value in (("_hora", call), ("_hora_local", {}), ("_hora_scale_local", scale_local)):
+        object.__setattr__(made, name, value)
+
+
+def _of_two(optimizer: Any, call: dict[str, Any], scale_local: bool) -> Any:
+    """Of an optimizer of Keras 2. One that scales the loss asks the one inside it for the average, and looks for overflows in that."""
+    inside = which.inner(optimizer)
+    cls = _mixed(_Two, type(inside))
+    if which.built(inside):  # it keeps no list of what it was built for: the new one goes on with the same variables
+        made = copy.copy(inside)
+        object.__setattr__(made, "__class__", cls)
+    else:
+        made = cls.from_config(inside.get_config())
+    _settings(made, call, scale_local)
+    if inside is optimizer:
+        return made
+    object.__setattr__(made, "_is_wrapped_by_loss_scale_optimizer", False)
+    config = optimizer.get_config() | {"inner_optimizer": made}
+    around = type(optimizer)(**{k: config[k] for k in ("inner_optimizer", "dynamic", "initial_scale", "dynamic_growth_steps")})
+    object.__setattr__(around, "register_local_var", made.register_local_var)
+    return around
+
+
 def load_model(filepath: Any, custom_objects: dict[str, Any] | None = None, **options: Any) -> Any:
     """keras.models.load_model, with the saved optimizer made distributed; `options` are DistributedOptimizer's.
 
     >>> model = hora.keras.load_model("last.keras")
     """
-    model = keras.models.load_model(filepath, custom_objects=custom_objects)
+    model = which.keras.models.load_model(filepath, custom_objects=custom_objects)
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not isinstance(optimizer, _Mixin):
+    if optimizer is not None and not isinstance(which.inner(optimizer), Distributed) and not isinstance(optimizer, Distributed):
         model.optimizer = DistributedOptimizer(optimizer, **options)
     return model

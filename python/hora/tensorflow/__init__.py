@@ -17,12 +17,27 @@ processor; TensorFlow copies tensors of a GPU there and back.
 
 from typing import Any
 
-from .. import init, is_initialized, shutdown
-from ..objects import allgather_object, broadcast_object
-from ._calls import allgather, allreduce, alltoall, broadcast, broadcast_variables, join, rank, reducescatter, size
-from .compression import Compression
-from .elastic import TensorFlowState
-from .tape import DistributedGradientTape
+from .. import _framework
+
+_framework.need("hora.tensorflow", "tensorflow", (2, 12), "TensorFlow", "tensorflow")
+
+from .. import init, is_initialized, shutdown  # noqa: E402
+from ..objects import allgather_object, broadcast_object  # noqa: E402
+from ._calls import (  # noqa: E402
+    allgather,
+    allreduce,
+    alltoall,
+    broadcast,
+    broadcast_variables,
+    join,
+    rank,
+    reducescatter,
+    size,
+)
+from .compression import Compression  # noqa: E402
+from .data import shard  # noqa: E402
+from .elastic import TensorFlowState  # noqa: E402
+from .tape import DistributedGradientTape  # noqa: E402
 
 
 def __getattr__(name: str) -> Any:
@@ -50,6 +65,7 @@ __all__ = [
     "join",
     "rank",
     "reducescatter",
+    "shard",
     "shutdown",
     "size",
 ]

@@ -1,19 +1,21 @@
-"""Batch normalization over the batches of all ranks, for Keras 3 on TensorFlow."""
+"""Batch normalization over the batches of all ranks, for Keras on TensorFlow."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from ..errors import ArgumentError
 from ..group import Group
+from ..keras.which import LEGACY, keras
 from ._calls import _number
 from ._ops import ops
 
+_named: Any = getattr(keras, "saving", keras.utils).register_keras_serializable
 
-@keras.saving.register_keras_serializable(package="hora")
+
+@_named(package="hora")
 class SyncBatchNormalization(keras.layers.BatchNormalization):
     """keras.layers.BatchNormalization whose mean and variance in training are those of all ranks' batches together.
 
@@ -31,11 +33,14 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         if keras.backend.backend() != "tensorflow":
             raise ArgumentError("SyncBatchNormalization of hora.tensorflow is for Keras on TensorFlow; set KERAS_BACKEND=tensorflow")
         kwargs.pop("synchronized", None)
+        if LEGACY:
+            kwargs["fused"] = False
         super().__init__(**kwargs)
         self._hora_group = group
 
-    def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        mean, variance = super()._moments(inputs, mask)
+    def _moments(self, inputs: Any, *how: Any, **also: Any) -> tuple[Any, Any]:
+        mean, variance = super()._moments(inputs, *how, **also)
+        mask = also.get("mask") if LEGACY or not how else how[0]  # Keras 2 has axes before it
         if mask is None:
             count = tf.cast(tf.size(inputs) / tf.maximum(tf.size(mean), 1), inputs.dtype)
         else:

@@ -239,7 +239,7 @@ assert _executing_eagerly() and hvd._executing_eagerly() and hvd.util._cache and
 assert hvd.refs_to_vars(hvd.vars_to_refs((tf.Variable(1.0),)))[0].shape == ()
 inside = {
     "DistributedGradientTape": type("both", (hvd._tapes._Methods, importlib.import_module("hora.tensorflow.tape")._Tape), {}),
-    "DistributedOptimizer": hora.keras.optimizer._Mixin,
+    "DistributedOptimizer": hora.keras.optimizer.Distributed,
 }
 
 

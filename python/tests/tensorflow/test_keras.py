@@ -47,7 +47,7 @@ if r == 0:
     m.save(f"{sys.argv[1]}/saved.keras")
 
 # A resumed optimizer's variables are copied.
-again = hora.keras.DistributedOptimizer(m.optimizer.__class__.__mro__[2].from_config(m.optimizer.get_config()))
+again = hora.keras.DistributedOptimizer(next(c for c in type(m.optimizer).__mro__[1:] if c.__name__ == "Adam").from_config(m.optimizer.get_config()))
 assert type(m.optimizer).__name__ == "Adam" and type(m.optimizer).__module__.startswith("keras.")
 old = keras.optimizers.SGD(0.1, momentum=0.9)
 old.build(one.trainable_variables)

@@ -1,4 +1,4 @@
-"""What horovod.keras and horovod.tensorflow.keras share: both are Keras 3 here, on whichever backend it runs."""
+"""What horovod.keras and horovod.tensorflow.keras share: Keras 3 on whichever backend it runs, or Keras 2."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 try:
     import hora.keras
 except ImportError as error:  # no Keras, or an older one, which hora.keras says
-    raise ImportError(f"horovod.keras needs Keras 3: {error}", name="keras") from error
-
-import keras
-import numpy
+    raise ImportError(f"horovod.keras needs Keras: {error}", name="keras") from error
 
 from hora import comm
+from hora.keras.which import array, keras, two
 
 from ..common.basics import OPERATORS, Average, HorovodBasics, Sum
 from ..common.process_sets import ProcessSet, global_process_set
@@ -70,7 +68,8 @@ def DistributedOptimizer(
     passes = int(backward_passes_per_step)
     if passes < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: there is at least one backward pass in a step")
-    if passes > 1:
+    legacy = two(optimizer)
+    if passes > 1 and not legacy:
         optimizer = _accumulating(optimizer, passes)
     alone = process_set.included() is False
     made = hora.keras.DistributedOptimizer(
@@ -78,9 +77,13 @@ def DistributedOptimizer(
         sparse_as_dense=sparse_as_dense, prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
         scale_local=scale_local_gradients, named=True,
     )  # fmt: skip
-    if passes > 1 and not average_aggregated_gradients:
+    if passes > 1 and legacy:
+        from .passes import accumulating
+
+        made = accumulating(made, passes, average_aggregated_gradients, sparse_as_dense)
+    elif passes > 1 and not average_aggregated_gradients:
         made._hora_times = float(passes)  # Keras divides by the passes
-    made._hora_alone = alone
+    (made if hasattr(made, "_hora_times") else made.inner_optimizer)._hora_alone = alone  # of Keras 2 the one inside a scale is ours
     made.process_set = process_set
     if name:
         made.name = name
@@ -117,8 +120,13 @@ def load_model(
 # -- values
 
 
-def _array(value: Any) -> Any:
-    return numpy.array(keras.ops.convert_to_numpy(value), order="C")
+def _tensor(value: Any) -> Any:
+    """As a tensor of what Keras runs on."""
+    if hasattr(keras, "ops"):
+        return keras.ops.convert_to_tensor(value)
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(value)
 
 
 @translated
@@ -129,22 +137,22 @@ def allreduce(
     """Reduce a value (a number, an array, a tensor) over all ranks, at once; a tensor of the backend's comes back."""
     operator = OPERATORS[_operator(op, average)]
     got = comm.allreduce(
-        _array(value), operator, prescale=prescale_factor, postscale=postscale_factor, name=f"allreduce.{name or 'value'}", named=True
+        array(value), operator, prescale=prescale_factor, postscale=postscale_factor, name=f"allreduce.{name or 'value'}", named=True
     )
-    return keras.ops.convert_to_tensor(got)
+    return _tensor(got)
 
 
 @translated
 def allgather(value: Any, name: str | None = None) -> Any:
     """All ranks' values, joined along the first dimension, which may differ."""
-    return keras.ops.convert_to_tensor(comm.allgather(_array(value), name=f"allgather.{name or 'value'}", named=True))
+    return _tensor(comm.allgather(array(value), name=f"allgather.{name or 'value'}", named=True))
 
 
 @translated
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Root's value."""
     root = root_in(global_process_set, root_rank)
-    return keras.ops.convert_to_tensor(comm.broadcast(_array(value), root, name=f"broadcast.{name or 'value'}", named=True))
+    return _tensor(comm.broadcast(array(value), root, name=f"broadcast.{name or 'value'}", named=True))
 
 
 @translated
@@ -152,8 +160,8 @@ def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any
     """Reduce over all ranks; each gets its part of the rows."""
     if op not in (Average, Sum):
         raise ValueError("Reducescatter currently only supports Sum and Average: use hvd.Average or hvd.Sum")
-    got = comm.reduce_scatter(_array(value), OPERATORS[op], name=f"reducescatter.{name or 'value'}", named=True)
-    return keras.ops.convert_to_tensor(got)
+    got = comm.reduce_scatter(array(value), OPERATORS[op], name=f"reducescatter.{name or 'value'}", named=True)
+    return _tensor(got)
 
 
 def broadcast_global_variables(root_rank: int) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 import hora
 import hora.keras.callbacks as own
 from hora.keras import broadcast_variables
+from hora.keras.which import keras
 
 from ..common.switches import fact
 from ..common.translate import translated
@@ -23,6 +22,12 @@ __all__ = [
 ]
 
 
+def _both(variable: Any) -> list[Any]:
+    """A variable of Keras 3, and TensorFlow's inside it; of Keras 2 it is TensorFlow's own."""
+    value = getattr(variable, "value", None)
+    return [variable] if value is None or callable(value) else [variable, value]
+
+
 class BroadcastGlobalVariablesCallback(own.BroadcastGlobalVariables):
     """Every rank begins with root's weights and optimizer state; `local_variables` stay each rank's own."""
 
@@ -34,8 +39,8 @@ class BroadcastGlobalVariablesCallback(own.BroadcastGlobalVariables):
         self.local_variables = list(held)
 
     def _send(self, variables: list[Any]) -> None:
-        local = {id(v) for v in self.local_variables} | {id(getattr(v, "value", v)) for v in self.local_variables}
-        broadcast_variables([v for v in variables if id(v) not in local and id(v.value) not in local], self.root)
+        local = {id(x) for v in self.local_variables for x in _both(v)}
+        broadcast_variables([v for v in variables if not any(id(x) in local for x in _both(v))], self.root)
 
     on_train_begin = translated(own.BroadcastGlobalVariables.on_train_begin)
     on_train_batch_end = translated(own.BroadcastGlobalVariables.on_train_batch_end)

@@ -110,12 +110,15 @@ class KerasState(VariablesState):
             raise ValueError("Model must be built first. Run `model.build(input_shape)`.")
         self.model = model
         self.optimizer = optimizer or getattr(model, "optimizer", None)
-        if self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(model.trainable_variables)  # a newcomer has the same variables as who has trained already
+        from hora.keras import which
+
+        self._variables = which.variables
+        if self.optimizer is not None and not which.built(self.optimizer):
+            which.build(self.optimizer, model.trainable_variables)  # a newcomer has the same variables as who has trained already
         super().__init__(self._all, **kwargs)
 
     def _all(self) -> list[Any]:
         settle = getattr(self.model, "jax_state_sync", None)
         if settle is not None:  # while fit runs on JAX they live in the step's arguments
             settle()
-        return [*self.model.variables, *(self.optimizer.variables if self.optimizer is not None else ())]
+        return [*self.model.variables, *(self._variables(self.optimizer) if self.optimizer is not None else ())]

@@ -1,4 +1,4 @@
-"""`import horovod.keras as hvd`, on hora: Keras 3 on whichever backend it runs."""
+"""`import horovod.keras as hvd`, on hora: Keras 3 on whichever backend it runs, or Keras 2."""
 
 from __future__ import annotations
 

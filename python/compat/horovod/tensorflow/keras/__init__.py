@@ -1,16 +1,13 @@
-"""`import horovod.tensorflow.keras as hvd`, on hora: tf.keras, which is Keras 3."""
+"""`import horovod.tensorflow.keras as hvd`, on hora: tf.keras, which is Keras 3, or Keras 2 with TF_USE_LEGACY_KERAS=1."""
 
 from __future__ import annotations
 
+import sys
+
 import tensorflow as tf
 
-if not tf.keras.__version__.startswith("3."):
-    raise ImportError(
-        f"horovod.tensorflow.keras: tf.keras is Keras {tf.keras.__version__} here, which is not there yet; unset TF_USE_LEGACY_KERAS",
-        name="horovod.tensorflow.keras",
-    )
-
 from ..._keras import DistributedOptimizer, allgather, allreduce, broadcast, broadcast_global_variables, load_model, reducescatter
+from ..._keras import keras as _chosen
 from ..compression import Compression
 from ..mpi_ops import (
     Adasum,
@@ -44,6 +41,14 @@ from ..mpi_ops import (
     stop_timeline,
 )
 from . import callbacks, elastic
+
+_ours = sys.modules[tf.keras.layers.Layer.__module__.partition(".")[0]]  # tf.keras itself may have no version
+if _ours.__version__.partition(".")[0] != _chosen.__version__.partition(".")[0]:
+    raise ImportError(
+        f"horovod.tensorflow.keras: tf.keras is Keras {_ours.__version__} here, and `import keras` gives {_chosen.__version__}; set "
+        "TF_USE_LEGACY_KERAS=1 where the script is for Keras 2, else unset it",
+        name="horovod.tensorflow.keras",
+    )
 
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedOptimizer", "ProcessSet", "Sum", "add_process_set", "allgather", "allreduce",

@@ -1,5 +1,0 @@
-"""What scripts name data by."""
-
-from .data_reference import DataReference
-
-__all__ = ["DataReference"]

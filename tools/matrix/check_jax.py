@@ -1,0 +1,117 @@
+"""What hora does on the JAX of this interpreter: two ranks, one line a feature, as check.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+import pair
+
+NEEDED = ("eager", "jit", "independent calls keep their order", "grad", "vmap", "scan, while_loop, cond", "checkpoint", "donated arguments",
+          "optax", "an error and the next call")  # fmt: skip
+
+
+def features(r: int, n: int):
+    """(name, function) of each; a function fails by an exception."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import hora.jax as hj
+
+    total = n * (n + 1) / 2
+
+    def eager():
+        for dtype in ("float32", "float16", "bfloat16", "int32", "uint8"):
+            assert (np.asarray(hj.allreduce(jnp.full(3, r + 1, dtype))).astype("f") == total).all(), dtype
+        assert hj.allgather(jnp.full((2, 3), float(r))).shape == (2 * n, 3)
+
+    def compiled():
+        y = jax.jit(lambda t: hj.allreduce(t, "average"))({"a": jnp.full(3, r + 1.0), "b": jnp.float32(r)})
+        assert np.allclose(y["a"], total / n) and np.allclose(y["b"], (n - 1) / 2)
+
+    def order():
+        f = jax.jit(lambda x: [hj.allreduce(x * k) for k in range(12)])
+        for turn in range(50):
+            for k, y in enumerate(f(jnp.full(3, float(turn + r)))):
+                assert (np.asarray(y) == k * (n * turn + n * (n - 1) / 2)).all(), (turn, k)
+
+    def grad():
+        g = jax.jit(jax.grad(lambda x: (hj.allreduce(x) ** 2).sum()))(jnp.asarray([1.0 + r, 2.0]))
+        assert g.tolist() == [2 * n * total, 4 * n * n]
+
+    def vmap():
+        assert np.allclose(jax.vmap(hj.allreduce)(jnp.arange(6.0).reshape(2, 3)), n * np.arange(6).reshape(2, 3))
+
+    def control():
+        def body(c, _):
+            c = hj.allreduce(c, "average") + 1
+            return c, c.sum()
+
+        c, _ = jax.jit(lambda x: jax.lax.scan(body, x, None, length=4))(jnp.full(2, float(r)))
+        assert np.allclose(c, (n - 1) / 2 + 4)
+        w = jax.jit(lambda x: jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, hj.allreduce(s[1], "average")), (0, x)))(jnp.float32(r))
+        assert np.allclose(w[1], (n - 1) / 2)
+        assert float(jax.jit(lambda p, x: jax.lax.cond(p, hj.allreduce, lambda x: x, x))(True, jnp.float32(1))) == n
+
+    def checkpoint():
+        g = jax.jit(jax.grad(jax.checkpoint(lambda x: (jnp.sin(hj.allreduce(x)) ** 2).sum())))(jnp.ones(2))
+        assert np.isfinite(np.asarray(g)).all()
+
+    def donation():
+        assert (np.asarray(jax.jit(hj.allreduce, donate_argnums=0)(jnp.full(4, r + 1.0))) == total).all()
+
+    def optax():
+        import optax
+
+        tx = hj.DistributedOptimizer(optax.sgd(1.0))
+        p = hj.broadcast_pytree({"w": jnp.full(2, float(r))})
+        u, _ = jax.jit(lambda g, s: tx.update(g, s))({"w": jnp.full(2, r + 1.0)}, tx.init(p))
+        assert np.allclose(p["w"], 0) and np.allclose(u["w"], -total / n)
+
+    def error():
+        try:
+            jax.block_until_ready(jax.jit(hj.allreduce)(jnp.ones(3 + r)))
+        except Exception as e:
+            assert "[3] on rank 0 and [4] on rank 1" in str(e), e
+            hj.recover()
+        else:
+            raise AssertionError("no error")
+        assert float(jax.jit(hj.allreduce)(jnp.float32(1))) == n
+
+    def distributed():
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        import _hora_jax  # noqa: F401  what hora_jax.pth of the wheel does
+
+        jax.distributed.initialize()
+        assert jax.process_count() == n
+        jax.distributed.shutdown()
+
+    return [
+        ("jax.distributed.initialize()", distributed), ("eager", eager), ("jit", compiled), ("independent calls keep their order", order), ("grad", grad),
+        ("vmap", vmap), ("scan, while_loop, cond", control), ("checkpoint", checkpoint), ("donated arguments", donation), ("optax", optax),
+        ("an error and the next call", error),
+    ]  # fmt: skip
+
+
+def rank_main() -> int:
+    import hora
+
+    hora.init()
+    return pair.tell(hora.rank(), features(hora.rank(), hora.size()), NEEDED)
+
+
+def main() -> int:
+    if "HORA_RANK" in os.environ:
+        return rank_main()
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+
+    print("version", jax.__version__, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        return pair.run(__file__, folder, JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{pair.free_port()}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""What hora does on the TensorFlow and Keras of this interpreter: two ranks, one line a feature, as check.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+import pair
+
+NEEDED = ("eager", "tf.function", "derivatives", "rows of differing number", "sparse gradients", "loops and branches", "saved model",
+          "DistributedGradientTape", "Keras fit", "elastic state")  # fmt: skip
+
+
+def features(r: int, n: int):
+    """(name, function) of each; a function fails by an exception."""
+    import numpy as np
+    import tensorflow as tf
+
+    import hora
+    import hora.tensorflow as ht
+
+    total = n * (n + 1) / 2
+
+    def eager():
+        for dtype in ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool"):
+            y = ht.allreduce(tf.cast(tf.fill([3], r + 1), dtype))
+            assert (tf.cast(y, "float64").numpy() == (1 if dtype == "bool" else total)).all(), (dtype, y)
+
+    def compiled():
+        f = tf.function(lambda x: [ht.allreduce(x * float(k)) for k in range(5)])
+        for turn in range(10):
+            for k, y in enumerate(f(tf.fill([3], turn + r + 1.0))):
+                assert (y.numpy() == k * (n * turn + total)).all()
+
+    def derivatives():
+        x = tf.Variable([1.0 + r, 2.0])
+        with tf.GradientTape() as tape:
+            y = tf.reduce_sum(ht.allreduce(x) ** 2)
+        assert tape.gradient(y, x).numpy().tolist() == [2 * n * total, 4 * n * n]
+
+    def rows():
+        assert ht.allgather(tf.fill([r + 1, 2], float(r))).shape == [n * (n + 1) // 2, 2]
+        y, counts = ht.alltoall(tf.range(3) + 100 * r, tf.constant([2, 1]))
+        assert counts.numpy().tolist() == [2 - r] * n and len(y) == n * (2 - r)
+
+    def sparse():
+        s = ht.allreduce(tf.IndexedSlices(tf.ones([1, 2]), tf.constant([r]), tf.constant([n, 2])), "average")
+        assert (tf.convert_to_tensor(s).numpy() == 1 / n).all()
+
+    def control():
+        @tf.function
+        def loop(x):
+            for _ in tf.range(4):
+                x = ht.allreduce(x, "average") + 1.0
+            return ht.allreduce(x) if tf.reduce_sum(x) > 0 else x
+
+        assert loop(tf.fill([2], float(r))).numpy().tolist() == [n * ((n - 1) / 2 + 4)] * 2
+
+    def saved():
+        class Saved(tf.Module):
+            @tf.function(input_signature=[tf.TensorSpec([None])])
+            def go(self, x):
+                return ht.allreduce(x)
+
+        with tempfile.TemporaryDirectory() as folder:
+            tf.saved_model.save(Saved(), folder)
+            assert tf.saved_model.load(folder).go(tf.ones(3)).numpy().tolist() == [n] * 3
+
+    def tape():
+        x = tf.Variable(float(r))
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as t:
+                y = x * x
+            return ht.DistributedGradientTape(t).gradient(y, x)
+
+        assert float(step()) == n - 1
+
+    def session():
+        with tf.Graph().as_default(), tf.compat.v1.Session() as s:
+            many = [ht.allreduce(tf.fill([2], float(i + r)), name=f"t{i}") for i in range(20)]
+            for i, y in enumerate(s.run(many if r else many[::-1])[:: 1 if r else -1]):
+                assert y.tolist() == [n * i + total - n] * 2
+
+    def jit():
+        assert float(tf.function(ht.allreduce, jit_compile=True)(tf.constant(1.0))) == n
+
+    def fit(keras, distributed):
+        rng = np.random.RandomState(0)
+        X, Y = rng.randn(32, 5).astype("f"), rng.randn(32, 1).astype("f")
+
+        def train(optimizer, x, y, batch):
+            keras.utils.set_random_seed(1)
+            m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+            m.compile(optimizer, loss="mse", jit_compile=False)
+            calls = [distributed.callbacks.BroadcastGlobalVariables(), distributed.callbacks.MetricAverage()] if batch < 16 else []
+            m.fit(x, y, batch_size=batch, epochs=3, shuffle=False, verbose=0, callbacks=calls)
+            return np.concatenate([w.ravel() for w in m.get_weights()])
+
+        joined = [np.concatenate([a[q::n][i * 8 : i * 8 + 8] for i in range(2) for q in range(n)]) for a in (X, Y)]
+        ours = train(distributed.DistributedOptimizer(keras.optimizers.Adam(0.01, clipnorm=0.3)), X[r::n], Y[r::n], 8)
+        alone = train(keras.optimizers.Adam(0.01, clipnorm=0.3), *joined, 16)
+        assert np.allclose(ours, alone, atol=5e-4), np.abs(ours - alone).max()
+
+    def keras_fit():
+        import hora.keras
+
+        fit(hora.keras.which.keras, hora.keras)
+
+    def normalization():
+        layer = ht.SyncBatchNormalization()
+        rows = np.arange(12, dtype="f").reshape(4, 3)
+        mean = np.asarray(layer(rows[r::n], training=True)).mean()
+        assert abs(hora.allreduce(np.float64(mean), hora.AVERAGE)) < 1e-5
+
+    def state():
+        v = tf.Variable([1.0 * r])
+        state = ht.TensorFlowState([v], step=3)
+        state.sync() if hasattr(state, "sync") else state.commit()
+
+    return [
+        ("eager", eager), ("tf.function", compiled), ("derivatives", derivatives), ("rows of differing number", rows), ("sparse gradients", sparse),
+        ("loops and branches", control), ("saved model", saved), ("DistributedGradientTape", tape), ("graphs of TensorFlow 1", session),
+        ("Keras fit", keras_fit), ("SyncBatchNormalization", normalization), ("elastic state", state), ("jit_compile=True", jit),
+    ]  # fmt: skip
+
+
+def rank_main() -> int:
+    import hora
+
+    hora.init()
+    return pair.tell(hora.rank(), features(hora.rank(), hora.size()), NEEDED)
+
+
+def main() -> int:
+    if "HORA_RANK" in os.environ:
+        return rank_main()
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    import tensorflow as tf
+
+    print("version", f"{tf.__version__} (Keras {tf.keras.__version__})", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        return pair.run(__file__, folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
