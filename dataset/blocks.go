@@ -120,6 +120,19 @@ func (st *stages) read(l *loaded) error {
 	b := &st.set.blocks[l.block]
 	f := &st.set.files[b.file]
 	g := &f.meta.Groups[b.group]
+	if f.table != nil {
+		raw, err := f.table.Fetch(st.ctx, b.group, l.raw)
+		if err != nil {
+			return f.wrong("read", err)
+		}
+		l.raw, l.chunks = raw, l.chunks[:0]
+		for i := range f.index {
+			for range f.index[i] {
+				l.chunks = append(l.chunks, raw)
+			}
+		}
+		return nil
+	}
 	spans := make([]span, 0, 8)
 	for i := range f.index {
 		for _, c := range f.index[i] {
@@ -229,9 +242,12 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 			}
 			c := f.index[i][n]
 			err := error(nil)
-			if c < 0 {
+			switch {
+			case c < 0:
 				err = f.constant(-1-c, s.column(f, c), &t, rows)
-			} else {
+			case f.table != nil:
+				err = f.table.Decode(b.group, c, l.chunks[chunk], &t)
+			default:
 				err = d.Chunk(b.group, &f.meta.Columns[c], &g.Chunks[c], l.chunks[chunk], &t)
 			}
 			if err != nil {

@@ -16,13 +16,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"sync"
 
 	"hora/dataset/parquet"
 	"hora/dataset/plan"
+	foreign "hora/dataset/source"
 	"hora/storage"
 )
 
@@ -85,8 +85,10 @@ type Set struct {
 	lanes       int
 	window      int
 	slots       slots
+	hold        int64 // bytes that callers may hold
 	parts       []partition
 	skipped     skipped
+	shelf       *storage.Shelf // where indexes are kept
 }
 
 type file struct {
@@ -96,6 +98,8 @@ type file struct {
 	meta   *parquet.File
 	index  [][]int // of each field's columns in this file; below 0: -1 - the number of a partition
 	keys   []key   // what its folders are called
+	kind   foreign.Kind
+	table  foreign.Table // of a file that is no Parquet
 	parts  []*string
 }
 
@@ -114,7 +118,7 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 		return nil, fmt.Errorf("open data: a memory of %d bytes; give a positive number", cfg.Memory)
 	}
 	cfg.Threads = max(1, cfg.Threads)
-	s := &Set{cfg: cfg}
+	s := &Set{cfg: cfg, hold: cfg.Memory}
 	if err := s.find(ctx); err != nil {
 		return nil, err
 	}
@@ -157,39 +161,6 @@ func (s *Set) find(ctx context.Context) error {
 	return nil
 }
 
-func (s *Set) list(ctx context.Context) error {
-	for _, name := range s.cfg.Source {
-		store, err := storage.Find(name, s.cfg.Lookup)
-		if err != nil {
-			return err
-		}
-		objects, err := store.List(ctx, name)
-		if err != nil {
-			return err
-		}
-		folder := len(objects) != 1 || objects[0].Name != name
-		for _, o := range objects {
-			if folder && !isParquet(o.Name) {
-				continue
-			}
-			s.files = append(s.files, file{store: store, object: o, keys: keys(name, o.Name)})
-		}
-	}
-	if len(s.files) == 0 {
-		return fmt.Errorf("open %s: there is no Parquet file; their names end in .parquet, .parq or .pq", strings.Join(s.cfg.Source, ", "))
-	}
-	common := path.Dir(s.files[0].object.Name)
-	for i := range s.files {
-		for name := s.files[i].object.Name; common != "." && common != "/" && !strings.HasPrefix(name, common+"/"); {
-			common = path.Dir(common)
-		}
-	}
-	for i := range s.files {
-		s.files[i].name = strings.TrimPrefix(strings.TrimPrefix(s.files[i].object.Name, common), "/")
-	}
-	return nil
-}
-
 func isParquet(name string) bool {
 	for _, end := range []string{".parquet", ".parq", ".pq"} {
 		if strings.HasSuffix(strings.ToLower(name), end) {
@@ -208,6 +179,10 @@ func (s *Set) footers(ctx context.Context) error {
 		workers.Go(func() {
 			for i := range next {
 				f := &s.files[i]
+				if f.kind != foreign.None {
+					errs[i] = s.index(ctx, f)
+					continue
+				}
 				f.meta, errs[i] = parquet.Read(f.object.Size, func(p []byte, at int64) error {
 					return f.store.ReadAt(ctx, f.object, p, at)
 				})
@@ -219,6 +194,13 @@ func (s *Set) footers(ctx context.Context) error {
 	}
 	close(next)
 	workers.Wait()
+	var tables []foreign.Table
+	for i := range s.files {
+		if errs[i] == nil {
+			tables = append(tables, s.files[i].table)
+		}
+	}
+	foreign.Agree(tables)
 	good := s.files[:0]
 	for i, err := range errs {
 		if err != nil {
@@ -234,6 +216,18 @@ func (s *Set) footers(ctx context.Context) error {
 	if s.files = good; len(good) == 0 {
 		return fmt.Errorf("open %s: each of its files is damaged; %s", strings.Join(s.cfg.Source, ", "), s.skipped.list()[0].Why)
 	}
+	return nil
+}
+
+// index opens a file that is no Parquet.
+func (s *Set) index(ctx context.Context, f *file) error {
+	if f.table == nil {
+		var err error
+		if f.table, err = foreign.Open(ctx, f.kind, foreign.File{Store: f.store, Object: f.object}, s.shelf); err != nil {
+			return err
+		}
+	}
+	f.meta = f.table.About()
 	return nil
 }
 
@@ -364,8 +358,8 @@ func (s *Set) State(epoch uint64, position int64) *plan.State {
 // Resume takes over the order that a state was saved with.
 func (s *Set) Resume(from *plan.State) error {
 	if from.Data != s.fingerprint {
-		return fmt.Errorf("go on from saved state: it is of other data (%s) than these %d files with %d rows (%s); open the files of that time, or begin anew without the state",
-			from.Data, len(s.files), s.rows, s.fingerprint)
+		return fmt.Errorf("go on from saved state: it is of other data (%s) than these %d files with %d rows (%s): %s; open the files of that time, or begin anew without the state",
+			from.Data, len(s.files), s.rows, s.fingerprint, s.otherData(from.Data))
 	}
 	if from.Position > s.rows {
 		return fmt.Errorf("go on from saved state: it stands at row %d of %d; begin the epoch anew", from.Position, s.rows)

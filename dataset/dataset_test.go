@@ -268,7 +268,7 @@ func TestHeld(t *testing.T) {
 			t.Fatalf("batch %d says that %d are held", i, n)
 		}
 	}
-	s.cfg.Memory = 1 << 16
+	s.hold = 1 << 16
 	r = mustRead(t, s, Walk{0, 0, 0, 1, 20, plan.Short, nil})
 	if _, err := next(t, r); err == nil || !strings.Contains(err.Error(), "batches of") {
 		t.Errorf("who holds too many is told: %v", err)

@@ -350,7 +350,7 @@ func (g *gatherer) batch(n int) (*Batch, error) {
 			bytes = up(bytes)
 		}
 	}
-	sl, err := g.set.slots.take(bytes, g.set.cfg.Memory)
+	sl, err := g.set.slots.take(bytes, g.set.hold)
 	if err != nil {
 		return nil, err
 	}

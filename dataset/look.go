@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hora/dataset/parquet"
+	foreign "hora/dataset/source"
 )
 
 // Look is what one finds in data without training on them.
@@ -18,6 +19,7 @@ type Look struct {
 	Rows       int64        `json:"rows"`
 	Bytes      int64        `json:"bytes"`   // of the files
 	Decoded    int64        `json:"decoded"` // of all rows in memory; of texts as they are stored
+	Format     string       `json:"format"`
 	Writer     string       `json:"writer"`
 	Checksums  bool         `json:"page_checksums"` // of the first page
 	Mixing     string       `json:"mixing"`
@@ -44,7 +46,7 @@ func Inspect(ctx context.Context, source []string, memory int64, lookup func(str
 		return nil, err
 	}
 	first := &s.files[0]
-	l := &Look{Files: len(s.files), Blocks: len(s.blocks), Rows: s.rows, Writer: first.meta.By}
+	l := &Look{Files: len(s.files), Blocks: len(s.blocks), Rows: s.rows, Format: first.kind.String(), Writer: first.meta.By}
 	for i := range s.files {
 		l.Bytes += s.files[i].object.Size
 	}
@@ -90,12 +92,10 @@ func (l *Look) column(s *Set, i int) {
 func (l *Look) try(ctx context.Context, s *Set) error {
 	b := slices.IndexFunc(s.blocks, func(b block) bool { return b.rows > 0 })
 	f := &s.files[s.blocks[b].file]
-	k := &f.meta.Groups[s.blocks[b].group].Chunks[max(0, f.index[0][0])]
-	head := make([]byte, min(k.Compressed, 256))
-	if err := f.store.ReadAt(ctx, f.object, head, k.Offset); err != nil {
+	var err error
+	if l.Checksums, err = s.checked(ctx, f); err != nil {
 		return err
 	}
-	l.Checksums = parquet.HasChecksum(head)
 	n := len(s.fields)
 	st := &stages{set: s, ctx: ctx}
 	one := &loaded{block: b, data: make([][]byte, n), ends: make([][]int64, n), mask: make([][]byte, n)}
@@ -113,6 +113,24 @@ func (l *Look) try(ctx context.Context, s *Set) error {
 	return nil
 }
 
+// checked reports whether damage of a file can be told from data: of Parquet by its
+// first page.
+func (s *Set) checked(ctx context.Context, f *file) (bool, error) {
+	if f.table != nil {
+		return f.table.Checked(), nil
+	}
+	g := slices.IndexFunc(f.meta.Groups, func(g parquet.Group) bool { return g.Rows > 0 })
+	if g < 0 {
+		return true, nil
+	}
+	k := &f.meta.Groups[g].Chunks[max(0, f.index[0][0])]
+	head := make([]byte, min(k.Compressed, 256))
+	if err := f.store.ReadAt(ctx, f.object, head, k.Offset); err != nil {
+		return false, err
+	}
+	return parquet.HasChecksum(head), nil
+}
+
 // Write writes a page about the data.
 func (l *Look) Write(to io.Writer) error {
 	var b strings.Builder
@@ -122,7 +140,9 @@ func (l *Look) Write(to io.Writer) error {
 		fmt.Fprintf(&b, "mixing: %s\n", l.Mixing)
 		fmt.Fprintf(&b, "reading: one thread decodes %.0f thousand rows a second of the first row group\n", l.RowsPerSec/1e3)
 	}
-	if !l.Checksums {
+	if !l.Checksums && l.Format != foreign.None.String() {
+		fmt.Fprintf(&b, "files of this format (%s) have no checksums: damage cannot be told from data; hora data convert writes a table that has\n", l.Format)
+	} else if !l.Checksums {
 		b.WriteString("its pages have no checksums: damage cannot be told from data; pyarrow writes them with write_page_checksum=True\n")
 	}
 	width := 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hora/dataset/plan"
@@ -35,6 +36,7 @@ type Reader struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	stages *stages
+	more   []*stages // of a mixture's other members
 	fields []Field
 	fixed  int // bytes of a slot before texts
 	most   int // rows of a slot
@@ -67,24 +69,37 @@ func (s *Set) Read(w Walk) (*Reader, error) {
 	r.fields, r.fixed = s.layout(r.most)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	fetchers := 2
-	if _, local := s.files[0].store.(interface{ Local() }); !local {
-		fetchers = 16
-	}
-	r.stages = s.start(ctx, fetchers, 2*(fetchers+s.cfg.Threads))
+	r.stages = s.begin(ctx)
 	g, err := newGatherer(r, ctx)
 	if err != nil {
 		cancel()
 		r.stages.close()
 		return nil, err
 	}
+	if len(w.Blocks) > 0 {
+		r.end(ctx, g.runBlocks)
+	} else {
+		r.end(ctx, g.run)
+	}
+	return r, nil
+}
+
+// begin starts the stages that read from where the files lie.
+func (s *Set) begin(ctx context.Context) *stages {
+	fetchers := 2
+	if _, local := s.files[0].store.(interface{ Local() }); !local {
+		fetchers = 16
+	}
+	return s.start(ctx, fetchers, 2*(fetchers+s.cfg.Threads))
+}
+
+// end lets the gatherer run; what it ends with is the reader's last answer.
+func (r *Reader) end(ctx context.Context, run func() error) {
 	r.done.Go(func() {
-		run := g.run
-		if len(w.Blocks) > 0 {
-			run = g.runBlocks
-		}
 		err := run()
-		r.stages.close()
+		for _, st := range append(r.more[:len(r.more):len(r.more)], r.stages) {
+			st.close()
+		}
 		if err == nil {
 			err = io.EOF
 		}
@@ -93,7 +108,6 @@ func (s *Set) Read(w Walk) (*Reader, error) {
 		case <-ctx.Done():
 		}
 	})
-	return r, nil
 }
 
 // Layout says where a batch's arrays lie in its memory.
@@ -171,9 +185,16 @@ type Times struct {
 
 // Times are those since Read.
 func (r *Reader) Times() Times {
-	t := &r.stages.times
-	s := func(n int64) float64 { return float64(n) / 1e9 }
-	return Times{s(t.fetch.Load()), s(t.decode.Load()), s(t.gather.Load()), s(t.caller.Load()), s(t.blocks.Load()), s(t.full.Load())}
+	var all Times
+	for _, st := range append(r.more[:len(r.more):len(r.more)], r.stages) {
+		t := &st.times
+		for to, n := range map[*float64]*atomic.Int64{
+			&all.Fetch: &t.fetch, &all.Decode: &t.decode, &all.Gather: &t.gather, &all.Caller: &t.caller, &all.Blocks: &t.blocks, &all.Full: &t.full,
+		} {
+			*to += float64(n.Load()) / 1e9
+		}
+	}
+	return all
 }
 
 // Close gives back what no batch holds.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"hora/dataset/parquet"
 	"hora/dataset/plan"
 )
 
@@ -25,7 +24,7 @@ type Verified struct {
 
 // Verify decodes every column of every row group that hora reads.
 func Verify(ctx context.Context, source []string, threads int, lookup func(string) string) (*Verified, error) {
-	s := &Set{cfg: Config{Source: source, Memory: 1 << 62, Threads: max(1, threads), Lookup: lookup, Skip: true, Shuffle: None, Nulls: map[string]any{"*": "mask"}}}
+	s := &Set{hold: 1 << 62, cfg: Config{Source: source, Memory: 1 << 62, Threads: max(1, threads), Lookup: lookup, Skip: true, Shuffle: None, Nulls: map[string]any{"*": "mask"}}}
 	if err := s.find(ctx); err != nil {
 		return nil, err
 	}
@@ -92,15 +91,11 @@ func (v *Verified) choose(s *Set) {
 func (v *Verified) checksums(ctx context.Context, s *Set) error {
 	for i := range s.files {
 		f := &s.files[i]
-		if len(f.meta.Groups) == 0 {
-			continue
-		}
-		k := &f.meta.Groups[0].Chunks[max(0, f.index[0][0])]
-		head := make([]byte, min(k.Compressed, 256))
-		if err := f.store.ReadAt(ctx, f.object, head, k.Offset); err != nil {
+		checked, err := s.checked(ctx, f)
+		if err != nil {
 			return err
 		}
-		if !parquet.HasChecksum(head) {
+		if !checked {
 			v.Unchecked = append(v.Unchecked, f.object.Name)
 		}
 	}
@@ -118,7 +113,7 @@ func (v *Verified) Write(to io.Writer) error {
 	case n == 0:
 		b.WriteString("pages have checksums, and they were compared\n")
 	default:
-		fmt.Fprintf(&b, "%d of the files have no page checksums, so damage that still decodes is not found: %s …\n", n, v.Unchecked[0])
+		fmt.Fprintf(&b, "%d of the files have no checksums, so damage that still decodes is not found: %s …\n", n, v.Unchecked[0])
 	}
 	for _, d := range v.Damaged {
 		fmt.Fprintf(&b, "damaged: %s\n", d.Why)

@@ -10,8 +10,8 @@ import (
 )
 
 func (p *program) dataCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "data", Short: "look at the tables that a training reads"}
-	cmd.AddCommand(p.dataLook(), p.dataVerify())
+	cmd := &cobra.Command{Use: "data", Short: "look at the tables that a training reads, check them, and make Parquet of others"}
+	cmd.AddCommand(p.dataLook(), p.dataVerify(), p.dataConvert())
 	return cmd
 }
 
@@ -85,5 +85,45 @@ func (p *program) dataVerify() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "the same as JSON, for machines")
 	cmd.Flags().IntVar(&threads, "threads", 2, "threads that decode")
+	return cmd
+}
+
+func (p *program) dataConvert() *cobra.Command {
+	var asJSON bool
+	var c dataset.Conversion
+	var group int
+	cmd := &cobra.Command{
+		Use:   "convert SOURCE… FOLDER",
+		Short: "write any data that hora.dataset reads as Parquet that mixes well",
+		Long: "convert reads Parquet, Delta tables, WebDataset's tar files, TFRecord, CSV, MosaicML's shards and folders of images, and writes their rows in\n" +
+			"their order to a folder (or a file that ends in .parquet) that must not be there yet: with row groups of about a MiB, page checksums and offset\n" +
+			"indexes. The folder gets its name when all of it is written; in object storage _SUCCESS comes last.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return fmt.Errorf("data convert needs a source and a folder: name both, as in hora data convert data/train.tar data/train")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			ctx, release := p.untilStopped()
+			defer release()
+			c.Source, c.To, c.Group, c.Lookup = args[:len(args)-1], args[len(args)-1], int64(group)<<10, p.getenv
+			found, err := dataset.Convert(ctx, c)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(p.out)
+				e.SetIndent("", "  ")
+				return e.Encode(found)
+			}
+			return found.Write(p.out)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "the same as JSON, for machines")
+	cmd.Flags().StringSliceVar(&c.Columns, "columns", nil, "the columns that are written; without it each that can be read")
+	cmd.Flags().StringVar(&c.Compression, "compression", "snappy", "of the pages: snappy, zstd or none")
+	cmd.Flags().IntVar(&group, "group", 1024, "KiB that a row group has in memory")
+	cmd.Flags().IntVar(&c.Threads, "threads", 2, "threads that decode")
 	return cmd
 }

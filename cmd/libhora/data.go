@@ -28,10 +28,25 @@ type datasets struct {
 	batches map[uint64]*dataset.Batch
 }
 
+// rows is what is opened: one table, or a mixture.
+type rows interface {
+	Read(dataset.Walk) (*dataset.Reader, error)
+	Rows() int64
+	Files() int
+	Blocks() int
+	Mixing() string
+	Fields() []dataset.Field
+	List() []dataset.Block
+	Skipped() []dataset.Skipped
+	Remember()
+	Told() string
+	Close()
+}
+
 // data is one opened set with the reader of its present epoch.
 type data struct {
 	mu       sync.Mutex // held over a call, 50 ms at most: calls on one number come one after another
-	set      *dataset.Set
+	set      rows
 	reader   *dataset.Reader
 	epoch    uint64 // where what was handed out ends
 	position int64
@@ -65,6 +80,9 @@ type dataAction struct {
 	Only     []int                 `json:"only"`
 	Readable bool                  `json:"readable"`
 	Env      map[string]string     `json:"env"` // for storage that needs keys
+	Mix      []dataset.Part        `json:"mix"` // a mixture of these; then no Source
+	Rows     int64                 `json:"rows"`
+	Origin   string                `json:"origin"`
 	// of data_seek
 	Epoch    uint64 `json:"epoch"`
 	Position int64  `json:"position"`
@@ -73,8 +91,11 @@ type dataAction struct {
 	Batch    int64  `json:"batch"`
 	Last     string `json:"last"`
 	Blocks   []int  `json:"blocks"` // row groups that are read instead, a batch each
-	// of data_state: take this one over
+	// of data_state: take this one over, or answer that of Epoch and Position
 	State json.RawMessage `json:"state"`
+	At    bool            `json:"at"`
+	// of data_weigh, with Epoch and Position
+	Weights []string `json:"weights"`
 }
 
 // act does what hora_action was asked for; each answer is a JSON text in the outcome's
@@ -111,6 +132,13 @@ func (d *datasets) act(settings string) C.int64_t {
 			return one.seek(&a, o)
 		case "data_state":
 			return one.state(&a, o)
+		case "data_told":
+			return o.text(one.set.Told())
+		case "data_remember":
+			one.set.Remember()
+			return nil
+		case "data_weigh":
+			return one.weigh(&a)
 		case "data_why":
 			if one.reader == nil {
 				return o.text(dataset.Times{})
@@ -121,7 +149,7 @@ func (d *datasets) act(settings string) C.int64_t {
 		case "data_skipped":
 			return o.text(one.set.Skipped())
 		}
-		return argument("act: there is no action %q; use data_open, data_blocks, data_seek, data_state, data_skipped, data_why or data_close", a.Action)
+		return argument("act: there is no action %q; use data_open, data_blocks, data_seek, data_state, data_remember, data_weigh, data_skipped, data_told, data_why or data_close", a.Action)
 	})
 }
 
@@ -147,13 +175,25 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 	if !known {
 		return argument("open data: there is no shuffle %q; use window, full or none", a.Shuffle)
 	}
-	if len(a.Source) == 0 {
+	if len(a.Source) == 0 && len(a.Mix) == 0 {
 		return argument("open data: the list of sources is empty; name a file or a folder")
 	}
-	set, err := dataset.Open(context.Background(), dataset.Config{
+	cfg := dataset.Config{
 		Source: a.Source, Fields: a.Fields, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed, Memory: a.Memory, Threads: a.Threads,
 		Filter: a.Filter, Only: a.Only, Readable: a.Readable, Skip: a.Skip, Lookup: func(name string) string { return a.Env[name] },
-	})
+	}
+	var set rows
+	var err error
+	if len(a.Mix) > 0 {
+		set, err = dataset.OpenMix(context.Background(), cfg, a.Mix, a.Rows, a.Origin)
+	} else {
+		set, err = dataset.Open(context.Background(), cfg)
+	}
+	if err != nil {
+		return err
+	}
+	one := &data{set: set}
+	state, err := one.at(0, 0)
 	if err != nil {
 		return err
 	}
@@ -163,12 +203,34 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 		d.open, d.batches = map[uint64]*data{}, map[uint64]*dataset.Batch{}
 	}
 	d.last++
-	d.open[d.last] = &data{set: set}
+	d.open[d.last] = one
 	o.value = int64(d.last)
 	return o.text(map[string]any{
 		"rows": set.Rows(), "files": set.Files(), "blocks": set.Blocks(), "mixing": set.Mixing(), "fields": set.Fields(),
-		"state": set.State(0, 0),
+		"state": state,
 	})
+}
+
+// at is the state at a position of an epoch.
+func (d *data) at(epoch uint64, position int64) (any, error) {
+	if mix, is := d.set.(*dataset.Mixed); is {
+		return mix.State(epoch, position)
+	}
+	return d.set.(*dataset.Set).State(epoch, position), nil
+}
+
+// weigh gives a mixture's members other weights from a position on; it is read anew from there.
+func (d *data) weigh(a *dataAction) error {
+	mix, is := d.set.(*dataset.Mixed)
+	if !is {
+		return argument("weigh a mixture: these data are none; open them with mix()")
+	}
+	if err := mix.Weigh(a.Weights, a.Epoch, a.Position); err != nil {
+		return err
+	}
+	d.stop()
+	d.epoch, d.position = a.Epoch, a.Position
+	return nil
 }
 
 // seek begins to read from a position.
@@ -189,17 +251,38 @@ func (d *data) seek(a *dataAction, o *outcome) error {
 // state takes a state over where one is given, and answers where the data stand.
 func (d *data) state(a *dataAction, o *outcome) error {
 	if len(a.State) > 0 {
-		s, err := order.ParseState(a.State)
-		if err == nil {
-			err = d.set.Resume(s)
-		}
+		epoch, position, err := d.resume(a.State)
 		if err != nil {
 			return err
 		}
 		d.stop()
-		d.epoch, d.position = s.Epoch, s.Position
+		d.epoch, d.position = epoch, position
 	}
-	return o.text(d.set.State(d.epoch, d.position))
+	epoch, position := d.epoch, d.position
+	if a.At {
+		epoch, position = a.Epoch, a.Position
+	}
+	state, err := d.at(epoch, position)
+	if err != nil {
+		return err
+	}
+	return o.text(state)
+}
+
+// resume takes a state over.
+func (d *data) resume(text []byte) (epoch uint64, position int64, err error) {
+	if mix, is := d.set.(*dataset.Mixed); is {
+		s, err := order.ParseMixState(text)
+		if err != nil {
+			return 0, 0, err
+		}
+		return s.Epoch, s.Position, mix.Resume(s)
+	}
+	s, err := order.ParseState(text)
+	if err != nil {
+		return 0, 0, err
+	}
+	return s.Epoch, s.Position, d.set.(*dataset.Set).Resume(s)
 }
 
 func (d *data) stop() {

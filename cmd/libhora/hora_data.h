@@ -23,7 +23,7 @@ typedef struct hora_batch {
     uint64_t bytes;
 } hora_batch;
 
-/* -- batches of a table's rows. {"action": "data_open" | "data_blocks" | "data_seek" | "data_state" | "data_skipped" | "data_why" | "data_close", …} to hora_action */
+/* -- batches of a table's rows. {"action": "data_open" | "data_blocks" | "data_seek" | "data_state" | "data_remember" | "data_weigh" | "data_skipped" | "data_told" | "data_why" | "data_close", …} to hora_action */
 int32_t hora_data_next(uint64_t data, uint32_t timeout_ms, hora_batch *out); /* 0: a batch; 1: not yet (after ≤ 50 ms); 2: the end of the epoch; -1: failed */
 int32_t hora_data_release(uint64_t batch);                                   /* its memory is the library's again */
 

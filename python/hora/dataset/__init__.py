@@ -15,9 +15,25 @@ epoch and the position: it does not depend on how many ranks there are, and `sta
 from __future__ import annotations
 
 from ._loader import Loader, TorchLoader, open
+from ._mix import Mixture, mix
 from ._read import Table, read
 from ._sampler import Sampler, pack, sampler
 from ._views import Batch, Ragged, Texts
 from ._write import write
 
-__all__ = ["Batch", "Loader", "Ragged", "Sampler", "Table", "Texts", "TorchLoader", "open", "pack", "read", "sampler", "write"]
+__all__ = [
+    "Batch",
+    "Loader",
+    "Mixture",
+    "Ragged",
+    "Sampler",
+    "Table",
+    "Texts",
+    "TorchLoader",
+    "mix",
+    "open",
+    "pack",
+    "read",
+    "sampler",
+    "write",
+]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import _lib
 from ..errors import ArgumentError, ClosedError
+from ._arguments import fields, keys, place, size_of, threads_of
 from ._calls import Handle, Reader
 from ._source import conditions, sources
 from ._views import HEADER, Batch, makers, to_torch
@@ -18,7 +16,6 @@ from ._work import Work
 
 _END = object()
 TOLD = 16  # batches that may be held before their holder is told
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def open(
@@ -94,11 +91,11 @@ class Loader:
         if on_error not in ("raise", "skip"):
             raise ArgumentError(f'open data: on_error={on_error!r}; use "raise" or "skip"')
         where = self._where()
-        threads = threads or _threads(where[1])
+        threads = threads or threads_of(where[1])
         self._work = Work(decode, transform, threads, on_error == "skip")
         self._handle = Handle(
-            source=sources(source, self), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable, fields=_fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
-            seed=seed & ((1 << 64) - 1), memory=_bytes(memory), threads=threads, env=_keys(),
+            **self._sources(source), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable, fields=fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
+            seed=seed & ((1 << 64) - 1), memory=size_of(memory), threads=threads, env=keys(),
         )  # fmt: skip
         about = self._handle.about
         self.rows: int = about["rows"]
@@ -108,8 +105,14 @@ class Loader:
         self._begun = False  # the epoch is to go on where the state says, not to begin anew
         self._said = True  # somebody said which epoch comes next
         self._turn = 0  # which iteration is the present one
-        self._told = False
+        self._told = self._kept = False
+        self._said_once = ""
         self._listed = 0
+        self._changes = 0  # how often what is to be read has changed within an epoch
+
+    def _sources(self, source: Any) -> dict[str, Any]:
+        """What the library is told of the source."""
+        return {"source": sources(source, self)}
 
     # -- where we are
 
@@ -136,7 +139,14 @@ class Loader:
 
         The rows of the batch that was handed out last count as done.
         """
+        self._remember()
         return dict(self._state)
+
+    def _remember(self) -> None:
+        """Once: the list of the files is kept, for the message that a state of other data gets."""
+        if not self._kept:
+            self._kept = True
+            self._handle.act("data_remember")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was called, with any number of ranks and any batch size."""
@@ -174,22 +184,34 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         epoch, position = self._next()
-        rank, size = self._where()
         self._turn += 1
-        layout = self._handle.act(
-            "data_seek", epoch=epoch, position=position, rank=rank, size=size, batch=self._whole(size), last=self.last
-        )
         self._state |= {"epoch": epoch, "pos": position}
+        make = makers(self._seek())
         self._begun = self._said = False
-        return self._batches(self._turn, makers(layout))
+        return self._batches(self._turn, make)
+
+    def _seek(self) -> Any:
+        """Begin to read where the state says; answers where each array lies in a batch's memory."""
+        rank, size = self._where()
+        return self._handle.act(
+            "data_seek", epoch=self.epoch, position=self.position, rank=rank, size=size, batch=self._whole(size), last=self.last
+        )
 
     def _batches(self, turn: int, make: list[Any]) -> Iterator[Batch]:
         state, begun = self._state, self._state["epoch"]
-        raw = self._raw(turn, make)
-        for batch, state["epoch"], state["pos"] in self._work.run(raw, _END) if self._work else iter(raw, _END):
-            yield batch
-            batch = None
-            self._mine(turn)
+        changes = None
+        while changes != self._changes:
+            if changes is not None:
+                make = makers(self._seek())
+            changes = self._changes
+            raw = self._raw(turn, make)
+            items = self._work.run(raw, _END) if self._work else iter(raw, _END)
+            for batch, state["epoch"], state["pos"] in items:
+                yield batch
+                batch = None
+                self._mine(turn)
+                if changes != self._changes:
+                    break
         if state["epoch"] == begun:
             state["pos"] = self.rows  # of what last="drop" leaves out too
         else:
@@ -248,6 +270,10 @@ class Loader:
         return self._handle.act("data_skipped") + [{"why": why} for why in self._work.dropped]
 
     def _tell(self) -> None:
+        told = self._handle.act("data_told")
+        if told and told != self._said_once:
+            self._said_once = told
+            warnings.warn(told, stacklevel=3)
         left_out = self.skipped if self._work.skip else []
         if len(left_out) > self._listed:
             self._listed = len(left_out)
@@ -323,58 +349,3 @@ class TorchLoader(Wrapped):
 
     def __iter__(self) -> Iterator[Batch]:
         return map(to_torch, self.loader)
-
-
-# -- arguments
-
-
-def place() -> tuple[int, int]:
-    """This process's rank and the number of ranks: hora's, torch.distributed's, or those of a process alone."""
-    world = _lib.world
-    if world:
-        return world["rank"], world["size"]
-    dist = sys.modules.get("torch.distributed")
-    if dist is not None and dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    for name in ("HORA_SIZE", "WORLD_SIZE"):
-        if os.environ.get(name, "1") not in ("", "1"):
-            raise ArgumentError(
-                f"open data: {name} is {os.environ[name]} and this process has not joined the others: call hora.init() "
-                "(or init_process_group) first, or give rank= and size="
-            )
-    return 0, 1
-
-
-def _fields(columns: Any, ragged: Sequence[str]) -> list[dict[str, Any]]:
-    if isinstance(columns, str) or isinstance(ragged, str):
-        raise ArgumentError(f"open data: {columns if isinstance(columns, str) else ragged!r} is one text; give a list of names")
-    if columns is None:
-        if ragged:
-            raise ArgumentError("open data: ragged= names lists among those of columns=; name the columns too")
-        return []
-    pairs = columns.items() if isinstance(columns, Mapping) else [(c, c) for c in columns]
-    unknown = set(ragged) - {n for n, _ in pairs}
-    if unknown:
-        raise ArgumentError(f"open data: ragged= names {sorted(unknown)[0]!r}, which is not among the arrays that are read")
-    return [{"name": n, "columns": [c] if isinstance(c, str) else list(c), "ragged": n in ragged} for n, c in pairs]
-
-
-def _bytes(memory: int | str) -> int:
-    if isinstance(memory, str):
-        text = memory.strip().upper().removesuffix("IB").removesuffix("B")
-        try:
-            return int(float(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1))
-        except ValueError:
-            raise ArgumentError(f'open data: memory={memory!r}; give a number of bytes, or a text such as "512MiB"') from None
-    return int(memory)
-
-
-def _keys() -> dict[str, str]:
-    """What storage needs of the environment: a C library does not see what Python has put there."""
-    return {k: v for k, v in os.environ.items() if k.startswith(("AWS_", "HORA_S3_")) or k == "HOME"}
-
-
-def _threads(size: int) -> int:
-    """Threads that decode: at most four, and one core is left to the training."""
-    local = (_lib.world or {}).get("local_size") or min(size, int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1))
-    return min(4, max(1, len(os.sched_getaffinity(0)) // max(1, local) - 1))

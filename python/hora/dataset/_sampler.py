@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ._loader import place
+from ._arguments import place
 from ._views import Batch, Ragged
 
 _MASK = (1 << 64) - 1

@@ -10,7 +10,8 @@ import numpy as np
 
 import hora
 import hora.dataset
-from hora.dataset._loader import Loader, place
+from hora.dataset._arguments import place
+from hora.dataset._loader import Loader
 from hora.dataset._read import Table
 from hora.dataset._views import Ragged, Texts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,3 +21,14 @@ def arrow():
     if folder not in sys.path:
         sys.path.append(folder)
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory):
+    """A cache of the tests' own."""
+    before = os.environ.get("HORA_DATA_CACHE")
+    os.environ["HORA_DATA_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield os.environ["HORA_DATA_CACHE"]
+    os.environ.pop("HORA_DATA_CACHE")
+    if before is not None:
+        os.environ["HORA_DATA_CACHE"] = before
