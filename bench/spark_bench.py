@@ -1,16 +1,34 @@
-"""An empty function on two ranks of a warm session: hora.spark.run, TorchDistributor and an empty barrier job, interleaved."""
+"""The figures of hora.spark on one local cluster, each verified in the run; prints a table for bench/results (about 6 minutes).
 
+    $(sh tools/deps.sh path spark-4)/bin/python bench/spark_bench.py [part …]
+
+Parts: start, raise, kill, result, lines, ends; without one all of them.
+"""
+
+import _thread
+import io
+import os
+import shutil
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python/tests/spark"))
+TESTS = Path(__file__).resolve().parents[1] / "python/tests/spark"
+sys.path.insert(0, str(TESTS))
+import ends
+import faults
 import sessions
 from pyspark.ml.torch.distributor import TorchDistributor
 
+import hora
 import hora.spark
+from hora.spark import _cluster
 
 
 def empty():
@@ -24,35 +42,245 @@ def barrier(batches):
     yield pyarrow.RecordBatch.from_pydict({"x": [1]})
 
 
-def main():
-    with tempfile.TemporaryDirectory() as folder:
-        spark = sessions.start("local-cluster[2,1,1024]", Path(folder))
-        rows = spark.range(2, numPartitions=2)
-        turns = {
-            "empty barrier job": lambda: (
-                len(rows.mapInArrow(barrier, "x long", barrier=True).collect()) == 2
-            ),
-            "hora.spark.run": lambda: hora.spark.run(empty, np=2) == [1, 1],
-            "TorchDistributor": lambda: (
-                TorchDistributor(num_processes=2, local_mode=False, use_gpu=False).run(
-                    empty
+def told(what, seconds, note=""):
+    every = " ".join(f"{t:.2f}" for t in seconds)
+    print(f"| {what} | {statistics.median(seconds):.2f} | {every} | {note} |", flush=True)
+
+
+def start(spark, _):
+    rows = spark.range(2, numPartitions=2)
+    torch = TorchDistributor(num_processes=2, local_mode=False, use_gpu=False)
+    turns = {
+        "empty barrier job of mapInArrow": lambda: (
+            len(rows.mapInArrow(barrier, "x long", barrier=True).collect()) == 2
+        ),
+        "hora.spark.run, np=2, empty main": lambda: (
+            hora.spark.run(empty, np=2) == [1, 1]
+        ),
+        "TorchDistributor, the same": lambda: torch.run(empty) == 1,
+    }
+    times = {name: [] for name in turns}
+    for turn in range(6):
+        for name, run in turns.items():
+            if turn == 5 and name.startswith("Torch"):
+                continue
+            began = time.monotonic()
+            assert run()
+            if turn:  # the first one warms up
+                times[name].append(time.monotonic() - began)
+    plain, ours, theirs = (statistics.median(t) for t in times.values())
+    note = f"{ours - plain:+.2f} s over the empty job (goal +0.5), {theirs / ours:.1f} times faster than TorchDistributor"
+    for name, took in times.items():
+        told(name, took, note if "hora" in name else "")
+
+
+def raises(spark, _):
+    def work():
+        import time
+
+        import hora
+
+        hora.init()
+        if hora.rank() == 1:
+            raise KeyError(time.time())
+        time.sleep(60)
+
+    took = []
+    for _ in range(5):
+        try:
+            hora.spark.run(work, np=2)
+        except KeyError as e:
+            took.append(time.time() - e.args[0])
+            assert e.__cause__.rank == 1 and "raise KeyError" in e.__cause__.text
+    assert len(took) == 5
+    told("a rank raises: the driver has its traceback", took, "goal 1")
+
+
+def kill(spark, folder):
+    formed, joined = [], []
+    for i in range(2):
+        _cluster.wait_for_slots(spark, 8, 120, lambda text: None)
+        at, path = [], folder / f"kill{i}"
+        path.mkdir()
+
+        def end(at=at, path=path):
+            pids = ends.told(path, 2)
+            jvms = {ends.executor_of(p) for p in pids}
+            time.sleep(1)
+            os.kill(jvms.pop(), signal.SIGKILL)
+            at.append(time.time())
+
+        threading.Thread(target=end, daemon=True).start()
+        steps = 1200
+        got = hora.spark.run(
+            faults.elastic,
+            args=(str(path), steps),
+            np=8,
+            min_np=2,
+            max_np=8,
+            restarts=10,
+        )
+        assert all(g[:2] == (steps, steps * (steps - 1) // 2) for g in got)
+        after = [(size, t - at[0]) for size, t in got[0][2] if t > at[0]]
+        formed.append(after[0][1])
+        joined += [t for size, t in after if size == 8][:1]
+    told(
+        "executor killed -9, elastic: the others train again",
+        formed,
+        "goal 1; the sum of all steps is right",
+    )
+    if joined:
+        told(
+            "… and eight ranks train again",
+            joined,
+            "Spark's time for a new executor included",
+        )
+
+
+def result(spark, _):
+    def work(n):
+        import hora
+
+        hora.init()
+        return bytes(n) if hora.rank() == 0 else None
+
+    began = time.monotonic()
+    got = hora.spark.run(work, args=(2_000_000_000,), np=2)
+    assert len(got[0]) == 2_000_000_000 and got[1] is None
+    told("a result of 2 GB", [time.monotonic() - began])
+
+
+def lines(spark, _):
+    """Steps of eight ranks that print 10,000 lines a second together, and of the same that write them to a file."""
+
+    def work(prints):
+        import os
+        import time
+
+        import hora
+
+        hora.init()
+        out = None if prints else open(os.devnull, "w")
+        hora.barrier()
+        began = time.monotonic()
+        for step in range(400):
+            for i in range(25):
+                print("step", step, "line", i, "of a training that says much", file=out)
+            time.sleep(0.02)
+            hora.allreduce(float(step), name="x")
+        return time.monotonic() - began
+
+    taken = {True: [], False: []}
+    seconds, came = [], []
+    for turn in range(6):
+        prints = turn % 2 == 0
+        said, errs = io.StringIO(), io.StringIO()
+        with redirect_stdout(said), redirect_stderr(errs):
+            took = max(hora.spark.run(work, args=(prints,), np=8))
+        taken[prints].append(took)
+        if prints:
+            seconds.append(80_000 / took)
+            came.append(
+                said.getvalue().count("\n")
+                + sum(
+                    int(w.split()[1])
+                    for w in errs.getvalue().splitlines()
+                    if "lines of output came faster" in w
                 )
-                == 1
-            ),
-        }
-        times = {name: [] for name in turns}
-        for turn in range(8):
-            for name, run in turns.items():
-                began = time.monotonic()
-                assert run()
-                if turn:  # the first one warms up
-                    times[name].append(time.monotonic() - began)
-        for name, took in times.items():
-            print(
-                f"{name}: median {statistics.median(took):.2f} s of",
-                " ".join(f"{t:.2f}" for t in took),
             )
+    assert came == [80_000] * 3, came
+    ratio = statistics.median(taken[True]) / statistics.median(taken[False])
+    rate = f"{statistics.median(seconds):,.0f} lines a second"
+    told(
+        "400 steps of 8 ranks that print",
+        taken[True],
+        f"{rate}; all arrived or were counted",
+    )
+    told(
+        "the same into /dev/null",
+        taken[False],
+        f"printing costs {ratio:.3f} times (goal 1.05)",
+    )
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import ends, sessions, hora.spark
+spark = sessions.start("local[2]", Path(sys.argv[2]))
+hora.spark.run(ends.pids, args=(sys.argv[3],), np=2)
+"""
+
+
+def ending(spark, folder):
+    ways = {
+        "Ctrl-C, a notebook's stop button": _thread.interrupt_main,
+        "all jobs cancelled": spark.sparkContext.cancelAllJobs,
+    }
+    for n, (name, how) in enumerate(ways.items()):
+        took = []
+        for i in range(3):
+            path = folder / f"end{n}{i}"
+            path.mkdir()
+            at, gone = [], threading.Event()
+
+            def end(at=at, gone=gone, path=path, how=how, took=took):
+                pids = ends.told(path, 2)
+                at.append(time.monotonic())
+                how()
+                assert ends.ended(pids, 30)
+                took.append(time.monotonic() - at[0])
+                gone.set()
+
+            threading.Thread(target=end, daemon=True).start()
+            try:
+                hora.spark.run(ends.pids, args=(str(path),), np=2)
+            except (KeyboardInterrupt, hora.HoraError):
+                pass
+            assert gone.wait(30)
+        told(f"{name}: no process is left", took, "goal 1")
+    path = folder / "driver"
+    path.mkdir()
+    (folder / "session").mkdir()
+    (folder / "driver.py").write_text(DRIVER)
+    driver = subprocess.Popen(
+        [sys.executable, folder / "driver.py", TESTS, folder / "session", path]
+    )
+    pids = ends.told(path, 2, 120, driver)
+    began = time.monotonic()
+    driver.send_signal(signal.SIGKILL)
+    assert ends.ended(pids, 30)
+    told(
+        "the driver killed -9: no process is left",
+        [time.monotonic() - began],
+        "goal 1; local[2]",
+    )
+    driver.wait()
+
+
+PARTS = {
+    "start": start,
+    "raise": raises,
+    "kill": kill,
+    "result": result,
+    "lines": lines,
+    "ends": ending,
+}
+
+
+def main():
+    wanted = sys.argv[1:] or list(PARTS)
+    folder = Path(tempfile.mkdtemp(prefix="spark-bench-"))
+    spark = sessions.start("local-cluster[2,4,1024]", folder)
+    try:
+        _cluster.wait_for_slots(spark, 8, 120, print)
+        print("| what | median, s | turns, s | |\n| --- | --- | --- | --- |")
+        for name in wanted:
+            PARTS[name](spark, folder)
+    finally:
         spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

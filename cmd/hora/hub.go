@@ -83,6 +83,7 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 		silence, o.spec.PeerTimeout = hubSilence, hubSilence
 	}
 	s.Stdin, s.Prompts, s.Grace = nil, false, hubGrace
+	s.Progress = o.spec.Events != "" // who follows the events shows it
 	made := ""
 	if s.Secret.IsZero() {
 		s.Secret = secret.New()

@@ -325,6 +325,7 @@ func TestAReplacementComes(t *testing.T) {
 	g.await("registered", 1, 30*time.Second)
 	second := g.agent(nil)
 	g.await("opened", 1, 30*time.Second)
+	g.await("progress", 2, 30*time.Second) // for whoever follows the events
 	g.killBelow(second.cmd.Process.Pid)
 	second.cmd.Process.Kill()
 	g.await("opened", 2, 30*time.Second)

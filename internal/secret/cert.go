@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"time"
 )
 
@@ -64,3 +66,24 @@ func (c *Certificate) TLS(peer [sha256.Size]byte) *tls.Config {
 		},
 	}
 }
+
+// Seal goes on in TLS on a connection whose other end has proved the secret and a certificate, which peer names. The
+// connection closes at once, without TLS's farewell: what is said on it tells itself where it ends, and a farewell to a
+// host that is cut off would be waited for.
+func (c *Certificate) Seal(ctx context.Context, conn net.Conn, peer Identity, client bool) (net.Conn, error) {
+	t := tls.Server(conn, c.TLS(peer.Cert))
+	if client {
+		t = tls.Client(conn, c.TLS(peer.Cert))
+	}
+	_ = conn.SetDeadline(time.Now().Add(ProofTimeout))
+	if err := t.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("start TLS: %w", err)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return sealed{t}, nil
+}
+
+type sealed struct{ *tls.Conn }
+
+func (s sealed) Close() error { return s.NetConn().Close() }

@@ -33,9 +33,13 @@ const Purpose = "agent"
 // stagger is how much later than the address before it an address is tried.
 const stagger = 200 * time.Millisecond
 
-// Dial connects to the hub at the first of some addresses that answers and proves the secret. host is this machine's
-// name.
+// Dial connects to the hub at the first of some addresses that answers, proves the secret and goes on in TLS. host is this
+// machine's name.
 func Dial(ctx context.Context, addrs []string, s secret.Secret, host string, limit time.Duration) (net.Conn, error) {
+	cert, err := secret.NewCertificate()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	type answer struct {
@@ -47,7 +51,7 @@ func Dial(ctx context.Context, addrs []string, s secret.Secret, host string, lim
 		go func() {
 			select {
 			case <-time.After(time.Duration(i) * stagger):
-				conn, err := knock(ctx, addr, s, host)
+				conn, err := knock(ctx, addr, s, host, cert)
 				answers <- answer{conn, err}
 			case <-ctx.Done():
 				answers <- answer{nil, ctx.Err()}
@@ -77,7 +81,7 @@ func Dial(ctx context.Context, addrs []string, s secret.Secret, host string, lim
 }
 
 // knock connects to one address.
-func knock(ctx context.Context, addr string, s secret.Secret, host string) (net.Conn, error) {
+func knock(ctx context.Context, addr string, s secret.Secret, host string, cert *secret.Certificate) (net.Conn, error) {
 	d := net.Dialer{}
 	d.SetMultipathTCP(false)
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -85,12 +89,13 @@ func knock(ctx context.Context, addr string, s secret.Secret, host string) (net.
 		return nil, err
 	}
 	deadline, _ := ctx.Deadline()
-	me := secret.Identity{Purpose: Purpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: host}
-	if _, err := secret.Client(conn, s, me, deadline); err != nil {
+	me := secret.Identity{Purpose: Purpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: host, Cert: cert.Hash}
+	peer, err := secret.Client(conn, s, me, deadline)
+	if err != nil {
 		return nil, err
 	}
 	machine.Lively(conn, cutOff)
-	return conn, nil
+	return cert.Seal(ctx, conn, peer, true)
 }
 
 // cutOff is after how long without an answer the connection to a hub counts as broken. While there are workers the

@@ -52,6 +52,7 @@ type Hub struct {
 	cfg     Config
 	gate    *secret.Gate
 	refused *secret.Strangers
+	cert    *secret.Certificate
 	changed chan struct{} // has a token when agents have come or gone
 	news    chan struct{} // the same, for Gather
 	readers sync.WaitGroup
@@ -86,6 +87,10 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 			cfg.Events.Emit(&event.Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
 		}),
 	}
+	if h.cert, err = secret.NewCertificate(); err != nil {
+		ln.Close()
+		return nil, err
+	}
 	h.gate, err = secret.NewGate(ln, secret.GateConfig{
 		Secret: cfg.Secret, Host: cfg.Host, Accept: h.accept, Enter: h.enter, Where: "at the hub's port", Strangers: h.refused,
 		Unproven: secret.Room(cfg.Wanted),
@@ -114,7 +119,7 @@ func (h *Hub) Addrs() []string {
 
 // accept judges who has proved the secret.
 func (h *Hub) accept(peer secret.Identity) (secret.Identity, error) {
-	me := secret.Identity{Purpose: agent.Purpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: h.cfg.Host}
+	me := secret.Identity{Purpose: agent.Purpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: h.cfg.Host, Cert: h.cert.Hash}
 	if err := secret.Match(me, peer); err != nil {
 		return me, err
 	}
@@ -127,7 +132,12 @@ func (h *Hub) accept(peer secret.Identity) (secret.Identity, error) {
 }
 
 // enter takes an agent in: its first message is its greeting.
-func (h *Hub) enter(ctx context.Context, conn net.Conn, _ secret.Identity) {
+func (h *Hub) enter(ctx context.Context, bare net.Conn, peer secret.Identity) {
+	machine.Lively(bare, 2*h.cfg.Silence)
+	conn, err := h.cert.Seal(ctx, bare, peer, false)
+	if err != nil {
+		return // it dialled another address too, or has ended
+	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
 	_ = conn.SetReadDeadline(time.Now().Add(helloWait))
 	kind, body, err := wire.ReadMessage(conn, nil, maxHello)
@@ -143,7 +153,6 @@ func (h *Hub) enter(ctx context.Context, conn net.Conn, _ secret.Identity) {
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	g.Slots = min(max(g.Slots, 1), maxSlots)
-	machine.Lively(conn, 2*h.cfg.Silence)
 	gu := &guest{hub: h, conn: conn, hello: g, messages: make(chan []byte, 16), ended: make(chan struct{}), cut: make(chan struct{})}
 	if !h.register(gu) {
 		dismiss(conn, 0, protocol.JobOver)

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -144,6 +146,103 @@ func TestTheFirstAddressThatAnswers(t *testing.T) {
 	_, err = agent.Dial(t.Context(), h.Addrs(), secret.New(), "a", 20*time.Second)
 	if !errors.Is(err, secret.ErrProof) {
 		t.Errorf("with another secret: %v", err)
+	}
+}
+
+// Of a machine's devices the first of each agent come first, so that a local rank is the place of its own.
+func TestDevicesInTheOrderOfLocalRanks(t *testing.T) {
+	h := open(t, Config{Wanted: 4})
+	for i, devices := range [][]string{{"4", "5"}, {"0", "1"}, {"1", "2", "3"}, nil} {
+		g := protocol.Greeting{Version: protocol.Version, Name: "a", ID: "1", Devices: devices}
+		if i == 3 {
+			g.Name, g.ID = "b", "2"
+		}
+		h.come(t, g)
+		h.awaitCount(t, i+1)
+	}
+	if a, b := h.devices("a"), h.devices("b"); !slices.Equal(a, []string{"4", "0", "1", "5", "2", "3"}) || b != nil {
+		t.Errorf("a has %v, b %v", a, b)
+	}
+}
+
+// awaitCount waits for so many agents.
+func (h *Hub) awaitCount(t *testing.T, n int) {
+	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	end := time.After(20 * time.Second)
+	for {
+		if hosts, err := h.Find(t.Context()); err == nil && len(hosts) == n {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-end:
+			t.Fatalf("there are %s, not %d", h.list(t), n)
+		}
+	}
+}
+
+// tap keeps what passes.
+type tap struct {
+	mu   sync.Mutex
+	seen bytes.Buffer
+}
+
+func (p *tap) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen.Write(b)
+}
+
+func (p *tap) has(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Contains(p.seen.Bytes(), []byte(text))
+}
+
+// Who sees the packets between an agent and its hub reads neither what they say nor the secret.
+func TestNobodyOnTheWayReads(t *testing.T) {
+	h := open(t, Config{Wanted: 1})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	seen := &tap{}
+	go func() {
+		from, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", h.Addrs()[0])
+		if err != nil {
+			from.Close()
+			return
+		}
+		go func() {
+			_, _ = io.Copy(io.MultiWriter(to, seen), from)
+			to.Close()
+		}()
+		_, _ = io.Copy(io.MultiWriter(from, seen), to)
+		from.Close()
+	}()
+	conn, err := agent.Dial(t.Context(), []string{ln.Addr().String()}, h.cfg.Secret, "a", 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	body, _ := json.Marshal(protocol.Greeting{Version: protocol.Version, Name: "said-on-the-way", ID: "1"})
+	conn.Write(wire.AppendMessage(nil, protocol.SayHello, body))
+	h.until(t, "said-on-the-way:1 called said-on-the-way")
+	h.Over(3, "told-on-the-way")
+	for _, text := range []string{"said-on-the-way", "told-on-the-way", h.cfg.Secret.Hex()} {
+		if seen.has(text) {
+			t.Errorf("%q can be read", text)
+		}
+	}
+	if !seen.has("agent") { // of the card, which is in clear
+		t.Error("nothing was seen at all")
 	}
 }
 

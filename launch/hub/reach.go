@@ -32,14 +32,20 @@ func (h *Hub) Called(host string) string {
 	return host
 }
 
-// devices lists what the agents of a machine may use, in the order of their coming; nil where none says.
+// devices lists what the agents of a machine may use: the first of each in the order of their coming, so that a local rank
+// is the place of its own device, then the second of each; nil where none says.
 func (h *Hub) devices(name string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var ids []string
-	for _, g := range h.guests {
-		for _, id := range g.hello.Devices {
-			if g.machine == name && !slices.Contains(ids, id) {
+	for i, more := 0, true; more; i++ {
+		more = false
+		for _, g := range h.guests {
+			if g.machine != name || i >= len(g.hello.Devices) {
+				continue
+			}
+			more = true
+			if id := g.hello.Devices[i]; !slices.Contains(ids, id) {
 				ids = append(ids, id)
 			}
 		}

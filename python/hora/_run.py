@@ -184,7 +184,12 @@ class _Job:
 
 def _left(folder: str) -> list[dict[str, Any]]:
     """The outcomes that workers left, which came to the folder whole."""
-    return [pickle.loads(path.read_bytes()) for path in sorted(Path(folder).glob("rank.*")) if path.suffix[1:].isdigit()]
+    found = []
+    for path in sorted(Path(folder).glob("rank.*")):
+        if path.suffix[1:].isdigit():
+            with path.open("rb") as f:  # not as bytes first: of large results there would be two
+                found.append(pickle.load(f))
+    return found
 
 
 def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:

@@ -28,7 +28,7 @@ def main() -> None:
     if sys.argv[1:] == ["elastic"] and outcome["ok"] and hora.is_initialized():
         outcome["rank"] = hora.rank()  # in the epoch that the work ended in
     with open(left + "~", "wb") as f:
-        f.write(_dumps(outcome))
+        _dump(outcome, f)
     os.rename(left + "~", left)
     if not outcome["ok"]:
         sys.stderr.write(outcome["traceback"])
@@ -45,7 +45,7 @@ def _call(payload: bytes, rank: int) -> dict[str, Any]:
         func, args, kwargs = pickle.loads(task["call"])
         result = func(*args, **kwargs)
         try:
-            _dumps({"result": result})  # here its owner still knows what it is
+            _dump({"result": result}, _Nowhere())  # here its owner still knows what it is
         except Exception as e:
             kind = type(result)
             what = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -70,6 +70,31 @@ def _call(payload: bytes, rank: int) -> dict[str, Any]:
         except Exception:  # an exception that cannot travel goes by its words
             e = hora.HoraError(f"{type(e).__name__}: {e}")
         return {"ok": False, "rank": rank, "host": host, "error": e, "traceback": text, "time": time.time()}
+
+
+class _Nowhere:
+    """A file that keeps nothing: whether a value of any size pickles is found out without a copy of it."""
+
+    def write(self, data: Any) -> int:
+        return len(data)
+
+    def seek(self, at: int) -> None:
+        pass
+
+    def truncate(self) -> None:
+        pass
+
+
+def _dump(value: Any, to: Any) -> None:
+    """Pickle into a file, large values without a copy of them in memory."""
+    try:
+        pickle.dump(value, to, protocol=5)
+    except Exception:
+        import cloudpickle
+
+        to.seek(0)
+        to.truncate()
+        cloudpickle.dump(value, to, protocol=5)
 
 
 def _dumps(value: Any) -> bytes:

@@ -94,8 +94,12 @@ def _captured(func: Any, goes: Callable[[Any], bool], seen: set[int]) -> tuple[A
     return None
 
 
+_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")  # attributes have the same names often: hora.spark in a notebook that has `spark`
+
+
 def _names(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
+    """The global variables that code uses."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL}
     for c in code.co_consts:
         if isinstance(c, types.CodeType):
             names |= _names(c)
@@ -110,7 +114,7 @@ def _line(code: types.CodeType, name: str) -> int:
             line = i.starts_line
         elif getattr(i, "line_number", None):  # from 3.13 on
             line = i.line_number  # type: ignore[attr-defined]
-        if i.argval == name:
+        if i.argval == name and (i.opname in _GLOBAL or "DEREF" in i.opname or "CLOSURE" in i.opname):
             return line
     return code.co_firstlineno
 

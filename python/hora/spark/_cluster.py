@@ -17,6 +17,8 @@ from typing import Any
 
 from hora.errors import ArgumentError, HoraError
 
+from . import _refusals
+
 __all__ = [
     "Job",
     "Teller",
@@ -225,7 +227,8 @@ def start_limit() -> float:
 def final(error: BaseException) -> bool:
     """Whether a new start would end as this one: a task has said why, somebody has cancelled the job, or the limit is over."""
     text = str(error)
-    return isinstance(error, HoraError) or "hora.spark: " in text or "cancel" in text.lower() or "interrupt" in text.lower()
+    said = isinstance(error, HoraError) or "hora.spark: " in text or _refusals.known(text) is not None
+    return said or "cancel" in text.lower() or "interrupt" in text.lower()
 
 
 def spoken(error: BaseException) -> HoraError:
@@ -235,6 +238,9 @@ def spoken(error: BaseException) -> HoraError:
     text = str(error)
     if "hora.spark: " in text:
         return HoraError("spark.run: " + text.split("hora.spark: ", 1)[1].split(" [end]", 1)[0])
+    known = _refusals.known(text)
+    if known is not None:
+        return HoraError(f"spark.run: {known}")
     lines = [
         line.strip().lstrip(": ") for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")
     ]

@@ -21,6 +21,9 @@ from typing import Any
 from hora._run import _LAST_LINES, program
 from hora.errors import HoraError
 
+from . import _timeline
+from ._status import Status
+
 __all__ = ["Hub", "environment"]
 
 # What names a worker's place, or a file of this machine, is not read from the driver's environment: see docs/spark.md.
@@ -49,22 +52,26 @@ class Hub:
     def __init__(
         self, np: int, payload: bytes, env: Mapping[str, str], happened: Callable[[str, dict[str, Any]], None],
         flags: Sequence[str] = (), show: Callable[[str], str | None] | None = None, streams: tuple[Any, Any] = (None, None),
+        *, secret: str = "", path: str = "",
     ) -> None:  # fmt: skip
-        self.secret = secrets.token_hex(32)
+        self.secret = secret or secrets.token_hex(32)
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
         self.dropped = 0
         self.folder = tempfile.mkdtemp(prefix="hora-spark-")  # mode 0700
-        self.results = os.path.join(self.folder, "results")
-        self.timeline: str | None = env.get("HORA_TIMELINE") or env.get("HOROVOD_TIMELINE") or None
+        self.results, self.report = os.path.join(self.folder, "results"), os.path.join(self.folder, "report")
         self._happened, self._show = happened, show
         self._streams = (streams[0] or sys.stdout, streams[1] or sys.stderr)
+        self.status = Status(self._streams[1], np)
+        self._word = f"<{secrets.token_hex(8)}>"
+        env = _timeline.hidden(env) | {"HORA_SPARK_TOLD": self._word}
         os.mkdir(self.results)
         self._write("secret", self.secret.encode())
         self._write("call", payload)
         self._events = os.path.join(self.folder, "events")
         command = [
-            program(), "hub", "-np", str(np), "--secret-file", os.path.join(self.folder, "secret"), "--call", os.path.join(self.folder, "call"),
-            "--results", self.results, "--events", self._events, "--until-stdin-ends", *flags,
+            path or program(), "hub", "-np", str(np), "--secret-file", os.path.join(self.folder, "secret"),
+            "--call", os.path.join(self.folder, "call"), "--results", self.results, "--events", self._events,
+            "--report", self.report, "--until-stdin-ends", *flags,
             "--", "sh", "-c", 'exec "$HORA_SPARK_PYTHON" -m hora.spark._worker',
         ]  # fmt: skip
         try:
@@ -93,6 +100,10 @@ class Hub:
     def _take(self, source: Any, to: Any) -> None:
         """Read what the hub prints as fast as it comes: a reader that is slow must not hold the job up."""
         for line in source:
+            if self._word in line:
+                line = self._told(line)
+                if not line:
+                    continue
             if self._show is not None:
                 kept = self._show(line)
                 if kept is None:
@@ -107,6 +118,16 @@ class Hub:
                 self._lines.append((to, line))
                 self._waiting.notify()
 
+    def _told(self, line: str) -> str:
+        """Take what a rank reports out of its output; what the rank had printed before it in the same line is left."""
+        before, _, text = line.partition(self._word)
+        try:
+            said = json.loads(text)
+            self.status.told(int(said["rank"]), int(said["step"]), said["metrics"])
+        except (ValueError, KeyError, TypeError):
+            pass
+        return "" if before.endswith(("<stdout>:", "<stdout>: ")) else before + "\n"
+
     def _print(self) -> None:
         told = 0
         while True:
@@ -118,15 +139,16 @@ class Hub:
                 batch = list(self._lines)
                 self._lines.clear()
                 lost, told = self.dropped - told, self.dropped
-            for to in dict.fromkeys(self._streams):
-                text = "".join(line for where, line in batch if where is to)
-                if text:
-                    to.write(text)
-                    to.flush()
-            if lost:
-                print(
-                    f"hora: {lost} lines of output came faster than this program prints them and are not shown", file=sys.stderr, flush=True
-                )
+            self.status.dropped(told)
+            with self.status.aside():
+                for to in dict.fromkeys(self._streams):
+                    text = "".join(line for where, line in batch if where is to)
+                    if text:
+                        to.write(text)
+                        to.flush()
+                if lost:
+                    self._streams[1].write(f"hora: {lost} lines of output came faster than this program prints them and are not shown\n")
+                    self._streams[1].flush()
 
     def _follow(self) -> None:
         """Hand the hub's events on, and its end."""
@@ -146,8 +168,11 @@ class Hub:
                     event = json.loads(line)
                 except ValueError:
                     continue
-                kinds += event.get("event") in ("opened", "started")
-                self._happened(str(event.get("event", "")), event)
+                kind = str(event.get("event", ""))
+                kinds += kind in ("opened", "started")
+                self.status.event(kind, event)
+                if kind != "progress":
+                    self._happened(kind, event)
             if ended:
                 self._happened("hub", {"code": self.process.returncode})
                 return
@@ -163,8 +188,8 @@ class Hub:
         except OSError:
             pass
 
-    def close(self) -> None:
-        """The hub is over: its last lines are printed and its files removed."""
+    def finish(self) -> None:
+        """The hub is over: its last lines are printed."""
         self.stop()
         try:
             self.process.wait(10)
@@ -178,6 +203,11 @@ class Hub:
             self._over = True
             self._waiting.notify()
         self._shown.join(max(0.1, end - time.monotonic()))
+        self.status.close()
+
+    def close(self) -> None:
+        """Its files are removed too."""
+        self.finish()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def said(self) -> str:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import pickle
 import platform
 import queue
 import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hora import _run, _travel
 from hora._version import __version__
 from hora.errors import ArgumentError, HoraError, PeerLostError
 
-from . import _cluster, _task
+from . import _cluster, _first, _refusals, _task, _timeline
 from ._hub import Hub, environment
 
 __all__ = ["launch", "pack", "run"]
@@ -68,14 +66,17 @@ def launch(
             "spark.run: dataframe= with min_np= or max_np=: rows are dealt to a gang; write them to files and read those with hora.dataset"
         )
     session = _cluster.session(spark)
+    _refusals.keep_spark_out(fn, tuple(args), dict(kwargs or {}))
     payload = _travel.pack(fn, tuple(args), dict(kwargs or {}))
     limit = _cluster.start_limit() if limit is None else limit
     tell = _cluster.Teller()
     if not elastic and _cluster.setting(session, "spark.dynamicAllocation.enabled") == "true":
-        raise HoraError(
-            "spark.run: this cluster allocates executors dynamically, where Spark starts no gang: give min_np=, for tasks that come and go, "
-            "or set spark.dynamicAllocation.enabled=false"
-        )
+        raise HoraError(f"spark.run: {_refusals.DYNAMIC}")
+    afar = _hub_in_task(session, elastic)
+    workers = environment(env)
+    chart = _timeline.asked(workers)
+    if chart is not None:
+        _timeline.check(chart)
     if np is None:
         np = _cluster.wait_for_slots(session, None, limit, tell) if not elastic else (max_np or min_np)
         if np is None:
@@ -90,9 +91,13 @@ def launch(
     attempts = 1 if elastic else restarts + 1
     while True:
         attempts -= 1
-        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell)
+        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart)
         try:
-            return attempt.go(payload, environment(env), flags, show, (out, err))
+            return (attempt.go_afar if afar else attempt.go)(payload, workers, flags, show, (out or sys.stdout, err or sys.stderr))
+        except _Unreached as e:
+            afar, attempts = True, attempts + 1
+            _afar.add(id(session))
+            tell(f"the executors do not reach this machine ({e}), so the hub runs in the first task, and output comes when the job has ended")
         except _Lost as e:
             if attempts == 0:
                 raise e.error from e.error.__cause__
@@ -107,12 +112,34 @@ class _Lost(Exception):
         self.error = error
 
 
+class _Unreached(Exception):
+    """The executors of a Connect server do not reach the client's machine."""
+
+
+_afar: set[int] = set()  # sessions of which that is known
+
+
+def _hub_in_task(session: Any, elastic: bool) -> bool:
+    """Whether the hub is to run in the first task, by HORA_SPARK_HUB or from what the session has shown."""
+    place = os.environ.get("HORA_SPARK_HUB", "")
+    if place not in ("", "driver", "task"):
+        raise ArgumentError(f"spark.run: HORA_SPARK_HUB={place!r}: use 'driver' or 'task', or unset it")
+    if place == "task" and elastic:
+        raise ArgumentError(
+            "spark.run: HORA_SPARK_HUB=task with min_np= or max_np=: ordinary tasks have no first one that stays; run the driver where "
+            "executors reach it, or leave min_np= and max_np= away"
+        )
+    return place == "task" or (not place and not elastic and id(session) in _afar)
+
+
 class _Attempt:
     """One hub and one Spark job."""
 
     def __init__(
-        self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _cluster.Teller
-    ) -> None:
+        self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _cluster.Teller,
+        chart: str | None,
+    ) -> None:  # fmt: skip
+        self.chart = chart
         self.session, self.np, self.least, self.tasks, self.elastic = session, np, least, tasks, elastic
         self.dataframe, self.limit, self.tell = dataframe, limit, tell
         self.happenings: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -130,9 +157,13 @@ class _Attempt:
         try:
             where = self._listening(hub)
             tag = f"hora-{secrets.token_hex(6)}"
-            config = self._config(hub, where)
+            config = self._config(hub.secret, where)
             job = _cluster.Job(self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e)))
             code, refusal = self._until_the_end(hub)
+            if refusal is not None and not self.opened and not self.elastic and _cluster.connected(self.session):
+                text = str(refusal)
+                if "reach the hub at" in text and os.environ.get("HORA_SPARK_HUB") != "driver":
+                    raise _Unreached(text.partition("hora.spark: ")[2].partition(": look whether")[0])
             if code == 0 and not self.elastic:
                 job.wait(2)  # the tasks end by themselves; a cancelled job looks failed
             return self._outcome(hub, code, refusal)
@@ -141,6 +172,36 @@ class _Attempt:
             if job is not None and job.thread.is_alive():
                 job.cancel()
             hub.close()
+
+    def go_afar(
+        self, payload: bytes, env: Mapping[str, str], flags: Sequence[str], show: Callable[[str], str | None] | None,
+        streams: tuple[Any, Any],
+    ) -> list[Any]:  # fmt: skip
+        """The same with the hub in the first task: all that it says comes with the rows of the job."""
+        told = _first.Told(show, streams)
+        job = None
+        try:
+            config = self._config(secrets.token_hex(32), "")
+            config["first"] = {"np": self.np, "payload": payload, "env": dict(env), "flags": list(flags)}
+            job = _cluster.Job(
+                self.session, lambda: self._frame(config), f"hora-{secrets.token_hex(6)}", lambda e: self.happenings.put(("spark", e))
+            )
+            while True:
+                try:
+                    _, refusal = self.happenings.get(timeout=1)
+                    break
+                except queue.Empty:
+                    continue
+            if refusal is not None:
+                return self._outcome(told, 1, refusal)
+            job.wait(2)
+            end = told.take(job.rows)
+            self.exits, self.opened = end["exits"], end["opened"]
+            return self._outcome(told, end["code"], None)
+        finally:
+            if job is not None and job.thread.is_alive():
+                job.cancel()
+            told.close()
 
     def _listening(self, hub: Hub) -> str:
         end = time.monotonic() + 30
@@ -156,19 +217,20 @@ class _Attempt:
                 addresses = [f"[{near}]:{event['port']}" if ":" in near else f"{near}:{event['port']}"] if near else []
                 return ",".join(dict.fromkeys([*addresses, *event["addrs"]]))
 
-    def _config(self, hub: Hub, where: str) -> dict[str, Any]:
+    def _config(self, secret: str, where: str) -> dict[str, Any]:
         program = _run.program()
         name, digest = _cluster.ship(self.session, program)
         return {
-            "hub": where, "secret": hub.secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
-            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None, "unreached": _UNREACHED,
+            "hub": where, "secret": secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
+            "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None,
+            "unreached": _UNREACHED, "first": None,
             "openmp": bool(_cluster.setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
         }  # fmt: skip
 
     def _frame(self, config: dict[str, Any]) -> Any:
         n = self.tasks
         rows = self.session.range(n, numPartitions=n) if self.dataframe is None else self.dataframe.repartition(n)
-        return rows.mapInArrow(_task.make(config), _task.SCHEMA, barrier=not self.elastic)
+        return rows.mapInArrow(_task.make(config), _first.SCHEMA if config["first"] else _task.SCHEMA, barrier=not self.elastic)
 
     def _until_the_end(self, hub: Hub) -> tuple[int, BaseException | None]:
         """Wait for the hub; its exit code, and what Spark said if its job ended first."""
@@ -179,6 +241,7 @@ class _Attempt:
                 kind, event = self.happenings.get(timeout=1)
             except queue.Empty:
                 kind, event = "", None
+            hub.status.draw()
             waited = time.monotonic() - began
             if kind == "hub":
                 return int(event["code"]), refusal
@@ -197,14 +260,17 @@ class _Attempt:
                 hub.stop()
 
     def _too_few(self) -> HoraError:
+        slots = ", and this job has let go of them for another that may wait too" if self.elastic and self.present else ""
         return HoraError(
-            f"spark.run: {self.present} of {self.np} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.np} free "
-            "task slots; give a smaller np, or wait longer with HORA_START_TIMEOUT"
+            f"spark.run: {self.present} of {self.least} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.least} free "
+            f"task slots{slots}; give a smaller {'min_np' if self.elastic else 'np'}, or wait longer with HORA_START_TIMEOUT"
         )
 
-    def _outcome(self, hub: Hub, code: int, refusal: BaseException | None) -> list[Any]:
-        outcomes = [pickle.loads(p.read_bytes()) for p in sorted(Path(hub.results).glob("rank.*[0-9]"))]
-        self._keep_timeline(hub, outcomes)
+    def _outcome(self, hub: Hub | _first.Told, code: int, refusal: BaseException | None) -> list[Any]:
+        outcomes = _run._left(hub.results)
+        if self.chart is not None and outcomes:
+            _timeline.keep(self.chart, [piece for o in outcomes for piece in o.get("timeline", [])])
+        self._keep_report(hub.report)
         ended = {o["rank"]: o for o in outcomes if o["ok"]}
         enough = len(ended) >= self.least if self.elastic else set(ended) == set(range(self.np))
         if code == 0 and enough:
@@ -241,11 +307,13 @@ class _Attempt:
             )
         )
 
-    def _keep_timeline(self, hub: Hub, outcomes: list[dict[str, Any]]) -> None:
-        chart = next((o["timeline"] for o in outcomes if o.get("timeline")), None)
-        if chart and hub.timeline:
-            try:
-                with open(hub.timeline, "wb") as f:  # from its begin to its end: on a mount that cannot seek too
-                    f.write(chart)
-            except OSError as e:
-                print(f"hora: the timeline cannot be written to {hub.timeline}: {e.strerror}", file=sys.stderr)
+    def _keep_report(self, written: str) -> None:
+        """The job's story, as `hora run --report` writes it, where HORA_SPARK_REPORT names a file of this machine."""
+        path = os.environ.get("HORA_SPARK_REPORT")
+        if not path or not os.path.exists(written):
+            return
+        try:
+            with open(written, "rb") as source, open(path, "wb") as to:
+                to.write(source.read())
+        except OSError as e:
+            print(f"hora: warning: the report cannot be written to {path}: {e.strerror}", file=sys.stderr)

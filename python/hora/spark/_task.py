@@ -15,7 +15,7 @@ SCHEMA = "code long"
 
 
 def make(config: dict[str, Any]) -> Callable[[Any], Any]:
-    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached."""
+    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached, first."""
 
     def task(batches: Any) -> Any:
         import hashlib
@@ -103,10 +103,17 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
         else:
             for _ in batches:
                 pass
-        command = [program(), "agent", "--hub", config["hub"]]
+        path, hub, first = program(), config["hub"], None
+        if config["first"]:  # the hub is in the first of these tasks
+            from hora.spark import _first
+
+            hub, first = _first.meet(config, path)
+        command = [path, "agent", "--hub", hub]
         try:
             agent = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=sys.stderr, stderr=subprocess.PIPE)
         except OSError as e:
+            if first is not None:
+                first.close()
             refuse(
                 f"the task on {where} may not start the program {command[0]} ({e.strerror}): install hora's wheel where programs may run, "
                 "or let SPARK_LOCAL_DIRS be a place without noexec"
@@ -129,12 +136,17 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
             if feed is not None:
                 feed.serve(agent)
             code = agent.wait()
+            if code == config["unreached"]:
+                reader.join(5)
+                refuse(f"the agent on {where}: {last[0].decode(errors='replace').strip().removeprefix('hora: ')}")
+            if first is not None:
+                yield from first.rows()
+            elif not config["first"]:
+                yield pyarrow.RecordBatch.from_pydict({"code": pyarrow.array([code], pyarrow.int64())})
         finally:
             if agent.poll() is None:
                 agent.send_signal(signal.SIGTERM)
-        if code == config["unreached"]:
-            reader.join(5)
-            refuse(f"the agent on {where}: {last[0].decode(errors='replace').strip().removeprefix('hora: ')}")
-        yield pyarrow.RecordBatch.from_pydict({"code": pyarrow.array([code], pyarrow.int64())})
+            if first is not None:
+                first.close()
 
     return task

@@ -8,13 +8,20 @@ HORA_RESULT names reaches the driver, through connections that have proved the j
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
+from typing import Any
 
 import hora
-from hora import _task
+from hora import _report, _task
+
+from . import _timeline
 
 __all__ = ["main"]
+
+_EVERY = 0.5  # seconds between two reports that the driver shows
 
 
 def main() -> None:
@@ -22,14 +29,20 @@ def main() -> None:
         payload = f.read()
     left = os.environ.pop("HORA_RESULT")
     rank = int(os.environ["HORA_RANK"])
-    chart = _borrow_timeline(rank)
+    chart = _timeline.borrow(left)
+    word = os.environ.pop("HORA_SPARK_TOLD", "")
+    if word and not os.environ.get("HORA_REPORT"):
+        _report.instead = _Told(word).tell
     outcome = _task._call(payload, rank)
+    del payload
     if outcome["ok"] and hora.is_initialized():
         outcome["rank"] = hora.rank()  # of an elastic job: in the epoch that the work ended in
+    if not outcome["ok"] and isinstance(outcome["error"], ModuleNotFoundError):
+        outcome["error"] = _lacking(outcome["error"], rank, outcome["host"])
     if chart is not None:
-        outcome["timeline"] = _timeline(chart, outcome["ok"])
+        outcome["timeline"] = _charts(chart, outcome["ok"])
     with open(left + "~", "wb") as f:
-        f.write(_task._dumps(outcome))
+        _task._dump(outcome, f)
     os.rename(left + "~", left)
     if not outcome["ok"]:
         sys.stderr.write(outcome["traceback"])
@@ -38,31 +51,40 @@ def main() -> None:
         os._exit(1)  # at once: the others wait for this rank in vain
 
 
-def _borrow_timeline(rank: int) -> str | None:
-    """Where rank 0 writes the timeline; the file that was asked for lies on the driver's machine."""
-    names = [n for n in ("HORA_TIMELINE", "HOROVOD_TIMELINE") if os.environ.get(n)]
-    if not names or rank != 0:
-        return None
-    import tempfile
-
-    path = os.path.join(tempfile.mkdtemp(prefix="hora-timeline-"), "timeline.json")
-    for n in names:
-        os.environ[n] = path
-    return path
+def _lacking(e: ModuleNotFoundError, rank: int, host: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(
+        f"rank {rank} on {host} has no module {e.name!r} for {sys.executable}: install it on the executors, or send your own with "
+        "sparkContext.addPyFile, under Connect spark.addArtifacts(…, pyfile=True)",
+        name=e.name,
+    )
 
 
-def _timeline(path: str, whole: bool) -> bytes:
-    import shutil
+class _Told:
+    """hora.report's numbers as lines of output that the driver knows by a word and takes away; the newest ones, not all."""
 
+    def __init__(self, word: str) -> None:
+        self._word, self._next = word, 0.0
+
+    def tell(self, rank: int, step: int, metrics: dict[str, Any]) -> bool:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _EVERY
+            line = f"{self._word}{json.dumps({'rank': rank, 'step': step, 'metrics': metrics})}\n"
+            try:
+                sys.stdout.flush()
+                os.write(1, line.encode())
+            except (OSError, ValueError):  # training does not end because nobody listens
+                return False
+        return True
+
+
+def _charts(path: str, whole: bool) -> list[bytes]:
     try:
         if whole:
             hora.shutdown()  # its last lines
-        with open(path, "rb") as f:
-            return f.read()
-    except (OSError, hora.HoraError):
-        return b""
-    finally:
-        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+    except hora.HoraError:
+        pass
+    return _timeline.taken(path)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ def program(request):
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """The session of all tests that need no other: two executors of two slots each, as processes of this machine."""
-    session = sessions.start("local-cluster[2,2,1024]", tmp_path_factory.mktemp("spark"))
+    """The session of all tests that need no other: two executors of two slots and two GPUs each, as processes of this machine."""
+    folder = tmp_path_factory.mktemp("spark")
+    more = sessions.gpus(folder / "gpus") | {"spark.scheduler.mode": "FAIR"}  # jobs of different pools share the slots
+    session = sessions.start("local-cluster[2,2,1024]", folder, **more)
     yield session
     session.stop()

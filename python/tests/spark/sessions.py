@@ -30,6 +30,23 @@ def settings(folder) -> dict[str, str]:
     }
 
 
+def gpus(folder) -> dict[str, str]:
+    """Settings of a cluster whose workers have two GPUs each, by the word of a script; no two have the same."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "gpus.sh"
+    script.write_text(
+        f"#!/bin/sh\nexec 9>>{folder}/lock\nflock 9\nn=$(cat {folder}/given 2>/dev/null || echo 0)\necho $((n + 2)) >{folder}/given\n"
+        'echo "{\\"name\\": \\"gpu\\", \\"addresses\\": [\\"$n\\", \\"$((n + 1))\\"]}"\n'
+    )
+    script.chmod(0o755)
+    return {
+        "spark.worker.resource.gpu.amount": "2",
+        "spark.worker.resource.gpu.discoveryScript": str(script),
+        "spark.executor.resource.gpu.amount": "2",
+        "spark.task.resource.gpu.amount": "1",
+    }
+
+
 def start(master: str, folder, **more: str):
     """A session. One process has one at a time: stop it before the next."""
     from pyspark.sql import SparkSession

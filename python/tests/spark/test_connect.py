@@ -56,6 +56,48 @@ except hora.HoraError as e:
     print("said", e)
 del os.environ["HORA_START_TIMEOUT"]
 print("results", hora.spark.run(work, np=2))
+
+import ends
+from hora.spark import _run
+def interrupted(how, limit=3):
+    def later():
+        found.extend(ends.told(told, 2))
+        how()
+    told, found = Path(sys.argv[2]) / how.__name__, []
+    told.mkdir()
+    threading.Thread(target=later, daemon=True).start()
+    try:
+        hora.spark.run(ends.pids, args=(str(told),), np=2)
+    except (hora.HoraError, KeyboardInterrupt) as e:
+        print("ended", how.__name__, type(e).__name__, len(found), ends.ended(found, limit))
+interrupted(spark.interruptAll)
+interrupted(_thread.interrupt_main)
+
+listening = _run._Attempt._listening
+def blocked(self, hub):  # what a client behind a router tells
+    listening(self, hub)
+    return "127.0.0.1:1"
+_run._Attempt._listening = blocked
+print("afar", hora.spark.run(work, np=2))
+print("again", hora.spark.run(work, np=2))
+try:
+    hora.spark.run(bad, np=2)
+except KeyError as e:
+    print("raised afar", e.__cause__.rank in (0, 1))
+(Path(sys.argv[2]) / "interruptAll").rename(Path(sys.argv[2]) / "before")
+interrupted(spark.interruptAll, 12)  # Spark ends its task after two seconds, and the hub with it
+
+def asks():
+    return spark.version
+try:
+    hora.spark.run(asks, np=1)
+except hora.HoraError as e:
+    print("said", e)
+os.environ["HORA_SPARK_HUB"] = "driver"
+try:
+    hora.spark.run(work, np=2)
+except hora.HoraError as e:
+    print("said", e)
 spark.stop()
 """
 
@@ -72,3 +114,8 @@ def test_under_connect(tmp_path):
     assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
     assert "does not tell how many task slots the cluster has; give np=" in done.stdout
     assert "of 3 workers started in 10 s: the cluster may have fewer than 3 free task slots" in done.stdout
+    assert done.stdout.count("ended interruptAll HoraError 4 True") == 2 and "ended interrupt_main KeyboardInterrupt 4 True" in done.stdout
+    assert "afar [(3, 0), (3, 1)]" in done.stdout and "again [(3, 0), (3, 1)]" in done.stdout and "raised afar True" in done.stdout
+    assert done.stderr.count("the executors do not reach this machine (") == 1 and "so the hub runs in the first task" in done.stderr
+    assert "asks uses the variable 'spark' (a pyspark.sql.connect." in done.stdout
+    assert "the agent on " in done.stdout and ": reach the hub at 127.0.0.1:1: " in done.stdout

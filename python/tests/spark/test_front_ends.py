@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
+import subprocess
 import sys
 from contextlib import redirect_stdout
 
 import beside
+import pyspark
 import pytest
+import same
 
 import hora
 from hora.spark import _cluster
@@ -30,29 +34,28 @@ def whole(spark):
     return spark
 
 
-def talk():
-    import os
-
-    from sparkdl.horovod import log_to_driver
-
-    rank = os.environ["HOROVOD_RANK"]
-    print("printed by", rank)
-    log_to_driver("told\ntwice")
-    return rank
-
-
 @pytest.mark.parametrize("np", [-2, 2])
 @pytest.mark.parametrize("verbosity", ["all", "log_callback_only"])
-def test_one_program_says_the_same_everywhere(whole, capfd, np, verbosity):
-    from sparkdl import HorovodRunner
+def test_one_program_says_the_same_everywhere(whole, np, verbosity):
+    same.check(np, verbosity)
 
-    said = io.StringIO()
-    with redirect_stdout(said):
-        assert HorovodRunner(np=np, driver_log_verbosity=verbosity).run(talk) == "0"
-    told = [f"[{r}]<stdout>:{text}" for r in "01" for text in (f"[{r}] told", "twice")]
-    printed = [f"[{r}]<stdout>:printed by {r}" for r in "01"]
-    wanted = told if np > 0 and verbosity != "all" else told + printed
-    assert sorted(said.getvalue().splitlines()) == sorted(wanted)
+
+ALL = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        pytest.param("local[2]", marks=ALL),
+        pytest.param(
+            "connect", marks=pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4", reason="needs a session of its own, and pyspark 4 (make test-spark)")
+        ),
+    ],
+)
+def test_one_program_says_the_same_in_a_session_of_its_own(master, tmp_path):
+    """The standalone cluster is test_standalone.py's."""
+    done = subprocess.run([sys.executable, same.__file__, master, tmp_path], capture_output=True, text=True, timeout=300)
+    assert done.stdout.endswith("the same\n"), done.stdout + done.stderr
 
 
 def test_no_number_of_slots_is_all_of_them(whole, caplog):

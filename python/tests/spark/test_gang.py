@@ -44,6 +44,20 @@ def test_every_rank_gives_its_result(spark, monkeypatch, capfd):
     assert len({g["pid"] for g in got}) == 4 and ended([g["pid"] for g in got], SLACK)
 
 
+def test_a_local_rank_is_the_place_of_its_own_device(spark):
+    def work():
+        import os
+
+        import hora
+
+        hora.init()
+        return hora.local_rank(), os.environ["CUDA_VISIBLE_DEVICES"].split(","), os.environ["HORA_SPARK_TASK_DEVICES"]
+
+    got = hora.spark.run(work, np=4)
+    assert len({tuple(all_) for _, all_, _ in got}) == 1 and len(set(got[0][1])) == 4, "all see those of the job on the host"
+    assert [all_[local] for local, all_, _ in got] == [mine for _, _, mine in got]
+
+
 def test_output_comes_out_on_the_driver(spark):
     def work():
         import os
@@ -119,19 +133,6 @@ def test_what_is_asked_for_wrongly_is_said_before_anything_starts(spark, monkeyp
     with pytest.raises(
         hora.HoraError, match=r"variable 'context' \(a pyspark.*SparkContext\) in line \d+ of test_gang.py, which cannot be pickled"
     ):
-        hora.spark.run(work, np=1)
-
-
-def test_a_module_that_executors_lack(spark, tmp_path, monkeypatch):
-    (tmp_path / "only_here.py").write_text("def f():\n    return 5\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def work():
-        import nowhere_at_all
-
-        return nowhere_at_all
-
-    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
         hora.spark.run(work, np=1)
 
 

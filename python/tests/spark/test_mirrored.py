@@ -31,8 +31,22 @@ def test_the_signature_is_the_reference_s():
 
 
 def test_gpus_that_spark_does_not_give(spark):
-    with pytest.raises(RuntimeError, match=r"spark.task.resource.gpu.amount is not set.*give use_gpu=False"):
-        MirroredStrategyRunner(num_slots=2)
+    with pytest.raises(RuntimeError, match=r"spark.task.resource.tpu.amount is not set.*give use_gpu=False"):
+        MirroredStrategyRunner(num_slots=2, gpu_resource_name="tpu")
+
+
+def test_each_task_sees_the_gpus_that_spark_gave_it(spark):
+    def work():
+        import os
+
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        mine = f"{os.environ['CUDA_VISIBLE_DEVICES']} of {','.join(context.resources()['gpu'].addresses)}"
+        return context.allGather(mine)
+
+    told = MirroredStrategyRunner(num_slots=3, use_custom_strategy=True).run(work)
+    assert all(t.split(" of ")[0] == t.split(" of ")[1] for t in told) and len(set(told)) == 3, told
 
 
 def test_local_mode_leaves_the_variable_as_it_was(spark, monkeypatch):

@@ -1,0 +1,83 @@
+"""What cannot work on executors, in one sentence each: before anything starts where that can be known, else in Spark's place."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hora import _travel
+from hora.errors import ArgumentError
+
+__all__ = ["DYNAMIC", "keep_spark_out", "known"]
+
+DYNAMIC = (
+    "this cluster allocates executors dynamically, where Spark starts no gang: give min_np=, for tasks that come and go, "
+    "or set spark.dynamicAllocation.enabled=false"
+)
+_KINDS = frozenset(("SparkContext", "SparkSession", "SQLContext", "DataFrame", "RDD", "Broadcast", "Accumulator", "Column"))
+
+
+def keep_spark_out(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call that would take Spark's own objects along: some of them pickle, and fail on the executor."""
+    name = getattr(fn, "__qualname__", None) or repr(fn)
+    for what, value in [*((f"argument {i + 1}", a) for i, a in enumerate(args)), *((f"argument {k}", v) for k, v in kwargs.items())]:
+        if _of_spark(value):
+            raise ArgumentError(
+                f"run: {what} of {name} (a {_travel._type(value)}) cannot be pickled, since it lives on the driver alone: {_instead(value)}"
+            )
+    known: dict[int, bool] = {}
+
+    def goes(value: Any) -> bool:
+        if _of_spark(value):
+            return False
+        value = getattr(value, "__func__", value)
+        if getattr(value, "__code__", None) is None or not _own(value, fn):
+            return True
+        if id(value) not in known:
+            known[id(value)] = True  # while it is looked at: functions call each other
+            known[id(value)] = _travel._captured(value, goes, set()) is None
+        return known[id(value)]
+
+    found = _travel._captured(fn, goes, set())
+    if found is not None:
+        owner, variable, value, line = found
+        raise ArgumentError(
+            f"run: {_travel._name(owner)} uses the variable {variable!r} (a {_travel._type(value)}) in line {line} of "
+            f"{owner.__code__.co_filename.rpartition('/')[2]}, which cannot be pickled, since it lives on the driver alone: {_instead(value)}"
+        )
+
+
+def _of_spark(value: Any) -> bool:
+    return any(k.__name__ in _KINDS and k.__module__.startswith("pyspark.") for k in type(value).__mro__)
+
+
+def _own(function: Any, fn: Any) -> bool:
+    """Whether a function is the user's own, and goes by value."""
+    module = getattr(function, "__module__", None)
+    return module in ("__main__", getattr(fn, "__module__", "")) or _travel._lies_beside(sys.modules.get(module or ""))
+
+
+def _instead(value: Any) -> str:
+    if type(value).__name__ in ("DataFrame", "RDD"):
+        return "give its rows by dataframe=, or collect what the function needs"
+    return "collect what the function needs before the call, or give rows by dataframe="
+
+
+def known(text: str) -> str | None:
+    """What a refusal of Spark's own says, in a sentence with what to do; None for others."""
+    versions = re.search(r"Python in worker has different version:? ?\(?([\d., ]+?)\)? than that in driver:? ?([\d.]+?)[,.]? ", text)
+    if versions:
+        theirs, mine = versions[1].replace(", ", ".").strip(" ."), versions[2].strip(" .")
+        return (
+            f"the executors have Python {theirs} and the driver {mine}: set PYSPARK_PYTHON to an interpreter of the same version on all machines"
+        )
+    if "SPARK-24942" in text or "does not support dynamic resource allocation" in text:
+        return DYNAMIC
+    if "SPARK-24819" in text or "requires more slots than the total number" in text:
+        return "the cluster has fewer task slots than the job has ranks: give a smaller np, or more executors or cores"
+    lacking = re.search(r"PyArrow >= ([\d.]+) must be installed", text)
+    if lacking:
+        return f"the executors have no pyarrow {lacking[1]} or later: install it there, as on the driver"
+    return None
