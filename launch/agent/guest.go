@@ -33,8 +33,8 @@ const Purpose = "agent"
 // stagger is how much later than the address before it an address is tried.
 const stagger = 200 * time.Millisecond
 
-// Dial connects to the hub at the first of some addresses that answers, proves the secret and goes on in TLS. host is this
-// machine's name.
+// Dial connects to the hub at the first of some addresses that answers, proves the secret and goes on in TLS. host is
+// this machine's name.
 func Dial(ctx context.Context, addrs []string, s secret.Secret, host string, limit time.Duration) (net.Conn, error) {
 	cert, err := secret.NewCertificate()
 	if err != nil {

@@ -59,6 +59,10 @@ def active() -> Any:
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
+    if found is None:  # in a thread that has made none: the program's
+        found = getattr(SparkSession, "_instantiatedSession", None)
+        if found is not None and getattr(found.sparkContext, "_jsc", None) is None:  # it has been stopped
+            found = None
     if found is None:
         try:  # of Connect alone
             from pyspark.sql.connect.session import SparkSession as Remote
@@ -236,8 +240,9 @@ def spoken(error: BaseException) -> HoraError:
     if isinstance(error, HoraError):
         return error
     text = str(error)
-    if "hora.spark: " in text:
-        return HoraError("spark.run: " + text.split("hora.spark: ", 1)[1].split(" [end]", 1)[0])
+    told = text.rsplit("hora.spark: ", 1)[1] if "hora.spark: " in text else None  # before it the source's line, in a traceback
+    if told is not None:
+        return HoraError("spark.run: " + told.split(" [end]", 1)[0])
     known = _refusals.known(text)
     if known is not None:
         return HoraError(f"spark.run: {known}")

@@ -167,7 +167,9 @@ class Told:
                 self._streams[stream].write(kept)
         end: dict[str, Any] = json.loads(b"".join(bytes(p) for p in kinds["end"]))
         if end["lost"]:
-            self._streams[1].write(f"hora: {end['lost']} lines of output before these were more than the first task keeps and are not shown\n")
+            self._streams[1].write(
+                f"hora: {end['lost']} lines of output before these were more than the first task keeps and are not shown\n"
+            )
         for s in self._streams:
             s.flush()
         return end

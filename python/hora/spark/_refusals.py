@@ -70,9 +70,7 @@ def known(text: str) -> str | None:
     versions = re.search(r"Python in worker has different version:? ?\(?([\d., ]+?)\)? than that in driver:? ?([\d.]+?)[,.]? ", text)
     if versions:
         theirs, mine = versions[1].replace(", ", ".").strip(" ."), versions[2].strip(" .")
-        return (
-            f"the executors have Python {theirs} and the driver {mine}: set PYSPARK_PYTHON to an interpreter of the same version on all machines"
-        )
+        return f"the executors have Python {theirs} and the driver {mine}: set PYSPARK_PYTHON to an interpreter of the same version on all machines"
     if "SPARK-24942" in text or "does not support dynamic resource allocation" in text:
         return DYNAMIC
     if "SPARK-24819" in text or "requires more slots than the total number" in text:

@@ -97,7 +97,9 @@ def launch(
         except _Unreached as e:
             afar, attempts = True, attempts + 1
             _afar.add(id(session))
-            tell(f"the executors do not reach this machine ({e}), so the hub runs in the first task, and output comes when the job has ended")
+            tell(
+                f"the executors do not reach this machine ({e}), so the hub runs in the first task, and output comes when the job has ended"
+            )
         except _Lost as e:
             if attempts == 0:
                 raise e.error from e.error.__cause__
@@ -161,9 +163,9 @@ class _Attempt:
             job = _cluster.Job(self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e)))
             code, refusal = self._until_the_end(hub)
             if refusal is not None and not self.opened and not self.elastic and _cluster.connected(self.session):
-                text = str(refusal)
+                text = str(_cluster.spoken(refusal)).removeprefix("spark.run: ")
                 if "reach the hub at" in text and os.environ.get("HORA_SPARK_HUB") != "driver":
-                    raise _Unreached(text.partition("hora.spark: ")[2].partition(": look whether")[0])
+                    raise _Unreached(text.partition(": look whether")[0])
             if code == 0 and not self.elastic:
                 job.wait(2)  # the tasks end by themselves; a cancelled job looks failed
             return self._outcome(hub, code, refusal)

@@ -1,6 +1,6 @@
 """One job and one fault at a random moment of it: it ends in time, with the right result or an error, and nothing of it is left.
 
-    python faults.py FOLDER COUNT SEED HOLDER PID…          # the driver on the first of the hosts of hosts.py
+python faults.py FOLDER COUNT SEED HOLDER PID…          # the driver on the first of the hosts of hosts.py
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def network(pid: int | str) -> str:
     return os.readlink(f"/proc/{pid}/ns/net")
 
 
-def one(spark, chance: random.Random, kind: str, folder: Path, cut: Callable[[int], None] | None = None, comes_and_goes: bool = True) -> dict:
+def one(
+    spark, chance: random.Random, kind: str, folder: Path, cut: Callable[[int], None] | None = None, comes_and_goes: bool = True
+) -> dict:
     """A job of two ranks with a fault of this kind in it; what came of it. AssertionError where that is wrong."""
     folder.mkdir()
     mark = f"fault-{secrets.token_hex(6)}"
@@ -141,7 +143,7 @@ def main() -> None:
 
     folder, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     holder, *pids = map(int, sys.argv[4:])
-    spark = sessions.start("spark://10.78.0.1:7077", folder, **hosts.Standalone.SESSION)
+    spark = sessions.start("spark://10.78.0.1:7077", folder, **hosts.SESSION)
     _cluster.wait_for_slots(spark, len(pids) - 1, 120, print)
     same.check(2, "all")
     same.check(2, "log_callback_only")

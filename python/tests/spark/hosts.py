@@ -34,6 +34,14 @@ def cable(holder: int, number: int, connected: bool) -> None:
     run(holder, "ip", "link", "set", f"port{number}", "up" if connected else "down", only_net=True)
 
 
+# Of a session on such a cluster: lost executors are noticed in seconds, and given up never.
+SESSION = {
+    "spark.driver.host": "10.78.0.1", "spark.driver.bindAddress": "10.78.0.1", "spark.executor.memory": "512m",
+    "spark.network.timeout": "20s", "spark.executor.heartbeatInterval": "2s", "spark.task.maxFailures": "100",
+    "spark.deploy.maxExecutorRetries": "-1",
+}  # fmt: skip
+
+
 class Hosts:
     """Hosts of these names, with the addresses 10.78.0.1, .2, …"""
 
@@ -133,18 +141,10 @@ class Standalone:
 
     def _await_port(self) -> None:
         end = time.monotonic() + 90
-        look = (
-            "import socket,sys\ntry: socket.create_connection(('10.78.0.1', 7077), 1)\nexcept OSError: sys.exit(1)"
-        )
+        look = "import socket,sys\ntry: socket.create_connection(('10.78.0.1', 7077), 1)\nexcept OSError: sys.exit(1)"
         while subprocess.run([*enter(self.hosts.pids[0]), sys.executable, "-c", look]).returncode:
             assert time.monotonic() < end, "the master does not listen: " + self.said()
             threading.Event().wait(0.2)
 
     def said(self) -> str:
         return "".join(f"{p.name}:\n{p.read_text(errors='replace')[-60000:]}\n" for p in self.hosts.folder.glob("*.log"))
-
-    SESSION = {
-        "spark.driver.host": "10.78.0.1", "spark.driver.bindAddress": "10.78.0.1", "spark.executor.memory": "512m",
-        "spark.network.timeout": "20s", "spark.executor.heartbeatInterval": "2s", "spark.task.maxFailures": "100",
-        "spark.deploy.maxExecutorRetries": "-1",
-    }  # fmt: skip

@@ -1,6 +1,6 @@
 """One program of HorovodRunner's: what it gives and says must not depend on where it runs.
 
-    python same.py MASTER FOLDER          # local[2], local-cluster[2,1,1024], spark://…, or connect
+python same.py MASTER FOLDER          # local[2], local-cluster[2,1,1024], spark://…, or connect
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 def talk(scale):
     import os
 
-    import hora
     import numpy as np
     from sparkdl.horovod import log_to_driver
+
+    import hora
 
     hora.init()
     rank = os.environ["HOROVOD_RANK"]

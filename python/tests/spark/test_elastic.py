@@ -9,6 +9,7 @@ import threading
 from ends import executor_of, told
 
 import hora.spark
+from hora.spark import _cluster
 
 
 def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
@@ -46,6 +47,7 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
         found = told(tmp_path, 2)
         os.kill(executor_of(found[0]), signal.SIGKILL)
 
+    _cluster.wait_for_slots(spark, 4, 90, print)  # Spark deals the two tasks to two executors
     threading.Thread(target=kill, daemon=True).start()
     got = hora.spark.run(train, args=(str(tmp_path), 50), np=2, min_np=1, max_np=2)
     assert got and all(g == got[0] for g in got)

@@ -7,7 +7,6 @@ import io
 import os
 import subprocess
 import sys
-from contextlib import redirect_stdout
 
 import beside
 import pyspark
@@ -48,7 +47,11 @@ ALL = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a 
     [
         pytest.param("local[2]", marks=ALL),
         pytest.param(
-            "connect", marks=pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4", reason="needs a session of its own, and pyspark 4 (make test-spark)")
+            "connect",
+            marks=pytest.mark.skipif(
+                os.environ.get("HORA_SPARK") != "all" or pyspark.__version__ < "4",
+                reason="needs a session of its own, and pyspark 4 (make test-spark)",
+            ),
         ),
     ],
 )

@@ -31,7 +31,14 @@ class Clock:
 
 
 def work(rank, second, operations, inside, host="a"):
-    return {"rank": rank, "host": host, "elapsed_ns": second * 10**9, "operations": operations, "bytes": 0, "inside_ns": int(inside * 10**9)}
+    return {
+        "rank": rank,
+        "host": host,
+        "elapsed_ns": second * 10**9,
+        "operations": operations,
+        "bytes": 0,
+        "inside_ns": int(inside * 10**9),
+    }
 
 
 def test_the_line_of_a_terminal():

@@ -42,9 +42,18 @@ def test_dynamic_allocation_starts_no_gang(spark):
 @pytest.mark.parametrize(
     ("spark_says", "hora_says"),
     [
-        ("x [SPARK-24942]: Barrier execution mode does not support dynamic resource allocation for now. y", "allocates executors dynamically"),
-        ("[SPARK-24819]: … run a barrier stage that requires more slots than the total number of slots", "fewer task slots than the job has"),
-        ("Python in worker has different version (3, 10) than that in driver 3.11, PySpark cannot", "have Python 3.10 and the driver 3.11:"),
+        (
+            "x [SPARK-24942]: Barrier execution mode does not support dynamic resource allocation for now. y",
+            "allocates executors dynamically",
+        ),
+        (
+            "[SPARK-24819]: … run a barrier stage that requires more slots than the total number of slots",
+            "fewer task slots than the job has",
+        ),
+        (
+            "Python in worker has different version (3, 10) than that in driver 3.11, PySpark cannot",
+            "have Python 3.10 and the driver 3.11:",
+        ),
         ("Python in worker has different version: 3.10 than that in driver: 3.11, PySpark cannot", "have Python 3.10 and the driver 3.11:"),
         ("ImportError: PyArrow >= 15.0.0 must be installed; however, it was not found.", "have no pyarrow 15.0.0 or later"),
     ],
@@ -90,7 +99,7 @@ def test_an_attribute_is_no_variable(spark):
     def rows():
         import hora.spark
 
-        return [b for b in hora.spark.batches(64)]
+        return list(hora.spark.batches(64))
 
     _refusals.keep_spark_out(types.FunctionType(rows.__code__, {"hora": hora, "spark": spark}), (), {})
 
@@ -112,7 +121,9 @@ def test_a_module_that_executors_lack(spark, tmp_path, monkeypatch):
         return nowhere_at_all
 
     for fn, name in ((by_reference, "only_here"), (inside, "nowhere_at_all")):
-        with pytest.raises(ModuleNotFoundError, match=f"rank 0 on .* has no module '{name}' for .*python.*: install it on the executors, or send"):
+        with pytest.raises(
+            ModuleNotFoundError, match=f"rank 0 on .* has no module '{name}' for .*python.*: install it on the executors, or send"
+        ):
             hora.spark.run(fn, np=1)
 
 
@@ -120,9 +131,15 @@ def test_executors_of_another_kind(spark, monkeypatch):
     plain = _run._Attempt._config
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
     cases = [
-        ({"python": (3, 1)}, rf"the executor on .* has Python {mine} and the driver 3\.1: set PYSPARK_PYTHON to an interpreter of the same"),
+        (
+            {"python": (3, 1)},
+            rf"the executor on .* has Python {mine} and the driver 3\.1: set PYSPARK_PYTHON to an interpreter of the same",
+        ),
         ({"version": "0.0.0"}, r"the executor on .* has hora .* and the driver 0\.0\.0: install the same version on both"),
-        ({"machine": "vax", "digest": "0" * 64}, r"the executor on .* is a .* and the driver a vax, so that .*: install hora's wheel of the same"),
+        (
+            {"machine": "vax", "digest": "0" * 64},
+            r"the executor on .* is a .* and the driver a vax, so that .*: install hora's wheel of the same",
+        ),
         ({"shipped": "nothing", "digest": "0" * 64}, r"the program hora did not reach the executor on .*: install hora's wheel of version"),
     ]
     for more, sentence in cases:
@@ -178,7 +195,8 @@ def test_a_task_that_may_not_start_programs(tmp_path):
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert re.match(
-        r"hora\.spark: the task on .* may not start the program .*/noexec/hora-shipped \(Permission denied\): install hora's wheel where", done.stdout
+        r"hora\.spark: the task on .* may not start the program .*/noexec/hora-shipped \(Permission denied\): install hora's wheel where",
+        done.stdout,
     ), done.stdout + done.stderr
 
 
@@ -249,18 +267,21 @@ def test_two_elastic_jobs_with_half_the_slots_each(spark, tmp_path):
         context.setLocalProperty("spark.scheduler.pool", "hold")
         spark.range(4, numPartitions=4).mapInArrow(held, "x long").collect()
 
-    threads = [threading.Thread(target=hold), threading.Thread(target=job, args=("first", 8)), threading.Thread(target=job, args=("second", 90))]
+    threads = [threading.Thread(target=hold), *(threading.Thread(target=job, args=j) for j in (("second", 90), ("first", 10)))]
     tracker = context.statusTracker()
-    for n, t in enumerate(threads, 1):
-        t.start()
-        end = time.monotonic() + 60
-        while len(tracker.getActiveJobsIds()) < n:
-            assert time.monotonic() < end
-            threading.Event().wait(0.02)
-    (tmp_path / "go").write_text("")
-    for t in threads:
-        t.join(120)
-    assert "2 of 3 workers started in 8 s" in got["first"] and "this job has let go of them" in got["first"], got
+    try:
+        for n, t in enumerate(threads, 1):
+            t.start()
+            end = time.monotonic() + 60
+            while len(tracker.getActiveJobsIds()) < n:
+                assert time.monotonic() < end, (n, got)
+                threading.Event().wait(0.02)
+    finally:
+        (tmp_path / "go").write_text("")
+        for t in threads:
+            if t.ident is not None:
+                t.join(120)
+    assert "2 of 3 workers started in 10 s" in got["first"] and "this job has let go of them" in got["first"], got
     assert got["second"] == [3, 3, 3], got
 
 
@@ -271,5 +292,3 @@ def test_the_place_of_the_hub_is_one_of_two(spark, monkeypatch):
     monkeypatch.setenv("HORA_SPARK_HUB", "task")
     with pytest.raises(hora.ArgumentError, match="ordinary tasks have no first one that stays"):
         hora.spark.run(one, np=1, min_np=1)
-
-
