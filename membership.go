@@ -29,6 +29,7 @@ type Membership struct {
 	lost   rendezvous.Notice
 	held   held
 	change uint64 // the epoch that newcomers wait beside
+	hosts  hostNews
 	drain  string // why this rank is to leave by itself; "" while it is not
 	asked  string // why the launcher wants it to; that may be taken back
 	over   error  // why no further epoch comes
@@ -68,6 +69,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 			m.cfg.Log.Warn("leave an epoch", "cause", err)
 		}
 		if why := m.Asked(); why != "" { // since the last commit; the others are not to open an epoch with it
+			m.farewell(ctx, why)
 			return nil, fmt.Errorf("join epoch of job %s: %w: %s", m.cfg.Job, ErrDrained, why)
 		}
 	}
@@ -86,6 +88,7 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 		var no *rendezvous.JoinError
 		switch {
 		case drain != "":
+			m.farewell(context.Background(), drain)
 			return nil, fmt.Errorf("%w: %s", ErrDrained, drain)
 		case errors.As(err, &no) && no.Finished():
 			return nil, fmt.Errorf("join epoch of job %s: %w", m.cfg.Job, ErrFinished)
@@ -104,6 +107,16 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 		}
 		return nil, fmt.Errorf("join epoch of job %s: %w", m.cfg.Job, err)
 	}
+}
+
+// farewell tells the coordinator that a worker which was asked to leave while it joined does so: it has not finished, nor is it lost.
+func (m *Membership) farewell(ctx context.Context, why string) {
+	if m.client == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, outlive)
+	defer cancel()
+	_ = m.client.Drain(ctx, why) // a coordinator that is gone already needs no good-bye
 }
 
 // attempt joins one epoch; first says that this process has been in none.
@@ -214,6 +227,9 @@ func (m *Membership) notice(n rendezvous.Notice) {
 		w = nil
 	case rendezvous.NoticeChanged:
 		m.change, w = n.Epoch, nil
+	case rendezvous.NoticeComing, rendezvous.NoticeGoing:
+		m.hosts.note(n)
+		w = nil
 	case rendezvous.NoticeDrain:
 		w = nil
 		m.asked = n.Reason
@@ -294,6 +310,32 @@ func (m *Membership) News() error {
 		return lossError(m.lost)
 	}
 	return nil
+}
+
+// hostNews is what the members of an epoch have heard of workers that are about to come or go.
+type hostNews struct {
+	epoch         uint64
+	coming, going bool
+}
+
+func (h *hostNews) note(n rendezvous.Notice) {
+	if h.epoch != n.Epoch {
+		*h = hostNews{epoch: n.Epoch}
+	}
+	h.coming = h.coming || n.Kind == rendezvous.NoticeComing
+	h.going = h.going || n.Kind == rendezvous.NoticeGoing
+}
+
+// HostNews says whether workers are on their way to the present epoch's members, and whether some of those were asked to
+// leave. Unlike News it does not ask to act: News says so when the newcomers have come, and the leaving ends the epoch. Who
+// joins the next epoch meanwhile waits for those that are on their way. It costs a lock and no system call.
+func (m *Membership) HostNews() (coming, going bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.number == 0 || m.hosts.epoch != m.number {
+		return false, false
+	}
+	return m.hosts.coming, m.hosts.going
 }
 
 // broken reports whether err is how this rank heard that the present epoch is over. A

@@ -8,6 +8,7 @@
 package elastic
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -42,6 +43,9 @@ type Config struct {
 	Min    int // the smallest world Continue opens; 0 means 1
 	Max    int // the largest world Continue opens; 0 means Size
 	OnLoss Policy
+	// Resets is how often the job may begin anew, 0 is no limit: an epoch after the first counts, unless it only takes
+	// the successors of lost workers in.
+	Resets int
 }
 
 // Worker identifies one process that joins; the caller counts upwards, so that a smaller Worker is an older one.
@@ -71,6 +75,10 @@ type Machine struct {
 	gone   map[int]bool
 	ended  map[int]bool // ranks whose process has finished: they do not come back
 	absent map[int]bool // see Absent
+	coming map[int]bool // by the rank it is started as: a worker that is on its way; whether it is one more
+	held   []string     // hosts of newcomers of whom members hear when the others have come
+	wish   bool         // the last epoch was ended by a member that asked for a new one, and lost nobody
+	resets int
 	done   map[int]bool // places of the open epoch that have done their work
 }
 
@@ -80,6 +88,8 @@ type candidate struct {
 	rank    int  // asked for, later its own; -1 leaves the choice to the machine
 	place   int  // index into members, -1 for a newcomer
 	waiting bool // has joined and waits for an epoch
+	started int  // the rank that its process was started as; -1 when nobody said
+	more    bool // see Coming
 }
 
 // New returns a machine that gathers its first epoch.
@@ -91,7 +101,7 @@ func New(cfg Config) *Machine {
 	}
 	return &Machine{
 		cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{},
-		ended: map[int]bool{}, absent: map[int]bool{}, done: map[int]bool{},
+		ended: map[int]bool{}, absent: map[int]bool{}, coming: map[int]bool{}, done: map[int]bool{},
 	}
 }
 
@@ -169,6 +179,8 @@ func (m *Machine) Step(e Event) []Action {
 	case Absent:
 		m.absent[e.Rank] = e.Is
 		return m.tryOpen()
+	case Coming:
+		return m.expect(e)
 	case End:
 		return m.wind(e)
 	}
@@ -180,6 +192,7 @@ func (m *Machine) join(e Join) []Action {
 		return []Action{Refuse{Worker: e.Worker, Reason: m.over, Final: true}}
 	}
 	c := m.known[e.Worker]
+	started := e.Rank
 	if m.cfg.OnLoss == Continue && m.epoch > 0 {
 		e.Rank = -1 // ranks have moved since the newcomer was started
 	}
@@ -187,7 +200,8 @@ func (m *Machine) join(e Join) []Action {
 		if r := m.refusal(e); r != nil {
 			return []Action{r}
 		}
-		c = &candidate{worker: e.Worker, host: e.Host, rank: e.Rank, place: -1}
+		c = &candidate{worker: e.Worker, host: e.Host, rank: e.Rank, place: -1, started: started, more: m.coming[started]}
+		delete(m.coming, started)
 		m.known[e.Worker] = c
 		if e.Rank >= 0 {
 			m.taken[e.Rank] = e.Worker
@@ -202,10 +216,11 @@ func (m *Machine) join(e Join) []Action {
 	case m.open && c.place >= 0: // a member that joins again has left the epoch: it is over for all
 		acts = m.end(-1, "", fmt.Sprintf("rank %d asked for a new epoch", c.place))
 	case m.open && !m.hasLeft(c.rank) && (m.cfg.OnLoss != Continue || len(m.members)-len(m.gone) < m.cfg.Max):
-		acts = []Action{Changed{Epoch: m.epoch, Host: e.Host}}
+		m.held = append(m.held, e.Host)
 	}
 	c.waiting = true
 	m.waiting++
+	acts = append(acts, m.tellHeld()...)
 	if c.place >= 0 {
 		m.behind--
 	}
@@ -213,6 +228,29 @@ func (m *Machine) join(e Join) []Action {
 		return append(acts, m.unequal()...)
 	}
 	return append(acts, m.tryOpen()...)
+}
+
+// expect notes a worker that is on its way, or is waited for no longer.
+func (m *Machine) expect(e Coming) []Action {
+	if e.Is {
+		m.coming[e.Rank] = e.More
+		return nil
+	}
+	delete(m.coming, e.Rank)
+	return append(m.tellHeld(), m.tryOpen()...)
+}
+
+// tellHeld tells the members of newcomers once all that are on their way have come.
+func (m *Machine) tellHeld() []Action {
+	if !m.open || len(m.held) == 0 || len(m.coming) > 0 {
+		return nil
+	}
+	host := m.held[0]
+	m.held = nil
+	if m.waiting == 0 {
+		return nil // they have ended again
+	}
+	return []Action{Changed{Epoch: m.epoch, Host: host}}
 }
 
 // unequal ends a job under Stop in which some ranks have finished while others wait for an epoch that cannot come.
@@ -370,6 +408,7 @@ func (m *Machine) stop(rank int, host, reason string) []Action {
 // end closes the open epoch; every member is expected to join again.
 func (m *Machine) end(rank int, host, reason string) []Action {
 	m.open = false
+	m.wish = rank < 0
 	m.behind = 0
 	for _, c := range m.known {
 		if c.place >= 0 && !c.waiting {
@@ -411,7 +450,7 @@ func (m *Machine) forget(c *candidate) {
 
 // tryOpen opens the next epoch when everybody it needs waits for it.
 func (m *Machine) tryOpen() []Action {
-	if m.open || m.over != "" || m.behind > 0 || m.waiting == 0 || m.waiting < m.need() {
+	if m.open || m.over != "" || m.behind > 0 || m.waiting == 0 || m.waiting < m.need() || m.meets() {
 		return nil
 	}
 	cs := make([]*candidate, 0, m.waiting)
@@ -423,19 +462,49 @@ func (m *Machine) tryOpen() []Action {
 	m.byAge(cs)
 	if m.epoch > 0 && m.cfg.OnLoss == Continue {
 		cs = cs[:min(len(cs), m.cfg.Max)] // the youngest wait for a place
+		asStarted(cs)
 	} else {
 		cs = cs[:min(len(cs), m.need())]
 		m.byRank(cs)
 	}
+	if !m.mayReset(cs) {
+		m.over = fmt.Sprintf("it has begun anew %d times, which is its --reset-limit: see why workers come and go, or raise it", m.resets)
+		return m.refuseWaiting()
+	}
 	m.members = places(cs)
 	m.epoch++
-	m.open = true
+	m.open, m.wish, m.held = true, false, nil
 	m.waiting -= len(cs)
 	clear(m.taken)
 	clear(m.gone)
 	clear(m.done)
 	m.settle(cs)
 	return []Action{Open{Epoch: m.epoch, Members: m.members}}
+}
+
+// meets says whether members that asked for a new epoch are to meet others in it who are yet on their way.
+func (m *Machine) meets() bool {
+	return m.wish && m.epoch > 0 && m.cfg.OnLoss == Continue && len(m.coming) > 0 && m.waiting < m.cfg.Max
+}
+
+// mayReset counts an epoch of these members, if it counts, and says whether it may be.
+func (m *Machine) mayReset(cs []*candidate) bool {
+	if m.epoch == 0 {
+		return true
+	}
+	successors, more := false, false
+	for _, c := range cs {
+		successors = successors || c.place < 0
+		more = more || c.place < 0 && c.more
+	}
+	if m.wish && successors && !more {
+		return true
+	}
+	if m.cfg.Resets > 0 && m.resets >= m.cfg.Resets {
+		return false
+	}
+	m.resets++
+	return true
 }
 
 // settle gives the members of the epoch that opens their places. Ranks stay what they were, but under Continue: where
@@ -484,6 +553,17 @@ func (m *Machine) byAge(cs []*candidate) {
 		}
 		return a.worker < b.worker
 	})
+}
+
+// asStarted orders the newcomers among workers that byAge has ordered by the ranks that they were started as, which is
+// host by host and slot by slot, whoever of them has been quicker.
+func asStarted(cs []*candidate) {
+	first := slices.IndexFunc(cs, func(c *candidate) bool { return c.place < 0 })
+	if first >= 0 {
+		slices.SortStableFunc(cs[first:], func(a, b *candidate) int {
+			return cmp.Compare(uint(a.started), uint(b.started)) // of whom nobody said come last, by age
+		})
+	}
 }
 
 // byRank orders workers by the rank they asked for and fills the gaps with those that did not ask, host by host in

@@ -85,6 +85,8 @@ func job(t *testing.T, f []string) Config {
 			c.Min = n
 		case "max":
 			c.Max = n
+		case "resets":
+			c.Resets = n
 		case "on-loss":
 			c.OnLoss = map[string]Policy{"stop": Stop, "replace": Replace, "continue": Continue}[v]
 		default:
@@ -129,6 +131,8 @@ func happening(t *testing.T, f []string) Event {
 		return Finished{Rank: w}
 	case "absent", "present":
 		return Absent{Rank: rank, Is: f[0] == "absent"}
+	case "coming", "more", "came":
+		return Coming{Rank: rank, Is: f[0] != "came", More: f[0] == "more"}
 	case "done":
 		return Done{Worker: Worker(w)}
 	case "drain":

@@ -1,7 +1,7 @@
 package elastic
 
-// Event is something that happened to a worker: Join, Leave, Drain, Done, Lost, Finished or Absent; or End, to all of
-// them.
+// Event is something that happened to a worker: Join, Leave, Drain, Done, Lost, Finished, Absent or Coming; or End, to
+// all of them.
 type Event interface{ event() }
 
 // Join is a worker's offer to take part in the next epoch. A member sends it again after an epoch has ended.
@@ -43,6 +43,15 @@ type Absent struct {
 	Is   bool
 }
 
+// Coming says that a process is being started as a rank beside the present epoch; or, when Is is false, that this one
+// is waited for no longer. Newcomers that come at once are to be in one epoch: the members hear of them when none is on
+// its way any more, and members that ask for a new epoch by themselves meet them in it.
+type Coming struct {
+	Rank int
+	Is   bool
+	More bool // the worker is one more, and no other's successor
+}
+
 // End says that the job is being ended: the members of the open epoch leave it as they can, and none follows.
 type End struct{ Reason string }
 
@@ -53,6 +62,7 @@ func (Drain) event()    {}
 func (Done) event()     {}
 func (Finished) event() {}
 func (Absent) event()   {}
+func (Coming) event()   {}
 func (End) event()      {}
 
 // Action is what the caller has to do: Open, Ended, Left, Changed, Complete or Refuse.

@@ -28,7 +28,9 @@ func (r *Roster) exit(e Exit) {
 	case r.cfg.Discovered:
 		r.outlive(&was, e)
 	default:
+		r.losing = true
 		r.survive(&was, e, asked)
+		r.fill()
 	}
 }
 
@@ -142,7 +144,9 @@ func (r *Roster) hostLost(e HostLost) {
 		r.ban(Spot{e.Host, -1}, e.Cause)
 	}
 	if len(ranks) > 0 {
+		r.losing = true
 		r.move(ranks, e.Host, e.Cause, r.whyNot(ranks))
+		r.fill()
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 // Supply is how a Roster gets and keeps its workers; it is fixed for a job's life.
 type Supply struct {
 	Size int // workers at first; with a discovery, how many slots are waited for
-	// the fewest the job goes on with, 0 means 1; the most that run with a discovery, 0 means no limit
+	// The fewest the job goes on with, 0 means 1. The most that run: with a discovery 0 means no limit; on fixed hosts,
+	// under Continue, slots that nobody has are used up to it once a worker was lost, and 0 means that they are not.
 	Min, Max   int
 	Hosts      []Host // filled in order; with a discovery they come as Listings
 	Discovered bool
@@ -47,7 +48,9 @@ type Roster struct {
 	begun   bool          // there are workers
 	asked   bool          // the discovery has answered before
 	failing bool          // its last answer was an error
-	closing bool          // a worker has done its work: the discovery's hosts are filled no more
+	closing bool          // a worker has done its work: hosts are filled no more
+	losing  bool          // a worker was lost: spare slots of fixed hosts are used
+	had     map[Spot]bool // somebody has had this slot
 	over    bool          // see Over
 	epoch   uint64        // the last that opened
 	opened  time.Duration // when that was heard
@@ -81,7 +84,7 @@ func (s *seat) present() bool { return s.is == seated || s.is == resting }
 // else it waits for a Listing with enough slots.
 func NewRoster(cfg Supply) *Roster {
 	r := &Roster{
-		cfg: cfg, at: map[Spot]int{}, noticed: map[string]string{}, leaving: newLeaving(),
+		cfg: cfg, at: map[Spot]int{}, had: map[Spot]bool{}, noticed: map[string]string{}, leaving: newLeaving(),
 		black: Blacklist{Min: cfg.CoolMin, Max: cfg.CoolMax, Spread: cfg.Spread}, budget: Budget{Limit: cfg.Restarts},
 	}
 	if !cfg.Discovered {
@@ -113,6 +116,9 @@ func (r *Roster) Used() int { return r.budget.Used() }
 func (r *Roster) Absent(rank int) bool {
 	return rank < len(r.seats) && (r.seats[rank].is == vacant || r.seats[rank].is == homeless)
 }
+
+// Seated says whether a rank has its process, or is promised one at once.
+func (r *Roster) Seated(rank int) bool { return rank < len(r.seats) && r.seats[rank].is == seated }
 
 // Holds says whether a rank has its process on a host, or is promised one there.
 func (r *Roster) Holds(host string) bool { return !r.over && len(r.ranksOn(host)) > 0 }
@@ -213,8 +219,8 @@ func (r *Roster) tick() {
 			r.rested(rank)
 		}
 	}
-	r.fill()
 	r.house()
+	r.fill()
 	r.tooFew()
 }
 
@@ -225,7 +231,7 @@ func (r *Roster) least() int { return max(r.cfg.Min-r.ended, 1) }
 func (r *Roster) sit(rank int, at Spot, is state) {
 	s := &r.seats[rank]
 	s.is, s.at, s.up = is, at, false
-	r.at[at] = rank
+	r.at[at], r.had[at] = rank, true
 	r.left++
 }
 
@@ -385,17 +391,25 @@ func (r *Roster) unlisted(e Unlisted) {
 	}
 }
 
-// fill starts workers on free slots of discovered hosts, as the lowest ranks that nobody has.
+// fill starts workers on free slots, as the lowest ranks that nobody has: on discovered hosts always, on fixed ones
+// where the job has lost some and may have that many, but not where somebody has failed, who may do so for ever, unless
+// the place is tried again. Ranks that wait for a slot come first.
 func (r *Roster) fill() {
-	if r.over || r.closing || !r.cfg.Discovered {
+	spare := r.losing && r.cfg.OnLoss == Continue && r.cfg.Max > 0
+	if r.over || r.closing || !r.cfg.Discovered && !spare {
 		return
 	}
+	wait := len(r.awaiting())
 	for _, h := range r.hosts {
 		for slot := range h.Slots {
-			if r.cfg.Max > 0 && r.left >= r.cfg.Max {
+			if r.cfg.Max > 0 && r.left+wait >= r.cfg.Max {
 				return
 			}
-			if _, busy := r.at[Spot{h.Name, slot}]; busy || r.barred(h.Name, slot) != "" {
+			at := Spot{h.Name, slot}
+			if _, busy := r.at[at]; busy || r.barred(h.Name, slot) != "" {
+				continue
+			}
+			if !r.cfg.Discovered && r.had[at] && !r.black.Knows(h.Name, slot) {
 				continue
 			}
 			rank := slices.IndexFunc(r.seats, func(s seat) bool { return s.is == vacant })
@@ -403,7 +417,7 @@ func (r *Roster) fill() {
 				rank = len(r.seats)
 				r.seats = append(r.seats, seat{})
 			}
-			r.sit(rank, Spot{h.Name, slot}, seated)
+			r.sit(rank, at, seated)
 			r.start(rank, true)
 		}
 	}

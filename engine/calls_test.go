@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hora/collective"
 )
 
 // TestGroupedLengths: ranks whose lists have other lengths get one sentence, what is left of
@@ -128,6 +130,58 @@ func TestPartingComparesCalls(t *testing.T) {
 					case c.want != "" && (!errors.As(err, &wrong) || !strings.Contains(wrong.Text, c.want)):
 						t.Errorf("rank %d: %v", r, err)
 					}
+				}
+			})
+		})
+	}
+}
+
+// TestABarrierThatWaitedInVain: who does not come to a barrier whose time is up on the others has shared nothing wrongly, and
+// leaves in peace, however many came. Of any other call it is told.
+func TestABarrierThatWaitedInVain(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		barrier bool
+		want    string
+	}{
+		{"a barrier", true, ""},
+		{"a sum", false, "ranks 0-1 made 3 calls, rank 2 made 2 calls"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hosts(t, func(t *testing.T, one bool) {
+				all := newCluster(t, 3, one, Config{})
+				over := make(chan struct{}, 2)
+				errs := all.each(func(rank int, g *Group) error {
+					for range 2 {
+						r := sum([]float32{1}, "")
+						if _, _, err := g.Run(&r, -1); err != nil {
+							return err
+						}
+					}
+					if rank == 2 {
+						<-over
+						<-over
+						return g.Farewell(5 * time.Second)
+					}
+					r := sum([]float32{1}, "")
+					if c.barrier {
+						r = Request{Call: collective.Call{Kind: collective.Barrier}}
+					}
+					r.Timeout = 200 * time.Millisecond
+					_, _, err := g.Run(&r, -1)
+					over <- struct{}{}
+					if err == nil {
+						return errors.New("the call came to its end")
+					}
+					return g.Farewell(5 * time.Second)
+				})
+				if errs[0] != nil || errs[1] != nil {
+					t.Errorf("ranks 0 and 1, who were told: %v, %v", errs[0], errs[1])
+				}
+				var wrong *MismatchError
+				switch err := errs[2]; {
+				case c.want == "" && err != nil, c.want != "" && (!errors.As(err, &wrong) || !strings.Contains(wrong.Text, c.want)):
+					t.Errorf("rank 2: %v", err)
 				}
 			})
 		})

@@ -173,6 +173,7 @@ func (g *Group) lost(err error) {
 	if doom := g.doom.Load(); doom != nil {
 		err = *doom
 	}
+	g.waited(err)
 	if !g.cause.CompareAndSwap(nil, &err) {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hora/collective"
 	"hora/internal/wire"
 	"hora/transport"
 )
@@ -26,6 +27,7 @@ type parting struct {
 	gone  bool
 	quiet bool // a group of this job has failed: the numbers say nothing
 	told  bool // a call has ended with the group's failure: whoever made it knows
+	vain  bool // the last call was a barrier that ended the group by its time limit: who did not come shared nothing wrongly
 	heard map[int]word
 	wake  chan struct{} // one slot: something was heard, or the group has failed
 }
@@ -54,10 +56,29 @@ func (g *Group) Quietly() {
 func (g *Group) numbers() uint64 {
 	g.parting.mu.Lock()
 	defer g.parting.mu.Unlock()
-	if g.parting.quiet {
+	switch {
+	case g.parting.quiet:
 		return unknown
+	case g.parting.vain:
+		return g.calls() - 1
 	}
 	return g.calls()
+}
+
+// waited looks whether what is about to end the group is the end of a barrier whose time was up, here or on a rank that was in
+// it too. That counts no longer as a call: its caller hears that others did not come, and for those it is no difference. All calls before it were met, and of
+// any other last one that is not sure: where a rank missed one in the middle of equal ones, it is the last that waits.
+func (g *Group) waited(err error) {
+	var late *transport.DeadlineError
+	var lost *transport.PeerLostError
+	if g.names != nil || g.cause.Load() != nil || !errors.As(err, &late) && !(errors.As(err, &lost) && lost.GaveUp()) {
+		return
+	}
+	if busy, now, _ := g.view.read(); busy && now.kind == collective.Barrier {
+		g.parting.mu.Lock()
+		g.parting.vain = true
+		g.parting.mu.Unlock()
+	}
 }
 
 // begin notes that this rank takes leave, the first time.

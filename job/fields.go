@@ -202,7 +202,7 @@ func (s *Spec) Check() error {
 	case s.DrainOn != "" && s.AfterLoss() == "" && s.Discover == "":
 		return fmt.Errorf("--drain-on without another elastic flag would end the job: " +
 			"add --restarts N, --on-loss continue or --discover")
-	case s.OnLoss == Replace && s.Restarts == 0:
+	case s.OnLoss == Replace && s.Restarts == 0 && s.ResetLimit == 0:
 		return fmt.Errorf("--on-loss replace without --restarts has nothing to replace with: add --restarts N")
 	case s.MinNP > 0 && s.MaxNP > 0 && s.MinNP > s.MaxNP:
 		return fmt.Errorf("--min-np %d is above --max-np %d: swap them", s.MinNP, s.MaxNP)

@@ -40,7 +40,8 @@ type Spec struct {
 
 	MinNP             int           `json:"min_np,omitempty"`
 	MaxNP             int           `json:"max_np,omitempty"`
-	Restarts          int           `json:"restarts,omitempty"` // how many losses the job survives
+	Restarts          int           `json:"restarts,omitempty"`    // how many losses the job survives
+	ResetLimit        int           `json:"reset_limit,omitempty"` // how often it may begin anew; Restarts too, where that is 0
 	OnLoss            OnLoss        `json:"on_loss,omitempty"`
 	ElasticTimeout    time.Duration `json:"elastic_timeout,omitempty"`
 	Blacklist         Blacklist     `json:"blacklist,omitempty"`
@@ -103,7 +104,8 @@ type Cooldown struct{ Min, Max time.Duration }
 // LikeHorovod reports whether a setting is used that makes a job elastic as horovodrun means it: the others go on
 // without a lost worker, and a failure takes its host away.
 func (s *Spec) LikeHorovod() bool {
-	return s.MinNP > 0 || s.MaxNP > 0 || s.SlotsPerHost > 0 || s.ElasticTimeout > 0 || s.BlacklistCooldown != Cooldown{}
+	return s.MinNP > 0 || s.MaxNP > 0 || s.SlotsPerHost > 0 || s.ElasticTimeout > 0 || s.ResetLimit > 0 ||
+		s.BlacklistCooldown != Cooldown{}
 }
 
 // AfterLoss returns what is done when a worker is lost, as the settings together mean it; "" ends the job.

@@ -13,7 +13,7 @@ import (
 
 // samples have a value for each field: as a flag takes it, and as a file has it where that differs.
 var samples = map[string][2]string{
-	"name": {"night"}, "np": {"8"}, "min_np": {"2"}, "max_np": {"16"}, "restarts": {"3"}, "on_loss": {"continue"},
+	"name": {"night"}, "np": {"8"}, "min_np": {"2"}, "max_np": {"16"}, "restarts": {"3"}, "reset_limit": {"4"}, "on_loss": {"continue"},
 	"env": {"LR=0.1", "{LR: 0.1}"}, "dir": {"/data"}, "bind": {"none"}, "gpus_per_rank": {"1"}, "tls": {"true"}, "legacy": {"tf1"},
 	"start_timeout": {"90"}, "peer_timeout": {"2m"}, "hosts": {"a:4,b:4", `"a:4,b:4"`}, "hostfile": {"hosts.txt"},
 	"discover": {"./hosts.sh"}, "slots_per_host": {"2"}, "ssh_port": {"2222"}, "ssh_identity_file": {"key"},

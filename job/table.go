@@ -223,9 +223,9 @@ func elasticFields() []Field {
 			set: setInt(func(s *Spec) *int { return &s.Restarts }, 0, 1<<30),
 		},
 		{
-			Flags: "--reset-limit", Arg: "N", Elastic: true,
-			Help: "the same as horovodrun means it: the others do not wait for a lost worker",
-			set:  setInt(func(s *Spec) *int { return &s.Restarts }, 0, 1<<30),
+			Key: "reset_limit", Flags: "--reset-limit", Arg: "N", Elastic: true,
+			Help: "how often the job may begin anew, since workers come or are lost; the others do not wait for those",
+			set:  setInt(func(s *Spec) *int { return &s.ResetLimit }, 0, 1<<30),
 		},
 		{
 			Key: "blacklist_cooldown_range", Flags: "--blacklist-cooldown-range", Arg: "MIN MAX", Elastic: true,

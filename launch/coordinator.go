@@ -28,6 +28,7 @@ type coordinator interface {
 	Drain(rank int, reason string)
 	Halted(rank int, h rendezvous.Halt)
 	Absent(rank int, is bool)
+	Coming(rank int, is, more bool)
 	Close() error
 }
 
@@ -45,6 +46,7 @@ const (
 type setup struct {
 	Secret, Job, Host string
 	Size, Min, Max    int
+	Resets            int
 	OnLoss            elastic.Policy
 	Silence           time.Duration
 	Dir               string
@@ -92,6 +94,8 @@ func (w *word) speak(cfg *rendezvous.Config) {
 		cfg.OnOpen(w.Epoch, w.Members)
 	case "lost":
 		cfg.OnLost(w.Epoch, w.Rank, w.Host, w.Reason)
+	case "cause":
+		cfg.OnCause(w.Epoch, w.Rank, w.Host, w.Reason)
 	case "recovered":
 		cfg.OnRecovered(w.Rank, w.Recovery)
 	case "complete":
@@ -182,13 +186,16 @@ func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) 
 		}
 	}
 	server := rendezvous.Serve(context.Background(), ln, rendezvous.Config{
-		Secret: secret.Secret(b), Job: s.Job, Host: s.Host, Size: s.Size, Min: s.Min, Max: s.Max, OnLoss: s.OnLoss, Silence: s.Silence,
+		Secret: secret.Secret(b), Job: s.Job, Host: s.Host, Size: s.Size, Min: s.Min, Max: s.Max, OnLoss: s.OnLoss, Resets: s.Resets, Silence: s.Silence,
 		Reported: true, Journal: journal, Begin: begin,
 		OnOpen: func(epoch uint64, members []elastic.Place) {
 			say(word{Kind: "open", Epoch: epoch, Members: slices.Clone(members)})
 		},
 		OnLost: func(epoch uint64, rank int, host, reason string) {
 			say(word{Kind: "lost", Epoch: epoch, Rank: rank, Host: host, Reason: reason})
+		},
+		OnCause: func(epoch uint64, rank int, host, reason string) {
+			say(word{Kind: "cause", Epoch: epoch, Rank: rank, Host: host, Reason: reason})
 		},
 		OnComplete: func(epoch uint64) { say(word{Kind: "complete", Epoch: epoch}) },
 		OnDrain: func(started, rank int, host, reason string) {
@@ -409,6 +416,10 @@ func (k *kept) Drain(rank int, reason string) {
 
 func (k *kept) Absent(rank int, is bool) {
 	k.order(order{Kind: rendezvous.OrderAbsent, Rank: rank, Is: is})
+}
+
+func (k *kept) Coming(rank int, is, more bool) {
+	k.order(order{Kind: rendezvous.OrderComing, Rank: rank, Is: is, More: more})
 }
 
 func (k *kept) Halted(rank int, h rendezvous.Halt) {

@@ -67,12 +67,13 @@ type settings struct {
 	Silence        time.Duration // a silent worker or host counts as lost; 0 means 10 s
 
 	OnLoss    elastic.Policy
-	Min, Max  int        // see elastic.Config
+	Min, Max  int        // see elastic.Config and elastic.Supply
 	Discovery *discovery // finds hosts while the job runs, instead of Hosts; the job is elastic then
 	// A host of Hosts that was lost is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
 	// Ranks that found no other slot wait for it up to Wait; 0 means 10 minutes.
 	CoolMin, CoolMax, Wait time.Duration
 	ByHost                 bool // a failed worker takes its whole host away, where the job has enough without it, and not its slot alone
+	Resets                 int  // how often the job may begin anew, see elastic.Config
 	Restarts               int  // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
 	// DrainOn names a file whose appearance on a host, or after "sh:" a command whose success there (HORA_HOST names it), is notice that the
 	// host is about to go: its workers commit and leave.

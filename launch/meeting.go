@@ -3,6 +3,7 @@ package launch
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"hora/elastic/rendezvous"
 )
@@ -10,7 +11,8 @@ import (
 // meeting is the workers' meeting as the launcher knows it: the coordinator, and what has been heard of it.
 type meeting struct {
 	server coordinator
-	absent map[int]bool // by rank: what the coordinator has been told of it
+	absent map[int]bool      // by rank: what the coordinator has been told of it
+	coming map[int]time.Time // by rank: when a process was ordered that it has been told of, and that has not taken part yet
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64                   // the last that opened
 	size     atomic.Int64                    // of that epoch

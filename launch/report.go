@@ -55,6 +55,17 @@ func (s *story) lost(number uint64, rank int, host, reason string) {
 	}
 }
 
+// cause is what ended a lost rank, where that is known later than the loss.
+func (s *story) cause(number uint64, rank int, host, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.epochs {
+		if e := &s.epochs[i]; e.Number == number && e.Gone != nil && e.Gone.Rank == rank && e.Gone.Host == host {
+			e.Gone.Reason = event.OneLine(s.why(s.now(), host, reason))
+		}
+	}
+}
+
 func (s *story) recovered(_ int, r rendezvous.Recovery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

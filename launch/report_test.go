@@ -51,6 +51,22 @@ func TestTheStoryNamesAHostsLoss(t *testing.T) {
 	}
 }
 
+// TestACauseThatIsKnownLater takes the place of the reason that was told, in its own epoch and for its own rank.
+func TestACauseThatIsKnownLater(t *testing.T) {
+	const cut, killed = "closed its connection without leaving", "killed by signal 9 (SIGKILL)"
+	s := &story{began: time.Now()}
+	for epoch := range uint64(2) {
+		s.open(epoch+1, []elastic.Place{{Host: "a"}, {Host: "b"}})
+		s.lost(epoch+1, 1, "b", cut)
+	}
+	s.cause(1, 0, "a", killed)
+	s.cause(3, 1, "b", killed)
+	s.cause(2, 1, "b", killed)
+	if first, second := s.epochs[0].Gone.Reason, s.epochs[1].Gone.Reason; first != cut || second != killed {
+		t.Errorf("the reasons are %q and %q", first, second)
+	}
+}
+
 // TestTheLastLinesOfAJob: restarts are told of where a budget was given, and one of a thing is one.
 func TestTheLastLinesOfAJob(t *testing.T) {
 	s := &story{began: time.Now()}

@@ -68,7 +68,7 @@ type outputFault struct{ err error }
 func newJob(spec *settings) *job {
 	j := &job{began: time.Now(), condemn: map[int]string{}}
 	j.crew = crew{spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{}}
-	j.absent = map[int]bool{}
+	j.absent, j.coming = map[int]bool{}, map[int]time.Time{}
 	j.holds = holds{held: map[int]*hold{}, say: j.event}
 	j.mailbox = mailbox{events: make(chan any, 64), over: make(chan struct{})}
 	j.story.began = j.began

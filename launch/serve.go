@@ -48,7 +48,7 @@ func (j *job) serve(ctx context.Context) error {
 	})
 	cfg := rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
-		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Silence: j.spec.Silence, Reported: true,
+		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Resets: j.spec.Resets, Silence: j.spec.Silence, Reported: true,
 		OnOpen: func(epoch uint64, members []elastic.Place) {
 			j.size.Store(int64(len(members)))
 			j.epoch.Store(epoch)
@@ -60,7 +60,7 @@ func (j *job) serve(ctx context.Context) error {
 			j.event(&event.Admitted{Rank: started})
 			j.drained.Delete(started) // its predecessor did, when its host was lost
 		},
-		OnLost: j.story.lost, OnRecovered: j.story.recovered,
+		OnLost: j.story.lost, OnCause: j.story.cause, OnRecovered: j.story.recovered,
 		OnProgress: func(p event.Progress) { j.event(&p) },
 		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
@@ -88,7 +88,7 @@ func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post
 		argv: spec.Coordinator, environ: spec.Environ, cfg: cfg,
 		setup: setup{
 			Secret: spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
-			Silence: cfg.Silence, Dir: spec.StateDir,
+			Resets: cfg.Resets, Silence: cfg.Silence, Dir: spec.StateDir,
 		},
 		again: func(why string) {
 			spec.Events.Emit(&event.Warning{Host: spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, spec.StateDir)})

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -180,7 +181,7 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 	}
 	s := &settings{
 		Command: spec.Command, NP: spec.NP, Hosts: hosts, Job: spec.Name, GPUs: spec.GPUsPerRank, Start: spec.StartTimeout,
-		Min: spec.MinNP, Max: spec.MaxNP, Restarts: spec.Restarts, ByHost: spec.TakesHost(),
+		Min: spec.MinNP, Max: spec.MaxNP, Restarts: cmp.Or(spec.Restarts, spec.ResetLimit), Resets: spec.ResetLimit, ByHost: spec.TakesHost(),
 		CoolMin: spec.BlacklistCooldown.Min, CoolMax: spec.BlacklistCooldown.Max, Wait: spec.ElasticTimeout,
 		DrainOn: spec.DrainOn, StateDir: spec.CoordinatorState, Report: spec.Report, LogDir: spec.LogDir,
 		Port: spec.Port, Interfaces: spec.Interfaces, Untagged: !spec.Tagged(), Timestamps: spec.Timestamps,

@@ -56,6 +56,7 @@ func (j *job) stepAnd(n elastic.News, tell func()) *elastic.GiveUp {
 		}
 	}
 	j.tellAbsent(j.roster, j.spec.OnLoss, len(j.alive))
+	j.tellCome(j.roster)
 	return end
 }
 
@@ -76,6 +77,27 @@ func (m *meeting) tellAbsent(r *elastic.Roster, onLoss elastic.Policy, ranks int
 		if is := r.Absent(rank); is != m.absent[rank] {
 			m.absent[rank] = is
 			m.server.Absent(rank, is)
+		}
+	}
+}
+
+// comeLimit is how long members wait for newcomers that are on their way, and newcomers for each other.
+const comeLimit = time.Minute
+
+// tellComing tells the coordinator of a process that is being started beside the members of an epoch.
+func (m *meeting) tellComing(o elastic.Start, onLoss elastic.Policy) {
+	if m.server != nil && onLoss == elastic.Continue && m.epoch.Load() > 0 {
+		m.coming[o.Rank] = time.Now()
+		m.server.Coming(o.Rank, true, o.New)
+	}
+}
+
+// tellCome takes back what it was told of processes that take part by now, or are waited for no longer.
+func (m *meeting) tellCome(r *elastic.Roster) {
+	for rank, since := range m.coming {
+		if _, took := m.took.Load(rank); took || !r.Seated(rank) || time.Since(since) > comeLimit {
+			delete(m.coming, rank)
+			m.server.Coming(rank, false, false)
 		}
 	}
 }
@@ -102,6 +124,8 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 			if slices.ContainsFunc(lost, func(e elastic.HostLost) bool { return e.Host == o.At.Host }) {
 				continue
 			}
+			j.anew(o.Rank)
+			j.tellComing(o, j.spec.OnLoss)
 			if err := j.place(o); err != nil {
 				lost = append(lost, elastic.HostLost{Host: o.At.Host, Cause: err.Error()})
 			}

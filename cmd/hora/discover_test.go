@@ -16,6 +16,7 @@ import (
 
 	"hora"
 	"hora/job"
+	"hora/launch"
 )
 
 // trainElastic adds until a file says that it is enough, and tells of every world it was in.
@@ -202,6 +203,32 @@ func TestWhatAFailedWorkerTakesAway(t *testing.T) {
 				t.Errorf("the story does not count the failure\n%s", rest)
 			}
 		})
+	}
+}
+
+// TestHowManyAnElasticHorovodrunBegins: with all slots of the hosts that it names, up to the most that may run.
+func TestHowManyAnElasticHorovodrunBegins(t *testing.T) {
+	for args, want := range map[string]string{
+		"horovodrun -np 2 --min-np 2 -H localhost:2,127.0.0.1:2 true":            "np: 4\n",
+		"horovodrun -np 2 --min-np 1 --max-np 3 -H localhost:2,127.0.0.1:2 true": "np: 3\n",
+		"horovodrun -np 2 -H localhost:2,127.0.0.1:2 true":                       "np: 2\n",
+		"horovodrun -np 2 --min-np 2 true":                                       "np: 2\n",
+		"run -np 2 --min-np 2 -H localhost:2,127.0.0.1:2 true":                   "np: 2\n",
+	} {
+		argv := strings.Fields(args)
+		o := &options{given: map[string]bool{}, table: job.Fields(), horovod: argv[0] == horovodrunCommand}
+		words, err := normalise(o.table, argv[1:], false)
+		fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		define(fs, o.table, o)
+		if err == nil {
+			err = fs.Parse(words)
+		}
+		hosts, parsed := launch.HostsOf(&o.spec)
+		o.settle()
+		o.widen(hosts)
+		if got := string(o.spec.YAML()); err != nil || parsed != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: %v, %v\n%s", args, err, parsed, got)
+		}
 	}
 }
 

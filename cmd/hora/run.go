@@ -161,6 +161,7 @@ func (p *program) spec(o *options, command []string) (*launch.Place, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.widen(hosts)
 	if err := o.torchDefaults(p.getenv, len(hosts) > 0); err != nil {
 		return nil, err
 	}
@@ -326,6 +327,20 @@ func (o *options) settle() {
 	if (theirs || o.horovod) && o.spec.Blacklist == "" {
 		o.spec.Blacklist = job.ByHost
 	}
+}
+
+// widen has an elastic job of horovodrun's begin with all slots of the hosts that it names, or --max-np of them: there -np is
+// how many are waited for.
+func (o *options) widen(hosts []launch.Host) {
+	j := &o.spec
+	if !o.horovod || j.MinNP == 0 || len(hosts) == 0 || j.AfterLoss() != job.Continue {
+		return
+	}
+	n := launch.Slots(hosts)
+	if j.MaxNP > 0 {
+		n = min(n, j.MaxNP)
+	}
+	j.NP = max(j.NP, n)
 }
 
 // check finds flags that contradict each other.

@@ -56,7 +56,7 @@ func TestTheJobThatFlagsDescribe(t *testing.T) {
 		{"--min-np 1 -np 2 --env A=1 --cycle-time-ms 3 true", "command: [\"true\"]\nenv:\n    A: \"1\"\n    HOROVOD_CYCLE_TIME: \"3\"\nnp: 2\nmin_np: 1\n"},
 		{
 			"-np 2 --reset-limit 3 --start-timeout 90 --blacklist-cooldown-range 10 100 true",
-			"command: [\"true\"]\nnp: 2\nstart_timeout: 90s\nrestarts: 3\non_loss: continue\nblacklist: host\nblacklist_cooldown_range: [10s, 100s]\n",
+			"command: [\"true\"]\nnp: 2\nstart_timeout: 90s\nreset_limit: 3\non_loss: continue\nblacklist: host\nblacklist_cooldown_range: [10s, 100s]\n",
 		},
 	} {
 		r := command(t, dir, "hora", append([]string{"run", "--print-spec"}, strings.Fields(c.flags)...)...)

@@ -55,6 +55,15 @@ func horaNews() (answer C.int32_t) {
 	}
 	switch err := m.News(); {
 	case err == nil:
+		coming, going := m.HostNews()
+		switch {
+		case coming && going:
+			return 5
+		case going:
+			return 4
+		case coming:
+			return 3
+		}
 		return 0
 	case errors.Is(err, hora.ErrDrained):
 		return 2

@@ -118,7 +118,7 @@ int64_t hora_register(uint64_t group, void *at, uint64_t bytes, int32_t fd, uint
 int32_t hora_buffer_close(uint64_t buffer);
 
 /* -- elastic jobs and more. {"action": "next" | "finish" | "drain" | "leave" | "recovered" | "start_timeline" | "stop_timeline" | "parts" | "exit" | "data_…", …}, see docs/abi.md */
-int32_t hora_news(void);                /* 0: none; 1: join the next epoch; 2: leave; -1: the epoch is over, hora_last_error says why */
+int32_t hora_news(void);                /* 0: none; 1: join the next epoch; 2: leave; 3, 4, 5: nothing to do yet, but workers are on their way, ranks were asked to leave, or both; -1: the epoch is over, hora_last_error says why */
 int64_t hora_action(hora_str settings); /* > 0: ticket; 0: done */
 
 /* -- tensors in a GPU's memory. {"group": 0, "device": 0, "path": "auto"|"nccl"|"staged", …}, called by all members in one

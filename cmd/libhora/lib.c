@@ -115,7 +115,10 @@ int libhora_threads(uint64_t *tickets, int64_t *since, int room, int *lent, int 
         tickets[n] = ticket;
         since[n++] = atomic_load(&s->since);
     }
-    return n;
+    int more = libhora_tf_waits(tickets + n, since + n, room - n);
+    if (more < 0) return -1;
+    *lent += more; // who runs the graph waits for all of them, on a thread that does not wait here
+    return n + more;
 }
 
 // libhora_lent says whether the calling thread waits for a framework's compiled program.

@@ -27,6 +27,8 @@ int libhora_idle(uint32_t table);
 // them does not wait in hora_wait with HORA_FOREVER or there are more than room.
 int libhora_threads(uint64_t *tickets, int64_t *since, int room, int *lent, int *others);
 void libhora_lent(int yes);
+// What graphs of TensorFlow 1 wait for, on no thread of theirs: as libhora_threads.
+int libhora_tf_waits(uint64_t *tickets, int64_t *since, int room);
 int libhora_seated(uint64_t thread); // whether a thread, by its pthread_t, has called the library
 int64_t libhora_now(void);
 

@@ -100,6 +100,8 @@ struct work {
     int failed;
     void (*finish)(work *); // takes the result of the only ticket; NULL where operations wrote it themselves
     void *done[4];          // TensorFlow's word that the operation has ended, moved here
+    work *after;            // in the list of those that are under way, which others look at
+    int64_t since;          // when it was submitted
 };
 
 // What runs an operation: begin reads its inputs and says what is to be done (0, or -1 with the kernel's failure told).

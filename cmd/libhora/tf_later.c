@@ -14,6 +14,7 @@
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; // guards what follows
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static work *fresh;   // submitted since the thread looked
+static work *under;   // all that are under way, for who looks for ranks that wait for each other
 static int watching; // the thread is there
 
 // ---- TensorFlow's word that an operation has ended
@@ -39,6 +40,13 @@ static int keep(work *w, tf_done *done) {
 
 static void tell(work *w) {
     void *done[4];
+    pthread_mutex_lock(&guard);
+    for (work **at = &under; *at; at = &(*at)->after) {
+        if (*at != w) continue;
+        *at = w->after;
+        break;
+    }
+    pthread_mutex_unlock(&guard);
     memcpy(done, w->done, sizeof done);
     libhora_tf_close(w);
     free(w);
@@ -57,9 +65,29 @@ static int ended(work *w, uint32_t patience) {
         if (r < 0 && !w->failed) libhora_tf_fail(w);
         if (r == 0 && w->finish && !w->failed) w->finish(w);
         hora_release(w->tickets[i]);
-        w->tickets[i] = 0;
+        __atomic_store_n(&w->tickets[i], 0, __ATOMIC_RELAXED);
     }
     return 1;
+}
+
+// The thread's own looks are no waits, since it comes back from each; what it waits for is what each of these does.
+int libhora_tf_waits(uint64_t *tickets, int64_t *since, int room) {
+    int n = 0;
+    pthread_mutex_lock(&guard);
+    for (work *w = under; w && n >= 0; w = w->after) {
+        for (int i = 0; i < (w->many ? w->many : 1); i++) {
+            uint64_t ticket = __atomic_load_n(&w->tickets[i], __ATOMIC_RELAXED);
+            if (!ticket) continue;
+            if (n == room) {
+                n = -1;
+                break;
+            }
+            tickets[n] = ticket;
+            since[n++] = w->since;
+        }
+    }
+    pthread_mutex_unlock(&guard);
+    return n;
 }
 
 // idle waits a while for more to watch; false when none came and the thread is to end.
@@ -121,6 +149,9 @@ static int await(work *w) {
         if (!bad) pthread_detach(thread), watching = 1;
     }
     if (!bad) {
+        w->since = libhora_now();
+        w->after = under;
+        under = w;
         w->next = fresh;
         fresh = w;
         pthread_cond_signal(&more);

@@ -31,12 +31,21 @@ type desk struct {
 	store   map[string][]byte
 	waits   map[string][]wait // who waits for a key
 	reports map[int]string    // ranks whose end was reported while their connection was still open
+	// By the rank the launcher gave: members lost by their connection, whose end is yet to be reported.
+	unsaid map[int]place
 
 	sessions map[string]*conn         // by what clients call themselves
 	held     map[int]received         // by rank: a Join that is quicker than the report of its predecessor's end
 	ghosts   map[elastic.Worker]*conn // workers of a coordinator before this one, from its journal
 	news     []Notice                 // what the present epoch's members were told, with a Journal
 	waiting  time.Time                // since when somebody waits for an epoch; zero: nobody does
+}
+
+// place is a member's in an epoch.
+type place struct {
+	epoch uint64
+	rank  int
+	host  string
 }
 
 type wait struct {
@@ -51,7 +60,10 @@ func (s *Server) own(ctx context.Context) {
 		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, asks: map[int]string{},
 		store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{},
 		sessions: map[string]*conn{}, ghosts: map[elastic.Worker]*conn{}, held: map[int]received{},
-		machine: elastic.New(elastic.Config{Size: s.cfg.Size, Min: s.cfg.Min, Max: s.cfg.Max, OnLoss: s.cfg.OnLoss}),
+		unsaid: map[int]place{},
+		machine: elastic.New(elastic.Config{
+			Size: s.cfg.Size, Min: s.cfg.Min, Max: s.cfg.Max, OnLoss: s.cfg.OnLoss, Resets: s.cfg.Resets,
+		}),
 	}
 	d.replay()
 	period := max(s.cfg.Silence/10, time.Millisecond)
@@ -113,30 +125,52 @@ func (d *desk) act(e any) {
 		d.exited(e)
 	case absent:
 		d.do(d.machine.Step(elastic.Absent{Rank: e.rank, Is: e.is}))
+	case coming:
+		d.do(d.machine.Step(elastic.Coming{Rank: e.rank, Is: e.is, More: e.more}))
+		if e.is && e.more && d.machine.Open() {
+			n := Notice{Kind: NoticeComing, Epoch: d.machine.Epoch(), Rank: -1}
+			d.remember(n)
+			d.tell(n)
+		}
 	case halted:
 		d.halted(e)
 	case drained:
-		if e.rank >= 0 && d.started[e.rank] == nil {
-			delete(d.asks, e.rank)
-			if e.reason != "" {
-				d.asks[e.rank] = e.reason // its process has yet to connect
-			}
-		}
-		for rank, c := range d.started {
-			if (rank == e.rank || e.rank < 0) && !c.gone && !c.left {
-				c.stays = c.asked != "" && e.reason == ""
-				c.asked = e.reason
-				d.askToLeave(c)
-				if e.reason != "" && c.joinID != 0 && !d.machine.Open() {
-					// It leaves at once: the next epoch must not open with it meanwhile.
-					d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
-				}
-			}
-		}
-		if e.rank < 0 { // they hear it after that
-			d.do(d.machine.Step(elastic.End{Reason: e.reason}))
+		d.drained(e)
+	}
+}
+
+// drained asks a worker to leave, or all of them, or takes that back.
+func (d *desk) drained(e drained) {
+	if e.rank >= 0 && d.started[e.rank] == nil {
+		delete(d.asks, e.rank)
+		if e.reason != "" {
+			d.asks[e.rank] = e.reason // its process has yet to connect
 		}
 	}
+	for rank, c := range d.started {
+		if (rank == e.rank || e.rank < 0) && !c.gone && !c.left {
+			c.stays = c.asked != "" && e.reason == ""
+			c.asked = e.reason
+			d.askToLeave(c)
+			if e.reason != "" && c.joinID != 0 && !d.machine.Open() {
+				// It leaves at once: the next epoch must not open with it meanwhile.
+				d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
+			}
+			if e.reason != "" && e.rank >= 0 && d.machine.Open() && d.member(c) {
+				n := Notice{Kind: NoticeGoing, Epoch: d.machine.Epoch(), Rank: c.rank, Host: c.member.Host}
+				d.remember(n)
+				d.tell(n)
+			}
+		}
+	}
+	if e.rank < 0 { // they hear it after that
+		d.do(d.machine.Step(elastic.End{Reason: e.reason}))
+	}
+}
+
+// member says whether a connection speaks for a member of the present epoch.
+func (d *desk) member(c *conn) bool {
+	return c.rank >= 0 && c.rank < len(d.byRank) && d.byRank[c.rank] == c
 }
 
 func (d *desk) request(c *conn, r *request) {
@@ -218,6 +252,11 @@ func (d *desk) join(c *conn, r *request) {
 		return
 	}
 	if d.early(c, r) {
+		return
+	}
+	if c.asked != "" {
+		// It has not read that yet, or was asking just then: the next epoch must not open with it, to end as it leaves.
+		d.send(c, failure(r.id, false, "this worker was asked to leave: "+c.asked))
 		return
 	}
 	c.member, c.joinID, c.lastJoin, c.joined, c.left = r.member, r.id, r.id, true, false

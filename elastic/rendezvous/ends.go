@@ -48,7 +48,7 @@ func (d *desk) finish(c *conn, reason string) {
 	} else {
 		acts := d.machine.Step(elastic.Lost{Worker: c.worker, Reason: reason, Rank: c.rank, Host: c.member.Host})
 		told := slices.ContainsFunc(acts, func(a elastic.Action) bool { _, is := a.(elastic.Ended); return is })
-		if !told && d.s.cfg.OnLost != nil && c.rank >= 0 && c.rank < len(d.byRank) && d.byRank[c.rank] == c {
+		if !told && d.s.cfg.OnLost != nil && d.member(c) {
 			d.s.cfg.OnLost(d.machine.Epoch(), c.rank, c.member.Host, reason) // the others knew before
 		}
 		d.do(acts)
@@ -66,6 +66,9 @@ func (d *desk) sever(c *conn, reason string) {
 	}
 	if d.workers[c.worker] == nil {
 		return
+	}
+	if c.hello.Rank >= 0 && d.member(c) {
+		d.unsaid[c.hello.Rank] = place{d.machine.Epoch(), c.rank, c.member.Host}
 	}
 	d.finish(c, reason)
 	if d.s.cfg.OnSevered != nil && c.hello.Rank >= 0 {
@@ -95,7 +98,7 @@ func (d *desk) forget(c *conn) {
 	if d.started[c.hello.Rank] == c {
 		delete(d.started, c.hello.Rank)
 	}
-	if c.rank >= 0 && c.rank < len(d.byRank) && d.byRank[c.rank] == c {
+	if d.member(c) {
 		d.byRank[c.rank] = nil
 	}
 }
@@ -109,6 +112,12 @@ func (d *desk) exited(e exited) {
 	}
 	defer d.letIn(e.rank)
 	delete(d.asks, e.rank)
+	if was, ok := d.unsaid[e.rank]; ok {
+		delete(d.unsaid, e.rank)
+		if e.reason != "" && d.s.cfg.OnCause != nil {
+			d.s.cfg.OnCause(was.epoch, was.rank, was.host, e.reason)
+		}
+	}
 	if c != nil && c.left && d.started[e.rank] == c {
 		delete(d.started, e.rank) // what is said to the rank from now on is for its successor
 	}

@@ -50,6 +50,9 @@ const (
 	recordDrained
 	recordAbsent
 	recordPresent
+	recordComing
+	recordMore
+	recordCame
 )
 
 // OpenJournal opens the journal of a job in a directory. fresh begins a new one; else it goes on with what is there,
@@ -141,7 +144,7 @@ func decodeRecord(kind uint8, body []byte) (record, error) {
 		e.worker, e.message, e.body = elastic.Worker(d.U64()), d.U8(), d.Bytes(maxMessage)
 	case recordGone, recordLate, recordDoomed:
 		e.worker, e.reason = elastic.Worker(d.U64()), d.String(maxText)
-	case recordExited, recordDrained, recordAbsent, recordPresent:
+	case recordExited, recordDrained, recordAbsent, recordPresent, recordComing, recordMore, recordCame:
 		e.n, e.rank, e.host, e.reason = d.U64(), d.Int(-1, maxRanks), d.String(maxText), d.String(maxText)
 	default:
 		return e, fmt.Errorf("it is of unknown kind %d", kind)
@@ -201,6 +204,15 @@ func (d *desk) note(e any) {
 			kind = recordAbsent
 		}
 		order(kind, e.n, e.rank, "", "")
+	case coming:
+		kind := recordCame
+		switch {
+		case e.is && e.more:
+			kind = recordMore
+		case e.is:
+			kind = recordComing
+		}
+		order(kind, e.n, e.rank, "", "")
 	}
 }
 
@@ -242,17 +254,19 @@ func (d *desk) relive(e record) {
 		d.act(drained{e.rank, e.reason, e.n})
 	case recordAbsent, recordPresent:
 		d.act(absent{e.rank, e.kind == recordAbsent, e.n})
+	case recordComing, recordMore, recordCame:
+		d.act(coming{e.rank, e.kind != recordCame, e.kind == recordMore, e.n})
 	}
 }
 
-// Order is Exited, Drain or Absent by number: a launcher repeats those that the journal of a coordinator it starts
-// again does not hold.
+// Order is Exited, Drain, Absent or Coming by number: a launcher repeats those that the journal of a coordinator it
+// starts again does not hold.
 type Order struct {
 	N            uint64
 	Kind         OrderKind
 	Rank         int
 	Host, Reason string
-	Is           bool
+	Is, More     bool
 }
 
 // OrderKind says what an Order stands for.
@@ -263,6 +277,7 @@ const (
 	OrderExited OrderKind = iota
 	OrderDrain
 	OrderAbsent
+	OrderComing
 )
 
 // Order carries one out.
@@ -274,5 +289,7 @@ func (s *Server) Order(o Order) {
 		s.post(drained{o.Rank, o.Reason, o.N})
 	case OrderAbsent:
 		s.post(absent{o.Rank, o.Is, o.N})
+	case OrderComing:
+		s.post(coming{o.Rank, o.Is, o.More, o.N})
 	}
 }

@@ -88,6 +88,8 @@ const (
 	NoticeDrain
 	// a member is held, by a debugger for one, and is waited for; without a Reason, no longer
 	NoticeHeld
+	NoticeComing // workers are on their way that the next epoch is to have too
+	NoticeGoing  // another member was asked to leave
 )
 
 // String names the kind as messages do.
@@ -107,6 +109,10 @@ func (k NoticeKind) String() string {
 		return "drain"
 	case NoticeHeld:
 		return "held"
+	case NoticeComing:
+		return "coming"
+	case NoticeGoing:
+		return "going"
 	}
 	return fmt.Sprintf("notice %d", uint8(k))
 }

@@ -168,6 +168,54 @@ func TestALaunchersReportIsTheBetterReason(t *testing.T) {
 	}
 }
 
+// TestWhatTheLauncherKnowsWinsInTheEnd: a report that takes as long as an agent waits for a worker's last output is
+// still the reason; one that comes later yet corrects what was told, in the epoch in which the rank was lost.
+func TestWhatTheLauncherKnowsWinsInTheEnd(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		for _, after := range []time.Duration{reportGrace / 2, 2 * reportGrace} {
+			told, causes := make(chan string, 4), make(chan string, 4)
+			cfg := Config{
+				Secret: secret.New(), Job: "job", Size: 2, OnLoss: elastic.Continue, Reported: true,
+				OnLost: func(epoch uint64, rank int, host, reason string) {
+					told <- fmt.Sprintf("%d: %d on %s: %s", epoch, rank, host, reason)
+				},
+				OnCause: func(epoch uint64, rank int, host, reason string) {
+					causes <- fmt.Sprintf("%d: %d on %s: %s", epoch, rank, host, reason)
+				},
+			}
+			if kept {
+				j, err := OpenJournal(t.TempDir(), "job", true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer j.Close()
+				cfg.Journal = j
+			}
+			s, addr := serveTCP(t, cfg)
+			cs := pair(t, within(t, 20*time.Second), addr, cfg.Secret, make(chan Notice, 64))
+			cs[1].Close()
+			<-time.After(after)
+			s.Exited(1, "h", "killed by signal 9 (SIGKILL)")
+			const want = "1: 1 on h: killed by signal 9 (SIGKILL)"
+			got := <-told
+			if after > reportGrace {
+				if got == want {
+					t.Errorf("%v: nobody heard of the loss before its cause was known", after)
+				}
+				got = <-causes
+			}
+			if got != want || len(causes) > 0 {
+				t.Errorf("%v: %q, want %q; then %d more", after, got, want, len(causes))
+			}
+			s.Exited(1, "h", "exit code 1")
+			s.Exited(0, "h", "exit code 2")
+			if got := <-told; got != "1: 0 on h: exit code 2" || len(causes) > 0 {
+				t.Errorf("%v: then %q and %d more causes", after, got, len(causes))
+			}
+		}
+	}
+}
+
 func TestAProcessThatNeverJoinedEndsTheWait(t *testing.T) {
 	key := secret.New()
 	s, addr := serveTCP(t, Config{Secret: key, Size: 2, Reported: true})

@@ -24,6 +24,7 @@ type Config struct {
 	Min    int    // see elastic.Config
 	Max    int
 	OnLoss elastic.Policy
+	Resets int // see elastic.Config
 	// Strangers hears of refused connections, here and at the workers' own listeners; nil: nobody does.
 	Strangers *secret.Strangers
 	Begin     <-chan struct{} // no connection is accepted before it is closed; nil accepts at once
@@ -54,6 +55,9 @@ type Config struct {
 	// OnLost, when set, is called likewise when an epoch ends by a loss, and for each member that is lost before the
 	// next one opens.
 	OnLost func(epoch uint64, rank int, host, reason string)
+	// OnCause, when set, is called likewise when Exited says why a worker ended whose loss the others were told of as
+	// that of its connection, since this word had not come in time.
+	OnCause func(epoch uint64, rank int, host, reason string)
 	// OnSevered, when set, is called likewise when a worker is lost whose end nobody has reported: its process may
 	// still be there. since is when it connected; silent tells a worker that said nothing from a broken connection.
 	// Such a one is ended by whoever hears this, and the others go on when Exited says so, or a second later: until
@@ -76,8 +80,10 @@ const (
 	proofTimeout = 10 * time.Second
 	// welcomeTimeout is how long who has proved itself waits to be heard: thousands may come at once.
 	welcomeTimeout = 30 * time.Second
-	reportGrace    = 50 * time.Millisecond
-	endGrace       = 700 * time.Millisecond // for the end of a silent worker that may be out of reach
+	// reportGrace is more than an agent takes to report an end where a child of the worker's holds its output (0.1 s),
+	// and less than operations wait for the word on a lost rank (0.3 s).
+	reportGrace = 250 * time.Millisecond
+	endGrace    = 700 * time.Millisecond // for the end of a silent worker that may be out of reach
 )
 
 // Purpose is what a connection to the coordinator says it is for while it proves the secret.
@@ -169,6 +175,11 @@ type absent struct {
 	is   bool
 	n    uint64 // see Order
 }
+type coming struct {
+	rank     int
+	is, more bool
+	n        uint64 // see Order
+}
 type halted struct {
 	rank int
 	halt Halt
@@ -207,6 +218,10 @@ func (s *Server) Halted(rank int, h Halt) { s.post(halted{rank, h}) }
 // Absent tells the coordinator that no process is there as a rank, nor about to be, or that there is one after all: see
 // elastic.Absent.
 func (s *Server) Absent(rank int, is bool) { s.post(absent{rank, is, 0}) }
+
+// Coming tells the coordinator that a process is being started as a rank beside the present epoch, or that this one is
+// waited for no longer: see elastic.Coming. The members hear at once of one that is one more.
+func (s *Server) Coming(rank int, is, more bool) { s.post(coming{rank, is, more, 0}) }
 
 // Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since
 // the job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.

@@ -30,6 +30,7 @@ class Settings(TypedDict, total=False):
     slots_per_host: int
     elastic_timeout: float | str
     restarts: int
+    reset_limit: int
     blacklist_cooldown_range: Sequence[float | str]
     blacklist: str
     on_loss: str
@@ -68,6 +69,7 @@ FLAGS = {
     "slots_per_host": "--slots-per-host",
     "elastic_timeout": "--elastic-timeout",
     "restarts": "--restarts",
+    "reset_limit": "--reset-limit",
     "blacklist_cooldown_range": "--blacklist-cooldown-range",
     "blacklist": "--blacklist",
     "on_loss": "--on-loss",

@@ -8,7 +8,7 @@ from types import FrameType
 
 __all__ = ["asked", "site"]
 
-_OURS = {"hora", "horovod", "sparkdl", "torch"}  # modules whose frames are not the program's
+_OURS = {"hora", "horovod", "sparkdl", "torch", "tensorflow", "keras"}  # modules whose frames are not the program's
 
 
 def asked() -> bool:

@@ -149,6 +149,12 @@ def is_elastic() -> bool:
 
 def news() -> int:
     """0: none; 1: workers come or go; 2: this rank is to leave. Raises why the epoch is over when it is."""
+    r = foresight()
+    return r if r <= 2 else 0
+
+
+def foresight() -> int:
+    """news(), and before there is any: 3: workers are on their way; 4: ranks were asked to leave; 5: both. Nothing has to follow from those."""
     world_info()
     r = _lib.load().hora_news()
     if r < 0:

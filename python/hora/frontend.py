@@ -2,7 +2,7 @@
 
 `hora-compat` stands on this page. A life of the world begins with `init()` and with every epoch of an elastic job.
 
-is_elastic, news, finish_elastic, leave_elastic, recovered   the job's epochs, for loops that are not `hora.elastic.run`
+is_elastic, news, foresight, finish_elastic, leave_elastic, recovered   the job's epochs, for loops that are not `hora.elastic.run`
 life        the number of this life of the world: what was made in another one is void
 hosts       the host of every rank
 number      the number by which compiled programs name a group
@@ -17,6 +17,7 @@ from . import _bridge, _lib, _site, _world
 __all__ = [
     "behind",
     "finish_elastic",
+    "foresight",
     "hosts",
     "is_elastic",
     "leave_elastic",
@@ -32,7 +33,7 @@ __all__ = [
 behind = _bridge.failure
 number = _bridge.number
 places_asked, place = _site.asked, _site.site
-is_elastic, news = _world.is_elastic, _world.news
+is_elastic, news, foresight = _world.is_elastic, _world.news, _world.foresight
 finish_elastic, leave_elastic, recovered = _world.finish_elastic, _world.leave_elastic, _world.recovered
 
 

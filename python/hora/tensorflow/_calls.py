@@ -14,7 +14,7 @@ from ..errors import ArgumentError
 from ..group import Group, Kind, Op, group_of
 from ._ops import RANK, SIZE, ops
 from .compression import Compressor, NoneCompressor
-from .graphs import Unnamed
+from .graphs import label as labelled
 
 
 def _number(group: Group | None) -> int:
@@ -44,7 +44,7 @@ def grouped(
 ) -> list[Any]:  # fmt: skip
     """Dense tensors in one call, sparse ones by a gather each; None stays None."""
     code, number = operator(op, "allreduce"), _number(group)
-    label = name or Unnamed("allreduce")
+    label = labelled(name, "allreduce")
     out: list[Any] = list(xs)
     dense = [i for i, x in enumerate(xs) if x is not None and not isinstance(x, tf.IndexedSlices)]
     if dense:
@@ -84,8 +84,9 @@ def _gather(x: Any, number: int, label: str, named: bool) -> Any:
 def allgather(x: Any, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
     """Every rank gets all ranks' x, joined along the first dimension, which may differ; a number is one row."""
     if isinstance(x, (list, tuple)):
-        return [allgather(y, group=group, name=f"{name or 'allgather'}_{i + 1}of{len(x)}", named=named) for i, y in enumerate(x)]
-    return _gather(tf.convert_to_tensor(x), _number(group), name or Unnamed("allgather"), named)
+        label = labelled(name, "allgather")
+        return [allgather(y, group=group, name=f"{label}_{i + 1}of{len(x)}", named=named) for i, y in enumerate(x)]
+    return _gather(tf.convert_to_tensor(x), _number(group), labelled(name, "allgather"), named)
 
 
 def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | None = None, named: bool = False) -> Any:
@@ -96,7 +97,7 @@ def broadcast(x: Any, root: int = 0, *, group: Group | None = None, name: str | 
     tensors = [tf.convert_to_tensor(y) for y in (x if many else [x])]
     if not tensors:
         return []
-    kind, label = int(Kind.BROADCAST), name or Unnamed("broadcast")
+    kind, label = int(Kind.BROADCAST), labelled(name, "broadcast")
     got = ops().hora_each(tensors, kind=kind, root=root, group=_number(group), label=label, named=named)
     return list(got) if many else got[0]
 
@@ -105,7 +106,7 @@ def alltoall(x: Any, splits: Any = None, *, group: Group | None = None, name: st
     """The rows that `splits` counts go to each rank; what comes back, and how many rows came from each, if splits were given."""
     tensor = tf.convert_to_tensor(x)
     given = tf.zeros([0], tf.int32) if splits is None else tf.cast(splits, tf.int32)
-    y, received = ops().hora_alltoall(tensor, given, group=_number(group), label=name or Unnamed("alltoall"), named=named)
+    y, received = ops().hora_alltoall(tensor, given, group=_number(group), label=labelled(name, "alltoall"), named=named)
     if tensor.shape.rank is not None:
         y = tf.ensure_shape(y, [None, *tensor.shape[1:]])
     return y if splits is None else (y, received)
@@ -118,7 +119,7 @@ def reducescatter(
     """Reduce over all ranks; each gets its part of the rows, the first ones one more where they do not divide."""
     tensor = tf.convert_to_tensor(x)
     y = ops().hora_reducescatter(
-        tensor, op=operator(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=name or Unnamed("reducescatter"),
+        tensor, op=operator(op, "reducescatter"), group=_number(group), prescale=prescale, postscale=postscale, label=labelled(name, "reducescatter"),
         named=named,
     )  # fmt: skip
     return y if tensor.shape.rank is None else tf.ensure_shape(y, [None, *tensor.shape[1:]])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-__all__ = ["Unnamed", "plain_graph", "within"]
+from .. import _site
+
+__all__ = ["Unnamed", "label", "plain_graph", "within"]
 
 _INSIDE = {"CondBranchFuncGraph": " in a branch", "WhileBodyFuncGraph": " in a loop", "WhileCondFuncGraph": " in a loop"}
+_placed = _site.asked()  # nothing is looked at in calls where nobody asked
 
 
 def plain_graph() -> bool:
@@ -29,3 +32,14 @@ def within() -> str:
 
 class Unnamed(str):
     """A label that nobody chose."""
+
+
+def label(name: str | None, what: str) -> str:
+    """The name that a program gave its call; else what it does, with HORA_CHECK_CALLS and its place in the program where it is made now.
+
+    A function is traced from code that TensorFlow has written anew, whose lines are nobody's.
+    """
+    if name and not isinstance(name, Unnamed):
+        return name
+    site = _site.site() if _placed and tf.executing_eagerly() else None
+    return Unnamed(f"{name or what} {site}" if site else name or what)

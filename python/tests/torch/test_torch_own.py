@@ -18,7 +18,6 @@ SOAK = os.environ.get("HORA_SOAK") == "1"
 KNOWN = {
     "test_static_graph_api_cpu": "accelerated, DDP's reducer has slept through the steps after which a static graph comes too late for it",
     "test_ddp_logging_data_cpu": "torch's C++ side calls the backend of every plugin custom, and DDP's log asks it",
-    "test_barrier_timeout_global": "the rank that makes no call while the other's times out is told so as it leaves: destroy_process_group raises there",
     "test_get_backend": "it wants the name gloo, for which the module is loaded",
 }
 

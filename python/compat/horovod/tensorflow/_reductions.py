@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from hora.tensorflow.graphs import Unnamed
+from hora.tensorflow.graphs import label as labelled
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ._errors import translated
@@ -73,7 +74,7 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """reducescatter of each of several tensors."""
-    label, n = name or "HorovodGroupedReducescatter", len(tensors)
+    label, n = labelled(name, "HorovodGroupedReducescatter"), len(tensors)
     return [
         reducescatter(t, device_dense, compression, op, f"{label}_{i + 1}of{n}", process_set, prescale_factor, postscale_factor)
         for i, t in enumerate(tensors)

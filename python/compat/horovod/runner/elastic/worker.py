@@ -56,20 +56,28 @@ class WorkerNotificationManager:
             listener.on_hosts_updated(timestamp, update_res)
 
     def _look(self, stop: threading.Event) -> None:
-        """Tell the listeners once an epoch that workers come or go, or that this one is to leave."""
-        told = -1
+        """Tell the listeners, once an epoch each, that hosts come and that hosts go, this rank's own or another's."""
+        told, of = 0, -1  # what, and in which life
         while not stop.wait(_LOOK):
-            age = frontend.life()
-            if age == told:
-                continue
             with self.telling:
+                age = frontend.life()
+                if age != of:
+                    told, of = 0, age
                 try:
-                    news = frontend.news() if frontend.is_elastic() else 0
+                    new = self._changed() & ~told
                 except hora.HoraError:  # between two epochs, or the present one is over: operations say so
                     continue
-                if news and age == frontend.life():
-                    told = age
-                    self.handle_hosts_updated(time.time(), HostUpdateResult.removed if news == 2 else HostUpdateResult.added)
+                if new and age == frontend.life():
+                    told |= new
+                    self.handle_hosts_updated(time.time(), new)
+
+    @staticmethod
+    def _changed() -> int:
+        """What has changed for this epoch so far: workers may be on their way only, so that who resets waits for them."""
+        if not frontend.is_elastic():
+            return HostUpdateResult.no_update
+        r = HostUpdateResult
+        return (r.no_update, r.added, r.removed, r.added, r.removed, r.mixed)[frontend.foresight()]
 
 
 notification_manager = WorkerNotificationManager()
