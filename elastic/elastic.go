@@ -200,7 +200,8 @@ func (m *Machine) join(e Join) []Action {
 		if r := m.refusal(e); r != nil {
 			return []Action{r}
 		}
-		c = &candidate{worker: e.Worker, host: e.Host, rank: e.Rank, place: -1, started: started, more: m.coming[started]}
+		c = &candidate{worker: e.Worker, host: e.Host, rank: e.Rank, place: -1, started: started}
+		c.more = m.coming[started]
 		delete(m.coming, started)
 		m.known[e.Worker] = c
 		if e.Rank >= 0 {

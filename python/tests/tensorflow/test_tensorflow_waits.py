@@ -59,6 +59,8 @@ def test_ranks_that_wait_at_different_places_are_told(run):
     done = run(PLACES, HORA_CHECK_CALLS="1", HORA_DEADLOCK_TIMEOUT="0.5")
     assert done.stdout.count("well") == 2
     told = [line for line in done.stderr.splitlines() if "wait for each other" in line]
-    assert len(told) == 2 and all("nothing is ended, since rank 0 runs a framework's compiled program" in line for line in told), done.stderr
+    assert len(told) == 2 and all("nothing is ended, since rank 0 runs a framework's compiled program" in line for line in told), (
+        done.stderr
+    )
     assert len(re.findall(r"HorovodAllreduce at program\.py:\d+", told[0])) >= 2, told[0]
     assert re.search(r"rank 0 is in allreduce p\b.* rank 1 is in allreduce q\b", told[1]), told[1]
