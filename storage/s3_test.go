@@ -71,11 +71,14 @@ func TestSignature(t *testing.T) {
 type bucket struct {
 	mu    sync.Mutex
 	keys  map[string][]byte
-	check *S3 // knows the same keys
+	check *S3 // knows the same keys; nil: somebody else checks
 }
 
-func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
+// signed reports whether a request has the signature that it must.
+func (b *bucket) signed(r *http.Request, body []byte) bool {
+	if b.check == nil {
+		return true
+	}
 	again := r.Clone(context.Background())
 	again.URL.Host = r.Host
 	again.Header = http.Header{}
@@ -88,7 +91,12 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at, _ := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 	b.check.now = func() time.Time { return at }
 	b.check.sign(again, body)
-	if again.Header.Get("Authorization") != r.Header.Get("Authorization") {
+	return again.Header.Get("Authorization") == r.Header.Get("Authorization")
+}
+
+func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	if !b.signed(r, body) {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}

@@ -1,5 +1,6 @@
 // Package storage lists, reads in ranges and puts files, wherever they lie: on this
-// machine's disks, behind HTTP, or in S3 and what speaks as it does. A file that is read is known by its size and a tag
+// machine's disks, behind HTTP, in S3 and what speaks as it does, in Google's or in Azure's
+// storage. A file that is read is known by its size and a tag
 // (an ETag, a time), and one that changes meanwhile is an error, never a mixture.
 //
 // Stores have no state but connections and may be used by many goroutines at once. The
@@ -64,7 +65,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Find answers the store that holds a name: a path, or a URL with http, https or s3.
+// Find answers the store that holds a name: a path, or a URL with http, https,
+// s3, gs or abfss.
 // lookup reads the environment; nil has none.
 func Find(name string, lookup func(string) string) (Store, error) {
 	if lookup == nil {
@@ -78,8 +80,12 @@ func Find(name string, lookup func(string) string) (Store, error) {
 		return web, nil
 	case scheme == "s3" || scheme == "s3a":
 		return NewS3(lookup)
+	case scheme == "gs":
+		return NewGCS(lookup)
+	case scheme == "abfss" || scheme == "abfs":
+		return NewADLS(lookup)
 	}
-	return nil, fmt.Errorf("open %s: there is no storage %q here; give a path of this machine, or an http, https or s3 address", name, scheme+"://")
+	return nil, fmt.Errorf("open %s: there is no storage %q here; give a path of this machine, or an http, https, s3, gs or abfss address", name, scheme+"://")
 }
 
 // IsPattern reports whether a name has one of *, ?, [ in it: a URL has none.

@@ -27,6 +27,8 @@ type Web struct {
 	giveUp time.Duration
 	sign   func(r *http.Request, body []byte) // nil: requests go as they are
 	url    func(name string) (string, error)  // nil: a name is an address
+	token  func(context.Context) (string, error)
+	header http.Header // of every request
 }
 
 // NewWeb makes a store with connections of its own.
@@ -139,8 +141,18 @@ func (w *Web) do(ctx context.Context, method, name string, header http.Header, b
 	if err != nil {
 		return nil, final(errors.New("it is no address"))
 	}
+	for k, v := range w.header {
+		request.Header[k] = v
+	}
 	for k, v := range header {
 		request.Header[k] = v
+	}
+	if w.token != nil {
+		token, err := w.token(ctx)
+		if err != nil {
+			return nil, err
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	if w.sign != nil {
 		w.sign(request, body)

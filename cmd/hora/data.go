@@ -21,7 +21,7 @@ func (p *program) dataLook() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "look PATH…",
 		Short: "columns, row groups, checksums, and how well hora.dataset mixes them",
-		Long: "look reads the footers of Parquet files (paths, folders, patterns, http and s3 addresses) and decodes one row group. It says which\n" +
+		Long: "look reads the footers of Parquet files (paths, folders, patterns, addresses) and decodes one row group. It says which\n" +
 			"columns hora.dataset can read, what the row groups allow in mixing, and whether damage could be found.",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -55,7 +55,7 @@ func (p *program) dataVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify PATH…",
 		Short: "decode everything, compare checksums, and list what is damaged",
-		Long: "verify reads every column of every row group (paths, folders, patterns, http and s3 addresses) and names each that is damaged, by file, row\n" +
+		Long: "verify reads every column of every row group (paths, folders, patterns, addresses) and names each that is damaged, by file, row\n" +
 			"group, column and byte. It ends with 1 when there is any. What it lists is what hora.dataset leaves out with on_error=\"skip\".",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
