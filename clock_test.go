@@ -11,14 +11,15 @@ import (
 // measured by readings that carry the monotonic clock. Only a file named here may turn a
 // moment into a number of the wall clock, for the reason given.
 var wallClock = map[string]string{
-	"engine/ready.go":               "a moment that another host reads, for the timeline",
-	"elastic/rendezvous/journal.go": "a record's moment, which decides nothing",
-	"storage/local.go":              "a file's moment of change, which tells its versions apart",
-	"dataset/condition.go":          "a moment in the data, which a filter compares",
-	"job/schedule/schedule.go":      "a moment later than all others",
-	"server/attempt.go":             "a metric's moment, for who reads it",
-	"server/store/jobs.go":          "moments of jobs, which outlive the server and its clock's readings",
-	"server/store/output.go":        "moments of lines and files, likewise",
+	"engine/ready.go":                   "a moment that another host reads, for the timeline",
+	"elastic/rendezvous/journal.go":     "a record's moment, which decides nothing",
+	"storage/local.go":                  "a file's moment of change, which tells its versions apart",
+	"dataset/condition.go":              "a moment in the data, which a filter compares",
+	"job/schedule/schedule.go":          "a moment later than all others",
+	"server/environment/environment.go": "when an interpreter's packages changed, which tells them apart",
+	"server/attempt.go":                 "a metric's moment, for who reads it",
+	"server/store/jobs.go":              "moments of jobs, which outlive the server and its clock's readings",
+	"server/store/output.go":            "moments of lines and files, likewise",
 }
 
 var onTheWall = regexp.MustCompile(`\.(UnixNano|UnixMicro|UnixMilli|Unix)\(\)|time\.Unix|\.Round\(0\)|CLOCK_REALTIME|TIME_UTC|gettimeofday`)

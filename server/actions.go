@@ -11,6 +11,7 @@ import (
 
 	"hora/job"
 	"hora/server/client"
+	"hora/server/environment"
 	"hora/server/store"
 )
 
@@ -55,6 +56,19 @@ func (s *Server) check(d *client.Document) error {
 		return refuse(422, "min_np makes a job elastic, and one with nodes has a fixed shape: give np instead of nodes")
 	case d.Spec.MinNP > max(d.Spec.NP, 1):
 		return refuse(422, "min_np %d is above np %d: lower it, or raise np", d.Spec.MinNP, max(d.Spec.NP, 1))
+	}
+	for name, value := range d.Tags {
+		if err := checkTag(name, value); err != nil {
+			return err
+		}
+	}
+	if d.Environment != nil {
+		if err := environment.Check(d.Environment); err != nil {
+			return refuse(422, "%v", err)
+		}
+		if environment.Empty(d.Environment) {
+			d.Environment = nil
+		}
 	}
 	return refusedFields(&d.Spec)
 }
@@ -107,6 +121,8 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 		return client.Job{}, refuse(422, "the folder %s is not here: send its files first", d.Code)
 	}
 	now := s.now().UTC()
+	tags := d.Tags
+	d.Tags = nil // the table has them, and they change
 	j := client.Job{State: job.Queued, Queued: now, User: user, Document: d}
 	if d.Held {
 		j.State = job.Paused
@@ -126,6 +142,9 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 				return err
 			}
 		}
+		if err = store.SetTags(tx, j.ID, tags, nil); err != nil {
+			return err
+		}
 		return store.AddHappening(tx, j.ID, client.Happening{At: now, Kind: "submitted", Text: "it was submitted"})
 	})
 	if err != nil {
@@ -139,12 +158,16 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 		s.live[j.ID] = l
 		if j.State == job.Queued {
 			s.machine.Submit(ask(l))
+			if j.Document.Environment != nil {
+				s.ahead = append(s.ahead, j.ID)
+			}
 		}
 		if s.dirty = true; decideAfter-time.Since(s.decided) <= 0 {
 			s.decide() // so that the answer says where it runs, or why it waits
 		}
 		j = s.seen(l)
 	})
+	j.Tags = tags
 	s.news.wake(0)
 	return j, err
 }
@@ -178,9 +201,9 @@ func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
 	}
 	err = s.do(func() {
 		if l := s.live[id]; l != nil {
-			attempts := j.Attempts
+			attempts, tags := j.Attempts, j.Tags
 			j = s.seen(l)
-			j.Attempts = attempts
+			j.Attempts, j.Tags = attempts, tags
 		}
 	})
 	return j, err
@@ -195,7 +218,9 @@ func (s *Server) Jobs(ctx context.Context, states []job.State, project string, b
 	err = s.do(func() {
 		for i := range all {
 			if l := s.live[all[i].ID]; l != nil && !all[i].State.Ended() {
+				tags := all[i].Tags
 				all[i] = s.seen(l)
+				all[i].Tags = tags
 			}
 		}
 	})

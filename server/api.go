@@ -236,6 +236,7 @@ func (a *api) results() {
 	})
 	put := a.operation("put-blob", "PUT", "/blobs/{hash}", "keep content under its hash")
 	put.MaxBodyBytes, put.BodyReadTimeout = 1<<30, -1
+	put.RequestBody = &huma.RequestBody{}
 	huma.Register(a, put, func(ctx context.Context, in *struct {
 		BlobPath
 		RawBody []byte `contentType:"application/octet-stream"`
@@ -248,6 +249,7 @@ func (a *api) results() {
 		_, err := a.store.PutBlob(ctx, in.RawBody)
 		return nil, fault(err)
 	})
+	put.RequestBody.Required = false // an empty file is content
 	huma.Register(a, a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here"), func(ctx context.Context, in *struct {
 		Body struct {
 			Hashes []string `json:"hashes" maxItems:"200000"`
@@ -266,6 +268,31 @@ func (a *api) results() {
 		return answered(missing, nil)
 	})
 	a.streams()
+	a.additions()
+}
+
+// additions are what may be added to a job at any time.
+func (a *api) additions() {
+	huma.Register(a, a.operation("attach", "POST", "/jobs/{id}/artifacts", "add a file to what came back: content that is here already"), func(ctx context.Context, in *struct {
+		JobPath
+		Body struct {
+			Path string `json:"path" minLength:"1" maxLength:"1000" doc:"below outputs/, with slashes"`
+			Hash string `json:"hash" pattern:"^[0-9a-f]{64}$"`
+		}
+	},
+	) (*answer[client.Artifact], error) {
+		return answered(a.Attach(ctx, in.ID, in.Body.Path, in.Body.Hash))
+	})
+	huma.Register(a, a.operation("tag", "PATCH", "/jobs/{id}/tags", "give a job tags, and take others from it"), func(ctx context.Context, in *struct {
+		JobPath
+		Body struct {
+			Set    map[string]string `json:"set,omitempty"`
+			Remove []string          `json:"remove,omitempty" maxItems:"1000"`
+		}
+	},
+	) (*answer[client.Job], error) {
+		return answered(a.Tag(ctx, in.ID, in.Body.Set, in.Body.Remove))
+	})
 }
 
 // BlobPath is the same for content.

@@ -183,6 +183,8 @@ type batch struct {
 	order     []series
 	happened  []client.Happening
 	artifacts []client.Artifact
+	tags      map[string]string
+	ready     *node.Ready
 	size      int // of the world, where an event told it
 	exit      *node.Exit
 	last      uint64
@@ -198,6 +200,11 @@ func (f *follower) take(records []node.Record) error {
 	b := &batch{points: map[series][]client.Point{}}
 	for i := range records {
 		f.sort(b, &records[i])
+	}
+	if b.ready != nil {
+		if err := f.prepared(b.ready); err != nil {
+			return err
+		}
 	}
 	if b.exit != nil {
 		return f.finish(b.exit, b)
@@ -229,10 +236,25 @@ func (f *follower) sort(b *batch, r *node.Record) {
 	}
 	switch {
 	case r.Begun != nil:
-		b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: "begun", Text: "it runs"})
+		text := "it runs"
+		if f.job.Document.Environment != nil {
+			text = "its environment is made, or found"
+		}
+		b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: "begun", Text: text})
+	case r.Ready != nil:
+		b.ready = r.Ready
+		b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: "ready", Text: "it runs in " + r.Ready.Text})
 	case r.Event != nil:
 		f.event(b, r)
 	case r.Report != nil:
+		for name, v := range r.Report.Tags {
+			if b.tags == nil {
+				b.tags = map[string]string{}
+			}
+			if checkTag(name, v) == nil {
+				b.tags[name] = v
+			}
+		}
 		for name, v := range r.Report.Metrics {
 			k := series{name, r.Report.Rank}
 			if b.points[k] == nil {
@@ -317,6 +339,14 @@ func (f *follower) write(tx *sql.Tx, b *batch) error {
 	}
 	for _, a := range b.artifacts {
 		if err := store.SetArtifact(tx, f.job.ID, a); err != nil {
+			return err
+		}
+	}
+	if err := store.SetTags(tx, f.job.ID, b.tags, nil); err != nil {
+		return err
+	}
+	if b.ready != nil {
+		if err := store.SetState(tx, &f.job); err != nil {
 			return err
 		}
 	}

@@ -48,6 +48,7 @@ type Server struct {
 	machine *schedule.Machine       // the loop's
 	live    map[int64]*live         // the loop's
 	quotas  map[string]client.Quota // the loop's
+	ahead   []int64                 // the loop's: jobs since the last decision that ask for an environment
 	dirty   bool                    // the loop's: something changed since the last decision
 	decided time.Time               // the loop's: when that was
 }
@@ -178,7 +179,7 @@ func (s *Server) do(f func()) error {
 // ask is a job as the schedule knows it.
 func ask(l *live) schedule.Job {
 	d := &l.job.Document
-	a := schedule.Ask{NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory, GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone}
+	a := schedule.Ask{NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory, GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole}
 	if a.Nodes > 0 {
 		a.PerNode = max(a.PerNode, 1)
 		a.NP = a.Nodes * a.PerNode
@@ -214,6 +215,9 @@ func (s *Server) decide() {
 		l.attempts++
 		l.attempt = &client.Attempt{Number: l.attempts, Started: now.UTC(), Shares: theirShares(p.Shares)}
 		l.job.State, l.job.Started, l.job.Reason = job.Running, now.UTC(), nil
+		if l.job.Document.Environment != nil {
+			l.job.State = job.Preparing // until its keeper says that the environment is there
+		}
 		l.taken, l.stop, l.target = 0, "", 0
 		s.follow(l, false)
 	}
@@ -226,6 +230,12 @@ func (s *Server) decide() {
 	for _, id := range d.Preempt {
 		s.end(s.live[id], client.Preempted)
 	}
+	for _, id := range s.ahead {
+		if l := s.live[id]; l != nil && l.job.State == job.Queued { // it is made while the job waits
+			s.back.Ahead(l.job.Document.Environment)
+		}
+	}
+	s.ahead = nil
 	if !d.Empty() {
 		s.news.wake(0)
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -31,6 +33,8 @@ func standing(j *client.Job) string {
 		return j.Reason.Text
 	case j.Stopping:
 		return "it was told to end"
+	case j.State == job.Preparing:
+		return "its environment is made, with " + onNodes(j.Shares)
 	case j.State == job.Running:
 		return "runs with " + onNodes(j.Shares)
 	case j.State == job.Finished:
@@ -187,6 +191,12 @@ func (p *program) writeJob(j *client.Job, story []client.Happening) {
 		}
 		row("commit", "%s", c)
 	}
+	if e := d.Environment; e != nil && len(e.Lock) > 0 {
+		row("environment", "%s", event.Counted(len(e.Lock), "package")+" beside the pool's: "+strings.Join(shortLock(e.Lock), ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Tags)) {
+		row("tag", "%s: %s", name, j.Tags[name])
+	}
 	if j.State.Ended() {
 		row("exit code", "%d", j.ExitCode)
 	}
@@ -194,6 +204,18 @@ func (p *program) writeJob(j *client.Job, story []client.Happening) {
 		row(h.At.Local().Format("15:04:05.000"), "%s", h.Text)
 	}
 	_ = w.Flush()
+}
+
+// shortLock is a lock for people: names and releases of the first few.
+func shortLock(lock []string) (short []string) {
+	for i, line := range lock {
+		if i == 12 {
+			return append(short, "…")
+		}
+		line, _, _ = strings.Cut(line, " --hash")
+		short = append(short, line)
+	}
+	return short
 }
 
 // follow shows what a job writes until it ends; this program exits with its code.

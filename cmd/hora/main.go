@@ -32,6 +32,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == node.KeepCommand {
 		os.Exit(keepJob(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == node.EnvironmentCommand {
+		os.Exit(makeEnvironment(os.Args[2:]))
+	}
 	if len(os.Args) > 2 && os.Args[1] == guardCommand {
 		os.Exit(guard(os.Args[2:]))
 	}

@@ -17,6 +17,7 @@ import (
 
 	"hora/job"
 	"hora/server/client"
+	"hora/server/environment"
 	"hora/server/snapshot"
 )
 
@@ -33,6 +34,9 @@ func queueFields() []job.Field {
 		{Flags: "--time-limit", Arg: "TIME", Help: "it is ended after this; others that wait are then planned around it"},
 		{Flags: "--retries", Arg: "N", Help: "how often it queues again after it has failed", Default: "0"},
 		{Flags: "--project", Arg: "NAME", Help: "whose share of the slots it counts against", Default: "default"},
+		{Flags: "--pip", Arg: "REQUIREMENT", Help: "a package that the job needs, as numpy==2.1; may be repeated"},
+		{Flags: "--env-file", Arg: "FILE", Help: "what it needs: a requirements file, or an environment of conda (.yml); --env FILE is the same"},
+		{Flags: "--whole", Help: "nobody else's job runs on its nodes meanwhile"},
 		{Flags: "--held", Help: "it begins paused; hora resume lets it queue"},
 		{Flags: "--follow -f", Help: "show what it writes, and exit with its code"},
 		{Flags: "--no-code", Help: "the present folder does not go along"},
@@ -56,7 +60,8 @@ func (p *program) submitCommand() *cobra.Command {
   hora submit -np 4 --follow python train.py        show what it writes, exit with its code
   hora submit --nodes 2 --per-node 8 --time-limit 4h python train.py
   hora submit --file job.yaml                       the job from a file
-  hora submit -np 4 --min-np 2 python train.py      elastic: 2 to 4 processes`,
+  hora submit -np 4 --min-np 2 python train.py      elastic: 2 to 4 processes
+  hora submit --pip pandas --env requirements.txt python train.py`,
 	}
 	table := append(queueFields(), slices.DeleteFunc(job.Fields(), notForServers)...)
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
@@ -123,6 +128,8 @@ func readSubmission(table []job.Field, argv []string) (s *submission, help bool,
 		switch {
 		case name == "file":
 			err = s.readFile(value, table)
+		case name == "env" && environment.IsFile(value):
+			err = s.set("env-file", value)
 		case !f.Own():
 			err = f.Set(&s.Spec, value)
 		default:
@@ -173,6 +180,17 @@ func (s *submission) set(name, v string) (err error) {
 		return yes(&s.Preemptible)
 	case "held":
 		return yes(&s.Held)
+	case "whole":
+		return yes(&s.Whole)
+	case "pip":
+		s.needs().Pip = append(s.Environment.Pip, v)
+		return environment.Check(s.Environment)
+	case "env-file":
+		more, err := readNeeds(v)
+		if err != nil {
+			return err
+		}
+		environment.Add(s.needs(), more)
 	case "follow":
 		return yes(&s.follow)
 	case "no-code":
@@ -187,6 +205,27 @@ func (s *submission) set(name, v string) (err error) {
 		s.TimeLimit = d.Seconds()
 	}
 	return err
+}
+
+// needs are those of the job beside the pool's packages.
+func (s *submission) needs() *client.Environment {
+	if s.Environment == nil {
+		s.Environment = &client.Environment{}
+	}
+	return s.Environment
+}
+
+// readNeeds reads a file with packages, and those that it names.
+func readNeeds(name string) (*client.Environment, error) {
+	open := func(name string) (string, error) {
+		b, err := os.ReadFile(filepath.FromSlash(name))
+		return string(b), err
+	}
+	text, err := open(filepath.ToSlash(name))
+	if err != nil {
+		return nil, err
+	}
+	return environment.Read(filepath.ToSlash(name), text, open)
 }
 
 // parseSize reads bytes: a number, or one with KiB, MiB, GiB, TiB or KB, MB, GB, TB.
@@ -262,11 +301,18 @@ func (s *submission) readFile(name string, table []job.Field) error {
 			rest = append(rest, key, value)
 			continue
 		}
-		if value.Kind != yaml.ScalarNode {
-			return fmt.Errorf("%s:%d: %s takes one value", name, key.Line, key.Value)
+		values := []*yaml.Node{value}
+		if value.Kind == yaml.SequenceNode && f.Name() == "pip" {
+			values = value.Content
 		}
-		if err := s.set(f.Name(), value.Value); err != nil {
-			return fmt.Errorf("%s:%d: %s: %w", name, key.Line, key.Value, err)
+		for _, one := range values {
+			if one.Kind != yaml.ScalarNode {
+				return fmt.Errorf("%s:%d: %s takes one value", name, key.Line, key.Value)
+			}
+			if err := s.set(f.Name(), one.Value); err != nil {
+				return fmt.Errorf("%s:%d: %s: %w", name, key.Line, key.Value, err)
+			}
+			lines[one.Line-1] = []byte("\n")
 		}
 		if m.Style&yaml.FlowStyle == 0 { // so that later errors name the right lines
 			lines[key.Line-1] = []byte("\n")

@@ -22,7 +22,7 @@ def _rank() -> int:
     return rank() if is_initialized() else int(os.environ.get("HORA_RANK", "0"))
 
 
-def _value(name: str, value: Any) -> float | str:
+def value(name: str, value: Any) -> float | str:
     try:
         number = float(value)
     except (TypeError, ValueError) as e:
@@ -43,14 +43,26 @@ def report(step: int | None = None, **metrics: Any) -> bool:
     >>> hora.report(10, loss=0.5)
     False
     """
-    global _socket, _pid, _step
-    values = {name: _value(name, v) for name, v in metrics.items()}
+    global _step
+    values = {name: value(name, v) for name, v in metrics.items()}
     with _lock:
         _step = _step + 1 if step is None else int(step)
-        address = os.environ.get("HORA_REPORT")
-        if not address or not values:
-            return values != {} and instead is not None and instead(_rank(), _step, values)
-        line = json.dumps({"rank": _rank(), "step": _step, "metrics": values}).encode() + b"\n"
+        now = _step
+        if not values:
+            return False
+        if not os.environ.get("HORA_REPORT"):
+            return instead is not None and instead(_rank(), now, values)
+    return send({"step": now, "metrics": values})
+
+
+def send(said: dict[str, Any]) -> bool:
+    """Sends one line to what keeps this job; False where nobody does."""
+    global _socket, _pid
+    address = os.environ.get("HORA_REPORT")
+    if not address:
+        return False
+    line = json.dumps({"rank": _rank(), **said}).encode() + b"\n"
+    with _lock:
         try:
             if _socket is None or _pid != os.getpid():
                 _socket, _pid = socket.socket(socket.AF_UNIX), os.getpid()

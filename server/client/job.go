@@ -25,6 +25,9 @@ type Document struct {
 	Code        string            `json:"code,omitempty" pattern:"^[0-9a-f]{64}$" doc:"hash of the folder that goes along"`
 	Source      map[string]string `json:"source,omitempty" doc:"where the folder came from: folder, commit, changed"`
 	Held        bool              `json:"held,omitempty" doc:"it begins paused"`
+	Whole       bool              `json:"whole,omitempty" doc:"nobody else's job runs on its nodes meanwhile"`
+	Environment *Environment      `json:"environment,omitempty" doc:"packages beside those of the pool's interpreter"`
+	Tags        map[string]string `json:"tags,omitempty" doc:"words to find it by; the job's tags have them from then on"`
 }
 
 // Outcome is how one attempt ended.
@@ -82,6 +85,8 @@ type Job struct {
 	Shares   []Share   `json:"shares,omitempty" doc:"where it runs"`
 	Attempts []Attempt `json:"attempts,omitempty"`
 	Document Document  `json:"document"`
+
+	Tags map[string]string `json:"tags,omitempty"`
 }
 
 // Title is what people call a job.

@@ -19,6 +19,7 @@ import (
 
 	"hora/job"
 	"hora/server/client"
+	"hora/server/environment"
 )
 
 // Program is how a keeper runs the job: the arguments of hora run, and where its output goes. It returns its exit code.
@@ -54,7 +55,10 @@ type keeper struct {
 	running   bool
 	seen      map[string]fs.FileInfo // of outputs/
 	eventAt   int64                  // how much of the events file is in the outbox
-	reports   sync.WaitGroup         // connections of ranks
+	preparing func()                 // gives the environment up that is being made
+	made      *environment.Made      // the environment, held while the job runs
+	own       Process
+	reports   sync.WaitGroup // connections of ranks
 	followers sync.WaitGroup
 	last      string // hora's own last words
 }
@@ -62,13 +66,19 @@ type keeper struct {
 // ErrTaken is for a folder that another keeper has.
 var ErrTaken = errors.New("another process keeps this job")
 
-// Keep runs the attempt in a folder, with what setenv sets in its environment, and returns when it has ended and its outbox says so.
-func Keep(dir string, setenv func(name, value string) error, run Program) error {
+// Process is what a keeper needs of the process that it is: its environment, which the job inherits.
+type Process struct {
+	Setenv  func(name, value string) error
+	Environ func() []string
+}
+
+// Keep runs the attempt in a folder and returns when it has ended and its outbox says so.
+func Keep(dir string, own Process, run Program) error {
 	b, err := os.ReadFile(filepath.Join(dir, jobFile))
 	if err != nil {
 		return err
 	}
-	k := &keeper{dir: dir, seen: map[string]fs.FileInfo{}}
+	k := &keeper{dir: dir, own: own, seen: map[string]fs.FileInfo{}}
 	if err := json.Unmarshal(b, &k.task); err != nil {
 		return err
 	}
@@ -88,7 +98,10 @@ func Keep(dir string, setenv func(name, value string) error, run Program) error 
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(socket))
-	if err := setenv(ReportVariable, filepath.Join(filepath.Dir(socket), "r")); err != nil {
+	if err := own.Setenv(ReportVariable, filepath.Join(filepath.Dir(socket), "r")); err != nil {
+		return err
+	}
+	if err := own.Setenv(OutputsVariable, filepath.Join(dir, WorkFolder, OutputsName)); err != nil {
 		return err
 	}
 	if why, err := os.ReadFile(filepath.Join(dir, stopFile)); err == nil {
@@ -260,8 +273,12 @@ func (k *keeper) stop(why client.Outcome) {
 		return
 	}
 	k.why = why
-	running := k.running
+	running, preparing := k.running, k.preparing
 	k.mu.Unlock()
+	if preparing != nil {
+		preparing()
+		return
+	}
 	if !running {
 		return
 	}
@@ -292,6 +309,9 @@ func (k *keeper) run(program Program) int {
 	}
 	if limit := k.task.Document.TimeLimit; limit > 0 {
 		defer time.AfterFunc(time.Duration(limit*float64(time.Second)), func() { k.stop(client.TimedOut) }).Stop()
+	}
+	if code := k.prepare(); code != 0 {
+		return code
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -330,6 +350,9 @@ func (k *keeper) args() ([]string, error) {
 	}
 	if s.Bind == "" {
 		s.Bind = job.BindNone // other jobs have cores here too
+	}
+	if k.made != nil && s.Command[0] == k.made.Base {
+		s.Command = append([]string{filepath.Join(k.made.Bin(), "python")}, s.Command[1:]...)
 	}
 	name := filepath.Join(k.dir, specFile)
 	return []string{"--file", name}, os.WriteFile(name, s.YAML(), 0o600)

@@ -43,8 +43,10 @@ type Local struct {
 	Environ []string // what jobs inherit
 	Nodes   []schedule.Node
 
-	mu    sync.Mutex                 // guards alive
-	alive map[string]<-chan struct{} // keepers that this process has started, until they end
+	mu        sync.Mutex                 // guards alive and ahead
+	alive     map[string]<-chan struct{} // keepers that this process has started, until they end
+	ahead     map[string]bool            // environments that are made, or wait to be, before a job needs them
+	aheadTurn sync.Mutex                 // held while one of them is made
 }
 
 // Capacity says which nodes there are.

@@ -23,6 +23,7 @@ type Record struct {
 	N        uint64          `json:"n"` // from 1, without a gap
 	At       time.Time       `json:"at"`
 	Begun    *Begun          `json:"begun,omitempty"`
+	Ready    *Ready          `json:"ready,omitempty"`
 	Lines    []Line          `json:"lines,omitempty"`
 	Event    json.RawMessage `json:"event,omitempty"` // as hora run --events writes it
 	Report   *Report         `json:"report,omitempty"`
@@ -35,6 +36,12 @@ type Begun struct {
 	Pid int `json:"pid"`
 }
 
+// Ready says that the job's environment is there, and what is in it.
+type Ready struct {
+	Text string   `json:"text"`
+	Lock []string `json:"lock"` // the releases that were taken, as requirements
+}
+
 // Line is a line of output.
 type Line struct {
 	N    uint64    `json:"n"` // of the attempt, from 1
@@ -44,11 +51,12 @@ type Line struct {
 	Text string    `json:"text"`
 }
 
-// Report is what a rank said with hora.report.
+// Report is what a rank said with hora.report, or of the job's tags.
 type Report struct {
-	Rank    int              `json:"rank"`
-	Step    int64            `json:"step"`
-	Metrics map[string]Value `json:"metrics"`
+	Rank    int               `json:"rank"`
+	Step    int64             `json:"step"`
+	Metrics map[string]Value  `json:"metrics,omitempty"`
+	Tags    map[string]string `json:"tags,omitempty"`
 }
 
 // Value is a number that may be none: JSON has no word for those, so they are words.

@@ -12,8 +12,11 @@ import (
 	"time"
 )
 
-// ReportVariable tells ranks where to say what hora.report says.
-const ReportVariable = "HORA_REPORT"
+// What ranks find in their environment: where to say what hora.report says, and the folder whose files come back.
+const (
+	ReportVariable  = "HORA_REPORT"
+	OutputsVariable = "HORA_OUTPUTS"
+)
 
 // sink takes what hora run writes to one of its streams: whole lines, a Write each, with the rank's tag.
 type sink struct {

@@ -158,7 +158,10 @@ func (s *Store) Job(ctx context.Context, id int64) (client.Job, error) {
 			}
 			j.Attempts = append(j.Attempts, a)
 		}
-		return rows.Err()
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return readTags(tx, []*client.Job{&j})
 	})
 	return j, err
 }
@@ -198,7 +201,14 @@ func (s *Store) Jobs(ctx context.Context, states []job.State, project string, be
 			}
 			all = append(all, j)
 		}
-		return rows.Err()
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		of := make([]*client.Job, len(all))
+		for i := range all {
+			of[i] = &all[i]
+		}
+		return readTags(tx, of)
 	})
 	return all, err
 }
@@ -234,7 +244,7 @@ func (s *Store) Lives(ctx context.Context) ([]Live, error) {
 			return err
 		}
 		for i := range all {
-			if st := all[i].Job.State; st != job.Running {
+			if st := all[i].Job.State; st != job.Running && st != job.Preparing {
 				continue
 			}
 			var a client.Attempt

@@ -64,6 +64,12 @@ CREATE TABLE projects (name TEXT PRIMARY KEY, used REAL NOT NULL, at INTEGER NOT
 	`
 CREATE TABLE quotas (project TEXT PRIMARY KEY, slots INTEGER NOT NULL, most INTEGER NOT NULL, share REAL NOT NULL) STRICT, WITHOUT ROWID;
 `,
+	`
+CREATE TABLE tags (
+	job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, name TEXT NOT NULL, value TEXT NOT NULL,
+	PRIMARY KEY (job, name)
+) STRICT, WITHOUT ROWID;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

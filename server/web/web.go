@@ -50,6 +50,7 @@ func Register(mux *http.ServeMux, s Source) {
 	p := &pages{s, template.Must(template.New("").Funcs(template.FuncMap{
 		"title": func(j client.Job) string { return j.Title() }, "standing": standing, "slots": slots, "clock": clock, "ago": ago, "chart": draw,
 		"command": func(j client.Job) string { return strings.Join(j.Document.Spec.Command, " ") }, "bytes": size, "number": number,
+		"release": func(line string) string { name, _, _ := strings.Cut(line, " --hash"); return name },
 	}).ParseFS(files, "files/*.html"))}
 	static, _ := fs.Sub(files, "files")
 	mux.Handle("GET /static/", headers(http.StripPrefix("/static/", http.FileServerFS(static))))
@@ -220,6 +221,8 @@ func standing(j client.Job) string {
 		return j.Reason.Text
 	case j.Stopping:
 		return "it was told to end"
+	case j.State == job.Preparing:
+		return "its environment is made"
 	case j.State == job.Running:
 		var on []string
 		for _, s := range j.Shares {

@@ -1,5 +1,5 @@
-"""Build the wheels in dist/: hora and hora-server for each platform, hora-compat, hora-petastorm, and what says why no wheel fits
-elsewhere.
+"""Build the wheels in dist/: hora and hora-server for each platform, hora-compat, hora-petastorm, hora-azureml, and what says why no
+wheel fits elsewhere.
 
     python tools/wheel/build.py                     hora for x86_64 and aarch64 (zig) and hora-compat
     python tools/wheel/build.py --cc native         hora for this machine only, with its own C compiler
@@ -280,6 +280,14 @@ def petastorm(dist: Path) -> Path:
     return w.save(dist, "Petastorm's names on hora.dataset", extra, pure=True)
 
 
+def azureml(dist: Path) -> Path:
+    """The wheel with the name azureml."""
+    w = Wheel("hora_azureml", ["py3-none-any"])
+    w.tree(ROOT / "python/migration/azureml", "azureml")
+    extra = [f"Requires-Dist: {r}" for r in (f"hora=={version()}", "pyyaml")]
+    return w.save(dist, "The names of Azure Machine Learning's first SDK on a server of hora", extra, pure=True)
+
+
 def server(machine: str, cc: str, dist: Path, work: Path) -> Path:
     """The wheel of the server's program, which lies beside hora when both are installed."""
     exe = work / f"horad-{machine}"
@@ -338,7 +346,7 @@ def main() -> None:
         else [args.machine or platform.machine()]
     )
     args.dist.mkdir(parents=True, exist_ok=True)
-    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora_petastorm-*.whl"), *args.dist.glob("hora_server-*.whl"), *args.dist.glob("hora-*.tar.gz")):
+    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora_petastorm-*.whl"), *args.dist.glob("hora_azureml-*.whl"), *args.dist.glob("hora_server-*.whl"), *args.dist.glob("hora-*.tar.gz")):
         old.unlink()
     work = args.dist / ".work"
     work.mkdir(exist_ok=True)
@@ -349,6 +357,7 @@ def main() -> None:
                 *pool.map(lambda m: server(m, args.cc, args.dist, work), machines),
                 compat(args.dist),
                 petastorm(args.dist),
+                azureml(args.dist),
                 elsewhere(args.dist),
             ]
     finally:

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// slowPython stands for an interpreter that makes an environment: it says when it has begun, waits until it may go on, and
+// keeps what it was asked.
+const slowPython = `#!/bin/sh
+cat >> "$PIPES/asked"
+echo >> "$PIPES/asked"
+echo begun > "$PIPES/begun"
+read go < "$PIPES/go"
+mkdir -p "$3/environments/e/bin"
+touch "$3/environments/e/complete"
+echo '{"environment": "e", "lock": ["x==1"], "site": {}}' > "$3/requests/$4.json"
+`
+
+// pipes are what the test and that interpreter tell each other.
+type pipes struct {
+	t   *testing.T
+	dir string
+}
+
+func newPipes(t *testing.T) *pipes {
+	p := &pipes{t, t.TempDir()}
+	for _, name := range []string{"begun", "go"} {
+		if err := syscall.Mkfifo(filepath.Join(p.dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "python"), []byte(slowPython), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv("PIPES", p.dir)
+	return p
+}
+
+func (p *pipes) within(what string, f func() error) {
+	p.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			p.t.Fatal(what, err)
+		}
+	case <-time.After(patience):
+		p.t.Fatal(what, "takes too long")
+	}
+}
+
+func (p *pipes) begun() {
+	p.t.Helper()
+	p.within("until it begins", func() error { _, err := os.ReadFile(filepath.Join(p.dir, "begun")); return err })
+}
+
+func (p *pipes) letGo() {
+	p.t.Helper()
+	p.within("until it goes on", func() error { return os.WriteFile(filepath.Join(p.dir, "go"), []byte("go\n"), 0) })
+}
+
+func (p *pipes) asked() []string {
+	b, err := os.ReadFile(filepath.Join(p.dir, "asked"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(b)), "\n")
+}
+
+func (s *site) ended(id int64) client.Job {
+	s.t.Helper()
+	j, err := s.client.Follow(s.t.Context(), id, client.Following{Quiet: true, Rank: -2})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return j
+}
+
+// TestAnEnvironmentIsMadeOnce holds that an environment is made while the server is killed and comes back, that a job which
+// asks for the same waits for it, and that the next attempt takes the same releases.
+func TestAnEnvironmentIsMadeOnce(t *testing.T) {
+	p := newPipes(t)
+	s := newSite(t, 2)
+	if r := s.hora("submit", "--no-code", "--pip", "x", "--retries", "1", "sh", "-c", `test -n "$VIRTUAL_ENV" && false`); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	p.begun()
+	s.kill()
+	s.up()
+	j, err := s.client.Job(t.Context(), 1)
+	if err != nil || j.State != job.Preparing || len(j.Attempts) != 1 {
+		t.Fatalf("the job is %s with %d attempts, %v", j.State, len(j.Attempts), err)
+	}
+	if r := s.hora("submit", "--no-code", "--pip", "x", "sh", "-c", `echo "in $VIRTUAL_ENV"`); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	p.letGo()
+	if r := s.hora("logs", "-f", "2"); r.code != 0 || !strings.Contains(r.out, "in "+filepath.Join(s.dir, "environments", "environments", "e")) {
+		t.Fatalf("%+v", r)
+	}
+	p.begun() // the second attempt of job 1 asks again, with the lock
+	p.letGo()
+	if j := s.ended(1); j.State != job.Failed || len(j.Attempts) != 2 {
+		t.Fatalf("%+v", j)
+	}
+	asked := p.asked()
+	if len(asked) != 2 || strings.Contains(asked[0], "lock") || !strings.Contains(asked[1], `"lock":["x==1"]`) {
+		t.Fatalf("it was asked %q", asked)
+	}
+	if r := s.hora("job", "2"); !strings.Contains(r.out, "environment e with 1 package beside the interpreter's") {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestAJobIsCancelledWhileItsEnvironmentIsMade also holds that what made it ends.
+func TestAJobIsCancelledWhileItsEnvironmentIsMade(t *testing.T) {
+	p := newPipes(t)
+	s := newSite(t, 1)
+	if r := s.hora("submit", "--no-code", "--pip", "x", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	p.begun()
+	if r := s.hora("cancel", "1"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if j := s.ended(1); j.State != job.Cancelled {
+		t.Fatalf("%+v", j)
+	}
+	// Nobody reads the pipe any more: the interpreter was ended with the job.
+	if f, err := os.OpenFile(filepath.Join(p.dir, "go"), os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+		f.Close()
+		t.Fatal("the interpreter waits still")
+	}
+	// A job that waits has its environment made ahead.
+	if r := s.hora("submit", "--no-code", "sleep", "600"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r := s.hora("submit", "--no-code", "--pip", "y", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	p.begun()
+	p.letGo()
+	if j, err := s.client.Job(t.Context(), 3); err != nil || j.State != job.Queued {
+		t.Fatalf("%+v, %v", j, err)
+	}
+	if r := s.hora("cancel", "2"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if j := s.ended(3); j.State != job.Finished {
+		t.Fatalf("%+v", j)
+	}
+}

@@ -1,0 +1,82 @@
+"""Requests to a server: urllib, JSON, sentences for errors."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from typing import IO, Any
+from urllib.parse import urlencode, urlsplit
+
+from ._types import ServerError
+
+
+class Unreachable(ServerError):
+    """The server does not answer."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:  # a token goes nowhere else
+        return None
+
+
+class Http:
+    """Calls of one server."""
+
+    def __init__(self, url: str, token: str, timeout: float) -> None:
+        self.url, self._token, self.timeout = url, token, timeout
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if (urlsplit(url).hostname or "") in ("127.0.0.1", "::1", "localhost"):
+            handlers.append(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None = None,
+        body: bytes | IO[bytes] | None = None,
+        headers: dict[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> http.client.HTTPResponse:
+        target = self.url + "/api/v1" + path + ("?" + urlencode(query, doseq=True) if query else "")
+        request = urllib.request.Request(target, data=body, method=method)
+        request.add_header("Authorization", "Bearer " + self._token)
+        for name, value in (headers or {}).items():
+            request.add_header(name, value)
+        try:
+            return self._opener.open(request, timeout=timeout or self.timeout)  # type: ignore[no-any-return]
+        except urllib.error.HTTPError as e:
+            raise self._refused(e) from None
+        except (OSError, http.client.HTTPException) as e:
+            why = getattr(e, "reason", e)
+            raise Unreachable(f"reach the server at {self.url}: {why}: start it with hora up, or name another with HORA_SERVER") from e
+
+    def _refused(self, e: urllib.error.HTTPError) -> ServerError:
+        try:
+            detail = json.loads(e.read(1 << 20)).get("detail")
+        except (ValueError, OSError, AttributeError):
+            detail = None
+        return ServerError(detail or f"{self.url} answers {e.code}: see whether that is a server of hora", e.code)
+
+    def call(
+        self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Any:
+        """Sends JSON and reads JSON."""
+        headers = dict(headers or {})
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        with self.open(method, path, query, data, headers) as answer:
+            try:
+                text = answer.read()
+            except (OSError, http.client.HTTPException) as e:
+                raise Unreachable(f"read the answer of {self.url}: {e}: call again") from e
+        if not text:
+            return None
+        try:
+            return json.loads(text)
+        except ValueError as e:
+            raise ServerError(f"read the answer of {self.url}: {e}: see whether that is a server of hora") from e

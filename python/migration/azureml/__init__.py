@@ -1,0 +1,11 @@
+"""The names of Azure Machine Learning's first SDK, on a server of hora: `hora up` in one terminal, the script in another.
+
+A workspace is a project of the server, an experiment a tag of its jobs, a run a job. The page docs/azureml.md tells what is
+different.
+"""
+
+from ._refuse import alone as _alone
+
+_alone()
+
+__version__ = "1.0"

@@ -1,0 +1,242 @@
+"""Scripts for Azure Machine Learning's SDK on a real server: the calls of published notebooks, in their order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE = 120
+
+TRAIN = """
+import argparse, os
+import numpy as np
+from azureml.core import Run
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--data-folder")
+parser.add_argument("--lr", type=float)
+parser.add_argument("--flag", action="store_true")
+args = parser.parse_args()
+run = Run.get_context()
+assert not run.id.startswith("OfflineRun") and run.id == os.environ["AZUREML_RUN_ID"]
+print("lr", args.lr, "flag", args.flag, "data", open(os.path.join(args.data_folder, "numbers.txt")).read())
+for alpha in np.arange(0.0, 0.3, 0.1):
+    run.log("alpha", alpha)
+run.log("mse", np.float64(0.25))
+run.log("best", "ridge")
+run.log_list("shape", [3, 4.5])
+for i in range(3):
+    run.log_row("curve", x=i, y=i * i)
+run.log_row("final", x=1)
+run.log_table("table", {"a": [1, 2], "b": [3.0, 4.0]})
+open("picture.png", "wb").write(b"png")
+run.log_image("picture", path="picture.png")
+run.tag("stage", "trained")
+run.add_properties({"author": "me"})
+open("model.txt", "w").write("model")
+run.upload_file("outputs/model.txt", "model.txt")
+run.upload_file(name="other/model.txt", path_or_stream="model.txt")
+os.makedirs("logs", exist_ok=True)
+open("logs/events.txt", "w").write("events")
+os.makedirs("outputs", exist_ok=True)
+open("outputs/plain.txt", "w").write("plain")
+assert run.experiment.name == "sequence" and run.experiment.workspace.name == "books"
+run.complete()
+"""
+
+
+def test_the_calls_of_a_training(here: Path) -> None:
+    """Workspace, cluster, data, ScriptRunConfig, waiting, metrics, files, tags: as in notebooks that train on AmlCompute."""
+    from azureml.core import Dataset, Datastore, Environment, Experiment, Run, ScriptRunConfig, Workspace
+    from azureml.core.compute import AmlCompute, ComputeTarget
+    from azureml.core.compute_target import ComputeTargetException
+    from azureml.core.conda_dependencies import CondaDependencies
+    from azureml.core.runconfig import DEFAULT_CPU_IMAGE, RunConfiguration  # noqa: F401
+    from azureml.exceptions import UserErrorException
+    from azureml.telemetry import set_diagnostics_collection
+
+    set_diagnostics_collection(send_diagnostics=True)
+    ws = Workspace.from_config()
+    assert (ws.name, ws.subscription_id, ws.resource_group, ws.location) == ("books", "s", "g", "local")
+    with pytest.raises(ComputeTargetException):
+        ComputeTarget(workspace=ws, name="cpu-cluster")
+    config = AmlCompute.provisioning_configuration(
+        vm_size="STANDARD_D2_V2", vm_priority="lowpriority", min_nodes=0, max_nodes=4, idle_seconds_before_scaledown="300"
+    )
+    cluster = ComputeTarget.create(ws, "cpu-cluster", config)
+    cluster.wait_for_completion(show_output=True)
+    assert ComputeTarget(workspace=ws, name="cpu-cluster").get_status().serialize()["currentNodeCount"] == 1
+    assert "cpu-cluster" in ws.compute_targets and AmlCompute.supported_vmsizes(workspace=ws)
+
+    os.makedirs("data")
+    Path("data/numbers.txt").write_text("1 2 3")
+    store = ws.get_default_datastore()
+    assert isinstance(store, Datastore) and store.datastore_type
+    store.upload(src_dir="data", target_path="mnist", overwrite=True, show_progress=True)
+
+    environment = Environment("myenv")
+    environment.docker.enabled = True
+    environment.python.conda_dependencies = CondaDependencies.create(conda_packages=["numpy"], pip_packages=["azureml-defaults"])
+    environment.environment_variables = {"MODE": "full"}
+    environment.register(workspace=ws)
+    os.makedirs("src")
+    Path("src/train.py").write_text(TRAIN)
+    experiment = Experiment(workspace=ws, name="sequence")
+    arguments = ["--data-folder", store.path("mnist").as_mount(), "--lr", 0.1, "--flag"]
+    src = ScriptRunConfig(source_directory="./src", script="train.py", arguments=arguments)
+    src.run_config.target = cluster.name
+    src.run_config.environment = Environment.get(ws, "myenv")
+    run = experiment.submit(config=src, tags={"why": "test"})
+    assert run.id == f"sequence_{run.number}" and run.get_status() in ("Queued", "Preparing", "Running")
+    details = run.wait_for_completion(show_output=True)
+    assert details["status"] == "Completed" == run.get_status() and details["runId"] == run.id
+
+    metrics = run.get_metrics()
+    assert metrics["alpha"] == pytest.approx([0.0, 0.1, 0.2]) and metrics["mse"] == 0.25 and metrics["best"] == "ridge"
+    assert metrics["shape"] == [3, 4.5] and metrics["curve"] == {"x": [0, 1, 2], "y": [0, 1, 4]} and metrics["final"] == {"x": 1}
+    assert metrics["table"] == {"a": [1, 2], "b": [3.0, 4.0]} and "picture.png" in metrics["picture"]
+    assert run.get_metrics(name="mse") == {"mse": 0.25}
+    names = run.get_file_names()
+    for name in (
+        "outputs/model.txt",
+        "outputs/plain.txt",
+        "other/model.txt",
+        "picture.png",
+        "logs/events.txt",
+        "azureml-logs/70_driver_log_0.txt",
+    ):
+        assert name in names, names
+    assert not [n for n in names if "metrics-" in n or n.endswith(".keep")]
+    run.download_file("outputs/model.txt", output_file_path="got/model.txt")
+    run.download_file("azureml-logs/70_driver_log_0.txt", "log.txt")
+    assert Path("got/model.txt").read_text() == "model" and "lr 0.1 flag True data 1 2 3" in Path("log.txt").read_text()
+    run.download_files(prefix="outputs", output_directory="all")
+    assert sorted(p.name for p in Path("all/outputs").iterdir()) == ["model.txt", "plain.txt"]
+    with pytest.raises(UserErrorException, match="the run has no file outputs/none"):
+        run.download_file("outputs/none")
+    assert run.get_tags() == {"why": "test", "stage": "trained"} and run.get_properties() == {"author": "me"}
+    run.tag("quality", "fantastic")
+    run.log("score", 3)
+    run.upload_file("outputs/notes.txt", __file__)
+    again = Run(experiment, run.id)
+    assert (
+        again.get_tags()["quality"] == "fantastic" and again.get_metrics()["score"] == 3 and "outputs/notes.txt" in again.get_file_names()
+    )
+    assert [r.id for r in experiment.get_runs(tags={"quality": "fantastic"})] == [run.id] and list(run.get_children()) == []
+    assert [e.name for e in Experiment.list(ws)] == ["sequence"]
+    with pytest.raises(UserErrorException, match="the server has no registry yet"):
+        run.register_model(model_name="m", model_path="outputs/model.txt")
+    with pytest.raises(UserErrorException, match="Dataset.get_by_name is not in hora-azureml"):
+        Dataset.get_by_name(ws, "x")
+
+
+DISTRIBUTED = """
+import argparse, os
+import torch, torch.distributed as dist
+from azureml.core.run import Run
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--dist-backend")
+parser.add_argument("--dist-url")
+parser.add_argument("--rank", type=int)
+parser.add_argument("--world-size", type=int)
+args = parser.parse_args()
+assert args.dist_url.startswith("tcp://") and os.environ["AZ_BATCH_MASTER_NODE"] in args.dist_url
+dist.init_process_group(args.dist_backend, init_method=args.dist_url, rank=args.rank, world_size=args.world_size)
+x = torch.tensor([args.rank + 1.0])
+dist.all_reduce(x)
+Run.get_context().log("sum", x.item())
+dist.destroy_process_group()
+"""
+
+
+def test_torch_by_the_variables_of_the_sdk(here: Path) -> None:
+    """PyTorch(distributed_training=Gloo()) with its variables in script_params, as the notebook for NCCL and gloo has them."""
+    from azureml.core import Experiment, Workspace
+    from azureml.train.dnn import Gloo, PyTorch
+    from azureml.widgets import RunDetails
+
+    os.makedirs("pytorch-distr")
+    Path("pytorch-distr/mnist.py").write_text(DISTRIBUTED)
+    params = {
+        "--dist-backend": "gloo",
+        "--dist-url": "$AZ_BATCHAI_PYTORCH_INIT_METHOD",
+        "--rank": "$AZ_BATCHAI_TASK_INDEX",
+        "--world-size": 2,
+    }
+    estimator = PyTorch(
+        source_directory="./pytorch-distr", script_params=params, compute_target="gpu-cluster", entry_script="mnist.py", node_count=2,
+        distributed_training=Gloo(), use_docker=False,
+    )  # fmt: skip
+    run = Experiment(Workspace.from_config(), name="pytorch-distr").submit(estimator)
+    assert str(run).startswith("Run(Experiment: pytorch-distr,\nId: pytorch-distr_")
+    RunDetails(run).show()
+    run.wait_for_completion(show_output=True)
+    assert run.get_metrics() == {"sum": [3.0, 3.0]}
+
+
+def test_failing_waiting_and_cancelling(here: Path) -> None:
+    from azureml.core import Experiment, ScriptRunConfig, Workspace
+    from azureml.exceptions import ActivityFailedException
+    from azureml.train.dnn import TensorFlow
+
+    ws = Workspace.from_config()
+    experiment = Experiment(ws, "ends")
+    os.makedirs("src")
+    Path("src/bad.py").write_text("import sys; print('it is bad'); sys.exit(3)")
+    Path("src/says.py").write_text("from azureml.core import Run; Run.get_context().fail('not good enough')")
+    Path("src/sleep.py").write_text("import time; time.sleep(600)")
+    bad = experiment.submit(ScriptRunConfig("src", "bad.py"))
+    with pytest.raises(ActivityFailedException, match="has failed with exit code 3"):
+        bad.wait_for_completion()
+    assert bad.wait_for_completion(raise_on_error=False)["status"] == "Failed" and bad.get_details()["error"]["error"]["exitCode"] == 3
+    says = experiment.submit(ScriptRunConfig("src", "says.py"))
+    assert says.wait_for_completion(raise_on_error=False)["error"]["error"]["message"] == "not good enough"
+    with pytest.warns(UserWarning, match="process_count_pernode is taken as process_count_per_node"):
+        long = experiment.submit(
+            TensorFlow("src", entry_script="sleep.py", user_managed=True, process_count_pernode=2, distributed_backend="mpi")
+        )
+    assert long.get_details()["runDefinition"]["target"] == "default"
+    gpu = experiment.submit(TensorFlow("src", entry_script="sleep.py", user_managed=True, use_gpu=True))
+    assert gpu.get_status() == "Queued" and "GPU" in gpu.get_details()["warnings"][0]["message"], gpu.get_details()
+    assert gpu.get_details()["reason"]["code"] == "never"
+    for run in (long, gpu):
+        run.cancel()
+        assert run.wait_for_completion()["status"] == "Canceled"
+    assert [r.get_status() for r in experiment.get_runs()] == ["Canceled", "Canceled", "Failed", "Failed"]
+    assert [r.id for r in experiment.get_runs(status="Failed")] == [says.id, bad.id]
+    parent = experiment.submit(ScriptRunConfig("src", command=["true"]))
+    child = parent.submit_child(ScriptRunConfig("src", command="echo hello"))
+    child.wait_for_completion()
+    assert [r.id for r in parent.get_children()] == [child.id] and child.parent.id == parent.id
+    assert parent.id in [r.id for r in experiment.get_runs()] and child.id not in [r.id for r in experiment.get_runs()]
+
+
+def test_example(site, here: Path) -> None:
+    """examples/71-azureml as it stands, without a config.json."""
+    folder = here / "example"
+    shutil.copytree(ROOT / "examples/71-azureml", folder)
+    (here / ".azureml/config.json").unlink()
+    done = subprocess.run([sys.executable, "submit.py"], cwd=folder, env=site.env, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for said in (
+        "Creating a new compute target...",
+        "the line is 3.0 -1.0",
+        "losses: 80 last: 0.0",
+        "line: {'slope': 3.0, 'offset': -1.0}",
+        "files: ['outputs/line.pt']",
+    ):
+        assert said in done.stdout, (said, done.stdout, done.stderr)
+    assert (folder / "line.pt").exists()
+    for said in ("the compute target cpu-cluster is the server's pool default", "the workspace is default"):
+        assert said in done.stderr, done.stderr
+    assert (
+        "torch 1.13 was asked for: torch 2."
+        in site.hora("logs", done.stdout.split("line-through-points_")[1].split(",")[0], cwd=here) + done.stdout
+    )

@@ -1,0 +1,152 @@
+"""hora.server: the calls of a server from Python, on a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_server import BIN, PATIENCE, Site
+
+from hora.server import Client, Job, ServerError, Snapshot, Unreachable
+
+TRAIN = """
+import os, sys
+import hora
+hora.init()
+print("rank", hora.rank(), "of", hora.size(), sys.argv[1])
+print("to standard error", file=sys.stderr)
+for step in range(3):
+    hora.report(step, loss=1.0 / (step + 1 + hora.rank()))
+hora.server.tell(tags={"from": "inside"}) if hora.rank() == 0 else None
+if hora.rank() == 0:
+    os.makedirs("outputs/model", exist_ok=True)
+    open("outputs/model/weights.txt", "w").write("3.0")
+hora.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory):
+    tmp = tmp_path_factory.mktemp("site")
+    s = Site(tmp)
+    yield s
+    s.hora("down", "--now", cwd=tmp)
+    s.server.wait(PATIENCE)
+
+
+@pytest.fixture
+def client(site: Site, monkeypatch: pytest.MonkeyPatch) -> Client:
+    for name in ("XDG_CONFIG_HOME", "HORA_SERVER", "HORA_TOKEN", "HORA_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", site.env["HOME"])
+    return Client()
+
+
+def test_a_job_from_its_submission_to_its_files(client: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text("import hora.server\n" + TRAIN)
+    job = client.submit([sys.executable, "train.py", "now"], np=2, folder=folder, project="vision", name="first", tags={"kind": "try"})
+    assert isinstance(job, Job) and job.tags == {"kind": "try"} and job.document["project"] == "vision"
+    lines = list(client.logs(job.id, follow=True))
+    assert {(line.rank, line.text) for line in lines if line.rank >= 0 and not line.err} == {(0, "rank 0 of 2 now"), (1, "rank 1 of 2 now")}
+    assert [line.text for line in lines if line.err and line.rank == 1] == ["to standard error"]
+    assert [line.text for line in client.logs(job.id, rank=1)].count("rank 1 of 2 now") == 1
+    ended = client.wait(job.id, timeout=PATIENCE)
+    assert ended.ended and ended.state == "finished" and ended.exit_code == 0
+    assert ended.tags == {"kind": "try", "from": "inside"}
+    found = {(m.name, m.rank): [(step, value) for step, _, value in m.points] for m in client.metrics(job.id)}
+    assert found[("loss", 0)] == [(0, 1.0), (1, 0.5), (2, 1 / 3)] and found[("loss", 1)][0] == (0, 0.5)
+    assert [(a.path, a.size) for a in client.artifacts(job.id)] == [("model/weights.txt", 3)]
+    client.upload(job.id, "notes/read me.txt", b"from outside")
+    made = client.download(job.id, tmp_path / "results")
+    assert {p.relative_to(tmp_path / "results").as_posix() for p in made} == {"model/weights.txt", "notes/read me.txt"}
+    assert (tmp_path / "results/notes/read me.txt").read_text() == "from outside"
+    tagged = client.tag(job.id, {"kind": "good"}, remove=["from"], stage="two")
+    assert tagged.tags == {"kind": "good", "stage": "two"} == client.job(job.id).tags
+    assert job.id in [j.id for j in client.jobs(project="vision")] and not list(client.jobs(project="nobody"))
+    assert next(h["kind"] for h in client.story(job.id)) == "submitted"
+    # The program shows the same.
+    assert "good" in subprocess.run([BIN / "hora", "job", str(job.id)], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+
+
+def test_waiting_cancelling_and_priorities(client: Client) -> None:
+    job = client.submit(["sleep", "600"], folder=None, np=2)
+    behind = client.submit(["true"], folder=None, np=2, priority=10)
+    assert behind.state == "queued" and "in pool default" in behind.reason
+    with pytest.raises(TimeoutError, match=f"job {behind.id} has not ended after 0.3 s"):
+        client.wait(behind.id, timeout=0.3)
+    assert client.priority(behind.id, 90).document["priority"] == 90
+    assert client.pause(behind.id).state == "paused" and client.resume(behind.id).state == "queued"
+    client.cancel(job.id)
+    assert client.wait(job.id, PATIENCE).state == "cancelled"
+    assert client.wait(behind.id, PATIENCE).state == "finished"
+    with pytest.raises(ServerError, match=f"job {job.id} has ended: there is nothing to cancel") as e:
+        client.cancel(job.id)
+    assert e.value.status == 409
+
+
+def test_the_folder_is_the_programs(client: Client, site: Site, tmp_path: Path) -> None:
+    """What goes along has the same hash whoever takes it."""
+    for name, text in {
+        "a<b>&c.py": "x", "__init__.py": "", "data/big.bin": "0", "data/keep.bin": "1", "build/x.o": "", "deep/er/__pycache__/y.pyc": "", "deep/er/z.txt": "z",
+        ".gitignore": "build/\n*.bin\n!keep.bin\n", "deep/.horaignore": "/er/*.log\n", "deep/er/n.log": "", "umläut.txt": "ü", "run.sh": "#!/bin/sh\n",
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "run.sh").chmod(0o755)
+    os.symlink("deep/er/z.txt", tmp_path / "link")
+    os.symlink("/etc/passwd", tmp_path / "out")
+    number = site.hora("submit", "--held", "true", cwd=tmp_path).strip()
+    theirs = json.loads(site.hora("job", number, "--json", cwd=tmp_path))["document"]["code"]
+    ours = Snapshot(tmp_path)
+    assert sorted(ours.files) == [
+        ".gitignore",
+        "__init__.py",
+        "a<b>&c.py",
+        "data/keep.bin",
+        "deep/.horaignore",
+        "deep/er/z.txt",
+        "link",
+        "run.sh",
+        "umläut.txt",
+    ]
+    assert ours.encode()[1] == theirs
+    site.hora("cancel", number, cwd=tmp_path)
+
+
+def test_what_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ServerError, match="there is no pool gpu: take one of default"):
+        client.submit(["true"], folder=None, pool="gpu")
+    with pytest.raises(ServerError, match="there is no field prioritty: did you mean priority?"):
+        client.submit(["true"], folder=None, prioritty=3)
+    with pytest.raises(ServerError, match="there is no such folder"):
+        client.submit(["true"], folder=tmp_path / "none")
+    with pytest.raises(ServerError, match="there is no job 99999"):
+        client.job(99999)
+    for path in ("../x", "/etc/x", "a/../b", ""):
+        with pytest.raises(ServerError):
+            client.upload(1, path, b"x")
+    with pytest.raises(ServerError, match="200 bytes"):
+        client.tag(1, {"n" * 300: "x"})
+    with pytest.raises(ServerError, match="the token is missing or wrong") as e:
+        Client(client.url, "0" * 48).jobs().__next__()
+    assert e.value.status == 401
+    with pytest.raises(Unreachable, match="start it with hora up"):
+        Client("http://127.0.0.1:1", "x").about()
+    with pytest.raises(ServerError, match="there is no token for http://127.0.0.1:1"):
+        Client("http://127.0.0.1:1")
+    with pytest.raises(ServerError, match="is no address of a server"):
+        Client("here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ServerError, match="there is no server: start one with hora up"):
+        Client()
+    token = tmp_path / "token"
+    token.write_text(client._http._token + "\n")
+    monkeypatch.setenv("HORA_TOKEN_FILE", str(token))
+    monkeypatch.setenv("HORA_SERVER", client.url)
+    assert Client().about()["api"] == 1

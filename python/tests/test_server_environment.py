@@ -1,0 +1,199 @@
+"""Environments of jobs, made from wheels of this test's own: what is asked, what is shared, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from test_server import BIN, PATIENCE, Site
+
+SHOW = "import sys, {0}; print('{0}', {0}.VERSION, sys.prefix.rpartition('/')[2])"
+
+
+def wheel(folder: Path, name: str, version: str, needs: tuple[str, ...] = ()) -> None:
+    """A wheel with one module, which knows its release."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {n}\n" for n in needs),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(text)}")
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as z:
+        for path, text in files.items():
+            z.writestr(path, text)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    wheel(folder, "hello_tiny", "1.0")
+    wheel(folder, "hello_tiny", "2.0")
+    wheel(folder, "hello_needy", "1.0", ("hello-tiny<2",))
+    wheel(folder, "hello_frame", "1.4")
+    wheel(folder, "hello_frame", "1.9.2")
+    wheel(folder, "hello_frame", "3.0")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(wheels: Path, tmp_path_factory: pytest.TempPathFactory):
+    tmp = tmp_path_factory.mktemp("site")
+    before = os.environ.copy()
+    os.environ |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels)}
+    try:
+        s = Site(tmp)
+    finally:
+        os.environ.clear()
+        os.environ |= before
+    yield s
+    s.hora("down", "--now", cwd=tmp)
+    s.server.wait(PATIENCE)
+
+
+def run(site: Site, folder: Path, *args: str, code: int = 0) -> tuple[str, str]:
+    """Submits and follows; what came on both streams."""
+    done = subprocess.run(
+        [BIN / "hora", "submit", "--follow", *args], cwd=folder, env=site.env, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+def prefix(out: str) -> str:
+    found = re.search(r"hello_\w+ \S+ (\S+)", out)
+    assert found, out
+    return found.group(1)
+
+
+def test_packages_of_a_job(site: Site, tmp_path: Path) -> None:
+    """A list is resolved, installed beside the interpreter's packages, and shared by its lock."""
+    out, err = run(
+        site,
+        tmp_path,
+        "--pip",
+        "hello-needy",
+        "--pip",
+        "numpy",
+        "-np",
+        "2",
+        "python",
+        "-c",
+        SHOW.format("hello_tiny") + "; import hora, numpy",
+    )
+    assert out.count("hello_tiny 1.0") == 2, out
+    assert "environment: 2 packages beside the interpreter's: hello_needy==1.0, hello_tiny==1.0" in err, err
+    first = prefix(out)
+    job = json.loads(site.hora("jobs", "--all", "--json", cwd=tmp_path))[0]
+    assert [line.split(" ")[0] for line in job["document"]["environment"]["lock"]] == ["hello_needy==1.0", "hello_tiny==1.0"]
+    assert "2 packages beside the pool's: hello_needy==1.0" in site.hora("job", str(job["id"]), cwd=tmp_path)
+    (tmp_path / "other.txt").write_text("hello_tiny ==1.0  # old\n")
+    (tmp_path / "requirements.txt").write_text("# what it needs\n-r other.txt\nhello_needy\\\n>=1\n")
+    out, err = run(site, tmp_path, "--env", "requirements.txt", "python", "-c", SHOW.format("hello_needy"))
+    assert prefix(out) == first and "packages beside the interpreter's:" not in err, (
+        "another question with the same lock shares its environment"
+    )
+    out, err = run(site, tmp_path, "--pip", "hello-tiny", "python", "-c", SHOW.format("hello_tiny"))
+    assert "hello_tiny 2.0" in out and prefix(out) != first
+    story = site.hora("job", "3", cwd=tmp_path)
+    assert "its environment is made, or found" in story and "with 1 package beside the interpreter's, made in" in story, story
+    run(site, tmp_path, "--pip", "hello-tiny", "python", "-c", SHOW.format("hello_tiny"))
+    assert "with 1 package beside the interpreter's, which was there" in site.hora("job", "4", cwd=tmp_path)
+
+
+def test_hora_is_always_there(site: Site, tmp_path: Path) -> None:
+    """What hora's own distributions stand for is not installed over them."""
+    (tmp_path / "environment.yml").write_text(
+        "name: e\nchannels: [conda-forge]\ndependencies:\n- python=3.6.2\n- pip\n- numpy\n- pip:\n  - azureml-defaults\n  - horovod==0.19.5\n  - hello_tiny\n"
+    )
+    out, err = run(site, tmp_path, "--env", "environment.yml", "python", "-c", SHOW.format("hello_tiny") + "; import hora, horovod.torch")
+    assert "hello_tiny 2.0" in out
+    for said in (
+        "Python 3.6.2 was asked for: the pool's interpreter is 3.",
+        "conda's numpy is numpy ",
+        "azureml-defaults is not installed: hora's distributions stand for it",
+        "horovod==0.19.5 is not installed",
+    ):
+        assert said in err, (said, err)
+
+
+def test_the_nearest_release_of_a_framework(site: Site, tmp_path: Path) -> None:
+    from hora.server import Client
+
+    url, token = Path(site.env["HOME"], ".config/hora/current").read_text().split()
+    client = Client(url, token)
+    for asked, taken in (("hello_frame==1.6", "1.9.2"), ("hello_frame==9.1", "3.0")):
+        job = client.submit(["python", "-c", SHOW.format("hello_frame")], folder=None, environment={"nearest": [asked, "torch==1.13"]})
+        text = "\n".join(line.text for line in client.logs(job.id, follow=True))
+        assert f"hello_frame {taken} " in text, text
+        assert "torch 1.13 was asked for: torch 2." in text and "of the pool's interpreter is taken" in text, text
+        assert f"hello_frame {taken} is the nearest and is taken" in text, text
+
+
+def test_what_cannot_be(site: Site, tmp_path: Path) -> None:
+    """The job ends with the resolver's last lines; what is wrong from the start is not submitted."""
+    _, err = run(site, tmp_path, "--pip", "hello-nobody==7", "true", code=1)
+    assert "No matching distribution found for hello-nobody==7: correct what --pip or --env asks for and submit the job again" in err, err
+    job = json.loads(site.hora("jobs", "--all", "--json", cwd=tmp_path))[0]
+    assert job["state"] == "failed" and "No matching distribution" in job["text"]
+    _, err = run(site, tmp_path, "--pip", "hello-needy", "--pip", "hello-tiny>=2", "true", code=1)
+    assert "conflict" in err.lower(), err
+    (tmp_path / "conda.yml").write_text("dependencies: [hello-science=1.2, {pip: [hello_tiny]}]\n")
+    _, err = run(site, tmp_path, "--env", "conda.yml", "true", code=1)
+    assert "the packages hello-science=1.2 are conda's, and this node has neither conda, mamba nor micromamba" in err, err
+    (tmp_path / "bad.txt").write_text("hello_tiny\n-e .\n")
+    (tmp_path / "lost.txt").write_text("hello_tiny\n-r missing.txt\n")
+    (tmp_path / "odd.yml").write_text("dependencies: hello\n")
+    for args, said in (
+        (["--env", "./none.txt"], "none.txt: no such file"),
+        (["--env", "bad.txt"], "bad.txt:2: -e .: an environment is shared by jobs and has no folder of yours"),
+        (["--env", "lost.txt"], "missing.txt: no such file"),
+        (["--env", "odd.yml"], "odd.yml:1: dependencies are a list"),
+        (["--pip", "--user"], "--user is not taken for a job's environment"),
+        (["--pip", "./here"], "name a published package"),
+    ):
+        done = subprocess.run(
+            [BIN / "hora", "submit", *args, "true"], cwd=tmp_path, env=site.env, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 2 and said in done.stderr, (args, done.stderr)
+
+
+def test_conda_is_asked_where_it_is(site: Site, wheels: Path, tmp_path: Path) -> None:
+    """A stand-in for conda makes an environment as it would; the packages of the pool's interpreter are seen through it."""
+    tool = tmp_path / "bin" / "conda"
+    tool.parent.mkdir()
+    (tool.parent / "hello_conda.py").write_text("VERSION = 'c'\n")
+    tool.write_text(
+        '#!/bin/sh\necho "$@" > "$0.said"\nwhile [ "$1" != --prefix ]; do shift; done\n'
+        f'{BIN}/python -m venv --without-pip "$2" && cp "$(dirname "$0")/hello_conda.py" "$2"/lib/python3*/site-packages/\n'
+    )
+    tool.chmod(0o755)
+    place = tmp_path / "place"
+    place.mkdir()
+    settings = {"PATH": f"{tool.parent}:{BIN}:{site.env['PATH']}", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    done = subprocess.run(
+        [BIN / "hora", "__environment", place],
+        input=json.dumps({"conda": ["hello_conda=1.2"], "channels": ["mine"], "pip": ["hello_tiny"]}),
+        env=site.env | settings,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    made = next((place / "environments").glob("*/bin/python"))
+    program = "import hello_conda, hello_tiny, hora; print('all there')"
+    out = subprocess.run([made, "-c", program], env=site.env, capture_output=True, text=True, timeout=PATIENCE)
+    assert "all there" in out.stdout, out.stderr
+    said = Path(f"{tool}.said").read_text()
+    assert said.startswith("create --yes --quiet --prefix") and "--channel mine" in said and "pip hello_conda=1.2" in said, said
