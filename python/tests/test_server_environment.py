@@ -169,6 +169,35 @@ def test_what_cannot_be(site: Site, tmp_path: Path) -> None:
         assert done.returncode == 2 and said in done.stderr, (args, done.stderr)
 
 
+def test_an_environment_stays_while_it_fits(site: Site, tmp_path: Path) -> None:
+    """It is asked anew when the interpreter's packages have changed, and the ones that nobody has used for long are removed."""
+    old = []
+    for i in range(31):
+        one = tmp_path / "environments" / f"old{i}"
+        one.mkdir(parents=True)
+        (one / "complete").touch()
+        os.utime(one / "complete", (1_000_000 + i, 1_000_000 + i))
+        old.append(one)
+
+    def make() -> str:
+        question = json.dumps({"python": "2.7"})  # which asks for no package
+        command = [BIN / "hora", "__environment", tmp_path]
+        done = subprocess.run(
+            command, input=question, env=site.env | {"PATH": f"{BIN}:{site.env['PATH']}"}, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    first = make()
+    assert "made in" in first and "Python 2.7 was asked for" in first
+    assert [one.name for one in old if not one.exists()] == ["old0", "old1"]
+    assert "which was there" in make()
+    request = next((tmp_path / "requests").glob("*.json"))
+    said = json.loads(request.read_text())
+    request.write_text(json.dumps(said | {"site": dict.fromkeys(said["site"], 1)}))  # as if a package had come
+    assert "made in" in make() and json.loads(request.read_text()) == said
+
+
 def test_conda_is_asked_where_it_is(site: Site, wheels: Path, tmp_path: Path) -> None:
     """A stand-in for conda makes an environment as it would; the packages of the pool's interpreter are seen through it."""
     tool = tmp_path / "bin" / "conda"

@@ -136,6 +136,46 @@ def test_the_calls_of_a_training(here: Path) -> None:
         Dataset.get_by_name(ws, "x")
 
 
+def test_a_notebook_logs_by_itself(here: Path) -> None:
+    """start_logging, with blocks, child runs, queries by tags and properties: as the notebooks about runs and logging."""
+    from azureml.core import Experiment, Run, ScriptRunConfig, Workspace
+    from azureml.core.run import _OfflineRun
+    from azureml.exceptions import UserErrorException
+
+    experiment = Experiment(workspace=Workspace.from_config(), name="explore-runs")
+    run = experiment.start_logging()
+    run.log(name="message", value="Hello from run!")
+    for i in range(3):
+        run.log("loss", 1 / (i + 1))
+    assert run.get_status() == "Running" and "explore-runs" in repr(run)
+    run.upload_file("outputs/this.py", __file__)
+    run.add_properties({"author": "me"})
+    with pytest.raises(UserErrorException, match="properties stay as they are"):
+        run.add_properties({"author": "you"})
+    run.tag("quality", "great run")
+    run.tag("worth another look")
+    run.complete()
+    assert run.get_status() == "Completed" and run.wait_for_completion()["status"] == "Completed"
+    assert run.get_metrics() == {"message": "Hello from run!", "loss": [1.0, 0.5, 1 / 3]} and "outputs/this.py" in run.get_file_names()
+    assert run.get_tags() == {"quality": "great run", "worth another look": None}
+    assert [r.id for r in experiment.get_runs(properties={"author": "me"}, tags="worth another look")] == [run.id]
+    with experiment.start_logging() as parent:
+        for count in range(2):
+            with parent.child_run() as child:
+                child.log(name="Hello from child run", value=count)
+        assert parent.get_status() == "Running"
+    assert sorted(c.get_metrics()["Hello from child run"] for c in parent.get_children()) == [0, 1] and parent.get_status() == "Completed"
+    with pytest.raises(ZeroDivisionError), experiment.start_logging() as broken:
+        _ = 1 / 0
+    assert broken.get_status() == "Failed" and "ZeroDivisionError" in broken.get_details()["error"]["error"]["message"]
+    os.makedirs("src")
+    Path("src/sleep.py").write_text("import time; time.sleep(600)")
+    script = experiment.submit(ScriptRunConfig("src", "sleep.py"))
+    script.fail()
+    assert script.get_status() == "Failed" and script.wait_for_completion(raise_on_error=False)["status"] == "Failed"
+    assert type(Run.get_context()) is _OfflineRun
+
+
 DISTRIBUTED = """
 import argparse, os
 import torch, torch.distributed as dist

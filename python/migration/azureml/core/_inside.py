@@ -74,6 +74,9 @@ class SubmittedRun(Run):
         """Has the run count as failed, however its script ends."""
         self._mark({FAILED: str(error_details or error_code or "the script said so")})
 
+    def complete(self, _set_status: bool = True) -> None:
+        """The run ends with its script: nothing is done."""
+
     def _log_number(self, name: str, value: float, step: int | None) -> None:
         if step is None:
             step = self._steps.get(name, -1) + 1

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HIDDEN = ".azureml/"  # below outputs/: what scripts did not write there themselves
 _lock = threading.Lock()
+_outside: dict[tuple[str, int], bytes] = {}  # what this program has logged to runs that are not its own
 
 
 def plain(value: Any) -> Any:
@@ -67,8 +68,11 @@ OUTSIDE = HIDDEN + "metrics-outside.jsonl"
 def append_outside(client: Client, job: int, said: dict[str, Any]) -> None:
     """The same from outside the run."""
     with _lock:
-        before = b"".join(client.read(a) for a in client.artifacts(job) if a.path == OUTSIDE)
-        client.upload(job, OUTSIDE, before + json.dumps(said).encode() + b"\n")
+        key = (client.url, job)
+        if key not in _outside:
+            _outside[key] = b"".join(client.read(a) for a in client.artifacts(job) if a.path == OUTSIDE)
+        _outside[key] += json.dumps(said).encode() + b"\n"
+        client.upload(job, OUTSIDE, _outside[key])
 
 
 def read(client: Client, job: int, name: str | None) -> dict[str, Any]:

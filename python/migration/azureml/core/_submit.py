@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Words that are variables of the run's processes, as scripts' arguments name them.
 _VARIABLE = re.compile(
-    r"\$\{?((?:AZ_BATCHAI|AZ_BATCH|AZUREML|OMPI_COMM_WORLD)_[A-Z0-9_]+|MASTER_ADDR|MASTER_PORT|NODE_RANK|WORLD_SIZE|LOCAL_RANK|RANK)\}?"
+    r"\$\{?(AZUREML_DATAREFERENCE_\w+|(?:AZ_BATCHAI|AZ_BATCH|AZUREML|OMPI_COMM_WORLD)_[A-Z0-9_]+|MASTER_ADDR|MASTER_PORT|NODE_RANK|WORLD_SIZE|LOCAL_RANK|RANK)\}?"
 )
 
 # What the SDK's launchers set, from what hora's has set.

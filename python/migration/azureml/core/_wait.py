@@ -18,7 +18,8 @@ def wait(run: Run, show_output: bool, raise_on_error: bool) -> dict[str, Any]:
         print(f"RunId: {run.id}\nWeb View: {run.get_portal_url()}\n")
     last = ""
     try:
-        for one in run._client.changes(run.number, lines=show_output):
+        interactive = run.get_status() in ("Completed", "Failed") and not run._job.ended  # its job has nothing to do
+        for one in () if interactive else run._client.changes(run.number, lines=show_output):
             if isinstance(one, Line):
                 print(one.text if one.rank <= 0 else f"[{one.rank}] {one.text}", flush=True)
                 continue

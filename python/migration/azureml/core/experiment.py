@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from .._refuse import refused
 from ..exceptions import UserErrorException
 from ._plan import Plan, plan_of
-from .run import EXPERIMENT, PARENT, Run
+from .run import EXPERIMENT, INTERACTIVE, PARENT, Run
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -43,11 +42,17 @@ class Experiment:
             marks[PARENT] = parent
         return Run(self, job=submit(self, plan, marks))
 
-    def start_logging(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
-        refused(
-            "Experiment.start_logging",
-            "a run of the server is a job: put the lines into a script and submit it, as in experiment.submit(ScriptRunConfig('.', 'train.py'))",
+    def start_logging(
+        self, outputs: object = None, snapshot_directory: str | None = None, display_name: str | None = None, **_: Any
+    ) -> Run:
+        """A run that this program logs to, until complete(), fail() or the end of its with block."""
+        return self._interactive(display_name, None, snapshot_directory)
+
+    def _interactive(self, name: str | None, parent: str | None, folder: str | None = None) -> Run:
+        tags = {EXPERIMENT: self.name, INTERACTIVE: "running"} | ({PARENT: parent} if parent else {})
+        client = self.workspace.client
+        return Run(
+            self, job=client.submit(["true"], folder=folder, held=True, name=name or self.name, project=self.workspace.name, tags=tags)
         )
 
     def get_runs(

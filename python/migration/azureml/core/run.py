@@ -14,6 +14,7 @@ from ..exceptions import RunEnvironmentException, UserErrorException
 from . import _metrics
 from ._files import Files, path_of
 from ._logging import Logging
+from ._offline import OfflineRun as _OfflineRun
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # Tags of a job that are no tags of its run.
 EXPERIMENT, PARENT, FAILED, PROPERTY = "azureml.experiment", "azureml.parent", "azureml.failed", "azureml.property."
+INTERACTIVE = "azureml.interactive"  # a run without a script: its job waits, paused, until the run is completed
 _STATUS = {
     "queued": "Queued", "paused": "Queued", "preparing": "Preparing", "running": "Running",
     "finished": "Completed", "failed": "Failed", "cancelled": "Canceled",
@@ -65,9 +67,7 @@ class Run(Logging, Files):
             return SubmittedRun.this(int(number))
         if not allow_offline:
             raise RunEnvironmentException("this process is no run of a server: submit the script, or leave allow_offline out")
-        from ._offline import OfflineRun
-
-        return OfflineRun()
+        return _OfflineRun()  # type: ignore[return-value]
 
     @staticmethod
     def get(workspace: Workspace, run_id: str) -> Run:
@@ -111,16 +111,20 @@ class Run(Logging, Files):
 
     def get_status(self) -> str:
         """Where it stands: Queued, Preparing, Running, CancelRequested, Completed, Failed or Canceled."""
-        job = self._now()
-        if job.raw.get("stopping") and not job.ended:
-            return "CancelRequested"
-        if job.state == "finished" and FAILED in self._client.job(self.number).tags:
+        job = self._job = self._client.job(self.number)
+        ending = job.ended or bool(job.raw.get("stopping"))
+        if FAILED in job.tags and ending:
             return "Failed"
+        if INTERACTIVE in job.tags and (job.tags[INTERACTIVE] == "completed" or not ending):
+            return "Completed" if job.tags[INTERACTIVE] == "completed" else "Running"
+        if ending and not job.ended:
+            return "CancelRequested"
         return _STATUS.get(job.state, "Running")
 
     def get_details(self) -> dict[str, Any]:
         """Where it stands, why it waits, and how it ended."""
-        job, status = self._now(), self.get_status()
+        status = self.get_status()
+        job = self._job
         document = job.document
         found: dict[str, Any] = {
             "runId": self.id, "target": document.get("pool", "default"), "status": status,
@@ -133,9 +137,7 @@ class Run(Logging, Files):
             found["warnings"] = [{"source": "hora", "message": job.reason}]
             found["reason"] = dict(job.raw["reason"])
         if status == "Failed":
-            found["error"] = {
-                "error": {"code": "UserError", "message": self.get_tags(_all=True).get(FAILED) or job.text, "exitCode": job.exit_code}
-            }
+            found["error"] = {"error": {"code": "UserError", "message": job.tags.get(FAILED) or job.text, "exitCode": job.exit_code}}
         return found
 
     def get_details_with_logs(self) -> dict[str, Any]:
@@ -166,11 +168,24 @@ class Run(Logging, Files):
                     raise
 
     def complete(self, _set_status: bool = True) -> None:
-        """A run is complete when its script has ended: nothing is done."""
+        """Ends a run of start_logging or child_run; one that has a script ends with it."""
+        if self._now().tags.get(INTERACTIVE) == "running":
+            self._mark({INTERACTIVE: "completed"})
+            self._client.resume(self.number)  # its job has nothing left to do
 
     def fail(self, error_details: Any = None, error_code: str | None = None, _set_status: bool = True) -> None:
-        """Has the run count as failed, however its script ends."""
+        """Ends the run as failed."""
         self._mark({FAILED: str(error_details or error_code or "the script said so")})
+        self.cancel()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.complete()
+        else:
+            self.fail(repr(error))
 
     def start(self) -> None:
         """A run starts by itself: nothing is done."""
@@ -182,10 +197,10 @@ class Run(Logging, Files):
     def _mark(self, tags: dict[str, str], remove: Any = ()) -> None:
         self._job = self._client.tag(self.number, tags, remove)
 
-    def get_tags(self, _all: bool = False) -> dict[str, str]:
+    def get_tags(self, _all: bool = False) -> dict[str, Any]:
         """The run's tags."""
         found = self._client.job(self.number).tags
-        return {k: v for k, v in found.items() if _all or not k.startswith("azureml.")}
+        return {k: v if v or _all else None for k, v in found.items() if _all or not k.startswith("azureml.")}
 
     @property
     def tags(self) -> dict[str, str]:
@@ -245,9 +260,18 @@ class Run(Logging, Files):
 
         return self.experiment._submit(plan_of(config), tags, self.id)
 
-    def child_run(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
-        refused("Run.child_run", "a run of the server is a job: submit_child(ScriptRunConfig(...)) submits one below this")
+    def child_run(self, name: str | None = None, run_id: object = None, outputs: object = None) -> Run:
+        """A run below this one that this program logs to, until complete() or the end of its with block."""
+        return self.experiment._interactive(name, self.id)
+
+    def create_children(self, count: int | None = None, tag_key: str | None = None, tag_values: Any = None) -> Any:
+        """Several of them, each with a tag where that is asked for."""
+        values = [None] * count if count is not None else [*(tag_values or ())]
+        made = [self.child_run() for _ in values]
+        for child, value in zip(made, values, strict=True):
+            if tag_key is not None and value is not None:
+                child.tag(tag_key, value)
+        return made
 
     def get_children(
         self,

@@ -46,6 +46,10 @@ class DataReference:
         below = "/".join(filter(None, (self.path_on_datastore, path)))
         return DataReference(self.datastore, data_reference_name, below)
 
+    def to_config(self) -> DataReference:
+        """The same, as run_config.data_references takes it."""
+        return self
+
     @property
     def source(self) -> Path:
         """Where the files are on this machine."""

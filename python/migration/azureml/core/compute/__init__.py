@@ -135,6 +135,11 @@ class ComputeTarget:
         """How many nodes there are."""
         return AmlComputeStatus(self, _nodes(self.workspace, self._pool))
 
+    @property
+    def status(self) -> AmlComputeStatus:
+        """How many nodes there are."""
+        return self.get_status()
+
     def refresh_state(self) -> None:
         """Nothing is cached."""
 
