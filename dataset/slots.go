@@ -162,3 +162,23 @@ func (s *Set) layout(rows int) ([]Field, int) {
 }
 
 func up(n int) int { return (n + align - 1) &^ (align - 1) }
+
+// View is an array of a batch as values of T, row after row; f is the reader's Layout of
+// it. Texts and lists of any number have Item.
+func View[T any](b *Batch, f *Field) []T {
+	one := int(unsafe.Sizeof(*new(T)))
+	if f.Width == 0 || f.Width%one != 0 || b.Rows == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&b.Memory()[f.At])), b.Rows*f.Width/one)
+}
+
+// Item is a row's text, bytes or values of a list of any number.
+func (b *Batch) Item(f *Field, row int) []byte {
+	if f.Text < 0 || row < 0 || row >= b.Rows {
+		return nil
+	}
+	ends := unsafe.Slice((*int64)(unsafe.Pointer(&b.Memory()[f.At])), b.Rows+1)
+	begin := b.slot.header()[f.Text]
+	return b.Memory()[begin+ends[row] : begin+ends[row+1]]
+}

@@ -3,6 +3,9 @@ package examples_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"image"
+	"image/png"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,6 +112,26 @@ func TestElastic(t *testing.T) {
 	fewer := hora(t, "run", "-np", "3", "--on-loss", "continue", "--min-np", "1", "--no-tag", program, "5")
 	if weights(fewer) == "" || !strings.Contains(fewer, "rank 1 of 2 goes on from step") {
 		t.Errorf("with fewer ranks:\n%s", fewer)
+	}
+}
+
+// TestImages: two ranks tell light images from dark ones.
+func TestImages(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 200 {
+		p := image.NewGray(image.Rect(0, 0, 8, 8))
+		for k := range p.Pix {
+			p.Pix[k] = uint8(60 + 120*(i%2) + (i*7+k)%40)
+		}
+		name := filepath.Join(dir, []string{"dark", "light"}[i%2], strconv.Itoa(i)+".png")
+		var b bytes.Buffer
+		if err := errors.Join(png.Encode(&b, p), os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, b.Bytes(), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := hora(t, "run", "-np", "2", "--no-tag", filepath.Join(bin, "64-go-images"), dir)
+	if !strings.Contains(out, "epoch 3: 100 % of rank 0's images told apart") {
+		t.Error(out)
 	}
 }
 

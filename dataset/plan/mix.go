@@ -105,9 +105,18 @@ func (m *Mix) Before(n int64, counts []int64) {
 		due[i] = next - lastNext - counts[i]
 		last, lastNext = end, next
 	}
-	// The rows of a window go to the member that is furthest behind, of equals the first.
+	// The rows of a window go to the member that is furthest behind, of equals the first:
+	// member i's row j comes at (2j+1)/due[i]. What comes until shortly before the end is
+	// counted, and the rest picked one by one.
 	var taken [MaxMembers]int64
-	for range rest {
+	sum := int64(0)
+	if near := rest - int64(k); near > 0 {
+		for i := range k {
+			taken[i] = min((2*near*due[i]+MixWindow)/(2*MixWindow), due[i])
+			sum += taken[i]
+		}
+	}
+	for ; sum < rest; sum++ {
 		first := -1
 		for i := range k {
 			if taken[i] < due[i] && (first < 0 || (2*taken[i]+1)*due[first] < (2*taken[first]+1)*due[i]) {

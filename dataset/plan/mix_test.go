@@ -163,3 +163,11 @@ func TestMixState(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkMix(b *testing.B) {
+	m := mustMix(b, "0.7", "0.2", "0.1")
+	counts := make([]int64, 3)
+	for i := 0; b.Loop(); i += 256 {
+		m.Before(int64(i), counts)
+	}
+}

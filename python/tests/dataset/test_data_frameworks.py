@@ -29,6 +29,29 @@ try:
     work.tensorflow()
 except hora.ArgumentError as e:
     assert "give signature=" in str(e)
+
+def example(i):
+    f = {"id": tf.train.Feature(int64_list=tf.train.Int64List(value=[i - 50])),
+         "x": tf.train.Feature(float_list=tf.train.FloatList(value=[i, 0.5])),
+         "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"n%d" % i])),
+         "tokens": tf.train.Feature(int64_list=tf.train.Int64List(value=range(i % 4)))}
+    return tf.train.Example(features=tf.train.Features(feature=f)).SerializeToString()
+
+record = sys.argv[1] + ".tfrecord"
+with tf.io.TFRecordWriter(record) as w:
+    for i in range(600):
+        w.write(example(i))
+table = hora.dataset.read(record)
+assert table["id"].tolist() == [i - 50 for i in range(600)] and table["x"].tolist() == [[float(i), 0.5] for i in range(600)]
+assert [bytes(v) for v in table["name"]] == [b"n%d" % i for i in range(600)]
+assert table["tokens"].tolist() == [list(range(i % 4)) for i in range(600)]
+with open(record, "r+b") as f:
+    f.seek(20000)
+    f.write(b"??")
+try:
+    hora.dataset.read(record)
+except hora.HoraError as e:
+    assert "checksum" in str(e) and "record " in str(e) and "write the file again" in str(e), e
 print("right")
 """
 
