@@ -125,7 +125,8 @@ func TestImages(t *testing.T) {
 		}
 		name := filepath.Join(dir, []string{"dark", "light"}[i%2], strconv.Itoa(i)+".png")
 		var b bytes.Buffer
-		if err := errors.Join(png.Encode(&b, p), os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, b.Bytes(), 0o644)); err != nil {
+		err := errors.Join(png.Encode(&b, p), os.MkdirAll(filepath.Dir(name), 0o755))
+		if err = errors.Join(err, os.WriteFile(name, b.Bytes(), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

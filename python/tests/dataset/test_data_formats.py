@@ -5,14 +5,20 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import os
+import re
 import subprocess
+import sys
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hora.dataset
 from hora.errors import HoraError
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def png(i: int) -> bytes:
@@ -145,3 +151,15 @@ def test_convert_writes_what_pyarrow_reads(arrow, hora_program, tmp_path):
         ours = hora.dataset.read(out, columns=["int8", "f32?", "text", "ragged"]).to_arrow()
         assert ours["int8"].to_pylist() == table["int8"].to_pylist() and ours["f32?"].to_pylist() == table["f32?"].to_pylist()
         assert ours["text"].to_pylist() == table["text"].to_pylist() and ours["ragged"].to_pylist() == table["ragged"].to_pylist()
+
+
+def test_the_example_tells_images_apart(arrow, launcher, tmp_path):
+    """Two ranks learn from a folder."""
+    for i in range(96):
+        folder = tmp_path / ("dark" if i % 2 else "light")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{i}.png").write_bytes(png(20 + i if i % 2 else 150 + i))
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], arrow]), "HORA_START_TIMEOUT": "120"}
+    command = [launcher, "run", "-np", "2", "--no-tag", sys.executable, ROOT / "examples/61-images/train.py", tmp_path]
+    out = subprocess.run(command, env=env, capture_output=True, text=True, timeout=150, check=False)
+    assert out.returncode == 0 and re.search(r"epoch 12: (9\d|100) % of 96 images", out.stdout), out
