@@ -14,6 +14,8 @@ var wallClock = map[string]string{
 	"engine/ready.go":                   "a moment that another host reads, for the timeline",
 	"elastic/rendezvous/journal.go":     "a record's moment, which decides nothing",
 	"storage/local.go":                  "a file's moment of change, which tells its versions apart",
+	"dataset/remember.go":               "files' moments of change, of which the oldest is dropped",
+	"storage/token.go":                  "a claim that another's server reads holds moments of the wall clock",
 	"dataset/condition.go":              "a moment in the data, which a filter compares",
 	"job/schedule/schedule.go":          "a moment later than all others",
 	"server/environment/environment.go": "when an interpreter's packages changed, which tells them apart",

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -151,7 +150,7 @@ func (s *Shelf) shrink() int64 {
 	if size <= s.most {
 		return size
 	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.used.UnixNano(), b.used.UnixNano()) })
+	slices.SortFunc(all, func(a, b entry) int { return a.used.Compare(b.used) })
 	for _, e := range all {
 		if size <= s.most-s.most/10 {
 			break

@@ -11,14 +11,15 @@ What examples print is what each of two ranks prints: `hora run -np 2 python pro
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if os.environ.get("HORA_LEGACY"):
     from . import _legacy
 
     _legacy.install()
-if "HORA_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
-    import _hora_jax as _hora_jax  # what hora_jax.pth of the wheel does before
+if "HORA_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ and "_hora_jax" not in sys.modules:
+    from . import _hora_jax as _hora_jax  # where no hora_jax.pth has loaded it: a copy of the package alone
 
 from . import _world
 from ._report import report

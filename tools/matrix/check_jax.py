@@ -82,8 +82,6 @@ def features(r: int, n: int):
 
     def distributed():
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        import _hora_jax  # noqa: F401  what hora_jax.pth of the wheel does
-
         jax.distributed.initialize()
         assert jax.process_count() == n
         jax.distributed.shutdown()

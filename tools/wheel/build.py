@@ -219,7 +219,7 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
         "hora_jax.pth",
         'import os; "HORA_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ and __import__("_hora_jax")\n',
     )
-    w.add("_hora_jax.py", (ROOT / "python/_hora_jax.py").read_bytes())
+    w.add("_hora_jax.py", (ROOT / "python/hora/_hora_jax.py").read_bytes())
     for header in ("hora.h", "hora_data.h"):
         w.add(f"hora/{header}", (ROOT / "cmd/libhora" / header).read_bytes())
     w.add("hora/libhora_tf.so", (work / f"libhora_tf-{machine}.so").read_bytes(), 0o755)

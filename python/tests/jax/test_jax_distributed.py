@@ -66,7 +66,8 @@ def test_a_job_inside_slurm_is_horas(run):
 
 
 LOCAL = """
-import _hora_jax, os
+import os
+from hora import _hora_jax
 
 
 class Base:
