@@ -38,11 +38,63 @@ func (c *Comm) broadcastHere(call *Call, buf unsafe.Pointer, bytes int) error {
 	if c.op.ready == inParts {
 		return c.spread(buf, bytes, from)
 	}
-	if from != c.seat {
-		copyAt(buf, 0, c.srcs[from], 0, bytes)
+	if own, ok := c.pushed(from, bytes); ok {
+		if err := c.pushAndPull(call, buf, from, own, bytes); err != nil {
+			return err
+		}
+	} else if from != c.seat {
+		fetchAt(buf, 0, c.srcs[from], 0, bytes)
 		c.board.Count(0, bytes)
 	}
 	return c.release()
+}
+
+// pushLeast is the size from which the root of a broadcast in registered memory does a share of the copying.
+const pushLeast = 256 << 10
+
+// pushStep is how much is copied between two looks at whether this rank is still counted as alive.
+const pushStep = 256 << 10
+
+// pushed returns up to which byte receivers copy for themselves, and whether the root writes the rest into
+// their memory: where that is registered too its core need not wait. The answer is made of headers, so it is the same on all ranks.
+func (c *Comm) pushed(root, bytes int) (own int, ok bool) {
+	if c.op.ready != inPlace || bytes < pushLeast {
+		return bytes, false
+	}
+	for s := range c.headers {
+		if s != root && c.headers[s].recv == 0 {
+			return bytes, false
+		}
+	}
+	own, _ = c.share(bytes, 1, c.seats-1)
+	return own, true
+}
+
+// pushAndPull copies the bytes before own on the receivers and, for each of them, the others on the root.
+func (c *Comm) pushAndPull(call *Call, buf unsafe.Pointer, root, own, bytes int) error {
+	if c.seat != root {
+		fetchAt(buf, 0, c.srcs[root], 0, own)
+		c.board.Count(0, own)
+		return nil
+	}
+	for s := range c.headers {
+		h := &c.headers[s]
+		if s == root {
+			continue
+		}
+		to := c.board.Mapped(s, h.recv-1, h.recvAt, bytes)
+		if to == nil {
+			return c.unmapped(call, s, h.recv-1)
+		}
+		for at := own; at < bytes; at += pushStep {
+			if err := c.board.Sound(); err != nil {
+				return err // a rank that slept through its own loss must not store over what follows
+			}
+			stowAt(to, at, c.srcs[root], at, min(pushStep, bytes-at))
+		}
+		c.board.Count(bytes-own, 0)
+	}
+	return nil
 }
 
 // spread gives root's bytes to all members: down a tree, or scattered and gathered by
