@@ -117,11 +117,11 @@ func (c *Comm) announce(call *Call) {
 	case o.plan.headed():
 		h := &c.headers[c.seat]
 		*h = header{}
-		if o.plan.peek {
-			c.offer(&h.peek, call)
-		}
 		if o.plan.direct {
 			c.locate(h, call, src)
+		}
+		if o.plan.peek && (call.Kind != Broadcast || h.send == 0 && h.recv == 0) {
+			c.offer(&h.peek, call)
 		}
 		if o.plan.slot && h.send == 0 {
 			c.fillSlot(call, src, factor)

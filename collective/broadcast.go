@@ -35,8 +35,11 @@ func (c *Comm) broadcast(call *Call) error {
 
 func (c *Comm) broadcastHere(call *Call, buf unsafe.Pointer, bytes int) error {
 	from := c.seatOf(call.Root)
-	if c.op.ready == inParts {
+	switch c.op.ready {
+	case inParts:
 		return c.spread(buf, bytes, from)
+	case peeked:
+		return c.broadcastByPeeking(call, buf, from, bytes)
 	}
 	if own, ok := c.pushed(from, bytes); ok {
 		if err := c.pushAndPull(call, buf, from, own, bytes); err != nil {

@@ -15,7 +15,7 @@ import (
 // Two ranks of a host may read each other's private memory through the system, in one
 // copy where parts take two. Each reads what the other has of its own share, piece by
 // piece, adds, and the other reads the sums; of allgather and alltoall it reads the block that
-// it is to have. Whether the system lets them is tried
+// it is to have. Of broadcast the receiver reads one half and the root writes the other. Whether the system lets them is tried
 // once, in the first operation that would do so: each reads a word of the other's whose value is in
 // its header, which also shows that it is the right process.
 
@@ -29,7 +29,13 @@ const smallPages = 12 << 20
 
 // peekable reports that an operation can be done so.
 func peekable(call *Call) bool {
-	return call.Kind == Allreduce || call.Kind == Alltoall || call.Kind == Allgather && call.RecvCounts == nil
+	switch call.Kind {
+	case Allreduce, Alltoall, Broadcast:
+		return true
+	case Allgather:
+		return call.RecvCounts == nil
+	}
+	return false
 }
 
 // peeking is what a rank knows about reading the other's memory.
@@ -37,7 +43,7 @@ type peeking struct {
 	witness *uint64 // of mine, for the other to try
 	tried   bool
 	able    bool
-	byte    byte // what readable reads
+	ends    [4]uintptr // what readable asks about
 }
 
 // peekHeader is what a rank says of its memory that may be read through the system.
@@ -78,23 +84,30 @@ func (c *Comm) offer(h *peekHeader, call *Call) {
 		p.witness = new(uint64)
 		*p.witness = rand.Uint64()
 	}
-	h.able = p.able && c.readable(call.Send) && c.readable(call.Recv)
-	if h.able && c.wholeBytes(call) >= smallPages {
-		h.large = c.board.Large(call.Send.Ptr, call.Send.Len()) && c.board.Large(call.Recv.Ptr, call.Recv.Len())
+	send, recv := call.Send, call.Recv
+	if call.Kind == Broadcast { // one of them, of which the other rank reads or writes half
+		if call.Root != c.mesh.Rank() || send.Count == 0 {
+			send = recv
+		}
+		recv = send
 	}
-	h.send, h.recv = address(call.Send.Ptr), address(call.Recv.Ptr)
+	h.able = p.able && c.readable(send, recv)
+	if h.able && c.wholeBytes(call) >= smallPages {
+		h.large = c.board.Large(send.Ptr, send.Len()) && c.board.Large(recv.Ptr, recv.Len())
+	}
+	h.send, h.recv = address(send.Ptr), address(recv.Ptr)
 	h.word, h.value = address(unsafe.Pointer(p.witness)), *p.witness
 }
 
-// readable reports that the system reads v at all: it does not where a device's driver has
-// mapped it. Tensors lie in one mapping, so its ends tell.
-func (c *Comm) readable(v tensor.View) bool {
-	for _, at := range [2]int{0, v.Len() - 1} {
-		if c.board.Peek(c.seat, unsafe.Pointer(&c.peeking.byte), uintptr(v.Ptr)+uintptr(at), 1) != nil {
-			return false
-		}
+// readable reports that the system reads both at all: it does not where a device's driver has
+// mapped them. Tensors lie in one mapping, so their ends tell.
+func (c *Comm) readable(v, w tensor.View) bool {
+	p := &c.peeking
+	p.ends = [4]uintptr{uintptr(v.Ptr), uintptr(v.Ptr) + uintptr(v.Len()-1), uintptr(w.Ptr), uintptr(w.Ptr) + uintptr(w.Len()-1)}
+	if v == w {
+		return c.board.Readable(p.ends[:2])
 	}
-	return true
+	return c.board.Readable(p.ends[:])
 }
 
 func address(p unsafe.Pointer) uint64 { return uint64(uintptr(p)) }
@@ -118,7 +131,8 @@ func (c *Comm) settlePeek(call *Call) error {
 		p.tried = true
 		theirs := &c.headers[other].peek
 		var word uint64
-		p.able = c.board.Peek(other, unsafe.Pointer(&word), uintptr(theirs.word), 8) == nil && word == theirs.value
+		p.able = c.board.Peek(other, unsafe.Pointer(&word), uintptr(theirs.word), 8) == nil && word == theirs.value &&
+			c.board.Poke(other, unsafe.Pointer(&word), uintptr(theirs.word), 8) == nil
 	}
 	return nil
 }
@@ -179,6 +193,33 @@ func (c *Comm) moveByPeeking(call *Call, from int) error {
 	return c.together()
 }
 
+// broadcastByPeeking has the receiver read the first half and the root write the second.
+func (c *Comm) broadcastByPeeking(call *Call, buf unsafe.Pointer, root, bytes int) error {
+	half, _ := c.share(bytes, 1, 1)
+	other := 1 - c.seat
+	theirs := c.headers[other].peek.recv
+	if c.seat != root {
+		for at := 0; at < half; at += peekStep {
+			if err := c.peek(call.Kind, other, unsafe.Add(buf, at), theirs, at, min(peekStep, half-at)); err != nil {
+				return err
+			}
+		}
+		return c.together()
+	}
+	for at := half; at < bytes; at += peekStep {
+		if err := c.board.Sound(); err != nil {
+			return err // a rank that slept through its own loss must not store over what follows
+		}
+		n := min(peekStep, bytes-at)
+		err := c.board.Poke(other, unsafe.Add(buf, at), uintptr(theirs)+uintptr(at), n)
+		c.board.Count(n, n)
+		if err := c.peekError(call.Kind, other, n, "write", err); err != nil {
+			return err
+		}
+	}
+	return c.together()
+}
+
 // peek reads n bytes of another seat's memory. It says last whether that may have been
 // somebody else's by then: who fails says so before he lets his memory go.
 func (c *Comm) peek(k Kind, seat int, dst unsafe.Pointer, base uint64, offset, n int) error {
@@ -187,6 +228,11 @@ func (c *Comm) peek(k Kind, seat int, dst unsafe.Pointer, base uint64, offset, n
 	}
 	err := c.board.Peek(seat, dst, uintptr(base)+uintptr(offset), n)
 	c.board.Count(n, n)
+	return c.peekError(k, seat, n, "read", err)
+}
+
+// peekError is what a failure to read or write another seat's memory means.
+func (c *Comm) peekError(k Kind, seat, n int, did string, err error) error {
 	if sound := c.board.Sound(); sound != nil {
 		return sound
 	}
@@ -194,7 +240,7 @@ func (c *Comm) peek(k Kind, seat int, dst unsafe.Pointer, base uint64, offset, n
 		return c.board.Await(seat, transport.AllPhases>>9)
 	}
 	if err != nil {
-		return fmt.Errorf("read %d bytes of rank %d's memory: %w; HORA_ALGORITHMS=\"%s:0-=twoshot\" does without", n, c.board.Ranks()[seat], err, k)
+		return fmt.Errorf("%s %d bytes of rank %d's memory: %w; HORA_ALGORITHMS=\"%s:0-=twoshot\" does without", did, n, c.board.Ranks()[seat], err, k)
 	}
 	return nil
 }

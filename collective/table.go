@@ -109,6 +109,7 @@ const standard = `
 	reduce:        0-=hier+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=ring, 0-4Ki=oneshot
 	reduce@2-4:    0-65Ki=oneshot
 	broadcast:     0-=hier+twoshot, 4Ki-=direct, 0-256Ki=tree, 256Ki-=scatterring, 0-16Ki=oneshot
+	broadcast@2:   40Ki-128Mi=peek
 	allgather:     0-=hier+twoshot, 4Ki-=direct, 0-64Ki=bruck, 64Ki-=ring, 0-16Ki=oneshot
 	allgather@2-4: 0-65Ki=oneshot
 	allgather@2:   2Mi-12Mi=peek

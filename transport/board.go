@@ -237,6 +237,17 @@ func (b *Board) Peek(seat int, dst unsafe.Pointer, at uintptr, n int) error {
 	return b.cfg.Peek(seat, dst, at, n)
 }
 
+// Readable reports that the system reads this process's bytes at up to four addresses; it is asked once for all of them.
+func (b *Board) Readable(at []uintptr) bool { return b.cfg.Readable != nil && b.cfg.Readable(at) }
+
+// Poke writes n bytes to an address of a seat's process, where the system allows it.
+func (b *Board) Poke(seat int, src unsafe.Pointer, at uintptr, n int) error {
+	if b.cfg.Poke == nil {
+		return errNoPeek
+	}
+	return b.cfg.Poke(seat, src, at, n)
+}
+
 // Large reports that memory of this process is known to lie on huge pages.
 func (b *Board) Large(p unsafe.Pointer, n int) bool { return b.cfg.Large != nil && b.cfg.Large(p, n) }
 

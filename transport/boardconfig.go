@@ -22,6 +22,10 @@ type BoardConfig struct {
 	// Peek reads n bytes at an address of a seat's process; nil: there is no such means.
 	// ErrGone says that the process has ended.
 	Peek func(seat int, dst unsafe.Pointer, at uintptr, n int) error
+	// Readable reports that Peek could read a byte at each of up to four addresses of this process.
+	Readable func(at []uintptr) bool
+	// Poke writes there, likewise.
+	Poke func(seat int, src unsafe.Pointer, at uintptr, n int) error
 	// Large says that memory of this process lies on huge pages; nil: it is not known.
 	Large func(p unsafe.Pointer, n int) bool
 

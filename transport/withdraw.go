@@ -26,7 +26,9 @@ import (
 // one sends to all processors.
 //
 // A rank that is lost because it fell silent (stopped, not dead) may yet wake up in the
-// middle of a store. Sound between pieces of a long one bounds what it can do then; who
+// middle of a store. Sound between pieces of a long one bounds what it can do then: of a
+// write through the system (Poke), which is over before a stop takes effect, what is left is
+// the moment between Sound and the call. Who
 // replaces a silent rank must end its process first.
 
 // AllPhases as Withdraw's last phase waits for others to withdraw: what phase they

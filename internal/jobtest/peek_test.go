@@ -82,8 +82,55 @@ func init() {
 	}
 }
 
+func init() {
+	// spreading broadcasts from rank 1 for ever: each of the two moves half, one by reading and the other by writing. What
+	// a rank fills its memory with after an error stays there.
+	roles["spreading"] = func(ctx context.Context, w *hora.World) error {
+		x := make([]uint32, 1<<20+3)
+		v := tensor.Of(x)
+		for i := 0; ; i++ {
+			clear(x)
+			if w.Rank() == 1 {
+				for k := range x {
+					x[k] = uint32(k ^ i)
+				}
+			}
+			r := hora.Request{Call: hora.Call{Kind: hora.KindBroadcast, Type: v.Type, Root: 1, Recv: v}, Name: "weights"}
+			if w.Rank() == 1 {
+				r.Call.Send = v
+			}
+			_, _, err := w.Group().Run(&r, -1)
+			if err != nil {
+				for k := range x {
+					x[k] = math.MaxUint32
+				}
+				fmt.Printf("error: %v\n", err)
+				var line string
+				fmt.Scanln(&line) // stays alive
+				for k := range x {
+					if x[k] != math.MaxUint32 {
+						return fmt.Errorf("element %d was written after the error: %d", k, x[k])
+					}
+				}
+				return w.Close()
+			}
+			for k := range x {
+				if x[k] != uint32(k^i) {
+					return fmt.Errorf("step %d: element %d is %v, want %v", i, k, x[k], k^i)
+				}
+			}
+			if i == 10 {
+				fmt.Println("running")
+			}
+		}
+	}
+}
+
+// peekers are the roles, and what their errors speak of.
+var peekers = map[string]string{"peeking": "allreduce grad.w", "exchanging": "alltoall tokens", "spreading": "broadcast weights"}
+
 func TestPeekingAtAProcessThatEnds(t *testing.T) {
-	for role, what := range map[string]string{"peeking": "allreduce grad.w", "exchanging": "alltoall tokens"} {
+	for role, what := range peekers {
 		t.Run(role, func(t *testing.T) { peekAtTheDying(t, role, what) })
 	}
 }
@@ -116,7 +163,7 @@ func peekAtTheDying(t *testing.T, role, what string) {
 // TestAPeekerThatSlept is taken for lost, and wakes when the other's memory holds something
 // else: it must not take that for a result.
 func TestAPeekerThatSlept(t *testing.T) {
-	for role, what := range map[string]string{"peeking": "allreduce grad.w", "exchanging": "alltoall tokens"} {
+	for role, what := range peekers {
 		t.Run(role, func(t *testing.T) { sleepWhilePeeking(t, role, what) })
 	}
 }

@@ -41,14 +41,14 @@ func peekAll(link *shm.Link, p *process) (string, error) {
 	reduced := link.Board().Traffic().BytesSent
 	for _, bytes := range blocks {
 		if err := errors.Join(peekMove(link, p, collective.Allgather, bytes),
-			peekMove(link, p, collective.Alltoall, bytes)); err != nil {
+			peekMove(link, p, collective.Alltoall, bytes), peekSpread(link, p, bytes)); err != nil {
 			return "", fmt.Errorf("blocks of %d bytes: %w", bytes, err)
 		}
 	}
 	return fmt.Sprint(reduced, link.Board().Traffic().BytesSent-reduced, 0), nil
 }
 
-// blocks are the lengths that peekAll moves, by allgather and by alltoall.
+// blocks are the lengths that peekAll moves, by allgather, by alltoall and by broadcast.
 var blocks = [...]int{128, 200, 4096, 1<<20 - 8, 1 << 20, 1<<20 + 8, 3<<20 + 24}
 
 // peekMove moves blocks of that many bytes and looks at each byte.
@@ -77,6 +77,35 @@ func peekMove(link *shm.Link, p *process, kind collective.Kind, bytes int) error
 	for i := range recv {
 		if want := value(i/bytes, to(me), i%bytes); recv[i] != want {
 			return fmt.Errorf("%v: byte %d is %d, want %d", kind, i, recv[i], want)
+		}
+	}
+	return nil
+}
+
+// peekSpread gives that many bytes to the other, from either rank, and looks at each byte and at those around them.
+func peekSpread(link *shm.Link, p *process, bytes int) error {
+	for root := range 2 {
+		value := func(i int) uint8 { return uint8(i*11 + root + bytes) }
+		around := make([]uint8, bytes+128)
+		x := around[64 : 64+bytes]
+		call := &collective.Call{Kind: collective.Broadcast, Type: tensor.Uint8, Root: root, Recv: tensor.Of(x)}
+		if link.Rank() == root {
+			for i := range x {
+				x[i] = value(i)
+			}
+			call.Send = tensor.Of(x)
+		}
+		if err := p.run(call); err != nil {
+			return err
+		}
+		for i, got := range around {
+			want := uint8(0)
+			if i >= 64 && i < 64+bytes {
+				want = value(i - 64)
+			}
+			if got != want {
+				return fmt.Errorf("broadcast from %d: byte %d is %d, want %d", root, i-64, got, want)
+			}
 		}
 	}
 	return nil
@@ -154,13 +183,13 @@ func peekOne[T float32 | float64 | int8](link *shm.Link, p *process, t tensor.DT
 // TestPeek: of two ranks each reads the other's private memory, where the system lets them,
 // and all sums are right whether it does or not.
 func TestPeek(t *testing.T) {
-	const both = ";allgather:0-=peek;alltoall:0-=peek"
+	const both = ";allgather:0-=peek;alltoall:0-=peek;broadcast:0-=peek"
 	for _, c := range []struct {
 		table       string
 		sums, moves bool
 	}{
 		{"allreduce:0-=peek" + both, true, true},
-		{"allreduce:0-=peek+copy;allgather:0-=twoshot;alltoall:0-=twoshot", true, false},
+		{"allreduce:0-=peek+copy;allgather:0-=twoshot;alltoall:0-=twoshot;broadcast:0-=twoshot", true, false},
 		{"allreduce:0-=twoshot" + both, false, true},
 	} {
 		sent, moved, _ := numbers(t, start(t, 2, c.table, "peek"))
@@ -174,7 +203,7 @@ func TestPeek(t *testing.T) {
 		// The first block of all goes by parts where no sum has tried before.
 		all := 0
 		for _, bytes := range blocks {
-			all += 2 * bytes
+			all += 2*bytes + bytes // two broadcasts, of each of which a rank moves half
 		}
 		if c.moves && moved < all-blocks[0] || moved > all || !c.moves && moved > 0 {
 			t.Errorf("%s: %d bytes of blocks counted as read from the other's memory, %d were moved", c.table, moved, all)

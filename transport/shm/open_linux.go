@@ -66,7 +66,7 @@ func (l *Link) boardConfig() transport.BoardConfig {
 		Ranks: c.Ranks, Host: c.Host,
 		SlotBytes: c.SlotBytes, PartBytes: c.PartBytes, Parts: c.Parts,
 		Waiter: new(futex), Regions: l.regions, CPU: thisCPU, Failure: l.failure, Lost: l.lostSeat,
-		Peek: l.peeker.read, Large: l.peeker.large,
+		Peek: l.peeker.read, Poke: l.peeker.write, Readable: l.readable, Large: l.peeker.large,
 		PeerTimeout: c.PeerTimeout, Spin: c.Spin, Oversubscribed: l.oversubscribed,
 	}
 	if fenced() {

@@ -13,7 +13,7 @@ import (
 	"hora/transport"
 )
 
-// peeker reads the memory of the other seats' processes, one read at a time. Who may is
+// peeker reads and writes the memory of the other seats' processes, one piece at a time. Who may is
 // the system's decision, as for a debugger: processes of one user where no policy (Yama,
 // a container's) forbids it. The pid is only as good as the pidfd that it came from: who
 // asks makes sure that it reads whom he means, and that his peer still lives.
@@ -23,6 +23,8 @@ type peeker struct {
 	// Here so that a read allocates nothing.
 	local  [1]unix.Iovec
 	remote [1]unix.RemoteIovec
+	probe  [4]unix.RemoteIovec
+	bytes  [4]byte
 	scan   pageScan
 	found  [3]uint64 // a region: start, end, categories
 	habit  habit
@@ -69,25 +71,55 @@ func (p *peeker) onHuge(at unsafe.Pointer, n int) bool {
 }
 
 func (p *peeker) read(seat int, dst unsafe.Pointer, at uintptr, n int) error {
+	return p.move(seat, dst, at, n, false)
+}
+
+func (p *peeker) write(seat int, src unsafe.Pointer, at uintptr, n int) error {
+	return p.move(seat, src, at, n, true)
+}
+
+// readable reports that the system reads a byte at each of up to four addresses of this process: it stops at the first that it does not read.
+func (l *Link) readable(at []uintptr) bool {
+	p := &l.peeker
+	pid := p.pids[l.seat]
+	if pid == 0 {
+		return false
+	}
+	for i, a := range at {
+		p.probe[i] = unix.RemoteIovec{Base: a, Len: 1}
+	}
+	p.local[0].Base = &p.bytes[0]
+	p.local[0].SetLen(len(at))
+	got, err := unix.ProcessVMReadv(pid, p.local[:], p.probe[:len(at)], 0)
+	p.local[0].Base = nil
+	return err == nil && got == len(at)
+}
+
+// move copies n bytes between here, in this process, and at, in the seat's.
+func (p *peeker) move(seat int, here unsafe.Pointer, at uintptr, n int, write bool) error {
 	if p.pids[seat] == 0 {
 		return errors.New("its process is not known")
 	}
 	for n > 0 {
-		p.local[0].Base = (*byte)(dst)
+		p.local[0].Base = (*byte)(here)
 		p.local[0].SetLen(n)
 		p.remote[0] = unix.RemoteIovec{Base: at, Len: n}
-		got, err := unix.ProcessVMReadv(p.pids[seat], p.local[:], p.remote[:], 0)
+		call, name := unix.ProcessVMReadv, "process_vm_readv"
+		if write {
+			call, name = unix.ProcessVMWritev, "process_vm_writev"
+		}
+		got, err := call(p.pids[seat], p.local[:], p.remote[:], 0)
 		p.local[0].Base = nil
 		switch {
 		case errors.Is(err, unix.ESRCH):
 			return transport.ErrGone
 		case err != nil:
-			return fmt.Errorf("process_vm_readv: %w", err)
+			return fmt.Errorf("%s: %w", name, err)
 		case got <= 0:
-			return fmt.Errorf("process_vm_readv: %w", unix.EFAULT)
+			return fmt.Errorf("%s: %w", name, unix.EFAULT)
 		}
 		if n -= got; n > 0 {
-			dst, at = unsafe.Add(dst, got), at+uintptr(got)
+			here, at = unsafe.Add(here, got), at+uintptr(got)
 		}
 	}
 	return nil
