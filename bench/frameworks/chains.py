@@ -62,6 +62,7 @@ def tensorflow(teller: Teller, rounds: int) -> None:
     @tf.function
     def theirs(x):
         def replica(y):
+            y = tf.identity(y)  # the strategy wants a tensor that has a device
             for _ in range(LINKS):
                 y = tf.distribute.get_replica_context().all_reduce(total, y, options=ring)
             return y

@@ -104,9 +104,11 @@ step = lambda: np.asarray(chain(big))
 """
 
 FIT = """
-import keras, hora.keras
+import keras, tensorflow as tf, hora.keras
 keras.utils.set_random_seed(1)
-model = keras.Sequential([keras.layers.Input((2048,)), *[keras.layers.Dense(2048) for _ in range(3)], keras.layers.Dense(1)])
+model = keras.Sequential([keras.layers.Input((512,)), *[keras.layers.Dense(512) for _ in range(6)], keras.layers.Dense(1)])
+x = np.random.RandomState(hora.rank()).randn(1024, 512).astype("f")      # a step of some 100 ms
+data = tf.data.Dataset.from_tensors((x, x[:, :1])).repeat(STEPS)
 model.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(1e-6)), loss="mse", jit_compile=False)
 state = hora.keras.KerasState(model, epoch=0, batch=0)
 
@@ -122,10 +124,9 @@ class Watch(keras.callbacks.Callback):
 
 @hora.elastic.run
 def train(state):
-    x = np.random.RandomState(hora.rank()).randn(128 * STEPS, 2048).astype("f")
     callbacks = [Watch(), hora.keras.callbacks.UpdateEpochState(state), hora.keras.callbacks.UpdateBatchState(state),
                  hora.keras.callbacks.CommitState(state, every=5)]
-    model.fit(x, x[:, :1], batch_size=128, epochs=1 - state.epoch, callbacks=callbacks, verbose=0)
+    model.fit(data, epochs=1 - state.epoch, callbacks=callbacks, verbose=0)
 
 
 train(state)
