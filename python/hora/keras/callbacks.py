@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -93,14 +94,34 @@ class MetricAverage(keras.callbacks.Callback):
     """Averages the epoch's metrics over all ranks; put it before callbacks that look at them (checkpoints, early stopping)."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if not logs:
-            return
+        logs = {} if logs is None else logs
         names = sorted(k for k, v in logs.items() if numpy.ndim(v) == 0)
-        values = comm.allreduce(
-            numpy.array([float(logs[k]) for k in names], dtype="float64"), Op.AVERAGE, name=f"metrics {' '.join(names)}", named=True
-        )
+        _same_names(names)
+        if not names:
+            return
+        values = comm.allreduce(numpy.array([float(logs[k]) for k in names], dtype="float64"), Op.AVERAGE, name="metrics", named=True)
         for k, v in zip(names, values, strict=True):
             logs[k] = float(v)
+
+
+def _same_names(names: list[str]) -> None:
+    """An error on every rank if ranks have not measured the same things.
+
+    The calls match by name, so what they are called must not depend on what was measured: ranks would wait for each other.
+    A rank that has joined adds zeros, which the count tells: numbers are equal where count × Σx² = (Σx)².
+    """
+    told = hashlib.sha256("\n".join(names).encode()).digest()
+    marks = [int.from_bytes(told[i : i + 3], "big") for i in (0, 3)]  # squares of 24 bits: their sum fits
+    sums = comm.allreduce(numpy.array([1, *marks, *(x * x for x in marks)], dtype="int64"), name="names of metrics", named=True)
+    count, *rest = (int(x) for x in sums)
+    if all(count * rest[i + 2] == rest[i] ** 2 for i in (0, 1)):
+        return
+    mine = numpy.frombuffer(f"rank {comm.rank()}: {', '.join(names) or 'none'}; ".encode(), "uint8")
+    every = bytes(comm.allgather(mine, name="metrics of each rank", named=True)).decode()
+    raise ArgumentError(
+        f"MetricAverage: ranks have measured different things ({every.rstrip('; ')}); compile the same metrics on every rank, and let "
+        "callbacks before this one add a number on all ranks or on none"
+    )
 
 
 class LearningRateSchedule(keras.callbacks.Callback):

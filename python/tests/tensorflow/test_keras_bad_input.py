@@ -28,8 +28,8 @@ def fails(call, *says):
         assert all(s in str(e) for s in says), (says, type(e), str(e))
         assert isinstance(e, hora.HoraError) or backend == "jax" or type(e).__name__ == "InvalidArgumentError", type(e)
         if backend == "jax":
-            import hora.jax
-            hora.jax.recover()
+            from hora.jax import recover  # `import hora.jax` would make `hora` a name of this function alone
+            recover()
         assert hora.allreduce(np.float32(r + 1)) == n * (n + 1) / 2, "the next operation works"
         return
     raise AssertionError(f"no error: {says}")
@@ -41,9 +41,11 @@ fails(lambda: model(3 + r).fit(X, Y, **fit), "rank 0", "rank 1")
 fails(lambda: model(3 + r).fit(X, Y, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()], **fit), "rank 0", "rank 1")
 
 
-# Metrics that one rank alone has: the sentence names them.
+# Metrics that one rank alone has, as many others, and none: the sentence names them.
 average = hora.keras.callbacks.MetricAverage()
-fails(lambda: average.on_epoch_end(0, {"loss": 1.0} | ({"mine": 2.0} if r else {})), "mine", "rank 1")
+fails(lambda: average.on_epoch_end(0, {"loss": 1.0} | ({"mine": 2.0} if r else {})), "mine", "rank 1: loss, mine")
+fails(lambda: average.on_epoch_end(0, {"loss": 1.0, "mine" if r else "yours": 2.0}), "loss, mine", "rank 0: loss, yours")
+fails(lambda: average.on_epoch_end(0, {"loss": 1.0} if r else None), "rank 0: none", "rank 1: loss")
 logs = {"loss": float(r)}
 average.on_epoch_end(0, logs)
 assert logs["loss"] == (n - 1) / 2
