@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -314,5 +316,20 @@ func TestTwoNamesOfOneMachine(t *testing.T) {
 	}
 	if said != 1 {
 		t.Errorf("it is said %d times", said)
+	}
+}
+
+// A number of threads that two ranks have no cores for is told.
+func TestThreadsWithoutCores(t *testing.T) {
+	for threads, told := range map[string]bool{"": false, "1": false, "many": false, strconv.Itoa(runtime.NumCPU()/2 + 1): runtime.NumCPU() > 1} {
+		m := box(t, nil, nil)
+		m.Lookup = func(name string) string { return map[string]string{"OMP_NUM_THREADS": threads}[name] }
+		got := false
+		for _, f := range m.checkCores(t.Context()) {
+			got = got || f.State == Note && strings.Contains(f.Text, "OMP_NUM_THREADS="+threads+" on ")
+		}
+		if got != told {
+			t.Errorf("OMP_NUM_THREADS=%q: told %v, want %v", threads, got, told)
+		}
 	}
 }

@@ -65,6 +65,10 @@ func (m *Machine) checkCores(context.Context) []Finding {
 		all = append(all, note(fmt.Sprintf("start at most %d ranks here, or ask for a larger share", max(int(quota), 1)),
 			"the container or control group (%s) may use %.1f of %d cores: ranks that spin will be throttled", group, quota, n))
 	}
+	if threads, err := strconv.Atoi(m.Lookup("OMP_NUM_THREADS")); err == nil && threads > 1 && n/threads < 2 {
+		all = append(all, note(fmt.Sprintf("unset it, so that each rank gets its cores' number, or start at most %d here", max(n/threads, 1)),
+			"OMP_NUM_THREADS=%d on %d cores: the threads of two ranks would poll each other off them", threads, n))
+	}
 	return all
 }
 

@@ -35,6 +35,10 @@ func (a *agent) start() {
 	if crowded && p.Bind == machine.BindCore && p.First == 0 {
 		a.warn("%s has fewer hardware threads than its %d ranks: they share all of them and run slower", p.Host, p.Total)
 	}
+	if n := tooMany(p.Environ, shares[0]); n > 0 && p.First == 0 {
+		a.warn("OMP_NUM_THREADS=%d for each of the %d ranks of %s is more than its cores, and ranks are not bound: threads wait asleep "+
+			"(OMP_WAIT_POLICY=passive); OMP_NUM_THREADS=%d fits", n, p.Total, p.Host, shares[0].Cores)
+	}
 	a.shares, a.at = shares[p.First:], dir
 	a.oom = openOOM(a.cfg.Root)
 	if err := a.call.open(a.dir, p.Call); err != nil {
@@ -64,7 +68,7 @@ func (a *agent) startWorker(w protocol.Worker) bool {
 	if a.dir != "" {
 		env = environ.Merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
 	}
-	env = environ.Default(env, "OMP_NUM_THREADS", strconv.Itoa(share.Cores))
+	env = threads(env, share)
 	env = environ.Default(env, "PYTHONUNBUFFERED", "1")
 	if p.Own {
 		env = networkNames(env)
