@@ -1,6 +1,7 @@
-"""Random faults from the first moment of Python workers' processes on, under every policy: each job ends as its policy says, soon.
+"""Random faults, several to a job, from the first moment of Python workers' processes on, of those that replace others too.
 
-`make soak` has two hundred of them, the ordinary run a job of each policy.
+Each job ends as its policy says, soon. `make soak` has two hundred faults under every policy, the ordinary run one job; a
+fault a job, at any moment of it, is what TestFaultsFromTheStartOn in internal/jobtest has.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def undisturbed(hora_program):
     return found | {"stop": found["replace"]}
 
 
-@pytest.mark.parametrize("policy", list(OPTIONS))
+@pytest.mark.parametrize("policy", list(OPTIONS) if SOAK else ["replace"])
 def test_faults_from_the_start_on(launcher, undisturbed, tmp_path, policy):
     seed = int(os.environ.get("HORA_SEED", random.randrange(10**6)))
     print(f"HORA_SEED={seed} pytest {__file__} -k 'from_the_start and {policy}'")
