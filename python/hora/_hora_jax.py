@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 
 CLUSTERS = "jax._src.clusters"
 
@@ -74,7 +74,7 @@ class _Finder:
         finally:
             self.busy = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = cast(Any, _Loader(spec.loader))
         return spec
 
 
