@@ -13,6 +13,7 @@
 #   sh tools/deps.sh path data      print the folder with pyarrow
 #   sh tools/deps.sh path tensorflow  print the folder with TensorFlow and Keras
 #   sh tools/deps.sh path keras-2     print the folder with Keras 2 (tf_keras)
+#   sh tools/deps.sh path mxnet       print the folder with MXNet and its NumPy
 #   sh tools/deps.sh path spark-4     print the Python environment with pyspark 4 (also: spark-3.5)
 set -eu
 cd "$(dirname "$0")/.."
@@ -24,6 +25,7 @@ impi_list=python/requirements-impi.txt
 data_list=python/requirements-data.txt
 tensorflow_list=python/requirements-tensorflow.txt
 keras2_list=python/requirements-keras-2.txt
+mxnet_list=python/requirements-mxnet.txt
 spark4_list=python/requirements-spark-4.txt
 spark35_list=python/requirements-spark-3.5.txt
 
@@ -53,6 +55,7 @@ impi=$cache/impi-$(hash_of "$impi_list")
 data=$cache/data-$version-$(hash_of "$data_list")
 tensorflow=$cache/tensorflow-$version-$(hash_of "$tensorflow_list")
 keras2=$cache/keras-2-$version-$(hash_of "$keras2_list")
+mxnet=$cache/mxnet-$version-$(hash_of "$mxnet_list")
 spark4=$cache/spark-4-$version-$(hash_of "$spark4_list" "$requirements")
 spark35=$cache/spark-3.5-$version-$(hash_of "$spark35_list" "$requirements")
 
@@ -66,9 +69,10 @@ if [ "${1:-}" = path ]; then
     data) echo "$data" ;;
     tensorflow) echo "$tensorflow" ;;
     keras-2) echo "$keras2" ;;
+    mxnet) echo "$mxnet" ;;
     spark-4) echo "$spark4" ;;
     spark-3.5) echo "$spark35" ;;
-    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, keras-2, data, spark-4, spark-3.5 or impi" >&2; exit 2 ;;
+    *) echo "deps: path of what? venv, tools, trainers, jax, tensorflow, keras-2, mxnet, data, spark-4, spark-3.5 or impi" >&2; exit 2 ;;
     esac
     exit
 fi
@@ -128,6 +132,8 @@ beside "$jax" "$jax_list" "JAX"
 beside "$data" "$data_list" "what the tests of data compare with"
 beside "$tensorflow" "$tensorflow_list" "TensorFlow and Keras"
 beside "$keras2" "$keras2_list" "Keras 2"
+# MXNet's last wheel is of a time before Python 3.12, and so is the NumPy that it can do with: elsewhere its test is skipped.
+case $version in 3.10 | 3.11) beside "$mxnet" "$mxnet_list" "MXNet" ;; esac
 # Spark's workers are processes of an interpreter, so each pyspark has one, which finds the rest (torch, pytest, hora's wheels) in the tests' environment.
 spark() { # folder, list, what
     [ ! -f "$1/.complete" ] || return 0

@@ -17,7 +17,7 @@ func (p *program) checkBuild() {
 		{"Available Frameworks", []struct {
 			on   bool
 			name string
-		}{{true, "TensorFlow"}, {true, "PyTorch"}, {false, "MXNet"}}},
+		}{{true, "TensorFlow"}, {true, "PyTorch"}, {true, "MXNet"}}},
 		{"Available Controllers", []struct {
 			on   bool
 			name string

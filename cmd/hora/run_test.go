@@ -258,7 +258,7 @@ func TestAClosedPipeEndsTheJob(t *testing.T) {
 func TestCheckBuildInHorovodsForm(t *testing.T) {
 	for _, flag := range []string{"-cb", "--check-build"} {
 		r := command(t, t.TempDir(), "horovodrun", flag)
-		form := regexp.MustCompile(`^Horovod v\S+.*:\n\nAvailable Frameworks:\n    \[X\] TensorFlow\n    \[X\] PyTorch\n    \[ \] MXNet\n\nAvailable Controllers:\n    \[ \] MPI\n    \[X\] Gloo\n\nAvailable Tensor Operations:\n    \[ \] NCCL\n    \[ \] DDL\n    \[ \] CCL\n    \[ \] MPI\n    \[X\] Gloo\n$`)
+		form := regexp.MustCompile(`^Horovod v\S+.*:\n\nAvailable Frameworks:\n    \[X\] TensorFlow\n    \[X\] PyTorch\n    \[X\] MXNet\n\nAvailable Controllers:\n    \[ \] MPI\n    \[X\] Gloo\n\nAvailable Tensor Operations:\n    \[ \] NCCL\n    \[ \] DDL\n    \[ \] CCL\n    \[ \] MPI\n    \[X\] Gloo\n$`)
 		if r.code != 0 || !form.MatchString(r.out) {
 			t.Errorf("%s: exit code %d\n%s", flag, r.code, r.out)
 		}

@@ -6,7 +6,6 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "horovod.mxnet": "MXNet is retired upstream; move the model to PyTorch and use horovod.torch",
     "horovod.spark.common": "there are no estimators; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
     "horovod.spark.keras": "there is no KerasEstimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
     "horovod.spark.lightning": "there is no estimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",

@@ -59,11 +59,12 @@ MEMBERS = {
     "spark_tensorflow_distributor.MirroredStrategyRunner": "run",
 }
 
-# Flags and variables have tests of their own, names of TensorFlow and Keras are walked beside those: python/tests/tensorflow.
+# Flags and variables have tests of their own, names of TensorFlow, Keras and MXNet are walked beside those.
 WALKED = [
     r
     for r in ROWS
-    if not r[0].startswith(("-", "horovod.tensorflow", "horovod.keras", "sparkdl.horovod.tensorflow")) and not r[0].isupper()
+    if not r[0].startswith(("-", "horovod.tensorflow", "horovod.keras", "horovod.mxnet", "sparkdl.horovod.tensorflow"))
+    and not r[0].isupper()
 ]
 
 

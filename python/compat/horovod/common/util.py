@@ -47,7 +47,7 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Frameworks that this distribution has a module for, and the module that proves the framework is there.
-_FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
+_FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras", "mxnet": "mxnet"}
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
