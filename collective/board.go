@@ -266,7 +266,7 @@ func (c *Comm) fail(err error) error {
 	if c.board != nil && c.op.posted && !errors.As(err, &mismatch) {
 		c.board.Withdraw(err, c.lent())
 	}
-	c.op.open = false
+	c.op.open, c.op.timed = false, nil
 	return err
 }
 

@@ -72,6 +72,7 @@ type Comm struct {
 	length  []int            // and its lengths
 	headers []header
 	peeking peeking
+	paces   *paces
 	planned [plannedCalls]plannedCall
 }
 
@@ -87,6 +88,8 @@ type operation struct {
 	phase  uint32 // steps that I have posted
 	// lastPhase is, of a peeked operation, the phase after which nobody reads others' memory.
 	lastPhase uint32
+	timed     *pace // where to note how long it takes, and since when
+	began     time.Time
 	inline    [transport.InlineBytes]byte
 }
 
@@ -167,6 +170,9 @@ func (c *Comm) Run(s transport.Stamp, call *Call, deadline time.Time) error {
 	c.op.open = false
 	if c.board != nil {
 		c.claimSlot()
+		if c.op.timed != nil {
+			c.clock()
+		}
 	}
 	return nil
 }

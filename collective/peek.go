@@ -49,32 +49,36 @@ type peeking struct {
 // peekHeader is what a rank says of its memory that may be read through the system.
 type peekHeader struct {
 	able       bool // I can read yours
+	parts      bool // of the first seat: this call goes through parts all the same
+	timed      bool // likewise: and its time is taken
 	large      bool // mine is on huge pages; only said above smallPages
 	send, recv uint64
 	word       uint64 // where my witness is, and what it says
 	value      uint64
+	took       uint32 // what my last timed call of this kind and size took, in nanoseconds
 }
 
-const peekBytes = 33
+const peekBytes = 37
 
 func (h *peekHeader) put(b []byte) {
 	b[0] = 0
-	if h.able {
-		b[0] |= 1
-	}
-	if h.large {
-		b[0] |= 2
+	for i, set := range [4]bool{h.able, h.large, h.parts, h.timed} {
+		if set {
+			b[0] |= 1 << i
+		}
 	}
 	for i, v := range [4]uint64{h.send, h.recv, h.word, h.value} {
 		binary.LittleEndian.PutUint64(b[1+8*i:], v)
 	}
+	binary.LittleEndian.PutUint32(b[33:], h.took)
 }
 
 func (h *peekHeader) get(b []byte) {
-	h.able, h.large = b[0]&1 != 0, b[0]&2 != 0
+	h.able, h.large, h.parts, h.timed = b[0]&1 != 0, b[0]&2 != 0, b[0]&4 != 0, b[0]&8 != 0
 	for i, v := range [4]*uint64{&h.send, &h.recv, &h.word, &h.value} {
 		*v = binary.LittleEndian.Uint64(b[1+8*i:])
 	}
+	h.took = binary.LittleEndian.Uint32(b[33:])
 }
 
 // offer says where the call's memory is.
@@ -97,6 +101,9 @@ func (c *Comm) offer(h *peekHeader, call *Call) {
 	}
 	h.send, h.recv = address(send.Ptr), address(recv.Ptr)
 	h.word, h.value = address(unsafe.Pointer(p.witness)), *p.witness
+	if h.able && c.op.plan.measure {
+		c.tell(h, call)
+	}
 }
 
 // readable reports that the system reads both at all: it does not where a device's driver has
@@ -119,6 +126,9 @@ func (c *Comm) settlePeek(call *Call) error {
 	other := 1 - c.seat
 	a, b := &c.headers[0].peek, &c.headers[1].peek
 	if a.able && b.able && (a.large && b.large || c.wholeBytes(call) < smallPages) {
+		if !c.heed(call) {
+			return nil
+		}
 		o.ready = peeked
 		if o.lastPhase = 1; call.Kind != Allreduce {
 			return c.board.Sound()

@@ -9,12 +9,13 @@ import (
 // their fingerprints cover; only whether memory is registered differs, and the header
 // phase settles that.
 type plan struct {
-	layout Algorithm
-	link   Algorithm
-	inline bool // the contribution travels in the arrival itself
-	slot   bool // or in my slot
-	direct bool // or is read where it lies, if all are registered
-	peek   bool // or through the system, if it lets both ranks
+	layout  Algorithm
+	link    Algorithm
+	inline  bool // the contribution travels in the arrival itself
+	slot    bool // or in my slot
+	direct  bool // or is read where it lies, if all are registered
+	peek    bool // or through the system, if it lets both ranks
+	measure bool // and if that is quicker than parts
 }
 
 // headed reports that arrivals say where contributions are.
@@ -23,7 +24,7 @@ func (p *plan) headed() bool { return p.direct || p.slot || p.peek }
 // planFor chooses for a call that check has passed.
 func (c *Comm) planFor(call *Call, p *plan) {
 	p.layout, p.link = none, none
-	p.inline, p.slot, p.direct, p.peek = false, false, false, false
+	p.inline, p.slot, p.direct, p.peek, p.measure = false, false, false, false, false
 	if call.Kind == Barrier || call.Kind == SendTo || call.Kind == RecvFrom {
 		p.inline, p.layout = true, Hier
 		return
@@ -50,12 +51,12 @@ func (c *Comm) planFor(call *Call, p *plan) {
 		p.inline = true
 		return
 	}
-	p.slot = unit >= 0 && unit <= c.board.SlotBytes() &&
-		c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole) == OneShot
+	on := c.menuBoard.pick(call.Kind, boardColumn, call.Type, whole)
+	p.slot = unit >= 0 && unit <= c.board.SlotBytes() && on == OneShot
 	plain := call.Pre == 0 || call.Pre == 1
 	p.direct = whole >= 0 && c.menuBoard.pick(call.Kind, directColumn, call.Type, whole) == Direct && plain
-	p.peek = peekable(call) && c.seats == 2 && plain && c.menuBoard.pick(call.Kind, boardColumn, call.Type,
-		whole) == Peek
+	p.peek = peekable(call) && c.seats == 2 && plain && (on == Peek || on == Measured)
+	p.measure = p.peek && on == Measured
 }
 
 // layered reports whether an operation can use the memory inside hosts: some host

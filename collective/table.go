@@ -32,9 +32,10 @@ const (
 	ScatterRing       // the root scatters, a ring gathers
 
 	// On shared memory with private buffers.
-	OneShot // everyone's data in its slot, each reads all
-	TwoShot // pipelined through parts, each reduces its share
-	Peek    // of two ranks each reads the other's memory by a system call; twoshot where it may not
+	OneShot  // everyone's data in its slot, each reads all
+	TwoShot  // pipelined through parts, each reduces its share
+	Peek     // of two ranks each reads the other's memory by a system call; twoshot where it may not
+	Measured // peek or twoshot, whichever this group found quicker in its first calls of that size and in later ones
 
 	// On shared memory when all buffers are registered.
 	Direct // from and to the owners' memory
@@ -64,7 +65,7 @@ var algorithms = [algorithmEnd]struct {
 	Ring: {"ring", linkColumn}, Tree: {"tree", linkColumn}, DoubleTree: {"doubletree", linkColumn},
 	Bruck: {"bruck", linkColumn}, Pairwise: {"pairwise", linkColumn},
 	Linear: {"linear", linkColumn}, ScatterRing: {"scatterring", linkColumn},
-	OneShot: {"oneshot", boardColumn}, TwoShot: {"twoshot", boardColumn}, Peek: {"peek", boardColumn},
+	OneShot: {"oneshot", boardColumn}, TwoShot: {"twoshot", boardColumn}, Peek: {"peek", boardColumn}, Measured: {"measured", boardColumn},
 	Direct: {"direct", directColumn}, Copy: {"copy", directColumn},
 }
 
@@ -104,19 +105,19 @@ const standard = `
 	allreduce@2:   32Ki-512Ki=recdbl
 	allreduce@32-: 32Ki-1Mi=rabenseifner, 1Mi-4Mi=doubletree
 	allreduce:     0-4Ki=oneshot
-	allreduce@2:   0-65Ki=oneshot, 2Mi-128Mi=peek
+	allreduce@2:   0-65Ki=oneshot, 2Mi-128Mi=measured
 	allreduce@3-4: 0-32Ki=oneshot
 	reduce:        0-=hier+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=ring, 0-4Ki=oneshot
 	reduce@2-4:    0-65Ki=oneshot
 	broadcast:     0-=hier+twoshot, 4Ki-=direct, 0-256Ki=tree, 256Ki-=scatterring, 0-16Ki=oneshot
-	broadcast@2:   40Ki-128Mi=peek
+	broadcast@2:   40Ki-128Mi=measured
 	allgather:     0-=hier+twoshot, 4Ki-=direct, 0-64Ki=bruck, 64Ki-=ring, 0-16Ki=oneshot
 	allgather@2-4: 0-65Ki=oneshot
-	allgather@2:   2Mi-12Mi=peek
+	allgather@2:   2Mi-12Mi=measured
 	reducescatter: 0-=hier+twoshot, 4Ki-=direct, 0-16Ki=recdbl, 16Ki-=ring, 0-16Ki=oneshot
 	reducescatter@2-4: 0-65Ki=oneshot
 	alltoall:      0-=flat+twoshot, 4Ki-=direct, 0-8Ki=bruck, 8Ki-=pairwise, 0-16Ki=oneshot
-	alltoall@2:    0-48Ki=oneshot, 1Mi-12Mi=peek
+	alltoall@2:    0-48Ki=oneshot, 1Mi-12Mi=measured
 	alltoall@3-4:  0-65Ki=oneshot
 	gather:        0-=flat+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=linear, 0-16Ki=oneshot
 	scatter:       0-=flat+twoshot, 4Ki-=direct, 0-64Ki=tree, 64Ki-=linear, 0-16Ki=oneshot`
@@ -147,7 +148,7 @@ type Table struct{ rules []rule }
 // Later rules win over earlier ones. Algorithms decide about one of four things and
 // leave the others as they are: the layout (hier, flat), message links (recdbl,
 // rabenseifner, ring, tree, doubletree, bruck, pairwise, linear, scatterring), shared
-// memory (oneshot, twoshot, peek), registered buffers (direct, copy). Ranks are those that
+// memory (oneshot, twoshot, peek, measured), registered buffers (direct, copy). Ranks are those that
 // take part: for shared memory the ranks of one host, for links between hosts the
 // hosts when the layout is hier, else all.
 func ParseTable(override string) (Table, error) {

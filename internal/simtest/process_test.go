@@ -91,9 +91,12 @@ func rankMain(text string) error {
 	}
 	p := &process{link: link, comm: comm}
 	line, err := "", error(nil)
-	if words[0] == "peek" {
+	switch words[0] {
+	case "peek":
 		line, err = peekAll(link, p)
-	} else {
+	case "measured":
+		line, err = measuredAll(p, rank)
+	default:
 		line, err = p.do(words)
 	}
 	if err != nil {
