@@ -69,7 +69,7 @@ func newJob(spec *settings) *job {
 	j := &job{began: time.Now(), condemn: map[int]string{}}
 	j.crew = crew{spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{}}
 	j.absent, j.coming = map[int]bool{}, map[int]time.Time{}
-	j.holds = holds{held: map[int]*hold{}, say: j.event}
+	j.holds = holds{held: map[int]*hold{}, frozen: map[int]int{}, say: j.event}
 	j.mailbox = mailbox{events: make(chan any, 64), over: make(chan struct{})}
 	j.story.began = j.began
 	return j
@@ -294,6 +294,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 	}
 	j.alive[rank] = false
 	delete(j.held, rank)
+	delete(j.frozen, rank)
 	delete(j.begun, rank)
 	reason := ""
 	severed, ended := j.condemn[rank]
@@ -351,6 +352,7 @@ func (j *job) pings() {
 	j.heed(elastic.Tick{})
 	j.awaitArrivals()
 	j.tellHeld()
+	j.endStopped()
 	if j.stopped && j.ending.due(time.Now()) {
 		j.event(&event.Delay{Text: j.awaitedEnds()})
 	}

@@ -257,6 +257,7 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 		if j.alive[rank] {
 			j.alive[rank] = false
 			delete(j.held, rank)
+			delete(j.frozen, rank)
 			j.server.Exited(rank, l.called, reason)
 			j.event(&event.Exited{Rank: rank, Host: l.called, Cause: reason})
 		}

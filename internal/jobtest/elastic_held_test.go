@@ -153,6 +153,51 @@ func TestAStoppedWorkerEndsTheJob(t *testing.T) {
 	}
 }
 
+// TestWhoIsStoppedAfterTheWorkIsEnded, who has left the others and has only to end: the job does not wait for it for ever. It ends as
+// when such a worker is killed.
+func TestWhoIsStoppedAfterTheWorkIsEnded(t *testing.T) {
+	for _, policy := range []elastic.Policy{elastic.Stop, elastic.Replace} {
+		t.Run(policy.String(), func(t *testing.T) {
+			t.Parallel()
+			restarts := 0
+			if policy == elastic.Replace {
+				restarts = 1
+			}
+			stay := filepath.Join(t.TempDir(), "stay")
+			j := startElastic(t, 3, "train", hasty(func(s *asked) { s.OnLoss, s.Restarts, s.Min = policy, restarts, 1 }), "STEPS=5", "STAY="+stay)
+			j.until("the end of the work", 30*time.Second, func() bool { return j.said(" digest ") == 3 })
+			j.signal(1, syscall.SIGSTOP)
+			for !j.isStopped(1) {
+				pause(2 * time.Millisecond)
+			}
+			if err := os.WriteFile(stay, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-j.ended:
+			case <-time.After(30 * time.Second):
+				t.Fatalf("the job goes on\n%s", j.text())
+			}
+			last, want := j.outcome.String(), "rank 1 on here: its process was stopped after its work with the others, and did not go on for 1.5s"
+			if !strings.HasPrefix(last, want) || j.outcome.ExitCode() != launch.ExitHost {
+				t.Errorf("%d %s\n%s", j.outcome.ExitCode(), last, j.text())
+			}
+		})
+	}
+}
+
+// isStopped says whether the process of a rank is.
+func (j *elasticJob) isStopped(rank int) bool {
+	j.mu.Lock()
+	pid := j.pids[rank]
+	j.mu.Unlock()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return strings.HasPrefix(string(b[strings.LastIndexByte(string(b), ')')+1:]), " T ")
+}
+
 // childOf is the process that the program of a rank has started.
 func (j *elasticJob) childOf(rank int) int {
 	j.t.Helper()
