@@ -494,7 +494,7 @@ func drawSeed(t *testing.T, flags ...string) *rand.Rand {
 	if os.Getenv("HORA_SOAK") == "1" {
 		soak = "HORA_SOAK=1 "
 	}
-	t.Logf("seed %d: %sgo test -run '^%s$' -kill-seed %d%s ./internal/jobtest", seed, soak, t.Name(), seed, strings.Join(flags, ""))
+	t.Logf("seed %d: %sgo test ./internal/jobtest -run '^%s$' -kill-seed %d%s", seed, soak, t.Name(), seed, strings.Join(flags, ""))
 	return rand.New(rand.NewPCG(seed, 1))
 }
 

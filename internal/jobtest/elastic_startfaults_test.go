@@ -78,7 +78,7 @@ func TestFaultsFromTheStartOn(t *testing.T) {
 }
 
 func (f *faulty) String() string {
-	return fmt.Sprintf("%s of rank %d of %d after %v under %v: go test -run '^TestFaultsFromTheStartOn$' -kill-seed %d -start-faults 1 ./internal/jobtest", f.kind, f.rank, f.np, f.at, f.policy, f.seed)
+	return fmt.Sprintf("%s of rank %d of %d after %v under %v: go test ./internal/jobtest -run '^TestFaultsFromTheStartOn$' -kill-seed %d -start-faults 1", f.kind, f.rank, f.np, f.at, f.policy, f.seed)
 }
 
 func drawFault(t *testing.T, seed uint64) *faulty {
