@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import tensorflow as tf
 
 from .. import _site
@@ -43,3 +46,19 @@ def label(name: str | None, what: str) -> str:
         return name
     site = _site.site() if _placed and tf.executing_eagerly() else None
     return Unnamed(f"{name or what} {site}" if site else name or what)
+
+
+def _as_written() -> None:
+    """Has what a function calls of these packages run as it is written, as TensorFlow does with its own and with Keras.
+
+    Else it writes our code anew at each trace, and older releases know less Python than that code takes (2.12: zip(strict=True)).
+    Its list of packages is not public: without one it goes as it does for any other package.
+    """
+    try:
+        config: Any = importlib.import_module("tensorflow.python.autograph.core.config")
+        config.CONVERSION_RULES = (*(config.DoNotConvert(name) for name in ("hora", "horovod")), *config.CONVERSION_RULES)
+    except (ImportError, AttributeError, TypeError):
+        pass
+
+
+_as_written()

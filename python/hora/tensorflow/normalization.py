@@ -12,7 +12,8 @@ from ..keras.which import LEGACY, keras
 from ._calls import _number
 from ._ops import ops
 
-_named: Any = getattr(keras, "saving", keras.utils).register_keras_serializable
+# Keras before 2.13 has it in utils alone.
+_named: Any = getattr(getattr(keras, "saving", None), "register_keras_serializable", None) or keras.utils.register_keras_serializable
 
 
 @_named(package="hora")
