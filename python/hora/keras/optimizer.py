@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .. import _world
@@ -18,7 +20,7 @@ class Distributed:
     """What optimizers of either Keras have: which gradients are reduced, and how."""
 
     _hora: dict[str, Any]
-    _hora_local: dict[int, Any]  # by id: a variable of Keras' is compared by value
+    _hora_local: Mapping[int, Any] = MappingProxyType({})  # by id: a variable of Keras' is compared by value
     _hora_times = 1.0  # what every gradient is multiplied with
     _hora_scale_local = True
     _hora_alone = False  # this rank is in no group: its gradients are its own
@@ -26,7 +28,8 @@ class Distributed:
 
     def register_local_var(self, variable: Any) -> None:
         """The gradient of this variable stays each rank's own, divided by the number of ranks unless that is switched off."""
-        self._hora_local[id(variable)] = variable
+        # Past Keras' trackers, which would take what they see for their own variables.
+        object.__setattr__(self, "_hora_local", {**self._hora_local, id(variable): variable})
 
     def _hora_reduce(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         times, here = self._hora_times, [id(v) in self._hora_local for v in variables]
@@ -133,9 +136,9 @@ def _mixed(own: type, cls: type) -> Any:
 
 
 def _settings(made: Any, call: dict[str, Any], scale_local: bool) -> None:
-    # Past Keras' trackers, which would take what they see for their own variables.
-    for name, value in (("_hora", call), ("_hora_local", {}), ("_hora_scale_local", scale_local)):
-        object.__setattr__(made, name, value)
+    """For all of its class, which is this optimizer's alone: what its from_config() makes is distributed likewise."""
+    cls = type(made)
+    cls._hora, cls._hora_scale_local = call, scale_local
 
 
 def _of_two(optimizer: Any, call: dict[str, Any], scale_local: bool) -> Any:

@@ -163,6 +163,32 @@ for make in (keras.optimizers.SGD, keras.optimizers.legacy.SGD):
                 step(tf.constant([(r + 1) * p, (r + 1) * 3.0]))
             assert np.allclose(v.numpy(), -np.array(right)), (make, average, clip, v.numpy())
 
+# Older optimizers' gradients as programs ask for them: reduced, and no second time when they are applied; passes count.
+for passes in (1, 2):
+    for compiled in (False, True):
+        v, w = tf.Variable(np.zeros(2, "f")), tf.Variable(1.0)
+        opt = hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(1.0, clipvalue=8.0), op=hvd.Sum, backward_passes_per_step=passes)
+        loss = lambda: tf.reduce_sum(v * (r + 1.0))                   # nothing comes of w
+        def by_hand(**how):
+            opt.apply_gradients(opt._compute_gradients(loss, var_list=[v, w]), **how)
+        def as_given():
+            by_hand(experimental_aggregate_gradients=False)
+        def at_once():
+            opt.minimize(loss, [v, w])
+        calls = [by_hand, as_given, at_once]
+        for turn, call in enumerate(tf.function(c) if compiled else c for c in calls for _ in range(passes)):
+            opt.iterations, call()
+            assert np.allclose(v.numpy(), -3.0 * passes * ((turn + 1) // passes)), (passes, compiled, turn, v.numpy())
+        assert int(opt.iterations) == 3 * passes and (passes == 1 or int(opt._agg_helper.counter) == 0)
+
+# What from_config() makes is distributed likewise.
+for make in (keras.optimizers.SGD, keras.optimizers.legacy.SGD):
+    first = hvd.DistributedOptimizer(make(1.0), op=hvd.Sum)
+    for other in (first.from_config(first.get_config()), type(first).from_config(first.get_config())):
+        v = tf.Variable(0.0)
+        other.apply_gradients([(tf.constant(r + 1.0), v)])
+        assert float(v) == -3 and other.get_config() == first.get_config()
+
 # The classic script: scale, wrap, broadcast, average; saved by rank 0, loaded distributed.
 m = model(1 + r)
 opt = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01 * n, momentum=0.9))

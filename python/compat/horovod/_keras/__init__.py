@@ -77,13 +77,16 @@ def DistributedOptimizer(
         sparse_as_dense=sparse_as_dense, prescale=1.0 / gradient_predivide_factor, postscale=gradient_predivide_factor,
         scale_local=scale_local_gradients, named=True,
     )  # fmt: skip
-    if passes > 1 and legacy:
-        from .passes import accumulating
+    if legacy:
+        from .passes import accumulating, computing
 
-        made = accumulating(made, passes, average_aggregated_gradients, sparse_as_dense)
+        made = computing(made)
+        if passes > 1:
+            made = accumulating(made, passes, average_aggregated_gradients, sparse_as_dense)
     elif passes > 1 and not average_aggregated_gradients:
-        made._hora_times = float(passes)  # Keras divides by the passes
-    (made if hasattr(made, "_hora_times") else made.inner_optimizer)._hora_alone = alone  # of Keras 2 the one inside a scale is ours
+        type(made)._hora_times = float(passes)  # Keras divides by the passes
+    # Of Keras 2 the one inside a scale is ours. The class is this optimizer's own, and what from_config() makes of it is distributed likewise.
+    type(made if hasattr(made, "_hora_times") else made.inner_optimizer)._hora_alone = alone
     made.process_set = process_set
     if name:
         made.name = name
