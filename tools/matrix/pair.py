@@ -29,11 +29,17 @@ def tell(rank: int, features, needed) -> int:
             f()
             line = f"yes {name}"
         except Exception as e:
-            line = f"no {name}: {type(e).__name__}: {str(e).strip().partition(chr(10))[0].partition(' (/')[0][:120]}"
+            line = f"no {name}: {type(e).__name__}: {_first(e)}"
             bad |= name in needed
         if rank == 0:
             print(line, flush=True)
     return bad
+
+
+def _first(error: Exception) -> str:
+    """The first line of what it says, less what is another in each run."""
+    line = str(error).strip().partition("\n")[0].partition(" (/")[0]
+    return line.partition(" __inference_")[0][:120]
 
 
 def free_port() -> int:
