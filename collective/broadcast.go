@@ -59,7 +59,8 @@ const pushLeast = 256 << 10
 const pushStep = 256 << 10
 
 // pushed returns up to which byte receivers copy for themselves, and whether the root writes the rest into
-// their memory: where that is registered too its core need not wait. The answer is made of headers, so it is the same on all ranks.
+// their memory: where that is registered too its core need not wait. The answer is made of headers, so it is the same
+// on all ranks.
 func (c *Comm) pushed(root, bytes int) (own int, ok bool) {
 	if c.op.ready != inPlace || bytes < pushLeast {
 		return bytes, false

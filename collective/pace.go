@@ -8,8 +8,8 @@ import (
 // Whether two ranks are quicker when they read each other's memory through the system or when they copy through parts
 // depends on the machine, and on some machines on the minute: no table can know. So the first seat tries both, in
 // the first calls of each kind and size and again later, and its header says which way the call takes; both
-// headers say what the last tried call took, and the slower rank's time counts. Both ways combine each element's operands
-// in the seats' order, so the choice changes no bit of a result.
+// headers say what the last tried call took, and the slower rank's time counts. Both ways combine each element's
+// operands in the seats' order, so the choice changes no bit of a result.
 
 const (
 	settling  = 10  // calls before a trial: the first ones of a size meet pages and lines that are not there yet

@@ -19,7 +19,8 @@ func TestTheQuickerWayIsTaken(t *testing.T) {
 		if i%1000 >= 2*trialEach {
 			spent, least = spent+cost[try.way], least+min(cost[0], cost[1])
 		}
-		if quicker := cost[1] < cost[0]; i > settling+2*tries+1 && i < 1000 && !try.timed && (try.way == byParts) != quicker {
+		quicker, settled := cost[1] < cost[0], i > settling+2*tries+1 && i < 1000
+		if settled && !try.timed && (try.way == byParts) != quicker {
 			t.Fatalf("call %d goes way %d", i, try.way)
 		}
 	}

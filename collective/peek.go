@@ -15,9 +15,9 @@ import (
 // Two ranks of a host may read each other's private memory through the system, in one
 // copy where parts take two. Each reads what the other has of its own share, piece by
 // piece, adds, and the other reads the sums; of allgather and alltoall it reads the block that
-// it is to have. Of broadcast the receiver reads one half and the root writes the other. Whether the system lets them is tried
-// once, in the first operation that would do so: each reads a word of the other's whose value is in
-// its header, which also shows that it is the right process.
+// it is to have. Of broadcast the receiver reads one half and the root writes the other. Whether the system lets them
+// is tried once, in the first operation that would do so: each reads a word of the other's whose value is in its
+// header, which also shows that it is the right process.
 
 // peekStep is how many bytes are read at once: less has the system look up the same
 // process too often, more does not stay in the second-level cache.
@@ -110,7 +110,10 @@ func (c *Comm) offer(h *peekHeader, call *Call) {
 // mapped them. Tensors lie in one mapping, so their ends tell.
 func (c *Comm) readable(v, w tensor.View) bool {
 	p := &c.peeking
-	p.ends = [4]uintptr{uintptr(v.Ptr), uintptr(v.Ptr) + uintptr(v.Len()-1), uintptr(w.Ptr), uintptr(w.Ptr) + uintptr(w.Len()-1)}
+	p.ends = [4]uintptr{
+		uintptr(v.Ptr), uintptr(v.Ptr) + uintptr(v.Len()-1),
+		uintptr(w.Ptr), uintptr(w.Ptr) + uintptr(w.Len()-1),
+	}
 	if v == w {
 		return c.board.Readable(p.ends[:2])
 	}

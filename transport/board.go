@@ -237,7 +237,8 @@ func (b *Board) Peek(seat int, dst unsafe.Pointer, at uintptr, n int) error {
 	return b.cfg.Peek(seat, dst, at, n)
 }
 
-// Readable reports that the system reads this process's bytes at up to four addresses; it is asked once for all of them.
+// Readable reports that the system reads this process's bytes at up to four addresses; it is asked once for all of
+// them.
 func (b *Board) Readable(at []uintptr) bool { return b.cfg.Readable != nil && b.cfg.Readable(at) }
 
 // Poke writes n bytes to an address of a seat's process, where the system allows it.

@@ -20,7 +20,9 @@ func measuredAll(p *process, rank int) (string, error) {
 	ways := map[string]int{}
 	table := crc64.MakeTable(crc64.ECMA)
 	var sum uint64
-	for _, kind := range []collective.Kind{collective.Allreduce, collective.Broadcast, collective.Allgather, collective.Alltoall} {
+	for _, kind := range []collective.Kind{
+		collective.Allreduce, collective.Broadcast, collective.Allgather, collective.Alltoall,
+	} {
 		rng := rand.New(rand.NewPCG(5, uint64(rank)))
 		send, recv := make([]float32, 2*n), make([]float32, 4*n)
 		for i := range send {

@@ -78,7 +78,8 @@ func (p *peeker) write(seat int, src unsafe.Pointer, at uintptr, n int) error {
 	return p.move(seat, src, at, n, true)
 }
 
-// readable reports that the system reads a byte at each of up to four addresses of this process: it stops at the first that it does not read.
+// readable reports that the system reads a byte at each of up to four addresses of this process: it stops at the first
+// that it does not read.
 func (l *Link) readable(at []uintptr) bool {
 	p := &l.peeker
 	pid := p.pids[l.seat]
