@@ -42,7 +42,7 @@ func (s *Server) check(d *client.Document) error {
 		p := 50
 		d.Priority = &p
 	}
-	pools := s.pools()
+	pools := s.poolNames()
 	switch {
 	case len(d.Spec.Command) == 0 || d.Spec.Command[0] == "":
 		return refuse(422, "there is no command to start: give one, as in hora submit python train.py")
@@ -102,13 +102,14 @@ func refusedFields(s *job.Spec) error {
 	return nil
 }
 
-func (s *Server) pools() []string {
-	var all []string
-	for _, n := range s.back.Capacity() {
-		if !slices.Contains(all, n.Pool) {
-			all = append(all, n.Pool)
+func (s *Server) poolNames() []string {
+	all := []string{nameOfDefault}
+	_ = s.do(func() {
+		for name := range s.pools {
+			all = append(all, name)
 		}
-	}
+	})
+	slices.Sort(all[1:])
 	return all
 }
 
@@ -352,7 +353,7 @@ func (s *Server) Priority(ctx context.Context, id int64, priority int) (client.J
 func (s *Server) Nodes() ([]client.Node, error) {
 	var all []client.Node
 	for _, n := range s.back.Capacity() {
-		all = append(all, client.Node{Name: n.Name, Pool: n.Pool, Slots: n.Slots, Free: n.Slots, Memory: n.Memory, GPUs: n.GPUs})
+		all = append(all, client.Node{Name: n.Name, Pool: n.Pool, Slots: n.Slots, Free: n.Slots, Memory: n.Memory, GPUs: n.GPUs, Away: n.Closed})
 	}
 	err := s.do(func() {
 		for _, l := range s.live {

@@ -26,15 +26,18 @@ import (
 
 // Settings is what the HTTP interface needs beside the server.
 type Settings struct {
-	Version string
-	Token   string         // who has it may do everything
-	Down    func(now bool) // ends the program
+	Version   string
+	Token     string         // who has it may do everything
+	Address   string         // where nodes beyond this machine come to, with the authority's fingerprint
+	Authority []byte         // certificate of the server's own authority, in PEM
+	Down      func(now bool) // ends the program
 }
 
 type api struct {
 	*Server
 	Settings
 	huma.API
+	inside http.Handler // for who has proved a token
 }
 
 // Handler is the HTTP interface, under /api/v1, and the pages.
@@ -46,23 +49,26 @@ func (s *Server) Handler(set Settings) http.Handler {
 	config.Info.Description = "Jobs of hora: submit, queue, follow. Errors say what to do next. A POST with an Idempotency-Key that was used before answers what it answered then."
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	config.Security = []map[string][]string{{"token": {}}}
-	a := &api{s, set, humago.New(mux, config)}
+	a := &api{Server: s, Settings: set, API: humago.New(mux, config), inside: mux}
 	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[job.Spec](), reflect.TypeFor[specSchema]())
 	a.jobs()
 	a.results()
 	a.rest()
+	a.poolCalls()
 	web.Register(mux, s)
-	return a.guard(mux)
+	return a.machines(a.guard(mux))
+}
+
+// isOwner says whether a token is the server's own.
+func (a *api) isOwner(token string) bool {
+	want, got := sha256.Sum256([]byte(a.Token)), sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
 // guard lets nobody in without the token: as a bearer, or in the cookie of the pages. A cookie changes nothing unless the
 // request comes from our own pages.
 func (a *api) guard(next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(a.Token))
-	right := func(token string) bool {
-		got := sha256.Sum256([]byte(token))
-		return subtle.ConstantTimeCompare(got[:], want[:]) == 1
-	}
+	right := a.isOwner
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		cookie, err := r.Cookie(cookieName)

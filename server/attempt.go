@@ -6,15 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"hora/event"
 	"hora/job"
 	"hora/server/client"
+	"hora/server/fleet"
 	"hora/server/node"
 	"hora/server/snapshot"
 	"hora/server/store"
@@ -52,15 +51,21 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 	}
 	for try := 0; ; try++ {
 		if !adopted || try > 0 {
-			if err := f.start(); err != nil {
+			err := f.start()
+			switch {
+			case f.ctx.Err() != nil:
+				return nil
+			case errors.Is(err, node.ErrLost):
+				return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: err.Error()}, nil)
+			case err != nil:
 				return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: "it could not be started: " + err.Error()}, nil)
 			}
 		}
 		_ = f.do(func() { stop = f.l.stop }) // it may have been told to end before there was anything to tell
 		if stop != "" {
-			_ = f.back.Kill(f.job.ID, f.attempt.Number, stop)
+			_ = f.back.Kill(f.where(), stop)
 		}
-		err := f.back.Watch(f.ctx, f.job.ID, f.attempt.Number, f.taken, f.take)
+		err := f.back.Watch(f.ctx, f.gang(), f.taken, f.take)
 		switch {
 		case f.ended || err == nil:
 			return err
@@ -69,10 +74,14 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 		case errors.Is(err, node.ErrUnbegun) && try < startTries:
 			continue
 		case errors.Is(err, node.ErrUnbegun):
-			_ = f.back.Kill(f.job.ID, f.attempt.Number, client.Failure) // should one come after all, it ends
-			return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, f.keeperSays())}, nil)
+			_ = f.back.Kill(f.where(), client.Failure) // should one come after all, it ends
+			return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, f.left.Says(f.where()))}, nil)
 		case errors.Is(err, node.ErrLost):
-			return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: "the process that kept it was killed"}, f.salvage())
+			text := "the process that kept it was killed"
+			if gone := (*fleet.Lost)(nil); errors.As(err, &gone) {
+				text = err.Error()
+			}
+			return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: text}, f.salvage())
 		case errors.Is(err, store.ErrFull): // it stays in the outbox until there is room
 			f.log.Warn("take what a job says", "job", f.job.ID, "error", err)
 		default:
@@ -84,12 +93,6 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 			return nil
 		}
 	}
-}
-
-// keeperSays is the last of what the keeper wrote.
-func (f *follower) keeperSays() string {
-	b, _ := os.ReadFile(filepath.Join(f.back.Folder(f.job.ID, f.attempt.Number), "keeper.log"))
-	return string(b[max(0, len(b)-500):])
 }
 
 // begin writes down that the attempt starts, before it does.
@@ -132,49 +135,30 @@ func slotsOn(all []client.Share) string {
 	return text
 }
 
-// start lets the back end start it; to do it again does nothing more.
+// gang is the attempt as the back end knows it.
+func (f *follower) gang() node.Gang {
+	return node.Gang{
+		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: shares(f.attempt.Shares), Code: f.job.Document.Code,
+	}
+}
+
+// where names it.
+func (f *follower) where() fleet.Ref { return ref(f.job.ID, f.attempt.Number, f.attempt.Shares) }
+
+// start lets the back end start it, with what earlier attempts left in outputs/; to do it again does nothing more.
 func (f *follower) start() error {
-	return f.back.Start(node.Gang{
-		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: shares(f.attempt.Shares), Fill: f.fill,
-	})
-}
-
-// fill makes the working folder: the code, and what earlier attempts left in outputs/.
-func (f *follower) fill(work string) error {
-	if hash := f.job.Document.Code; hash != "" {
-		b, err := os.ReadFile(f.store.BlobFile(hash))
-		if err != nil {
-			return fmt.Errorf("the folder that goes along is not in the store: %w: submit the job again", err)
-		}
-		m, err := snapshot.Decode(b)
+	g := f.gang()
+	if g.Attempt > 1 {
+		all, err := f.store.Artifacts(f.ctx, f.job.ID)
 		if err != nil {
 			return err
 		}
-		if err := m.Restore(work, f.open); err != nil {
-			return err
+		for _, a := range all {
+			g.Outputs = append(g.Outputs, snapshot.File{Path: a.Path, Mode: 0o644, Size: a.Size, Hash: a.Hash})
 		}
 	}
-	outputs := filepath.Join(work, node.OutputsName)
-	if err := os.MkdirAll(outputs, 0o755); err != nil {
-		return err
-	}
-	if f.attempt.Number == 1 {
-		return nil
-	}
-	all, err := f.store.Artifacts(f.ctx, f.job.ID)
-	if err != nil {
-		return err
-	}
-	m := &snapshot.Manifest{}
-	for _, a := range all {
-		if _, err := os.Lstat(filepath.Join(outputs, filepath.FromSlash(a.Path))); err != nil {
-			m.Files = append(m.Files, snapshot.File{Path: a.Path, Mode: 0o644, Size: a.Size, Hash: a.Hash})
-		}
-	}
-	return m.Restore(outputs, f.open)
+	return f.back.Start(g)
 }
-
-func (f *follower) open(hash string) (io.ReadCloser, error) { return os.Open(f.store.BlobFile(hash)) }
 
 // batch is what some records say, sorted by where it goes.
 type batch struct {
@@ -302,7 +286,7 @@ func (f *follower) event(b *batch, r *node.Record) {
 // salvage takes what a lost attempt left in outputs/, which nobody told of any more.
 func (f *follower) salvage() *batch {
 	b := &batch{last: f.taken}
-	for _, path := range f.back.Outputs(f.job.ID, f.attempt.Number) {
+	for _, path := range f.left.Outputs(f.where()) {
 		if a, err := f.artifact(&node.Record{At: f.now().UTC(), Artifact: &node.Artifact{Path: path}}); err == nil {
 			b.artifacts = append(b.artifacts, a)
 		}
@@ -312,7 +296,7 @@ func (f *follower) salvage() *batch {
 
 // artifact keeps a file of outputs/.
 func (f *follower) artifact(r *node.Record) (client.Artifact, error) {
-	file, err := f.back.Output(f.job.ID, f.attempt.Number, r.Artifact.Path)
+	file, err := f.left.Output(f.where(), r.Artifact.Path)
 	if err != nil {
 		return client.Artifact{}, err
 	}
@@ -411,7 +395,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 	})
 	f.news.wake(then.ID)
 	f.news.wake(0)
-	f.forget(then.ID, a.Number)
+	f.forget(f.where())
 	return err
 }
 
@@ -504,21 +488,21 @@ func ending(a *client.Attempt, then job.State) string {
 	return text
 }
 
-// forget removes what is left of an attempt on its node, and makes its lines small.
-func (s *Server) forget(job int64, attempt int) {
-	if err := s.back.Forget(job, attempt); err != nil {
-		s.log.Warn("remove the folder of a job", "job", job, "error", err)
+// forget removes what is left of an attempt on its nodes, and makes its lines small.
+func (s *Server) forget(r fleet.Ref) {
+	if err := s.left.Forget(r); err != nil {
+		s.log.Warn("remove the folder of a job", "job", r.Job, "error", err)
 		return
 	}
 	err := s.store.Do(context.WithoutCancel(s.ctx), func(tx *sql.Tx) error {
-		if err := store.Compact(tx, job, attempt); err != nil {
+		if err := store.Compact(tx, r.Job, r.Attempt); err != nil {
 			return err
 		}
-		return store.Forgotten(tx, job, attempt)
+		return store.Forgotten(tx, r.Job, r.Attempt)
 	})
 	if err != nil && !errors.Is(err, store.ErrClosed) {
-		s.log.Warn("forget an attempt", "job", job, "error", err)
+		s.log.Warn("forget an attempt", "job", r.Job, "error", err)
 	}
 }
 
-var _ Backend = (*node.Local)(nil)
+var _ Backend = (*fleet.Fleet)(nil)

@@ -11,6 +11,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"hora/job"
 	"hora/job/schedule"
 	"hora/server/client"
+	"hora/server/fleet"
 	"hora/server/node"
 	"hora/server/store"
 )
@@ -29,15 +31,25 @@ type Backend interface {
 	// Start starts a gang, once, however often it is called; one that runs is told its new shares.
 	Start(g node.Gang) error
 	// Watch hands over what happens after a record, until the last one.
-	Watch(ctx context.Context, job int64, attempt int, from uint64, take func([]node.Record) error) error
+	Watch(ctx context.Context, g node.Gang, from uint64, take func([]node.Record) error) error
 	// Kill ends a gang for a reason, which its last record names.
-	Kill(job int64, attempt int, why client.Outcome) error
+	Kill(r fleet.Ref, why client.Outcome) error
+}
+
+// Leavings is what an attempt leaves where it ran, until it is forgotten.
+type Leavings interface {
+	Output(r fleet.Ref, path string) (io.ReadCloser, error)
+	Outputs(r fleet.Ref) []string
+	Says(r fleet.Ref) string
+	Forget(r fleet.Ref) error
 }
 
 // Server is open from New to Close.
 type Server struct {
 	store   *store.Store
-	back    *node.Local
+	back    Backend
+	left    Leavings
+	fleet   *fleet.Fleet // whose nodes pools have; nothing but pools.go knows it
 	log     *slog.Logger
 	now     func() time.Time
 	news    *news
@@ -45,12 +57,16 @@ type Server struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
-	machine *schedule.Machine       // the loop's
-	live    map[int64]*live         // the loop's
-	quotas  map[string]client.Quota // the loop's
-	ahead   []int64                 // the loop's: jobs since the last decision that ask for an environment
-	dirty   bool                    // the loop's: something changed since the last decision
-	decided time.Time               // the loop's: when that was
+	machine *schedule.Machine        // the loop's
+	live    map[int64]*live          // the loop's
+	quotas  map[string]client.Quota  // the loop's
+	ahead   []int64                  // the loop's: jobs since the last decision that ask for an environment
+	dirty   bool                     // the loop's: something changed since the last decision
+	decided time.Time                // the loop's: when that was
+	pools   map[string]*pool         // the loop's
+	nodes   map[string]schedule.Node // the loop's: what the schedule knows
+	makes   Makes
+	wants   chan struct{} // a decision may have left jobs that want nodes
 }
 
 // live is a job that has not ended. The loop owns it.
@@ -68,14 +84,14 @@ type live struct {
 }
 
 // New opens a server on a store and takes up all jobs that have not ended.
-func New(ctx context.Context, st *store.Store, back *node.Local, log *slog.Logger) (*Server, error) {
+func New(ctx context.Context, st *store.Store, back *fleet.Fleet, makes Makes, log *slog.Logger) (*Server, error) {
 	s := &Server{
-		store: st, back: back, log: log, now: time.Now, news: newNews(), calls: make(chan func(), 256),
+		store: st, back: back, left: back, fleet: back, makes: makes, wants: make(chan struct{}, 1), pools: map[string]*pool{}, nodes: map[string]schedule.Node{}, log: log, now: time.Now, news: newNews(), calls: make(chan func(), 256),
 		machine: schedule.New(0), live: map[int64]*live{}, quotas: map[string]client.Quota{}, dirty: true,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	for _, n := range back.Capacity() {
-		s.machine.SetNode(n)
+	if err := s.openPools(ctx); err != nil {
+		return nil, err
 	}
 	projects, err := st.Projects(ctx)
 	if err != nil {
@@ -96,6 +112,7 @@ func New(ctx context.Context, st *store.Store, back *node.Local, log *slog.Logge
 		return nil, err
 	}
 	s.wg.Go(s.loop)
+	s.wg.Go(s.tendPools)
 	return s, nil
 }
 
@@ -120,8 +137,8 @@ func (s *Server) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range rest {
-		s.wg.Go(func() { s.forget(id[0], int(id[1])) })
+	for _, r := range rest {
+		s.wg.Go(func() { s.forget(ref(r.Job, r.Attempt, r.Shares)) })
 	}
 	return nil
 }
@@ -130,6 +147,7 @@ func (s *Server) adopt(ctx context.Context) error {
 func (s *Server) Close() {
 	s.cancel()
 	s.news.close()
+	s.fleet.Close()
 	s.wg.Wait()
 }
 
@@ -179,12 +197,21 @@ func (s *Server) do(f func()) error {
 // ask is a job as the schedule knows it.
 func ask(l *live) schedule.Job {
 	d := &l.job.Document
-	a := schedule.Ask{NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory, GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole}
+	a := schedule.Ask{NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory, GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole, OneNode: d.Spec.MinNP > 0}
 	if a.Nodes > 0 {
 		a.PerNode = max(a.PerNode, 1)
 		a.NP = a.Nodes * a.PerNode
 	}
 	return schedule.Job{ID: l.job.ID, Pool: d.Pool, Project: d.Project, Priority: *d.Priority, Queued: l.job.Queued, Preemptible: d.Preemptible, Ask: a}
+}
+
+// ref names an attempt to the back end.
+func ref(job int64, attempt int, all []client.Share) fleet.Ref {
+	r := fleet.Ref{Job: job, Attempt: attempt}
+	for _, s := range all {
+		r.Nodes = append(r.Nodes, s.Node)
+	}
+	return r
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -232,12 +259,18 @@ func (s *Server) decide() {
 	}
 	for _, id := range s.ahead {
 		if l := s.live[id]; l != nil && l.job.State == job.Queued { // it is made while the job waits
-			s.back.Ahead(l.job.Document.Environment)
+			s.fleet.Ahead(l.job.Document.Environment)
 		}
 	}
 	s.ahead = nil
 	if !d.Empty() {
 		s.news.wake(0)
+	}
+	if len(s.pools) > 0 {
+		select {
+		case s.wants <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -281,6 +314,7 @@ func (s *Server) end(l *live, why client.Outcome) {
 	}
 	l.stop = why
 	job, attempt := l.job, l.attempt.Number
+	where := ref(job.ID, attempt, l.attempt.Shares)
 	s.wg.Go(func() {
 		err := s.store.Do(s.ctx, func(tx *sql.Tx) error {
 			if err := store.SetStop(tx, job.ID, attempt, why); err != nil {
@@ -292,7 +326,7 @@ func (s *Server) end(l *live, why client.Outcome) {
 			return store.AddHappening(tx, job.ID, client.Happening{At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + string(why)})
 		})
 		if err == nil {
-			err = s.back.Kill(job.ID, attempt, why)
+			err = s.back.Kill(where, why)
 		}
 		if err != nil {
 			s.log.Warn("end a job", "job", job.ID, "error", err)

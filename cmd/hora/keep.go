@@ -30,7 +30,7 @@ func keepJob(args []string) int {
 			return 71
 		}
 		defer in.Close()
-		return run(context.Background(), append([]string{"hora", "run"}, args...), os.Getenv, stdio{in, out, errs})
+		return run(context.Background(), append([]string{"hora"}, args...), os.Getenv, stdio{in, out, errs})
 	})
 	switch {
 	case errors.Is(err, node.ErrTaken):

@@ -155,6 +155,9 @@ func (p *program) root() *cobra.Command {
 		p.artifactsCommand(),
 		p.projectsCommand(),
 		p.quotaCommand(),
+		p.poolCommand(),
+		p.nodesCommand(),
+		p.nodeCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

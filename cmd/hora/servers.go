@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -28,15 +27,6 @@ func (p *program) configFolder() (string, error) {
 	return filepath.Join(home, ".config", "hora"), nil
 }
 
-// serverFile is the name under which a server's token is kept.
-func serverFile(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" {
-		return ""
-	}
-	return "server-" + strings.NewReplacer(":", "_", "[", "", "]", "").Replace(u.Host)
-}
-
 func readServer(dir, name string) (address, token string, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -51,7 +41,7 @@ func remember(dir, address, token string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{serverFile(address), currentServer} {
+	for _, name := range []string{client.FileOf(address), currentServer} {
 		at := filepath.Join(dir, name)
 		if err := os.WriteFile(at+".new", []byte(address+"\n"+token+"\n"), 0o600); err != nil {
 			return err
@@ -63,20 +53,39 @@ func remember(dir, address, token string) error {
 	return nil
 }
 
+// dataFolder is where hora keeps what is large.
+func (p *program) dataFolder() string {
+	data := p.getenv("XDG_DATA_HOME")
+	if data == "" {
+		data = filepath.Join(p.getenv("HOME"), ".local", "share")
+	}
+	return filepath.Join(data, "hora")
+}
+
+// givenToken is the token of HORA_TOKEN or HORA_TOKEN_FILE, if any.
+func (p *program) givenToken() (string, error) {
+	token := strings.TrimSpace(p.getenv("HORA_TOKEN"))
+	if name := p.getenv("HORA_TOKEN_FILE"); token == "" && name != "" {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return "", fmt.Errorf("HORA_TOKEN_FILE: %w: name the file with the server's token", err)
+		}
+		token = strings.TrimSpace(string(b))
+	}
+	return token, nil
+}
+
 // server is the client of the server that is meant: HORA_SERVER, else the current one.
 func (p *program) server() (*client.Client, error) {
-	address, token := p.getenv("HORA_SERVER"), p.getenv("HORA_TOKEN")
-	if token == "" {
-		if name := p.getenv("HORA_TOKEN_FILE"); name != "" {
-			b, err := os.ReadFile(name)
-			if err != nil {
-				return nil, fmt.Errorf("HORA_TOKEN_FILE: %w: name the file with the server's token", err)
-			}
-			token = strings.TrimSpace(string(b))
-		}
+	address := p.getenv("HORA_SERVER")
+	token, err := p.givenToken()
+	if err != nil {
+		return nil, err
 	}
-	if address != "" && serverFile(address) == "" {
-		return nil, usageError{fmt.Errorf("HORA_SERVER %q is no address: write it as http://HOST:PORT", address)}
+	if address != "" {
+		if err := client.CheckAddress(address); err != nil {
+			return nil, usageError{fmt.Errorf("HORA_SERVER: %w", err)}
+		}
 	}
 	if address == "" || token == "" {
 		dir, err := p.configFolder()
@@ -85,7 +94,7 @@ func (p *program) server() (*client.Client, error) {
 		}
 		name := currentServer
 		if address != "" {
-			name = serverFile(address)
+			name = client.FileOf(address)
 		}
 		kept, keptToken, err := readServer(dir, name)
 		switch {
@@ -94,7 +103,7 @@ func (p *program) server() (*client.Client, error) {
 		case err != nil:
 			return nil, fmt.Errorf("there is no token for %s: give it as HORA_TOKEN, or once with hora login %s", address, address)
 		}
-		if address == "" {
+		if address == "" || !strings.Contains(address, "#") && strings.HasPrefix(kept, address+"#") {
 			address = kept
 		}
 		if token == "" {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +19,7 @@ import (
 )
 
 func (p *program) upCommand() *cobra.Command {
-	var dir, listen string
-	port, slots := 8470, runtime.NumCPU()
+	u := &upOptions{port: 8470, slots: runtime.NumCPU()}
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "start a server that queues and runs jobs on this machine",
@@ -28,32 +28,42 @@ func (p *program) upCommand() *cobra.Command {
 			"  hora submit -np 2 --follow python train.py    in another\n\n" +
 			"Ctrl-C or hora down ends the server; jobs that run go on, and the next hora up takes them up again.",
 		Args: noArguments("up"),
-		RunE: func(*cobra.Command, []string) error { return p.up(dir, listen, port, slots) },
+		RunE: func(*cobra.Command, []string) error { return p.up(u) },
 	}
-	c.Flags().StringVar(&dir, "dir", "", "the server's `folder` (default ~/.local/share/hora/server)")
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1", "the `address` to serve on")
-	c.Flags().IntVar(&port, "port", port, "the port; 0 takes a free one")
-	c.Flags().IntVar(&slots, "slots", slots, "how many processes of jobs run at once")
+	f := c.Flags()
+	f.StringVar(&u.dir, "dir", "", "the server's `folder` (default ~/.local/share/hora/server)")
+	f.StringVar(&u.listen, "listen", "127.0.0.1", "the `address` to serve on; beyond this machine with TLS, 0.0.0.0 for all")
+	f.IntVar(&u.port, "port", u.port, "the port; 0 takes a free one")
+	f.IntVar(&u.slots, "slots", u.slots, "how many processes of jobs run on this machine at once")
+	f.DurationVar(&u.patience, "patience", time.Minute, "how long a node may be silent before what it runs counts as lost")
+	f.StringVar(&u.cert, "tls-cert", "", "`file` with your certificate, in place of one of the server's own")
+	f.StringVar(&u.key, "tls-key", "", "`file` with its key")
 	return c
 }
 
-func (p *program) up(dir, listen string, port, slots int) error {
+// upOptions are the flags of hora up.
+type upOptions struct {
+	dir, listen, cert, key string
+	port, slots            int
+	patience               time.Duration
+}
+
+func (p *program) up(u *upOptions) error {
 	switch {
-	case port < 0 || port > 65535:
-		return usageError{fmt.Errorf("--port %d is no port: give one from 1 to 65535, or 0 for a free one", port)}
-	case slots < 1 || slots > 1<<16:
-		return usageError{fmt.Errorf("--slots %d: give a number from 1 to 65536", slots)}
+	case u.port < 0 || u.port > 65535:
+		return usageError{fmt.Errorf("--port %d is no port: give one from 1 to 65535, or 0 for a free one", u.port)}
+	case u.slots < 1 || u.slots > 1<<16:
+		return usageError{fmt.Errorf("--slots %d: give a number from 1 to 65536", u.slots)}
+	case u.patience < time.Second || u.patience > 24*time.Hour:
+		return usageError{fmt.Errorf("--patience %v: give a time from 1s to 24h", u.patience)}
 	}
+	dir := u.dir
 	config, err := p.configFolder()
 	if err != nil {
 		return err
 	}
 	if dir == "" {
-		data := p.getenv("XDG_DATA_HOME")
-		if data == "" {
-			data = filepath.Join(p.getenv("HOME"), ".local", "share")
-		}
-		dir = filepath.Join(data, "hora", "server")
+		dir = filepath.Join(p.dataFolder(), "server")
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
@@ -67,7 +77,8 @@ func (p *program) up(dir, listen string, port, slots int) error {
 		return err
 	}
 	args := []string{
-		horad, "serve", "--dir", dir, "--listen", listen, "--port", strconv.Itoa(port), "--slots", strconv.Itoa(slots),
+		horad, "serve", "--dir", dir, "--listen", u.listen, "--port", strconv.Itoa(u.port), "--slots", strconv.Itoa(u.slots),
+		"--patience", u.patience.String(), "--tls-cert", u.cert, "--tls-key", u.key,
 		"--hora", self, "--version-of-hora", version(), "--config", config,
 	}
 	// In its place: signals of the terminal, its streams and its exit code are the server's.
@@ -120,16 +131,12 @@ func (p *program) loginCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			address := strings.TrimSuffix(args[0], "/")
-			if serverFile(address) == "" {
-				return usageError{fmt.Errorf("%q is no address: write it as http://HOST:PORT", args[0])}
+			if err := client.CheckAddress(address); err != nil {
+				return usageError{err}
 			}
-			token := p.getenv("HORA_TOKEN")
-			if name := p.getenv("HORA_TOKEN_FILE"); token == "" && name != "" {
-				b, err := os.ReadFile(name)
-				if err != nil {
-					return err
-				}
-				token = string(b)
+			token, err := p.givenToken()
+			if err != nil {
+				return err
 			}
 			if token == "" {
 				if terminalWidth(p.in) > 0 {
@@ -153,7 +160,8 @@ func (p *program) loginCommand() *cobra.Command {
 			if err := remember(dir, address, token); err != nil {
 				return err
 			}
-			fmt.Fprintf(p.out, "logged in to %s, hora %s\n", address, about.Version)
+			bare, _, _ := strings.Cut(address, "#")
+			fmt.Fprintf(p.out, "logged in to %s, hora %s\n", bare, about.Version)
 			return nil
 		},
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -22,6 +24,8 @@ import (
 
 	"hora/job/schedule"
 	"hora/server"
+	"hora/server/client"
+	"hora/server/fleet"
 	"hora/server/node"
 	"hora/server/store"
 )
@@ -29,6 +33,8 @@ import (
 type serving struct {
 	dir, listen, hora, version, config string
 	port, slots                        int
+	cert, key                          string
+	patience                           time.Duration
 }
 
 func serveCommand(out, errs io.Writer) *cobra.Command {
@@ -44,6 +50,9 @@ func serveCommand(out, errs io.Writer) *cobra.Command {
 	f.IntVar(&v.slots, "slots", 1, "how many processes run on this machine at once")
 	f.StringVar(&v.hora, "hora", "", "the hora program that keeps jobs")
 	f.StringVar(&v.version, "version-of-hora", "", "what the hora program is")
+	f.StringVar(&v.cert, "tls-cert", "", "the user's certificate")
+	f.StringVar(&v.key, "tls-key", "", "its key")
+	f.DurationVar(&v.patience, "patience", time.Minute, "how long a node may be silent before what it runs is lost")
 	f.StringVar(&v.config, "config", "", "the user's folder in which address and token are kept for clients")
 	return c
 }
@@ -51,13 +60,6 @@ func serveCommand(out, errs io.Writer) *cobra.Command {
 func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	if v.dir == "" || v.hora == "" {
 		return usageError{errors.New("--dir and --hora are needed: start the server with hora up, which gives them")}
-	}
-	ip := net.ParseIP(v.listen)
-	if v.listen == "localhost" {
-		ip = net.IPv4(127, 0, 0, 1)
-	}
-	if ip == nil || !ip.IsLoopback() {
-		return usageError{fmt.Errorf("--listen %s: beyond this machine a server needs TLS, which this release does not have: listen on 127.0.0.1 and reach it with ssh -L %d:127.0.0.1:%d", v.listen, v.port, v.port)}
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	st, err := store.Open(v.dir)
@@ -69,41 +71,35 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), strconv.Itoa(v.port)))
+	l, at, err := v.open()
 	if err != nil {
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("serve on port %d: something else listens there: give another --port, or 0 for a free one", v.port)
-		}
-		return fmt.Errorf("serve on port %d: %w", v.port, err)
+		return err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
+	defer l.Close()
+	if err := writeFile(filepath.Join(v.dir, addressFile), at.url+"\n"); err != nil {
+		return err
 	}
-	back := &node.Local{
-		Dir: filepath.Join(v.dir, "attempts"), Hora: v.hora, Environ: environ(v.hora),
-		Nodes: []schedule.Node{{Name: host, Pool: "default", Slots: v.slots, Memory: machineMemory(), GPUs: machineGPUs()}},
-	}
-	s, err := server.New(ctx, st, back, log)
+	environ := node.Inherited(os.Environ(), v.hora)
+	s, err := v.start(ctx, st, &maker{v.hora, v.dir, environ, at.url}, token, log)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	end := make(chan struct{}, 1)
 	h := &http.Server{
-		Handler:           s.Handler(server.Settings{Version: v.version, Token: token, Down: func(bool) { end <- struct{}{} }}),
+		Handler:           s.Handler(server.Settings{Version: v.version, Token: token, Address: at.url, Authority: at.authority, Down: func(bool) { end <- struct{}{} }}),
 		ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- h.Serve(l) }()
-	url := "http://" + l.Addr().String()
 	if v.config != "" {
-		if err := announce(v.config, l.Addr().String(), token); err != nil {
+		if err := announce(v.config, at.url, token); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "hora: serving %s\n", url)
-	fmt.Fprintf(out, "hora: in a browser: %s/?token=%s\n", url, token)
+	bare, _, _ := strings.Cut(at.url, "#")
+	fmt.Fprintf(out, "hora: serving %s\n", at.url)
+	fmt.Fprintf(out, "hora: in a browser: %s/?token=%s\n", bare, token)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	select {
@@ -111,6 +107,7 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	case <-end:
 	case <-signals:
 	}
+	s.EndIdle()
 	s.Close() // followers are told first
 	down, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -121,21 +118,96 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	return err
 }
 
+// place is where a server is reached.
+type place struct {
+	url       string // with the authority's fingerprint
+	authority []byte
+}
+
+// open listens: in clear on the loopback alone.
+func (v *serving) open() (net.Listener, place, error) {
+	var none place
+	ip := net.ParseIP(v.listen)
+	if v.listen == "localhost" {
+		ip = net.IPv4(127, 0, 0, 1)
+	}
+	if ip == nil {
+		return nil, none, usageError{fmt.Errorf("--listen %q is no address: give one of this machine's, or 0.0.0.0 for all of them", v.listen)}
+	}
+	if (v.cert == "") != (v.key == "") {
+		return nil, none, usageError{errors.New("--tls-cert and --tls-key belong together: give both, or none for a certificate that the server makes")}
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), strconv.Itoa(v.port)))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, none, fmt.Errorf("serve on port %d: something else listens there: give another --port, or 0 for a free one", v.port)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, none, fmt.Errorf("serve on %s: this machine does not have the address: give one that it has, or 0.0.0.0 for all of them", v.listen)
+	case err != nil:
+		return nil, none, fmt.Errorf("serve on port %d: %w", v.port, err)
+	}
+	if ip.IsLoopback() && v.cert == "" {
+		return l, place{url: "http://" + l.Addr().String()}, nil
+	}
+	var s *secured
+	if v.cert != "" {
+		s, err = theirs(v.cert, v.key)
+	} else {
+		s, err = ours(v.dir, ip)
+	}
+	if err != nil {
+		l.Close()
+		return nil, none, err
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	at := place{url: "https://" + net.JoinHostPort(s.host, port), authority: s.authority}
+	if s.pin != "" {
+		at.url += "#" + s.pin
+	}
+	return tls.NewListener(l, s.config), at, nil
+}
+
+// start opens the server on its nodes.
+func (v *serving) start(ctx context.Context, st *store.Store, m *maker, token string, log *slog.Logger) (*server.Server, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	key := sha256.Sum256([]byte("gangs " + token))
+	back := fleet.New(fleet.Config{
+		Here: &node.Local{
+			Dir: filepath.Join(v.dir, "attempts"), Hora: v.hora, Environ: m.environ,
+			Nodes: []schedule.Node{{Name: host, Pool: "default", Slots: v.slots, Memory: node.Memory(), GPUs: node.GPUs()}},
+			Open:  func(hash string) (io.ReadCloser, error) { return os.Open(st.BlobFile(hash)) },
+		},
+		Key: key[:], Patience: v.patience, Beat: min(2*time.Second, v.patience/15),
+	})
+	s, err := server.New(ctx, st, back, m, log)
+	if err != nil {
+		back.Close()
+	}
+	return s, err
+}
+
 // announce tells this user's clients where it serves, and the token: in a file for this address, and as the current server.
 func announce(dir, address, token string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{"server-" + strings.NewReplacer(":", "_", "[", "", "]", "").Replace(address), "current"} {
-		at := filepath.Join(dir, name)
-		if err := os.WriteFile(at+".new", []byte("http://"+address+"\n"+token+"\n"), 0o600); err != nil {
-			return err
-		}
-		if err := os.Rename(at+".new", at); err != nil {
+	for _, name := range []string{client.FileOf(address), "current"} {
+		if err := writeFile(filepath.Join(dir, name), address+"\n"+token+"\n"); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeFile writes a file that is whole whenever it is read.
+func writeFile(name, text string) error {
+	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
 }
 
 // tokenOf reads the token that opens a server, and makes it the first time.
@@ -155,24 +227,4 @@ func tokenOf(dir string) (string, error) {
 	rand.Read(raw[:])
 	token := hex.EncodeToString(raw[:])
 	return token, os.WriteFile(name, []byte(token+"\n"), 0o600)
-}
-
-// environ is what jobs inherit: all of this program's but what belongs to it, and hora's folder first in PATH, so that the
-// interpreter beside it is python.
-func environ(hora string) []string {
-	var all []string
-	path := filepath.Dir(hora)
-	for _, kv := range os.Environ() {
-		name, value, _ := strings.Cut(kv, "=")
-		switch {
-		case name == "PATH":
-			if value != "" {
-				path += string(os.PathListSeparator) + value
-			}
-		case name == "HORA_TOKEN", name == "HORA_TOKEN_FILE", name == "OLDPWD", name == "PWD":
-		default:
-			all = append(all, kv)
-		}
-	}
-	return append(all, "PATH="+path)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,6 +52,9 @@ type site struct {
 	home   string
 	bin    string
 	slots  int
+	port   string   // a free one without it
+	more   []string // flags of hora up
+	extra  []string // environment
 	cmd    *exec.Cmd
 	url    string
 	client *client.Client
@@ -88,13 +92,14 @@ func (s *site) env() []string {
 			env = append(env, kv)
 		}
 	}
-	return env
+	return append(env, s.extra...)
 }
 
 // up starts the server, as a user does, and waits for its first line.
 func (s *site) up() {
 	s.t.Helper()
-	s.cmd = exec.Command(filepath.Join(s.bin, "hora"), "up", "--dir", s.dir, "--port", "0", "--slots", fmt.Sprint(s.slots))
+	s.cmd = exec.Command(filepath.Join(s.bin, "hora"), "up", "--dir", s.dir, "--port", cmp.Or(s.port, "0"), "--slots", fmt.Sprint(s.slots))
+	s.cmd.Args = append(s.cmd.Args, s.more...)
 	s.cmd.Env, s.cmd.Stderr = s.env(), os.Stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := s.cmd.StdoutPipe()
@@ -396,7 +401,10 @@ func TestRequestsThatAreWrong(t *testing.T) {
 		{[]string{"submit", "--memory", "lots", "true"}, "write it as 500MiB or 8GiB"},
 		{[]string{"job", "x"}, `"x" is no job`},
 		{[]string{"up", "--dir", s.dir, "--port", "0"}, "another server has this folder open"},
-		{[]string{"up", "--dir", t.TempDir(), "--listen", "0.0.0.0", "--port", "0"}, "needs TLS"},
+		{[]string{"up", "--dir", t.TempDir(), "--listen", "everywhere", "--port", "0"}, "0.0.0.0 for all of them"},
+		{[]string{"up", "--dir", t.TempDir(), "--listen", "192.0.2.77", "--port", "0"}, "does not have the address"},
+		{[]string{"up", "--dir", t.TempDir(), "--tls-key", "k", "--port", "0"}, "belong together"},
+		{[]string{"login", "http://192.0.2.77:1"}, "is not encrypted"},
 	} {
 		if r := s.hora(c.args...); r.code == 0 || !strings.Contains(r.errs, c.says) {
 			t.Errorf("hora %s: %+v, want %q", strings.Join(c.args, " "), r, c.says)

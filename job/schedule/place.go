@@ -66,6 +66,7 @@ type part struct{ node, holds int }
 // is all that matters.
 func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 	best, total, enough := part{-1, math.MaxInt}, 0, 0
+	largest := part{-1, 0}
 	need := a.NP
 	if a.Nodes > 0 {
 		need = a.PerNode
@@ -76,6 +77,9 @@ func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 		}
 		h := m.holds(v, i, a)
 		total += h
+		if h > largest.holds {
+			largest = part{i, h}
+		}
 		if h >= need {
 			enough++
 			if h < best.holds {
@@ -90,6 +94,10 @@ func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 		return m.spread(v, pool, a), true
 	case best.node >= 0:
 		return []Share{{m.nodes[best.node].Name, need}}, true
+	case a.OneNode && a.Min > 0 && largest.holds >= a.Min:
+		return []Share{{m.nodes[largest.node].Name, largest.holds}}, true
+	case a.OneNode:
+		return nil, false
 	case total >= need:
 		return m.fill(v, pool, a, need), true
 	case a.Min > 0 && total >= a.Min:

@@ -86,6 +86,9 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 	if m.ever(e.Pool, a) {
 		return Reason{}, false
 	}
+	if p := m.pool(e.Pool); p.spare > 0 && m.could(e.Pool, a) {
+		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets another node for it: it needs %s, and the pool may have %s more", e.Pool, needs(a), count(p.spare, "node"))}, true
+	}
 	var nodes []Node
 	for _, n := range m.nodes {
 		if n.Pool == e.Pool {

@@ -157,6 +157,9 @@ func (m *Machine) grow(w *pass) {
 		}
 		shares := slices.Clone(r.shares)
 		for _, p := range m.parts(m.free, w.pool.name, r.Ask) {
+			if r.Ask.OneNode && m.nodes[p.node].Name != r.shares[0].Node {
+				continue
+			}
 			n := min(p.holds, want)
 			if n <= 0 {
 				break

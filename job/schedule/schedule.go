@@ -18,6 +18,7 @@ type Ask struct {
 	Nodes   int           // so many different nodes with PerNode processes each; 0 where the spread does not matter
 	PerNode int           //
 	Whole   bool          // nodes that nobody else uses
+	OneNode bool          // all of it on one node, however many there are then
 	Node    string        // this node and no other; "" for any
 	Memory  int64         // bytes a process; 0 when nobody said
 	GPUs    int           // a process
@@ -104,6 +105,8 @@ type pool struct {
 	lines   map[line][]*entry // equal jobs of a project, oldest first
 	promise Promise
 	blocked bool // promise is that of a job that waits
+	spare   int  // nodes that may come
+	like    Node // what each of them is
 }
 
 // line is where equal jobs of a project wait.

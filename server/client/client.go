@@ -24,12 +24,14 @@ type Client struct {
 	Token string
 	User  string // who submits
 	HTTP  *http.Client
+	pin   string // fingerprint of the only authority that it trusts
 }
 
-// New makes a client.
+// New makes a client. An address may end in # and the fingerprint of the server's own authority.
 func New(address, token string) *Client {
-	return &Client{URL: strings.TrimSuffix(address, "/"), Token: token, HTTP: &http.Client{Transport: &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
+	bare, pin := splitPin(address)
+	return &Client{URL: bare, Token: token, pin: pin, HTTP: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: security(pin), Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
 	}}}
 }
 

@@ -164,6 +164,7 @@ type Node struct {
 	Memory int64  `json:"memory,omitempty"`
 	GPUs   int    `json:"gpus,omitempty"`
 	Jobs   int    `json:"jobs"`
+	Away   bool   `json:"away,omitempty" doc:"it is silent: nothing new starts there"`
 }
 
 // Quota bounds a project.

@@ -22,7 +22,7 @@ import (
 	"hora/server/environment"
 )
 
-// Program is how a keeper runs the job: the arguments of hora run, and where its output goes. It returns its exit code.
+// Program is how a keeper runs the job: the arguments of hora, and where its output goes. It returns its exit code.
 type Program func(args []string, out, err io.Writer) int
 
 // task is the job as its folder has it.
@@ -31,6 +31,7 @@ type task struct {
 	Attempt  int             `json:"attempt"`
 	Document client.Document `json:"document"`
 	Slots    int             `json:"slots"`
+	Part     *Part           `json:"part,omitempty"`
 }
 
 // order is what the server tells a keeper, a line each.
@@ -60,7 +61,9 @@ type keeper struct {
 	own       Process
 	reports   sync.WaitGroup // connections of ranks
 	followers sync.WaitGroup
-	last      string // hora's own last words
+	last      string   // hora's own last words
+	hub       []string // where agents are awaited, just heard
+	agents    sync.WaitGroup
 }
 
 // ErrTaken is for a folder that another keeper has.
@@ -103,6 +106,12 @@ func Keep(dir string, own Process, run Program) error {
 	}
 	if err := own.Setenv(OutputsVariable, filepath.Join(dir, WorkFolder, OutputsName)); err != nil {
 		return err
+	}
+	if k.task.Part != nil {
+		name := filepath.Join(dir, secretFile)
+		if err := errors.Join(os.WriteFile(name, []byte(k.task.Part.Secret+"\n"), 0o600), own.Setenv("HORA_SECRET_FILE", name)); err != nil {
+			return err
+		}
 	}
 	if why, err := os.ReadFile(filepath.Join(dir, stopFile)); err == nil {
 		k.stop(client.Outcome(why))
@@ -316,13 +325,22 @@ func (k *keeper) run(program Program) int {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(time.Second)
+		every := time.Second
+		if p := k.task.Part; p != nil && len(p.Hub) == 0 { // agents wait to hear where it listens
+			every = 50 * time.Millisecond
+		}
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
 				k.events()
 				k.outputs(false)
+				if k.hub != nil {
+					k.agent(k.hub)
+					k.hub = nil
+					tick.Reset(time.Second)
+				}
 			case <-stop:
 				return
 			}
@@ -336,12 +354,16 @@ func (k *keeper) run(program Program) int {
 	}
 	close(stop)
 	<-done
+	waitFor(&k.agents, 5*time.Second)
 	return code
 }
 
 // args are those of hora run: the job as a file, with what the server says of it.
 func (k *keeper) args() ([]string, error) {
 	s := k.task.Document.Spec
+	if p := k.task.Part; p != nil && len(p.Hub) > 0 {
+		return []string{"agent", "--hub", strings.Join(p.Hub, ","), "--slots", strconv.Itoa(p.Slots)}, nil
+	}
 	s.Name, s.NP = "job-"+strconv.FormatInt(k.task.Job, 10), k.task.Slots
 	s.Events, s.Report = filepath.Join(k.dir, eventsFile), filepath.Join(k.dir, reportFile)
 	if s.MinNP > 0 {
@@ -355,7 +377,10 @@ func (k *keeper) args() ([]string, error) {
 		s.Command = append([]string{filepath.Join(k.made.Bin(), "python")}, s.Command[1:]...)
 	}
 	name := filepath.Join(k.dir, specFile)
-	return []string{"--file", name}, os.WriteFile(name, s.YAML(), 0o600)
+	if k.task.Part != nil {
+		return []string{"hub", "--file", name, "--secret-file", filepath.Join(k.dir, secretFile)}, os.WriteFile(name, s.YAML(), 0o600)
+	}
+	return []string{"run", "--file", name}, os.WriteFile(name, s.YAML(), 0o600)
 }
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -378,6 +403,8 @@ func (k *keeper) finish(code int) {
 		e.Outcome, e.Text = string(client.Success), ""
 	case why != "":
 		e.Outcome = string(why)
+	case k.task.Part != nil && code == exitHost && strings.Contains(e.Text, "lost host"): // a node, and no fault of the job's
+		e.Outcome = string(client.Lost)
 	case strings.Contains(e.Text, "out of memory"):
 		e.Outcome = string(client.OutOfMemory)
 	default:

@@ -25,6 +25,7 @@ import (
 
 	"hora/job/schedule"
 	"hora/server/client"
+	"hora/server/snapshot"
 )
 
 // Gang is one attempt of a job, placed.
@@ -33,7 +34,26 @@ type Gang struct {
 	Attempt  int
 	Document client.Document
 	Shares   []schedule.Share
-	Fill     func(work string) error // makes the working folder
+	Code     string          // hash of the folder that goes along
+	Outputs  []snapshot.File // what earlier attempts left in outputs/
+	Part     *Part           // where it runs on several nodes
+}
+
+// Part is what one node has of a gang on several.
+type Part struct {
+	Secret string   `json:"secret"`
+	Slots  int      `json:"slots"`         // on this node
+	Total  int      `json:"total"`         // on all of them
+	Hub    []string `json:"hub,omitempty"` // where the first node awaits this one; nothing on the first
+}
+
+// Nodes are the names of those on which it runs, the one that keeps it first.
+func (g *Gang) Nodes() []string {
+	var all []string
+	for _, s := range g.Shares {
+		all = append(all, s.Node)
+	}
+	return all
 }
 
 // Local is the back end of this machine.
@@ -42,6 +62,7 @@ type Local struct {
 	Hora    string   // the program that keeps them
 	Environ []string // what jobs inherit
 	Nodes   []schedule.Node
+	Open    func(hash string) (io.ReadCloser, error) // content by its hash
 
 	mu        sync.Mutex                 // guards alive and ahead
 	alive     map[string]<-chan struct{} // keepers that this process has started, until they end
@@ -65,11 +86,16 @@ func (l *Local) Start(g Gang) error {
 	for _, s := range g.Shares {
 		n += s.Slots
 	}
+	if g.Part != nil {
+		n = g.Part.Total
+	}
 	if _, err := os.Stat(filepath.Join(dir, jobFile)); err == nil {
 		begun, exit, err := lastRecords(dir)
 		switch {
 		case err != nil || exit != nil:
 			return err
+		case begun && g.Part != nil:
+			return nil
 		case begun:
 			return l.tell(dir, order{Slots: n})
 		}
@@ -87,12 +113,10 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 	if err := os.MkdirAll(filepath.Join(dir, WorkFolder), 0o700); err != nil {
 		return err
 	}
-	if g.Fill != nil {
-		if err := g.Fill(filepath.Join(dir, WorkFolder)); err != nil {
-			return err
-		}
+	if err := l.fill(filepath.Join(dir, WorkFolder), g); err != nil {
+		return err
 	}
-	b, err := json.Marshal(task{g.Job, g.Attempt, g.Document, n})
+	b, err := json.Marshal(task{g.Job, g.Attempt, g.Document, n, g.Part})
 	if err != nil {
 		return err
 	}
@@ -101,6 +125,39 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 		return err
 	}
 	return os.Rename(name+".new", name)
+}
+
+// fill makes the working folder: the code, and what earlier attempts left in outputs/.
+func (l *Local) fill(work string, g Gang) error {
+	if g.Code != "" {
+		in, err := l.Open(g.Code)
+		if err != nil {
+			return fmt.Errorf("the folder that goes along is not in the store: %w: submit the job again", err)
+		}
+		b, err := io.ReadAll(in)
+		in.Close()
+		if err != nil {
+			return err
+		}
+		m, err := snapshot.Decode(b)
+		if err != nil {
+			return err
+		}
+		if err := m.Restore(work, l.Open); err != nil {
+			return err
+		}
+	}
+	outputs := filepath.Join(work, OutputsName)
+	if err := os.MkdirAll(outputs, 0o755); err != nil {
+		return err
+	}
+	m := &snapshot.Manifest{}
+	for _, f := range g.Outputs {
+		if _, err := os.Lstat(filepath.Join(outputs, filepath.FromSlash(f.Path))); err != nil {
+			m.Files = append(m.Files, f)
+		}
+	}
+	return m.Restore(outputs, l.Open)
 }
 
 // spawn starts the keeper in a session of its own, so that no signal of this process's reaches it.
@@ -351,7 +408,7 @@ func (l *Local) Forget(job int64, attempt int) error {
 }
 
 // Output opens a file of outputs/.
-func (l *Local) Output(job int64, attempt int, path string) (*os.File, error) {
+func (l *Local) Output(job int64, attempt int, path string) (io.ReadCloser, error) {
 	root, err := os.OpenRoot(filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName))
 	if err != nil {
 		return nil, err
@@ -372,5 +429,23 @@ func (l *Local) Outputs(job int64, attempt int) (all []string) {
 		}
 		return nil
 	})
+	return all
+}
+
+// Says is the last of what a keeper wrote about itself.
+func (l *Local) Says(job int64, attempt int) string {
+	b, _ := os.ReadFile(filepath.Join(l.Folder(job, attempt), keeperFile))
+	return string(b[max(0, len(b)-500):])
+}
+
+// Attempts lists what this machine has folders of.
+func (l *Local) Attempts() (all [][2]int64) {
+	entries, _ := os.ReadDir(l.Dir)
+	for _, e := range entries {
+		var job, attempt int64
+		if n, err := fmt.Sscanf(e.Name(), "%d.%d", &job, &attempt); n == 2 && err == nil && e.IsDir() {
+			all = append(all, [2]int64{job, attempt})
+		}
+	}
 	return all
 }

@@ -107,6 +107,7 @@ const (
 	drainFile   = "drain"
 	reportFile  = "report.json"
 	specFile    = "spec.yaml"
+	secretFile  = "secret"
 	stopFile    = "stop" // why it is to end, said before it listened
 	WorkFolder  = "work"
 	OutputsName = "outputs"

@@ -279,24 +279,35 @@ func SetFailures(tx *sql.Tx, job int64, n int) error {
 	return err
 }
 
-// Unforgotten lists attempts that ended and of which something is left on a node.
-func (s *Store) Unforgotten(ctx context.Context) (ids [][2]int64, err error) {
+// Rest is an attempt that ended and of which something is left on its nodes.
+type Rest struct {
+	Job     int64
+	Attempt int
+	Shares  []client.Share
+}
+
+// Unforgotten lists those.
+func (s *Store) Unforgotten(ctx context.Context) (all []Rest, err error) {
 	err = s.Read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query("SELECT job, number FROM attempts WHERE ended > 0 AND forgotten = 0")
+		rows, err := tx.Query("SELECT job, number, shares FROM attempts WHERE ended > 0 AND forgotten = 0")
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
 		for rows.Next() {
-			var id [2]int64
-			if err := rows.Scan(&id[0], &id[1]); err != nil {
+			var r Rest
+			var shares string
+			if err := rows.Scan(&r.Job, &r.Attempt, &shares); err != nil {
 				return err
 			}
-			ids = append(ids, id)
+			if err := json.Unmarshal([]byte(shares), &r.Shares); err != nil {
+				return err
+			}
+			all = append(all, r)
 		}
 		return rows.Err()
 	})
-	return ids, err
+	return all, err
 }
 
 // AddHappening adds to a job's story.

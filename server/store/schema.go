@@ -70,6 +70,13 @@ CREATE TABLE tags (
 	PRIMARY KEY (job, name)
 ) STRICT, WITHOUT ROWID;
 `,
+	`
+CREATE TABLE pools (name TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE tokens (
+	hash TEXT PRIMARY KEY, scope TEXT NOT NULL, pool TEXT NOT NULL, node TEXT NOT NULL,
+	expires INTEGER NOT NULL -- nanoseconds since 1970; 0 for never
+) STRICT, WITHOUT ROWID;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

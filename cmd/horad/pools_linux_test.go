@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// eventually asks until it is so, within the patience of these tests.
+func (s *site) eventually(what string, so func() bool) {
+	s.t.Helper()
+	end := time.Now().Add(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		if time.Now().After(end) {
+			nodes, _ := s.client.Nodes(context.Background())
+			pools, _ := s.client.Pools(context.Background())
+			s.t.Fatalf("not so after %v: %s; the nodes are %+v, the pools %+v", patience, what, nodes, pools)
+		}
+		<-tick.C
+	}
+}
+
+// ready are the nodes of a pool that are there.
+func (s *site) ready(pool string) (names []string) {
+	all, err := s.client.Nodes(context.Background())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, n := range all {
+		if n.Pool == pool && !n.Away {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// joining starts a node of a pool.
+func (s *site) joining(name, pool string, more ...string) *exec.Cmd {
+	s.t.Helper()
+	token, err := s.client.JoinToken(context.Background(), pool, time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := exec.Command(filepath.Join(s.bin, "hora"), append([]string{"node", "--pool", pool, "--name", name, "--server", token.Server, "--dir", filepath.Join(s.dir, "..", name), "--slots", "2"}, more...)...)
+	c.Env, c.Stderr = append(s.env(), "HORA_TOKEN="+token.Token), os.Stderr
+	if err := c.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		_ = c.Wait()
+	})
+	s.eventually(name+" is there", func() bool { return strings.Contains(strings.Join(s.ready(pool), " "), name) })
+	return c
+}
+
+func (s *site) text(id int64) string { return s.hora("logs", fmt.Sprint(id)).out }
+
+// TestLocalPool: nodes come when a job waits, a gang runs on two of them, idle ones beyond min end, and a job beyond the
+// pool says never.
+func TestLocalPool(t *testing.T) {
+	s := newSite(t, 1)
+	r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=2,memory=1GiB", "--idle", "1s")
+	if r.code != 0 || !strings.Contains(r.out, "pool two: 0 to 2 nodes by local") || !strings.Contains(r.errs, "they share them") {
+		t.Fatalf("hora pool add: %+v", r)
+	}
+	d := shell(4, `echo "rank $HORA_RANK of $HORA_SIZE on $HORA_CROSS_RANK of $HORA_CROSS_SIZE"; echo kept >outputs/r$HORA_RANK`)
+	d.Pool = "two"
+	j := s.until(s.submit(d).ID, ended)
+	if j.State != job.Finished {
+		t.Fatalf("the job ended as %+v: %s", j, s.text(j.ID))
+	}
+	text := s.text(j.ID)
+	for _, want := range []string{"rank 0 of 4 on 0 of 2", "rank 3 of 4 on 1 of 2"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the job on two nodes wrote %q and not %q", text, want)
+		}
+	}
+	far := shell(5, "true")
+	far.Pool = "two"
+	waits := s.submit(far)
+	s.eventually("it says never", func() bool {
+		j, err := s.client.Job(context.Background(), waits.ID)
+		return err == nil && j.State == job.Queued && j.Reason != nil && j.Reason.Code == "never"
+	})
+	if r := s.hora("pool", "remove", "two"); r.code == 0 || !strings.Contains(r.errs, "cancel it, or wait") {
+		t.Errorf("a pool that a job waits for was removed: %+v", r)
+	}
+	s.hora("cancel", fmt.Sprint(waits.ID))
+	s.until(waits.ID, ended)
+	s.eventually("the idle nodes end", func() bool { return len(s.ready("two")) == 0 })
+	s.eventually("their folders go", func() bool {
+		all, _ := os.ReadDir(filepath.Join(s.dir, "nodes"))
+		return len(all) == 0
+	})
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--min", "1", "--max", "2", "--node", "cores=1"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("min is held", func() bool { return len(s.ready("two")) == 1 })
+	if r := s.hora("pool", "remove", "two"); r.code != 0 || len(s.ready("two")) != 0 {
+		t.Errorf("hora pool remove: %+v", r)
+	}
+}
+
+// TestStaticPool: a node joins with a token, runs jobs with their code and outputs, comes back with its own token to a server
+// that was killed, and a job there goes on; one that is gone for good is lost and its job queues again.
+func TestStaticPool(t *testing.T) {
+	s := newSite(t, 1)
+	s.more = []string{"--patience", "3s"}
+	s.kill()
+	s.up()
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r := s.hora("pool", "token", "nowhere"); r.code == 0 || !strings.Contains(r.errs, "hora pool add nowhere") {
+		t.Errorf("a token of no pool: %+v", r)
+	}
+	one := s.joining("one", "lab")
+	code := t.TempDir()
+	if err := os.WriteFile(filepath.Join(code, "said"), []byte("from the folder\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := s.horaIn(code, "submit", "--pool", "lab", "--follow", "-np", "2", "sh", "-c", "cat said; echo out >outputs/file")
+	if r.code != 0 || strings.Count(r.out+r.errs, "from the folder") != 2 {
+		t.Fatalf("a job on a node that joined: %+v", r)
+	}
+	jobs, err := s.client.Jobs(context.Background(), nil, "", "", 10)
+	if err != nil || len(jobs.Jobs) != 1 {
+		t.Fatalf("the jobs are %+v, %v", jobs, err)
+	}
+	id := fmt.Sprint(jobs.Jobs[0].ID)
+	back := t.TempDir()
+	if r := s.hora("artifacts", id, "--to", back); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if b, err := os.ReadFile(filepath.Join(back, "file")); err != nil || string(b) != "out\n" {
+		t.Errorf("outputs/file came back as %q, %v", b, err)
+	}
+
+	gate := filepath.Join(t.TempDir(), "gate")
+	d := shell(1, `echo before; until [ -e `+gate+` ]; do sleep 0.05; done; echo after`)
+	d.Pool = "lab"
+	j := s.submit(d)
+	s.until(j.ID, in(job.Running))
+	port := s.url[strings.LastIndex(s.url, ":")+1:]
+	s.kill()
+	s.port = port
+	s.up()
+	s.eventually("the node is back", func() bool { return len(s.ready("lab")) == 1 })
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if j = s.until(j.ID, ended); j.State != job.Finished || len(j.Attempts) != 1 || strings.Count(s.text(j.ID), "before\n") != 1 || !strings.HasSuffix(s.text(j.ID), "after\n") {
+		t.Errorf("after a kill of the server the job is %+v and wrote %q", j, s.text(j.ID))
+	}
+
+	d = shell(1, `echo started; [ -n "$HORA_SERVER_ATTEMPT" ] && [ $HORA_SERVER_ATTEMPT -gt 1 ] || exec sleep 60`)
+	d.Pool = "lab"
+	j = s.submit(d)
+	s.until(j.ID, in(job.Running))
+	s.eventually("it has begun", func() bool { return strings.Contains(s.text(j.ID), "started") })
+	if err := one.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = one.Wait()
+	s.joining("other", "lab")
+	if j = s.until(j.ID, ended); j.State != job.Finished || len(j.Attempts) != 2 {
+		t.Errorf("after a node was lost the job is %+v", j)
+	}
+	if r := s.hora("job", fmt.Sprint(j.ID)); !strings.Contains(r.out, "node one was lost: nothing was heard of it for 3s") {
+		t.Errorf("its story is %s", r.out)
+	}
+}
+
+// TestNodesAreRefused: each in one sentence that says what to do.
+func TestNodesAreRefused(t *testing.T) {
+	s := newSite(t, 1)
+	for _, name := range []string{"lab", "shed"} {
+		if r := s.hora("pool", "add", name); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	s.joining("one", "lab")
+	ask := func(pool string) string {
+		token, err := s.client.JoinToken(context.Background(), pool, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token.Token
+	}
+	owner, err := os.ReadFile(filepath.Join(s.dir, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	brief, err := s.client.JoinToken(context.Background(), "lab", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the token expires", func() bool { return time.Now().After(brief.Expires) })
+	token := ask("lab")
+	for _, c := range []struct {
+		name, token, want string
+		args              []string
+	}{
+		{"none", "", "has no token yet: hora pool token lab", nil},
+		{"foreign", strings.Repeat("a", 64), "does not know this token", nil},
+		{"owner", string(owner), "does not know this token", nil},
+		{"late", brief.Token, "has expired", nil},
+		{"one", token, "there is a node one already", nil},
+		{"astray", ask("shed"), "the token is for pool shed and not for lab", nil},
+		{"clear", token, "is not encrypted", []string{"--server", "http://192.0.2.1:8470"}},
+		{"odd", token, "is no fingerprint", []string{"--server", "https://192.0.2.1:8470#abc"}},
+		{"many", token, "--slots 0", []string{"--slots", "0"}},
+	} {
+		args := []string{"node", "--pool", "lab", "--name", c.name, "--dir", filepath.Join(t.TempDir(), c.name), "--server", s.url}
+		s.extra = []string{"HORA_TOKEN=" + c.token}
+		r := s.hora(append(args, c.args...)...)
+		s.extra = nil
+		if r.code == 0 || !strings.Contains(r.errs, c.want) || strings.Count(r.errs, "\n") != 1 {
+			t.Errorf("node %s was answered %+v and not in one line with %q", c.name, r, c.want)
+		}
+	}
+	api := client.New(s.url, token)
+	if _, err := api.Nodes(context.Background()); err == nil {
+		t.Error("a node's token opens more than a node's door")
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"another name", []string{"add", "default"}},
+		{"leave min, max, idle and node out", []string{"add", "x", "--max", "2"}},
+		{"give --max", []string{"add", "x", "--provider", "local", "--node", "cores=1"}},
+		{"lower it, or raise max", []string{"add", "x", "--provider", "local", "--node", "cores=1", "--min", "3", "--max", "2"}},
+		{"say how many cores", []string{"add", "x", "--provider", "local", "--max", "2"}},
+		{"give --create and --delete", []string{"add", "x", "--provider", "command", "--max", "2", "--node", "cores=1"}},
+		{"none of cores, memory and gpus", []string{"add", "x", "--node", "core=1"}},
+		{"hora pool list", []string{"remove", "nowhere"}},
+		{"it has add, list, remove and token", []string{"ad"}},
+	} {
+		if r := s.hora(append([]string{"pool"}, c.args...)...); r.code == 0 || !strings.Contains(r.errs, c.want) {
+			t.Errorf("hora pool %v was answered %+v and not with %q", c.args, r, c.want)
+		}
+	}
+}
+
+// TestCommandPool: the user's commands make nodes and end them, and what is told of a command that fails is its last line.
+func TestCommandPool(t *testing.T) {
+	s := newSite(t, 1)
+	dir := t.TempDir()
+	create := fmt.Sprintf(`HOME=%[1]s setsid %[2]s/hora node --pool $HORA_POOL --name $HORA_NODE --slots 1 --dir %[1]s/$HORA_NODE >%[1]s/log 2>&1 </dev/null & echo $! >%[1]s/pid.$HORA_NODE`, dir, s.bin)
+	remove := fmt.Sprintf(`echo $HORA_NODE >>%s/gone`, dir)
+	if r := s.hora("pool", "add", "cloud", "--provider", "command", "--max", "1", "--idle", "1s", "--node", "cores=1", "--create", create, "--delete", remove); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	d := shell(1, "echo here")
+	d.Pool = "cloud"
+	if j := s.until(s.submit(d).ID, ended); j.State != job.Finished {
+		t.Errorf("the job ended as %+v", j)
+	}
+	s.eventually("the idle node is ended", func() bool {
+		b, _ := os.ReadFile(filepath.Join(dir, "gone"))
+		return string(b) == "cloud-1\n"
+	})
+	if r := s.hora("pool", "add", "bad", "--provider", "command", "--min", "1", "--max", "1", "--node", "cores=1", "--create", "echo no quota >&2; exit 3", "--delete", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("the failure is told", func() bool { return strings.Contains(s.hora("pool", "list").errs, "exit status 3: no quota") })
+}

@@ -1,0 +1,342 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hora/server/client"
+)
+
+// Protocol is what a node and a server say to each other: both must speak the same.
+const Protocol = 1
+
+// Hello is what a node says when it comes.
+type Hello struct {
+	Protocol int        `json:"protocol"`
+	Version  string     `json:"version"`
+	Name     string     `json:"name"`
+	Pool     string     `json:"pool"`
+	Instance string     `json:"instance"` // of its folder
+	Slots    int        `json:"slots"`
+	Memory   int64      `json:"memory"`
+	GPUs     int        `json:"gpus"`
+	Attempts [][2]int64 `json:"attempts,omitempty"` // what it has folders of
+}
+
+// Welcome is the server's answer.
+type Welcome struct {
+	Error   string     `json:"error,omitempty"`
+	Session string     `json:"session,omitempty"`
+	Token   string     `json:"token,omitempty"` // the node's own, for when it comes back
+	Beat    float64    `json:"beat,omitempty"`  // seconds between signs of life
+	Drop    [][2]int64 `json:"drop,omitempty"`  // attempts that go on no more
+}
+
+// Word is what both say from then on, a line each; an empty one is a sign of life.
+type Word struct {
+	Dial string `json:"dial,omitempty"` // the node is to open another connection of this number
+	End  bool   `json:"end,omitempty"`  // the node is to end
+}
+
+// Upgraded is the protocol's name in HTTP.
+const Upgraded = "hora-node"
+
+// Member is a machine that offers itself to a server.
+type Member struct {
+	Hello
+	Local  *Local
+	Server func() (string, error) // its address, looked up each time
+	Token  string                 // with which it may join
+	Dir    string                 // where its own token is kept
+	Alone  time.Duration          // it ends when it has had no server and no job for so long; 0 never
+	Say    func(text string)
+}
+
+// errEnd is for a node that was told to end.
+var errEnd = errors.New("the server has ended this node")
+
+// Join stays with the server until the context ends, the server refuses the node, or ends it. Jobs go on in any case.
+func (m *Member) Join(ctx context.Context) error {
+	pause, silent, joined := 200*time.Millisecond, time.Now(), false
+	for {
+		err := m.once(ctx, func() { pause, joined = 200*time.Millisecond, true })
+		var fault *client.Fault
+		switch {
+		case ctx.Err() != nil, errors.Is(err, errEnd):
+			return nil
+		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable && (fault.Status != http.StatusConflict || !joined):
+			return err
+		}
+		if joined && pause == 200*time.Millisecond {
+			silent = time.Now()
+			m.Say(fmt.Sprintf("the server is away (%v): jobs go on, and this node tries again until it is back", err))
+		} else if !joined && pause == 200*time.Millisecond {
+			m.Say(fmt.Sprintf("%v; this node tries again until it answers", err))
+		}
+		if _, gone := os.Stat(m.Dir); gone != nil {
+			return fmt.Errorf("this node's folder %s is gone: start it anew", m.Dir)
+		}
+		if m.Alone > 0 && time.Since(silent) > m.Alone && len(m.Local.Attempts()) == 0 {
+			return fmt.Errorf("the server has been away for %v, and no job is here: start it again when the server is back", m.Alone)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+		pause = min(2*pause, 3*time.Second)
+	}
+}
+
+const ownToken = "token"
+
+// call makes a client with the token that this node has, its own first.
+func (m *Member) call(own bool) (*client.Client, bool, error) {
+	address, err := m.Server()
+	if err != nil {
+		return nil, false, err
+	}
+	if err := client.CheckAddress(address); err != nil {
+		return nil, false, &client.Fault{Status: http.StatusBadRequest, Detail: err.Error()}
+	}
+	if b, err := os.ReadFile(filepath.Join(m.Dir, ownToken)); own && err == nil {
+		return client.New(address, strings.TrimSpace(string(b))), true, nil
+	}
+	return client.New(address, m.Token), false, nil
+}
+
+// once is one stay with the server.
+func (m *Member) once(ctx context.Context, there func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c, own, err := m.call(true)
+	if err != nil {
+		return err
+	}
+	conn, in, err := c.Upgrade(ctx, "/node", Upgraded)
+	var fault *client.Fault
+	if own && m.Token != "" && errors.As(err, &fault) && fault.Status == http.StatusUnauthorized { // of another server, or of a pool that was
+		if c, _, err = m.call(false); err != nil {
+			return err
+		}
+		conn, in, err = c.Upgrade(ctx, "/node", Upgraded)
+	}
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	hello := m.Hello
+	hello.Protocol, hello.Attempts = Protocol, m.Local.Attempts()
+	if err := json.NewEncoder(conn).Encode(hello); err != nil {
+		return err
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	words := json.NewDecoder(in)
+	var w Welcome
+	if err := words.Decode(&w); err != nil {
+		return fmt.Errorf("hear the server's welcome: %w", err)
+	}
+	if w.Error != "" {
+		return &client.Fault{Status: http.StatusConflict, Detail: w.Error}
+	}
+	if w.Token != "" {
+		if err := os.WriteFile(filepath.Join(m.Dir, ownToken), []byte(w.Token+"\n"), 0o600); err != nil {
+			return err
+		}
+		c = client.New(c.Address(), w.Token)
+	}
+	for _, a := range w.Drop {
+		_ = m.Local.Kill(a[0], int(a[1]), client.Stopped)
+		_ = m.Local.Forget(a[0], int(a[1]))
+	}
+	there()
+	m.Say(fmt.Sprintf("node %s is in pool %s of %s", m.Name, m.Pool, c.URL))
+	return m.stay(ctx, c, conn, words, &w)
+}
+
+// stay serves the server's calls until the connection ends.
+func (m *Member) stay(ctx context.Context, c *client.Client, conn net.Conn, words *json.Decoder, w *Welcome) error {
+	m.Local.Open = func(hash string) (io.ReadCloser, error) { return c.Get(context.Background(), hash) }
+	beat := time.Duration(w.Beat * float64(time.Second))
+	door := &door{conns: make(chan net.Conn), closed: make(chan struct{})}
+	h := &http.Server{Handler: m.handler(), ReadHeaderTimeout: 10 * time.Second}
+	var all sync.WaitGroup
+	all.Go(func() { _ = h.Serve(door) })
+	ctx, cancel := context.WithCancel(ctx)
+	defer all.Wait()
+	defer h.Close()
+	defer door.Close()
+	defer cancel()
+	all.Go(func() {
+		tick := time.NewTicker(beat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_ = conn.SetWriteDeadline(time.Now().Add(3 * beat))
+				if _, err := conn.Write([]byte("{}\n")); err != nil {
+					conn.Close()
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(4 * beat))
+		var word Word
+		if err := words.Decode(&word); err != nil {
+			return err
+		}
+		switch {
+		case word.End:
+			return errEnd
+		case word.Dial != "":
+			all.Go(func() {
+				q := url.Values{"session": {w.Session}, "id": {word.Dial}}
+				extra, in, err := c.Upgrade(ctx, "/node/conn?"+q.Encode(), Upgraded)
+				if err == nil {
+					door.give(&buffered{extra, in})
+				}
+			})
+		}
+	}
+}
+
+// buffered reads what came with the answer first.
+type buffered struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+
+// door hands connections that this node has opened to what serves them.
+type door struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (d *door) give(c net.Conn) {
+	select {
+	case d.conns <- c:
+	case <-d.closed:
+		c.Close()
+	}
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	select {
+	case c := <-d.conns:
+		return c, nil
+	case <-d.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (d *door) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return nil
+}
+
+func (d *door) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Followed is a line of what watching a node answers.
+type Followed struct {
+	Record *Record `json:"record,omitempty"`
+	Error  string  `json:"error,omitempty"` // the last line, where it ends without the last record
+	Kind   string  `json:"kind,omitempty"`  // lost, unbegun
+}
+
+// handler answers the server's calls: the back end's, with the same names.
+func (m *Member) handler() http.Handler {
+	mux := http.NewServeMux()
+	which := func(r *http.Request) (int64, int) {
+		job, _ := strconv.ParseInt(r.FormValue("job"), 10, 64)
+		attempt, _ := strconv.Atoi(r.FormValue("attempt"))
+		return job, attempt
+	}
+	done := func(w http.ResponseWriter, err error) {
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	}
+	mux.HandleFunc("POST /start", func(w http.ResponseWriter, r *http.Request) {
+		var g Gang
+		err := json.NewDecoder(r.Body).Decode(&g)
+		if err == nil {
+			err = m.Local.Start(g)
+		}
+		done(w, err)
+	})
+	mux.HandleFunc("POST /kill", func(w http.ResponseWriter, r *http.Request) {
+		job, attempt := which(r)
+		done(w, m.Local.Kill(job, attempt, client.Outcome(r.FormValue("why"))))
+	})
+	mux.HandleFunc("POST /forget", func(w http.ResponseWriter, r *http.Request) {
+		done(w, m.Local.Forget(which(r)))
+	})
+	mux.HandleFunc("GET /says", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, m.Local.Says(which(r)))
+	})
+	mux.HandleFunc("GET /outputs", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(m.Local.Outputs(which(r)))
+	})
+	mux.HandleFunc("GET /output", func(w http.ResponseWriter, r *http.Request) {
+		job, attempt := which(r)
+		f, err := m.Local.Output(job, attempt, r.FormValue("path"))
+		if errors.Is(err, os.ErrNotExist) {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		if err != nil {
+			done(w, err)
+			return
+		}
+		defer f.Close()
+		if _, err := io.Copy(w, f); err != nil {
+			panic(http.ErrAbortHandler) // so that the server does not take a part for the whole
+		}
+	})
+	mux.HandleFunc("GET /watch", func(w http.ResponseWriter, r *http.Request) {
+		job, attempt := which(r)
+		from, _ := strconv.ParseUint(r.FormValue("from"), 10, 64)
+		out, flush := json.NewEncoder(w), http.NewResponseController(w)
+		err := m.Local.Watch(r.Context(), job, attempt, from, func(all []Record) error {
+			for i := range all {
+				if err := out.Encode(Followed{Record: &all[i]}); err != nil {
+					return err
+				}
+			}
+			return flush.Flush()
+		})
+		last := Followed{}
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, ErrLost):
+			last.Kind = "lost"
+		case errors.Is(err, ErrUnbegun):
+			last.Kind = "unbegun"
+		}
+		last.Error = err.Error()
+		_ = out.Encode(last)
+	})
+	return mux
+}

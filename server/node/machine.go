@@ -1,0 +1,56 @@
+package node
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Memory is what this machine has, in bytes; 0 where nobody says.
+func Memory() int64 {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for in := bufio.NewScanner(f); in.Scan(); {
+		var kb int64
+		if rest, ok := strings.CutPrefix(in.Text(), "MemTotal:"); ok {
+			if _, err := fmt.Sscanf(rest, "%d kB", &kb); err == nil {
+				return kb << 10
+			}
+		}
+	}
+	return 0
+}
+
+// GPUs counts NVIDIA's devices.
+func GPUs() int {
+	all, _ := filepath.Glob("/proc/driver/nvidia/gpus/*")
+	return len(all)
+}
+
+// Inherited is what jobs get of an environment: all but what belongs to the program that offers the machine, and hora's
+// folder first in PATH, so that the interpreter beside it is python.
+func Inherited(environ []string, hora string) []string {
+	var all []string
+	path := filepath.Dir(hora)
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		switch {
+		case name == "PATH":
+			if value != "" {
+				path += string(os.PathListSeparator) + value
+			}
+		case name == "HORA_TOKEN", name == "HORA_TOKEN_FILE", name == "OLDPWD", name == "PWD":
+		default:
+			all = append(all, kv)
+		}
+	}
+	return append(all, "PATH="+path)
+}
+
+// Lock makes sure that one process has a folder; it goes with the process.
+func Lock(dir string) (*os.File, error) { return takeLock(dir) }

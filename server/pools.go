@@ -1,0 +1,438 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"hora/job/schedule"
+	"hora/server/client"
+	"hora/server/node"
+	"hora/server/store"
+)
+
+// Makes is how nodes come to be and end, by a pool's provider. A node that was made dials in by itself.
+type Makes interface {
+	Create(p *client.Pool, name, token string) error
+	Delete(p *client.Pool, name string) error
+	List(p *client.Pool) ([]string, error)
+}
+
+// pool is what the loop knows of one.
+type pool struct {
+	client.Pool
+	starting map[string]time.Time // nodes that were made and have not come yet, since when
+	idle     map[string]time.Time // nodes without a job, since when
+	number   int                  // of the last node that was made
+	failed   string               // why the last one was not
+	after    time.Time            // nothing is made before this, after a failure
+	listed   time.Time            // when it was last asked which nodes there are
+	spare    int                  // nodes that may still come
+}
+
+// startingWithin is how long a node that was made may take to come.
+const startingWithin = 10 * time.Minute
+
+// nameOfDefault is the pool of the server's own machine.
+const nameOfDefault = "default"
+
+func (s *Server) openPools(ctx context.Context) error {
+	all, err := s.store.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		s.pools[all[i].Name] = newPool(&all[i])
+	}
+	s.count()
+	return nil
+}
+
+func newPool(p *client.Pool) *pool {
+	return &pool{Pool: *p, starting: map[string]time.Time{}, idle: map[string]time.Time{}}
+}
+
+// count tells the schedule which nodes there are and may come, and answers what is to be done about those that are lost;
+// in the loop.
+func (s *Server) count() (todo []func()) {
+	now := map[string]schedule.Node{}
+	of := map[string]int{}
+	for _, n := range s.back.Capacity() {
+		now[n.Name] = n
+		of[n.Pool]++
+		if s.nodes[n.Name] != n {
+			s.machine.SetNode(n)
+			s.dirty = true
+		}
+		if p := s.pools[n.Pool]; p != nil {
+			delete(p.starting, n.Name)
+		}
+	}
+	for name, n := range s.nodes {
+		if _, there := now[name]; there {
+			continue
+		}
+		s.machine.RemoveNode(name)
+		s.dirty = true
+		if p := s.pools[n.Pool]; p != nil && p.Provider == "command" { // or its machine stays for good
+			spec := p.Pool
+			todo = append(todo, func() { s.deleted(&spec, name) })
+		}
+	}
+	s.nodes = now
+	for name, p := range s.pools {
+		if spare := p.Max - of[name]; spare != p.spare {
+			p.spare = spare
+			s.dirty = true
+		}
+		s.machine.SetSpare(name, p.spare, schedule.Node{Slots: p.Node.Cores, Memory: p.Node.Memory, GPUs: p.Node.GPUs})
+	}
+	return todo
+}
+
+// tendPools makes and ends nodes, when nodes come or go, after decisions, and each second.
+func (s *Server) tendPools() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		changed := s.fleet.Changed()
+		var todo []func()
+		if s.do(func() {
+			todo = s.count()
+			for _, p := range s.pools {
+				todo = append(todo, s.tend(p)...)
+			}
+		}) != nil {
+			return
+		}
+		for _, f := range todo {
+			s.wg.Go(f)
+		}
+		if len(todo) > 0 {
+			s.news.wake(0)
+		}
+		select {
+		case <-changed:
+			s.news.wake(0)
+		case <-s.wants:
+		case <-tick.C: // for the time that nodes are idle
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// tend says what is to be done for one pool; in the loop.
+func (s *Server) tend(p *pool) (todo []func()) {
+	if p.Provider == "static" {
+		return nil
+	}
+	now := time.Now()
+	var there, free []string
+	for _, n := range s.back.Capacity() {
+		if n.Pool == p.Name {
+			there = append(there, n.Name)
+		}
+	}
+	for _, name := range there {
+		if s.busy(name) {
+			delete(p.idle, name)
+			continue
+		}
+		if p.idle[name].IsZero() {
+			p.idle[name] = now
+		}
+		free = append(free, name)
+	}
+	for name := range p.idle {
+		if !slices.Contains(there, name) {
+			delete(p.idle, name)
+		}
+	}
+	todo = append(todo, s.list(p, now)...)
+	for name, since := range p.starting {
+		if now.Sub(since) > startingWithin {
+			delete(p.starting, name)
+			spec := p.Pool
+			todo = append(todo, func() { s.fleet.End(name); s.deleted(&spec, name) })
+			p.failed, p.after = fmt.Sprintf("node %s was made and has not come in %v", name, startingWithin), now.Add(time.Minute)
+		}
+	}
+	if now.After(p.after) {
+		// What waits, and so many idle ones beside that.
+		make := max(s.machine.Wants(p.Name), p.Min-len(free)) - len(p.starting)
+		make = min(make, p.Max-len(there)-len(p.starting))
+		for range make {
+			todo = append(todo, s.create(p))
+		}
+	}
+	if s.machine.Waiting() > 0 && s.machine.Wants(p.Name) > 0 {
+		return todo
+	}
+	slices.SortFunc(free, func(a, b string) int { return p.idle[a].Compare(p.idle[b]) })
+	for len(free) > p.Min && now.Sub(p.idle[free[0]]) > seconds(p.Idle) {
+		name := free[0]
+		free = free[1:]
+		s.machine.RemoveNode(name)
+		delete(s.nodes, name)
+		spec := p.Pool
+		s.fleet.End(name)
+		todo = append(todo, func() { s.deleted(&spec, name) })
+	}
+	return todo
+}
+
+// listEvery is how often a pool of commands is asked which nodes there are.
+const listEvery = time.Minute
+
+// list asks a pool of commands which nodes there are. Those that the server has not heard of may still come, and are ended
+// when they do not; in the loop, and what it answers outside.
+func (s *Server) list(p *pool, now time.Time) []func() {
+	if p.List == "" || now.Sub(p.listed) < listEvery {
+		return nil
+	}
+	p.listed = now
+	spec := p.Pool
+	return []func(){func() {
+		all, err := s.makes.List(&spec)
+		if err != nil {
+			s.log.Warn("list the nodes of a pool", "pool", spec.Name, "error", err)
+			return
+		}
+		_ = s.do(func() {
+			for _, name := range all {
+				ours := strings.HasPrefix(name, p.Name+"-") && len(name) <= 200
+				if _, there := s.nodes[name]; ours && !there && p.starting[name].IsZero() {
+					p.starting[name] = now
+				}
+			}
+		})
+	}}
+}
+
+func (s *Server) deleted(p *client.Pool, name string) {
+	if err := s.makes.Delete(p, name); err != nil {
+		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", err)
+	}
+}
+
+// busy says whether an attempt has a part on a node; in the loop.
+func (s *Server) busy(name string) bool {
+	for _, l := range s.live {
+		if l.attempt != nil && slices.ContainsFunc(l.attempt.Shares, func(x client.Share) bool { return x.Node == name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// create makes one more node; in the loop, and what it answers outside.
+func (s *Server) create(p *pool) func() {
+	name := ""
+	for taken := true; taken; {
+		p.number++
+		name = fmt.Sprintf("%s-%d", p.Name, p.number)
+		_, there := s.nodes[name]
+		taken = there || !p.starting[name].IsZero()
+	}
+	p.starting[name] = time.Now()
+	spec := p.Pool
+	return func() {
+		t, err := s.token(s.ctx, store.Token{Scope: store.ScopeJoin, Pool: spec.Name, Node: name, Expires: time.Now().Add(startingWithin)})
+		if err == nil {
+			err = s.makes.Create(&spec, name, t)
+		}
+		_ = s.do(func() {
+			if p.failed = ""; err != nil {
+				delete(p.starting, name)
+				p.failed, p.after = err.Error(), time.Now().Add(10*time.Second)
+			}
+		})
+		if err != nil && s.ctx.Err() == nil {
+			s.log.Warn("make a node", "pool", spec.Name, "node", name, "error", err)
+		}
+	}
+}
+
+// token makes a token and keeps its hash.
+func (s *Server) token(ctx context.Context, t store.Token) (string, error) {
+	text := client.Key() + client.Key()
+	return text, s.store.Do(ctx, func(tx *sql.Tx) error { return store.AddToken(tx, text, t, time.Now()) })
+}
+
+// JoinToken makes a token with which machines may come into a pool for some time.
+func (s *Server) JoinToken(ctx context.Context, name, address string, valid time.Duration) (client.JoinToken, error) {
+	t := client.JoinToken{Pool: name, Server: address, Expires: time.Now().Add(valid).UTC()}
+	all, err := s.Pools()
+	if err != nil {
+		return t, err
+	}
+	i := slices.IndexFunc(all, func(p client.Pool) bool { return p.Name == name })
+	if i < 0 || all[i].Provider == "local" {
+		return t, refuse(http.StatusNotFound, "there is no pool %s that machines may join: hora pool add %s --provider static makes one", name, name)
+	}
+	t.Token, err = s.token(ctx, store.Token{Scope: store.ScopeJoin, Pool: name, Expires: t.Expires})
+	return t, err
+}
+
+// Pools lists the pools, the server's own first.
+func (s *Server) Pools() ([]client.Pool, error) {
+	all := []client.Pool{{Name: nameOfDefault, Provider: "static"}}
+	err := s.do(func() {
+		for _, p := range s.pools {
+			x := p.Pool
+			x.Starting = len(p.starting)
+			x.Warning = s.odd(p)
+			all = append(all, x)
+		}
+		for _, n := range s.back.Capacity() {
+			for i := range all {
+				if all[i].Name == n.Pool && !n.Closed {
+					all[i].Ready++
+				}
+			}
+		}
+	})
+	slices.SortFunc(all[1:], func(a, b client.Pool) int { return strings.Compare(a.Name, b.Name) })
+	return all, err
+}
+
+// odd is what its user should know of a pool; in the loop.
+func (s *Server) odd(p *pool) string {
+	if p.failed != "" {
+		return "the last node was not made: " + p.failed
+	}
+	if p.Provider != "local" {
+		return ""
+	}
+	for _, n := range s.back.Capacity() {
+		if n.Pool == nameOfDefault {
+			switch asks := p.Max * p.Node.Cores; {
+			case asks > n.Slots:
+				return fmt.Sprintf("its nodes may have %d cores in all, and this machine gives jobs %d: they share them", asks, n.Slots)
+			case n.Memory > 0 && int64(p.Max)*p.Node.Memory > n.Memory:
+				return fmt.Sprintf("its nodes may have %d MiB in all, and this machine has %d: they share it", int64(p.Max)*p.Node.Memory>>20, n.Memory>>20)
+			}
+		}
+	}
+	return ""
+}
+
+// AddPool adds a pool, or changes one.
+func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error) {
+	p.Ready, p.Starting, p.Warning = 0, 0, ""
+	switch made := p.Provider != "static"; {
+	case p.Name == nameOfDefault:
+		return p, refuse(422, "pool default is the server's own machine: give the pool another name")
+	case !made && (p.Min > 0 || p.Max > 0 || p.Idle > 0 || p.Node != client.NodeSize{}):
+		return p, refuse(422, "the nodes of a static pool come by themselves and say what they have: leave min, max, idle and node out, or take --provider local or command")
+	case made && p.Max < 1:
+		return p, refuse(422, "max %d: a pool whose nodes are made needs room for one at least: give --max", p.Max)
+	case p.Min > p.Max:
+		return p, refuse(422, "min %d is above max %d: lower it, or raise max", p.Min, p.Max)
+	case made && p.Node.Cores < 1:
+		return p, refuse(422, "node: say how many cores each node has, as in --node cores=2,memory=8GiB")
+	case p.Provider == "command" && (p.Create == "" || p.Delete == ""):
+		return p, refuse(422, "a pool of commands needs the commands that make and end a node: give --create and --delete")
+	case p.Provider != "command" && p.Create+p.Delete+p.List != "":
+		return p, refuse(422, "create, delete and list are for --provider command: leave them out")
+	}
+	if p.Provider != "static" && p.Idle == 0 {
+		p.Idle = (20 * time.Minute).Seconds()
+	}
+	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetPool(tx, &p) }); err != nil {
+		return p, err
+	}
+	err := s.do(func() {
+		if old := s.pools[p.Name]; old != nil {
+			old.Pool = p
+		} else {
+			s.pools[p.Name] = newPool(&p)
+		}
+		s.count()
+		p.Warning = s.odd(s.pools[p.Name])
+	})
+	return p, err
+}
+
+// RemovePool removes a pool that no job uses; its nodes end.
+func (s *Server) RemovePool(ctx context.Context, name string) error {
+	var bad error
+	var nodes []string
+	var was client.Pool
+	if err := s.do(func() {
+		p := s.pools[name]
+		if p == nil {
+			bad = refuse(404, "there is no pool %s that was added: hora pool list lists those that there are", name)
+			return
+		}
+		for _, l := range s.live {
+			if l.job.Document.Pool == name {
+				bad = refuse(409, "job %d is in pool %s: cancel it, or wait for its end", l.job.ID, name)
+				return
+			}
+		}
+		was = p.Pool
+		for _, n := range s.back.Capacity() {
+			if n.Pool == name {
+				nodes = append(nodes, n.Name)
+			}
+		}
+		delete(s.pools, name)
+		s.count()
+	}); err != nil || bad != nil {
+		return errors.Join(bad, err)
+	}
+	for _, n := range nodes {
+		s.fleet.End(n)
+		if was.Provider != "static" {
+			s.deleted(&was, n)
+		}
+	}
+	return s.store.Do(ctx, func(tx *sql.Tx) error { return store.DropPool(tx, name) })
+}
+
+// EndIdle ends the nodes of this machine's own pools that have no job: those that have go on without a server.
+func (s *Server) EndIdle() {
+	var names []string
+	_ = s.do(func() {
+		for _, n := range s.back.Capacity() {
+			if p := s.pools[n.Pool]; p != nil && p.Provider == "local" && !s.busy(n.Name) {
+				names = append(names, n.Name)
+			}
+		}
+	})
+	for _, n := range names {
+		s.fleet.End(n)
+	}
+}
+
+// lives says whether an attempt that a node has goes on there.
+func (s *Server) lives(name string, id [2]int64) (yes bool) {
+	if s.do(func() {
+		l := s.live[id[0]]
+		yes = l != nil && l.attempt != nil && int64(l.attempt.Number) == id[1] &&
+			slices.ContainsFunc(l.attempt.Shares, func(x client.Share) bool { return x.Node == name })
+	}) != nil {
+		return true // it is looked at when a server is there
+	}
+	return yes
+}
+
+// admit says whether a node may come with a token.
+func (s *Server) admit(t store.Token, h *node.Hello) error {
+	switch {
+	case h.Pool != t.Pool:
+		return fmt.Errorf("the token is for pool %s and not for %s: hora pool token %s makes one", t.Pool, h.Pool, h.Pool)
+	case t.Node != "" && h.Name != t.Node:
+		return fmt.Errorf("the token is node %s's and this one is called %s: make another with hora pool token %s", t.Node, h.Name, t.Pool)
+	case h.Name == "" || len(h.Name) > 200 || h.Slots < 1 || h.Slots > 1<<16 || strings.ContainsAny(h.Name, " \t\r\n/\\\x00"):
+		return fmt.Errorf("node %.60q with %d slots: give it a --name without blanks, and 1 to 65536 --slots", h.Name, h.Slots)
+	}
+	return nil
+}

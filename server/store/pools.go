@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"hora/server/client"
+)
+
+// What a token lets its holder do.
+const (
+	ScopeJoin = "join" // bring new nodes into a pool
+	ScopeNode = "node" // be one node
+)
+
+// Token is what is kept of one: never itself, only its hash.
+type Token struct {
+	Scope   string
+	Pool    string
+	Node    string
+	Expires time.Time // zero for one that does not
+}
+
+func tokenHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// AddToken keeps a token. Those that have expired go.
+func AddToken(tx *sql.Tx, text string, t Token, now time.Time) error {
+	if _, err := tx.Exec("DELETE FROM tokens WHERE expires > 0 AND expires < ?", nanos(now.AddDate(0, 0, -1))); err != nil {
+		return err
+	}
+	if t.Scope == ScopeNode {
+		if _, err := tx.Exec("DELETE FROM tokens WHERE scope = ? AND pool = ? AND node = ?", t.Scope, t.Pool, t.Node); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec("INSERT INTO tokens (hash, scope, pool, node, expires) VALUES (?, ?, ?, ?, ?)", tokenHash(text), t.Scope, t.Pool, t.Node, nanos(t.Expires))
+	return err
+}
+
+// Token finds a token; false where there is none like it.
+func (s *Store) Token(ctx context.Context, text string) (t Token, found bool, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		var expires int64
+		err := tx.QueryRow("SELECT scope, pool, node, expires FROM tokens WHERE hash = ?", tokenHash(text)).Scan(&t.Scope, &t.Pool, &t.Node, &expires)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		found, t.Expires = err == nil, at(expires)
+		return err
+	})
+	return t, found, err
+}
+
+// SetPool keeps a pool.
+func SetPool(tx *sql.Tx, p *client.Pool) error {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec("INSERT OR REPLACE INTO pools (name, document) VALUES (?, ?)", p.Name, string(b))
+	return err
+}
+
+// DropPool forgets a pool, and the tokens with which nodes came into it.
+func DropPool(tx *sql.Tx, name string) error {
+	if _, err := tx.Exec("DELETE FROM tokens WHERE pool = ?", name); err != nil {
+		return err
+	}
+	_, err := tx.Exec("DELETE FROM pools WHERE name = ?", name)
+	return err
+}
+
+// Pools lists the pools.
+func (s *Store) Pools(ctx context.Context) (all []client.Pool, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT document FROM pools ORDER BY name")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var text string
+			var p client.Pool
+			if err := rows.Scan(&text); err != nil {
+				return err
+			}
+			if err := json.Unmarshal([]byte(text), &p); err != nil {
+				return err
+			}
+			all = append(all, p)
+		}
+		return rows.Err()
+	})
+	return all, err
+}
