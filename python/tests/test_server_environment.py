@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -126,6 +127,10 @@ def test_hora_is_always_there(site: Site, tmp_path: Path) -> None:
         "horovod==0.19.5 is not installed",
     ):
         assert said in err, (said, err)
+    asks = {"azureml-defaults is": "hora-azureml", "horovod==0.19.5 is": "hora-compat"}
+    for line, wheel in ((line, w) for line in err.splitlines() for ask, w in asks.items() if ask in line):
+        there = any(importlib.metadata.distributions(name=wheel))
+        assert (f"this interpreter lacks {wheel}: install that wheel beside it" in line) != there, line
 
 
 def test_the_nearest_release_of_a_framework(site: Site, tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ def named(line):
     return normal(re.match(r"[A-Za-z0-9._-]*", line).group())
 
 
+def wheel_of(name):
+    """The wheel of hora's that has the names of a package in OURS."""
+    if name == "hora" or name.startswith("hora-"):
+        return name
+    return "hora-azureml" if name.startswith("azureml") else "hora-compat"
+
+
 def run(*command):
     """Runs a program; its exit code and its lines."""
     done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
@@ -257,7 +264,9 @@ def ask(question, base, uv, tmp):
     wanted = []
     for line in question.get("pip") or []:
         if OURS.match(named(line)) and not line.startswith("-"):
-            say(f"{line} is not installed: hora's distributions stand for it")
+            wheel = wheel_of(named(line))
+            lacks = "" if wheel in base.packages else f", and this interpreter lacks {wheel}: install that wheel beside it"
+            say(f"{line} is not installed: hora's distributions stand for it{lacks}")
         elif not line.startswith("-"):
             wanted.append(line)
     resolver = sys.executable
