@@ -3,12 +3,10 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
-	"syscall"
 	"time"
 
 	"hora/elastic/rendezvous"
 	"hora/event"
-	"hora/internal/wire"
 	"hora/launch/protocol"
 )
 
@@ -73,8 +71,7 @@ func (j *job) giveUpOn(missing []int) {
 			if does := j.missing.doing[rank]; does != "" {
 				text = does
 			}
-			j.condemn[rank] = fmt.Sprintf("has not joined in %v (--start-timeout): %s", j.spec.Join, text)
-			j.links[j.seats[rank].Host].send(protocol.CmdSignal, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(syscall.SIGKILL)))
+			j.end(rank, fmt.Sprintf("has not joined in %v (--start-timeout): %s", j.spec.Join, text))
 		}
 	}
 }

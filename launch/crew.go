@@ -15,6 +15,7 @@ type crew struct {
 	links    []*link
 	alive    []bool            // by rank
 	begun    map[int]time.Time // by rank: when its present process was asked for
+	condemn  map[int]string    // by rank: why its process, which is lost to the job, is being ended
 	rts      []route           // by host
 	port     int               // of the coordinator
 	door     string            // at which it listens; "" is at all addresses

@@ -1,14 +1,10 @@
 package launch
 
 import (
-	"fmt"
-	"syscall"
 	"time"
 
 	"hora/elastic/rendezvous"
 	"hora/event"
-	"hora/internal/wire"
-	"hora/launch/protocol"
 )
 
 // hold is what holds a process on this machine on purpose.
@@ -56,26 +52,21 @@ func (h *holds) release(rank int) {
 	delete(h.held, rank)
 }
 
-// endStopped ends processes that are stopped although the coordinator has let them go: who has left the others has only to
-// end, may take its time for that, and would be waited for without end when it is stopped. It counts pings and not
-// time, for a launcher that was stopped itself has not seen who went on meanwhile.
-func (j *job) endStopped() {
-	limit := int((j.spec.Silence+endStoppedAfter)/time.Second) + 1
-	for rank, pings := range j.frozen {
-		if _, member := j.took.Load(rank); !member || !j.alive[rank] || j.condemn[rank] != "" {
-			continue
+// overdue are the ranks whose processes have been stopped for so long that the coordinator would have lost them if it still
+// looked at them: who has left the others has only to end, may take its time for that, and would be waited for without
+// end. It counts pings and not time, for a launcher that was stopped itself has not seen who went on meanwhile.
+func (h *holds) overdue(silence time.Duration) (ranks []int) {
+	limit := int((silence+overdueAfter)/time.Second) + 1
+	for rank := range h.frozen {
+		if h.frozen[rank]++; h.frozen[rank] >= limit {
+			ranks = append(ranks, rank)
 		}
-		j.frozen[rank] = pings + 1
-		if pings+1 < limit {
-			continue
-		}
-		j.condemn[rank] = fmt.Sprintf("its process was stopped after its work with the others, and did not go on for %v (HORA_PEER_TIMEOUT, hora run --peer-timeout)", j.spec.Silence)
-		j.links[j.seats[rank].Host].send(protocol.CmdSignal, wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(syscall.SIGKILL)))
 	}
+	return ranks
 }
 
-// endStoppedAfter is what the coordinator has beyond the peer timeout to say that a member is lost.
-const endStoppedAfter = 2 * time.Second
+// overdueAfter is what the coordinator has beyond the peer timeout to say that a member is lost.
+const overdueAfter = 2 * time.Second
 
 // tellHeld tells of processes that have been held for a while.
 func (h *holds) tellHeld() {

@@ -40,7 +40,6 @@ type job struct {
 	asked   int              // signals of ours that ask to stop
 	hard    <-chan time.Time // when to give up waiting for agents
 	forced  bool             // they have been killed
-	condemn map[int]string   // by rank: why its process, which is lost to the job, is being ended
 	story   story
 	missing arrivals
 	served  bool // somebody is, or was, at rank 0's port
@@ -66,8 +65,8 @@ type outputFault struct{ err error }
 
 // newJob is a job of which nothing has begun.
 func newJob(spec *settings) *job {
-	j := &job{began: time.Now(), condemn: map[int]string{}}
-	j.crew = crew{spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{}}
+	j := &job{began: time.Now()}
+	j.crew = crew{spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{}, condemn: map[int]string{}}
 	j.absent, j.coming = map[int]bool{}, map[int]time.Time{}
 	j.holds = holds{held: map[int]*hold{}, frozen: map[int]int{}, say: j.event}
 	j.mailbox = mailbox{events: make(chan any, 64), over: make(chan struct{})}
@@ -352,7 +351,12 @@ func (j *job) pings() {
 	j.heed(elastic.Tick{})
 	j.awaitArrivals()
 	j.tellHeld()
-	j.endStopped()
+	for _, rank := range j.overdue(j.spec.Silence) {
+		if _, member := j.took.Load(rank); member && j.alive[rank] && j.condemn[rank] == "" {
+			j.end(rank, fmt.Sprintf("its process was stopped after its work with the others, and did not go on for %v "+
+				"(HORA_PEER_TIMEOUT, hora run --peer-timeout)", j.spec.Silence))
+		}
+	}
 	if j.stopped && j.ending.due(time.Now()) {
 		j.event(&event.Delay{Text: j.awaitedEnds()})
 	}

@@ -39,9 +39,14 @@ func (j *job) severed(e severed) {
 		time.AfterFunc(j.spec.Grace, func() { j.post(e) })
 		return
 	}
-	j.condemn[e.rank] = e.reason
-	b := wire.AppendI64(wire.AppendI64(nil, int64(e.rank)), int64(syscall.SIGKILL))
-	j.links[j.seats[e.rank].Host].send(protocol.CmdSignal, b)
+	j.end(e.rank, e.reason)
+}
+
+// end ends a rank's process, which is lost to the job.
+func (c *crew) end(rank int, why string) {
+	c.condemn[rank] = why
+	b := wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(syscall.SIGKILL))
+	c.links[c.seats[rank].Host].send(protocol.CmdSignal, b)
 }
 
 // blame deals with such a worker where a loss ends the job. The others know, and end soon; one whose connection broke may
