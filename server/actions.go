@@ -121,6 +121,7 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	if d.Code != "" && !s.store.HasBlob(ctx, d.Code) {
 		return client.Job{}, refuse(422, "the folder %s is not here: send its files first", d.Code)
 	}
+	begin := time.Now()
 	now := s.now().UTC()
 	tags := d.Tags
 	d.Tags = nil // the table has them, and they change
@@ -170,6 +171,7 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	})
 	j.Tags = tags
 	s.news.wake(0)
+	s.meters.submit(time.Since(begin))
 	return j, err
 }
 
@@ -274,6 +276,9 @@ func (s *Server) change(ctx context.Context, id int64, what string, f func(l *li
 		})
 		if err != nil {
 			return client.Job{}, err
+		}
+		if j.State.Ended() {
+			s.meters.jobEnded(j.State)
 		}
 	}
 	s.news.wake(id)

@@ -43,6 +43,7 @@ type api struct {
 // Handler is the HTTP interface, under /api/v1, and the pages.
 func (s *Server) Handler(set Settings) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", s.metrics(set.Version))
 	config := huma.DefaultConfig("hora", set.Version)
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/api/v1/openapi", "", ""
 	config.CreateHooks = nil // no $schema beside each answer

@@ -381,6 +381,10 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 			return nil
 		}
 	}
+	f.meters.attemptEnded(a.Outcome)
+	if then.State.Ended() {
+		f.meters.jobEnded(then.State)
+	}
 	err := f.do(func() {
 		l := f.l
 		l.job = then

@@ -53,6 +53,7 @@ type Server struct {
 	log     *slog.Logger
 	now     func() time.Time
 	news    *news
+	meters  meters
 	calls   chan func()
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -237,6 +238,7 @@ func (s *Server) decide() {
 	s.dirty, s.decided = false, time.Now()
 	now := s.now()
 	d := s.machine.Decide(now)
+	s.meters.decision(time.Since(s.decided), len(d.Start))
 	for _, p := range d.Start {
 		l := s.live[p.ID]
 		l.attempts++

@@ -28,6 +28,9 @@ type Store struct {
 	closed chan struct{}
 	once   sync.Once
 	wg     sync.WaitGroup
+
+	counting sync.Mutex // guards counts
+	counts   Counts
 }
 
 type ask struct {
@@ -56,9 +59,9 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := take(lock); err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("open %s: %w: end it with hora down, or give another --dir", dir, ErrTaken)
+		return nil, fmt.Errorf("open %s: %w: end it with hora down, or give another --dir", dir, err)
 	}
 	s := &Store{dir: dir, lock: lock, asks: make(chan ask, groupMost), closed: make(chan struct{})}
 	name := filepath.Join(dir, DatabaseFile)
@@ -80,6 +83,25 @@ func Open(dir string) (*Store, error) {
 	}
 	s.wg.Go(s.writer)
 	return s, nil
+}
+
+// takeWait is how long a folder that is taken may become free. A process that a server was starting when it was killed has the
+// server's files, and so its lock, until it is the program that it becomes.
+const takeWait = 2 * time.Second
+
+// take locks a folder for this process.
+func take(lock *os.File) error {
+	for end := time.Now().Add(takeWait); ; <-time.After(20 * time.Millisecond) {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return fmt.Errorf("lock %s: %w", lock.Name(), err)
+		case time.Now().After(end):
+			return ErrTaken
+		}
+	}
 }
 
 func connect(name, more string, conns int) (*sql.DB, error) {
@@ -157,6 +179,27 @@ func (s *Store) Do(ctx context.Context, f func(*sql.Tx) error) error {
 	}
 }
 
+// Counts are of a store's life: what it wrote, in how many commits, and how long those took.
+type Counts struct {
+	Writes, Commits uint64
+	Time            time.Duration
+}
+
+// Counts answers what has been counted since the store was opened.
+func (s *Store) Counts() Counts {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	return s.counts
+}
+
+func (s *Store) count(writes int, took time.Duration) {
+	s.counting.Lock()
+	defer s.counting.Unlock()
+	s.counts.Writes += uint64(writes)
+	s.counts.Commits++
+	s.counts.Time += took
+}
+
 func (s *Store) writer() {
 	for {
 		select {
@@ -181,6 +224,7 @@ func (s *Store) writer() {
 // commit runs a group in one transaction, each of it behind a savepoint.
 func (s *Store) commit(group []ask) {
 	errs := make([]error, len(group))
+	begin := time.Now()
 	err := func() error {
 		tx, err := s.write.Begin()
 		if err != nil {
@@ -202,6 +246,15 @@ func (s *Store) commit(group []ask) {
 		}
 		return tx.Commit()
 	}()
+	if err == nil {
+		wrote := 0
+		for _, e := range errs {
+			if e == nil {
+				wrote++
+			}
+		}
+		s.count(wrote, time.Since(begin))
+	}
 	for i, a := range group {
 		if errs[i] == nil && err != nil {
 			errs[i] = plain(err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,6 +76,21 @@ func TestOneServerAFolder(t *testing.T) {
 	if _, err := Open(dir); !errors.Is(err, ErrTaken) {
 		t.Fatalf("opened twice: %v", err)
 	}
+}
+
+// TestAFolderThatIsFreeInAMoment has the lock held as a process does that a killed server had begun to start.
+func TestAFolderThatIsFreeInAMoment(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir).Close()
+	held, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { held.Close() })
+	add(t, open(t, dir))
 }
 
 func TestANewerStoreIsRefusedAndADamagedOneFound(t *testing.T) {

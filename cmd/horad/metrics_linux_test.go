@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// TestMetrics runs jobs and reads what Prometheus would.
+func TestMetrics(t *testing.T) {
+	s := newSite(t, 1)
+	read := func(token string) (*http.Response, string) {
+		t.Helper()
+		req, err := http.NewRequest("GET", s.url+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, string(b)
+	}
+	if r, _ := read("wrong"); r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without the token: %s", r.Status)
+	}
+	s.until(s.submit(shell(1, "true")).ID, in(job.Finished))
+	s.until(s.submit(shell(1, "exit 3")).ID, in(job.Failed))
+	running := s.submit(shell(1, "sleep 1000"))
+	s.until(running.ID, in(job.Running))
+	odd := shell(1, "true")
+	odd.Project = "a \"b\"\\\nc"
+	waiting := s.submit(odd)
+	held := shell(1, "true")
+	held.Held = true
+	s.submit(held)
+	r, page := read(s.client.Token)
+	if got := r.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
+		t.Errorf("it is %q", got)
+	}
+	has := samples(t, page)
+	for name, want := range map[string]float64{
+		`hora_jobs{state="queued"}`: 1, `hora_jobs{state="running"}`: 1, `hora_jobs{state="paused"}`: 1,
+		`hora_jobs_submitted_total`: 5, `hora_jobs_ended_total{state="finished"}`: 1, `hora_jobs_ended_total{state="failed"}`: 1,
+		`hora_attempts_started_total`: 3, `hora_attempts_ended_total{outcome="failed"}`: 1,
+		`hora_project_jobs_queued{project="a \"b\"\\\nc"}`: 1, `hora_project_slots{project="default"}`: 1,
+		`hora_submit_seconds_count`: 5, `hora_submit_seconds_bucket{le="+Inf"}`: 5,
+	} {
+		if got, ok := has[name]; got != want || !ok {
+			t.Errorf("%s is %v (%v), want %v", name, got, ok, want)
+		}
+	}
+	if has["hora_store_writes_total"] < 5 || has["hora_store_commits_total"] < 1 || has["hora_store_commits_total"] > has["hora_store_writes_total"] {
+		t.Errorf("%v writes in %v commits", has["hora_store_writes_total"], has["hora_store_commits_total"])
+	}
+	for _, id := range []int64{waiting.ID, running.ID} {
+		if _, err := s.client.Do(context.Background(), id, "cancel"); err != nil {
+			t.Fatal(err)
+		}
+		s.until(id, in(job.Cancelled))
+	}
+	_, page = read(s.client.Token)
+	has = samples(t, page)
+	if has[`hora_jobs_ended_total{state="cancelled"}`] != 2 || has[`hora_attempts_ended_total{outcome="`+string(client.Stopped)+`"}`] != 1 {
+		t.Errorf("two jobs were cancelled, one of them running:\n%s", page)
+	}
+}
+
+var sampleLine = regexp.MustCompile(`^([a-z_]+)(_bucket|_sum|_count)?(\{[a-z]+="(?:[^"\\\n]|\\["\\n])*"(?:,[a-z]+="(?:[^"\\\n]|\\["\\n])*")*\})? (\S+)$`)
+
+// samples reads a page strictly: each sample's family was told before it, and none comes twice.
+func samples(t *testing.T, page string) map[string]float64 {
+	t.Helper()
+	all, family := map[string]float64{}, ""
+	for line := range strings.Lines(page) {
+		line = strings.TrimSuffix(line, "\n")
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			family, _, _ = strings.Cut(rest, " ")
+			continue
+		}
+		if strings.HasPrefix(line, "# HELP ") {
+			continue
+		}
+		name, _, _ := strings.Cut(line, "{")
+		name, _, _ = strings.Cut(name, " ")
+		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		at := line[:strings.LastIndexByte(line, ' ')]
+		_, twice := all[at]
+		if !sampleLine.MatchString(line) || err != nil || twice || name != family && !strings.HasPrefix(name, family+"_") {
+			t.Errorf("Prometheus would not take %q below %s", line, family)
+		}
+		all[at] = value
+	}
+	return all
+}
