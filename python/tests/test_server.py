@@ -20,7 +20,7 @@ PATIENCE = 120
 class Site:
     """A server in a folder of its own, and its user."""
 
-    def __init__(self, tmp: Path, slots: int = 2) -> None:
+    def __init__(self, tmp: Path, slots: int = 2, *flags: str) -> None:
         assert (BIN / "horad").exists(), f"{BIN}/horad is missing: install the wheel hora-server"
         home = tmp / "home"
         home.mkdir()
@@ -28,14 +28,15 @@ class Site:
         self.env = {k: v for k, v in os.environ.items() if k not in drop} | {"HOME": str(home)}
         self.env["PYTHONPATH"] = os.pathsep.join([*TREE, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self.server = subprocess.Popen(
-            [BIN / "hora", "up", "--dir", tmp / "server", "--port", "0", "--slots", str(slots)],
+            [BIN / "hora", "up", "--dir", tmp / "server", "--port", "0", "--slots", str(slots), *flags],
             env=self.env,
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self.server.stdout
         first = self.server.stdout.readline()
-        assert first.startswith("hora: serving http://127.0.0.1:"), first
+        assert first.startswith("hora: serving http" if flags else "hora: serving http://127.0.0.1:"), first
+        self.url = first.split()[-1]
 
     def hora(self, *args: str, cwd: Path, code: int = 0) -> str:
         done = subprocess.run([BIN / "hora", *args], cwd=cwd, env=self.env, capture_output=True, text=True, timeout=PATIENCE)

@@ -150,3 +150,25 @@ def test_what_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HORA_TOKEN_FILE", str(token))
     monkeypatch.setenv("HORA_SERVER", client.url)
     assert Client().about()["api"] == 1
+
+
+def test_beyond_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s = Site(tmp_path, 1, "--listen", "0.0.0.0")
+    token = (tmp_path / "server" / "token").read_text().strip()
+    bare, _, pin = s.url.partition("#")
+    monkeypatch.setenv("HOME", s.env["HOME"])
+    try:
+        assert bare.startswith("https://") and Client().about()["api"] == 1
+        assert Client(bare).about()["api"] == 1  # hora up has kept the authority
+        job = Client(s.url, token).submit(["sh", "-c", "echo here"], folder=None)
+        assert [line.text for line in Client(s.url, token).logs(job.id, follow=True)] == ["here"]
+        with pytest.raises(ServerError, match="and not the pinned 0000"):
+            Client(bare + "#" + "0" * len(pin), token).about()
+        monkeypatch.setenv("HOME", str(tmp_path))
+        with pytest.raises(ServerError, match="CERTIFICATE_VERIFY_FAILED"):
+            Client(bare, token).about()
+        with pytest.raises(ServerError, match="is not encrypted"):
+            Client(bare.replace("https", "http"), token)
+    finally:
+        s.hora("down", "--now", cwd=tmp_path)
+        s.server.wait(PATIENCE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 from typing import IO, Any
@@ -22,14 +24,46 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Http:
-    """Calls of one server."""
+    """Calls of one server. Its address may end in # and the fingerprint of the server's own authority, which is then the only
+    one that is trusted."""
 
     def __init__(self, url: str, token: str, timeout: float) -> None:
-        self.url, self._token, self.timeout = url, token, timeout
+        self.url, _, pin = url.partition("#")
+        self.url, self._pin = self.url.rstrip("/"), pin.lower()
+        self._token, self.timeout = token, timeout
+        self._opener = None if self._pin else self._opening(None)
+
+    def _opening(self, trust: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if (urlsplit(url).hostname or "") in ("127.0.0.1", "::1", "localhost"):
+        if trust is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=trust))
+        if (urlsplit(self.url).hostname or "") in ("127.0.0.1", "::1", "localhost"):
             handlers.append(urllib.request.ProxyHandler({}))
-        self._opener = urllib.request.build_opener(*handlers)
+        return urllib.request.build_opener(*handlers)
+
+    def _trusting(self) -> urllib.request.OpenerDirector:
+        """Asks for the authority's certificate, without a token and trusting nobody, and trusts it where it is the pinned one."""
+        if self._opener is not None:
+            return self._opener
+        anybody = ssl.create_default_context()
+        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+        with self._opening(anybody).open(self.url + "/api/v1/authority", timeout=self.timeout) as answer:
+            pem = answer.read(1 << 16).decode("ascii", "replace")
+        try:
+            is_pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+        except ValueError:
+            is_pin = "nothing that is one"
+        if is_pin != self._pin:
+            raise ServerError(
+                f"the server's authority has the fingerprint {is_pin} and not the pinned {self._pin}: somebody stands between, or it "
+                "was made anew: compare with what hora up prints there, and log in again"
+            )
+        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trust.check_hostname = False  # the authority vouches for this server and for nothing else
+        trust.minimum_version = ssl.TLSVersion.TLSv1_3
+        trust.load_verify_locations(cadata=pem)
+        self._opener = self._opening(trust)
+        return self._opener
 
     def open(
         self,
@@ -46,7 +80,7 @@ class Http:
         for name, value in (headers or {}).items():
             request.add_header(name, value)
         try:
-            return self._opener.open(request, timeout=timeout or self.timeout)  # type: ignore[no-any-return]
+            return self._trusting().open(request, timeout=timeout or self.timeout)  # type: ignore[no-any-return]
         except urllib.error.HTTPError as e:
             raise self._refused(e) from None
         except (OSError, http.client.HTTPException) as e:
