@@ -32,8 +32,8 @@ func (s *saying) String() string {
 	return s.all.String()
 }
 
-// serving starts a server on a host, beyond its loopback.
-func serving(t *testing.T, ctx context.Context, head *hosttest.Host) string {
+// serveOn starts a server on a host, beyond its loopback.
+func serveOn(t *testing.T, ctx context.Context, head *hosttest.Host) string {
 	t.Helper()
 	up := head.Command(ctx, "./hora", "up", "--dir", "srv", "--listen", "0.0.0.0", "--port", "0", "--slots", "1")
 	out, err := up.StdoutPipe()
@@ -67,7 +67,7 @@ func TestHostsWithTLS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	head := n.Hosts[0]
-	url := serving(t, ctx, head)
+	url := serveOn(t, ctx, head)
 	run := func(h *hosttest.Host, script string) (int, string, string) {
 		return h.Output(patience, "sh", "-c", script)
 	}
