@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,10 +55,23 @@ def grouped(
         )
         for i, y, c in zip(dense, got, contexts, strict=True):
             out[i] = compression.decompress(y, c)
-    for i, x in enumerate(xs):
-        if isinstance(x, tf.IndexedSlices):
-            out[i] = _sparse(x, code, number, prescale, postscale, f"{label}_{i + 1}of{len(xs)}", named)
+    sparse = [i for i, x in enumerate(xs) if isinstance(x, tf.IndexedSlices)]
+    if sparse:
+        with same_length(len(xs), group, label, named):
+            for i in sparse:
+                out[i] = _sparse(xs[i], code, number, prescale, postscale, f"{label}_{i + 1}of{len(xs)}", named)
     return out
+
+
+def same_length(n: int, group: Group | None, label: str, named: bool) -> Any:
+    """What the calls of a list stand in that are one operation each: an error on every rank where lists differ in length.
+
+    Where calls match by name, ranks would else wait for each other's last ones for ever. One call of n bytes tells: the library
+    compares how many there are.
+    """
+    if not named or not n:
+        return contextlib.nullcontext()
+    return tf.control_dependencies(ops().hora_each([tf.zeros([], tf.uint8)] * n, group=_number(group), label=f"{label}_list", named=True))
 
 
 def _sparse(x: Any, code: int, number: int, prescale: float, postscale: float, label: str, named: bool) -> Any:
@@ -85,7 +99,8 @@ def allgather(x: Any, *, group: Group | None = None, name: str | None = None, na
     """Every rank gets all ranks' x, joined along the first dimension, which may differ; a number is one row."""
     if isinstance(x, (list, tuple)):
         label = labelled(name, "allgather")
-        return [allgather(y, group=group, name=f"{label}_{i + 1}of{len(x)}", named=named) for i, y in enumerate(x)]
+        with same_length(len(x), group, label, named):
+            return [allgather(y, group=group, name=f"{label}_{i + 1}of{len(x)}", named=named) for i, y in enumerate(x)]
     return _gather(tf.convert_to_tensor(x), _number(group), labelled(name, "allgather"), named)
 
 

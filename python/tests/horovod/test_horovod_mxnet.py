@@ -52,6 +52,8 @@ assert hvd.broadcast_object({"rank": r}, 1) == {"rank": 1} and hvd.allgather_obj
 back, context = hvd.Compression.fp16.compress(nd.ones((2,)))
 assert back.dtype == np.float16 and hvd.Compression.fp16.decompress(back, context).dtype == np.float32
 fails(lambda: hvd.allreduce(nd.ones((3 + r,)), name="differs"), Exception, "rank 1")
+for many in (hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter):
+    fails(lambda: many([nd.ones((2,))] * (2 + r)), RuntimeError, "Mismatched lengths", "rank 1")
 fails(lambda: hvd.broadcast(nd.ones((2,)), 7), ValueError, "invalid root rank 7")
 fails(lambda: hvd.broadcast_parameters([nd.ones((2,))]), ValueError, "invalid params")
 fails(lambda: hvd.allreduce(nd.ones((2, 2)).tostype("row_sparse")), ValueError, "row_sparse")

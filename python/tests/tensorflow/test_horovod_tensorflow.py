@@ -172,6 +172,14 @@ fails(lambda: hvd.allreduce(tf.ones(3 + r)), HorovodInternalError, "Mismatched",
 fails(lambda: hvd.allreduce(tf.ones(3), name="t") if r else hvd.allreduce(tf.ones(3, tf.int32), name="t"), tf.errors.FailedPreconditionError, "float32")
 fails(lambda: tf.function(lambda: hvd.allreduce(tf.ones(3 + r)))(), tf.errors.InvalidArgumentError, "rank 1")
 equal(hvd.allreduce(tf.ones(1), op=hvd.Sum), [2])
+# Lists that differ in length, where each element is an operation of its own too.
+rows = [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2]))] * (1 + r)
+for call in (lambda: hvd.grouped_allgather([x] * (2 + r)), lambda: hvd.grouped_reducescatter([x] * (2 + r)), lambda: hvd.grouped_allreduce([x, *rows])):
+    fails(call, HorovodInternalError, "Mismatched lengths", "rank 1")
+    fails(tf.function(call), tf.errors.InvalidArgumentError, "Mismatched lengths", "rank 1")
+with tf.Graph().as_default(), tf.compat.v1.Session() as s:
+    fails(lambda: s.run(hvd.grouped_allgather([tf.ones([1])] * (2 + r))), tf.errors.InvalidArgumentError, "Mismatched lengths", "rank 1")
+    assert [len(y) for y in s.run(hvd.grouped_allgather([tf.ones([1 + r])] * 2, name="alike"))] == [3, 3]
 fails(lambda: hvd.allreduce(x, average=True, op=hvd.Sum), ValueError, "supersedes")
 fails(lambda: hvd.allreduce(x, op=9), ValueError, "Unknown reduction")
 fails(lambda: hvd.broadcast(x, 5), ValueError, "invalid root rank")

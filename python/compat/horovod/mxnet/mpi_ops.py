@@ -124,11 +124,15 @@ def allgather(tensor: Any, name: str | None = None, priority: int = 0, process_s
     return _tensor(comm.allgather(_array(tensor), group=group_of(process_set), name=_label("allgather", name), named=True), tensor)
 
 
+@translated
 def grouped_allgather(
     tensors: list[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """allgather of each."""
-    return [allgather(t, f"{name or 'noname'}_{i + 1}of{len(tensors)}", priority, process_set) for i, t in enumerate(tensors)]
+    """allgather of each, as one submission."""
+    if not tensors:
+        return []
+    got = comm.allgather([_array(t) for t in tensors], group=group_of(process_set), name=_label("grouped_allgather", name), named=True)
+    return [_tensor(a, t) for a, t in zip(got, tensors, strict=True)]
 
 
 @translated
@@ -172,12 +176,16 @@ def reducescatter(
     return _tensor(got, tensor)
 
 
+@translated
 def grouped_reducescatter(
     tensors: list[Any], op: Any = Average, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
 ) -> list[Any]:  # fmt: skip
-    """reducescatter of each."""
-    return [
-        reducescatter(t, op, f"{name or 'noname'}_{i + 1}of{len(tensors)}", priority, process_set, prescale_factor, postscale_factor)
-        for i, t in enumerate(tensors)
-    ]
+    """reducescatter of each, as one submission."""
+    if not tensors:
+        return []
+    got = comm.reduce_scatter(
+        [_array(t) for t in tensors], OPERATORS[op], group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
+        name=_label("grouped_reducescatter", name), named=True,
+    )  # fmt: skip
+    return [_tensor(a, t) for a, t in zip(got, tensors, strict=True)]

@@ -7,10 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
+import hora.tensorflow as ht
 from hora.tensorflow.graphs import Unnamed
 from hora.tensorflow.graphs import label as labelled
 
 from ..common.process_sets import ProcessSet, global_process_set
+from ..common.translate import group_of
 from ._errors import translated
 from .compression import Compression
 from .mpi_ops import Adasum, Average, Sum, _reducescatter, handle_average_backwards_compatibility, reduce_each
@@ -75,7 +77,12 @@ def grouped_reducescatter(
 ) -> list[Any]:  # fmt: skip
     """reducescatter of each of several tensors."""
     label, n = labelled(name, "HorovodGroupedReducescatter"), len(tensors)
-    return [
-        reducescatter(t, device_dense, compression, op, f"{label}_{i + 1}of{n}", process_set, prescale_factor, postscale_factor)
-        for i, t in enumerate(tensors)
-    ]
+    if not n:
+        return []
+    # Of n bytes: ranks whose lists differ in length hear of it, instead of waiting for each other's last calls.
+    alike = ht.allreduce([tf.zeros([], tf.uint8)] * n, group=group_of(process_set), name=f"{label}_list", named=True)
+    with tf.control_dependencies(alike):
+        return [
+            reducescatter(t, device_dense, compression, op, f"{label}_{i + 1}of{n}", process_set, prescale_factor, postscale_factor)
+            for i, t in enumerate(tensors)
+        ]
