@@ -152,6 +152,7 @@ func (p *program) root() *cobra.Command {
 		p.resumeCommand(),
 		p.priorityCommand(),
 		p.metricsCommand(),
+		p.compareCommand(),
 		p.artifactsCommand(),
 		p.projectsCommand(),
 		p.quotaCommand(),

@@ -340,9 +340,12 @@ for step in range(1000):
 			t.Errorf("%+v", m)
 		}
 	}
-	if r := s.hora("metrics", fmt.Sprint(j.ID)); r.code != 0 || !strings.Contains(r.out, "loss") {
+	if r := s.hora("metrics", fmt.Sprint(j.ID)); r.code != 0 || !strings.Contains(r.out, "loss") || strings.Contains(r.out, "e+308") {
 		t.Errorf("%+v", r)
 	}
+	other := shell(1, "exit 3")
+	other.Tags = map[string]string{"try": "2"}
+	s.compared(j.ID, s.until(s.submit(other).ID, ended).ID)
 }
 
 func TestRequestsThatAreWrong(t *testing.T) {
