@@ -117,7 +117,7 @@ func TestLocalPool(t *testing.T) {
 // that was killed, and a job there goes on; one that is gone for good is lost and its job queues again.
 func TestStaticPool(t *testing.T) {
 	s := newSite(t, 1)
-	s.more = []string{"--patience", "3s"}
+	s.more = []string{"--patience", "8s"}
 	s.kill()
 	s.up()
 	if r := s.hora("pool", "add", "lab"); r.code != 0 {
@@ -178,7 +178,7 @@ func TestStaticPool(t *testing.T) {
 	if j = s.until(j.ID, ended); j.State != job.Finished || len(j.Attempts) != 2 {
 		t.Errorf("after a node was lost the job is %+v", j)
 	}
-	if r := s.hora("job", fmt.Sprint(j.ID)); !strings.Contains(r.out, "node one was lost: nothing was heard of it for 3s") {
+	if r := s.hora("job", fmt.Sprint(j.ID)); !strings.Contains(r.out, "node one was lost: nothing was heard of it for 8s") {
 		t.Errorf("its story is %s", r.out)
 	}
 }
