@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -129,14 +130,18 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	if d.Held {
 		j.State = job.Paused
 	}
+	document, err := json.Marshal(j.Document)
+	if err != nil {
+		return client.Job{}, err
+	}
 	again := int64(0)
-	err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
+	err = s.store.Do(ctx, func(tx *sql.Tx) (err error) {
 		if key != "" {
 			if again, err = store.ByKey(tx, key); again != 0 || err != nil {
 				return err
 			}
 		}
-		if j.ID, err = store.NewJob(tx, &j); err != nil {
+		if j.ID, err = store.NewJob(tx, &j, document); err != nil {
 			return err
 		}
 		if key != "" {

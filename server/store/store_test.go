@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -33,7 +34,11 @@ func add(t *testing.T, s *Store) int64 {
 	p := 50
 	j := &client.Job{State: job.Queued, Queued: time.Now(), Document: client.Document{Project: "a", Pool: "b", Priority: &p, Spec: job.Spec{Command: []string{"true"}}}}
 	var id int64
-	if err := s.Do(context.Background(), func(tx *sql.Tx) (err error) { id, err = NewJob(tx, j); return err }); err != nil {
+	document, err := json.Marshal(j.Document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Do(context.Background(), func(tx *sql.Tx) (err error) { id, err = NewJob(tx, j, document); return err }); err != nil {
 		t.Fatal(err)
 	}
 	return id
