@@ -166,22 +166,22 @@ func (g *Group) lost(err error) {
 	g.engine.Fail(err)
 }
 
-// Rank is this process's place in the group.
+// Rank returns this process's place in the group.
 func (g *Group) Rank() int { return g.engine.Rank() }
 
-// Size is the number of ranks of the group.
+// Size returns the number of ranks of the group.
 func (g *Group) Size() int { return g.engine.Size() }
 
-// Ranks are the members' ranks in the world, ascending.
+// Ranks returns the members' ranks in the world, ascending.
 func (g *Group) Ranks() []int { return slices.Clone(g.ranks) }
 
-// Name is the group's in messages.
+// Name returns what messages call the group.
 func (g *Group) Name() string { return g.name }
 
-// Named reports a group that matches operations by name.
+// Named reports whether the group matches operations by name.
 func (g *Group) Named() bool { return g.named }
 
-// Err is why the group has failed, nil while it works.
+// Err returns why the group has failed, nil while it works.
 func (g *Group) Err() error { return g.engine.Err() }
 
 // Run does r on the caller's thread when nothing is queued before it. With a budget ≥ 0
@@ -219,12 +219,12 @@ func (g *Group) Help(t Ticket, budget time.Duration) { g.engine.Help(t, budget) 
 // Poll reports whether t is done and keeps it.
 func (g *Group) Poll(t Ticket) (done bool, err error) { return g.engine.Poll(t) }
 
-// Result is what an operation with Request.Alloc received; see engine.Group.Result.
+// Result returns what an operation with Request.Alloc received; see engine.Group.Result.
 func (g *Group) Result(t Ticket, counts []int) (ptr unsafe.Pointer, count int, all []int) {
 	return g.engine.Result(t, counts)
 }
 
-// Source is the rank that the message behind t came from.
+// Source returns the rank that the message behind t came from.
 func (g *Group) Source(t Ticket) int { return g.engine.Source(t) }
 
 // Release gives t up; the operation goes on.
@@ -233,7 +233,7 @@ func (g *Group) Release(t Ticket) { g.engine.Release(t) }
 // Cancel takes t back if it has not begun.
 func (g *Group) Cancel(t Ticket) bool { return g.engine.Cancel(t) }
 
-// Cell is the address of t's two words for waiting without Go; see engine/ticket.go.
+// Cell returns the address of t's two words for waiting without Go; see engine/ticket.go.
 func (g *Group) Cell(t Ticket) unsafe.Pointer { return g.engine.Cell(t) }
 
 // Join says that this rank has no more data (Named groups): it gives zeros to the
@@ -243,7 +243,7 @@ func (g *Group) Join(timeout time.Duration) (last int, done bool, err error) {
 	return g.engine.Join(timeout)
 }
 
-// Counters are this group's bytes and messages by link.
+// Counters returns this group's bytes and messages by link.
 func (g *Group) Counters() Counters { return g.engine.Counters() }
 
 // Fail ends pending and later operations of the group on this rank with err.

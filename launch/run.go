@@ -202,7 +202,9 @@ func (j *job) handle(e any) {
 	switch e := e.(type) {
 	case said:
 		e.l.heard = time.Now()
-		j.hear(e)
+		if !putOff(j, e) {
+			j.hear(e)
+		}
 	case severed:
 		j.severed(e)
 	case discovered:
@@ -221,6 +223,23 @@ func (j *job) handle(e any) {
 	}
 }
 
+// putOff waits a little with a worker's end where it may have left on purpose: that may be on its way from the
+// coordinator's process. It reports whether it does; the end then comes once more.
+func putOff(j *job, e said) bool {
+	if e.kind != protocol.SayExited || e.again || j.spec.StateDir == "" || j.complete.Load() {
+		return false
+	}
+	d := wire.NewDecoder(e.body)
+	rank, code, sig := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127)
+	d.Bool()
+	if _, left := j.drained.Load(rank); d.Done() != nil || left || sig != 0 || code != 0 && !j.roster.Asked(rank) {
+		return false
+	}
+	e.again = true
+	time.AfterFunc(settle, func() { j.post(e) })
+	return true
+}
+
 func (j *job) hear(e said) {
 	d := wire.NewDecoder(e.body)
 	switch e.kind {
@@ -234,13 +253,6 @@ func (j *job) hear(e said) {
 	case protocol.SayExited:
 		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
 		if d.Done() == nil {
-			_, left := j.drained.Load(rank)
-			perhaps := sig == 0 && (code == 0 || j.roster.Asked(rank)) && !j.complete.Load()
-			if perhaps && !left && !e.again && j.spec.StateDir != "" {
-				e.again = true // that it left on purpose may be on its way from the coordinator's process
-				time.AfterFunc(settle, func() { j.post(e) })
-				return
-			}
 			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
 		}
 	case protocol.SayFailed:
