@@ -95,6 +95,10 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 			nodes = append(nodes, n)
 		}
 	}
+	p := m.pool(e.Pool)
+	for range p.spare { // what may come counts
+		nodes = append(nodes, p.like)
+	}
 	if len(nodes) == 0 {
 		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s has no node: it starts when one comes that holds %s", e.Pool, needs(a))}, true
 	}
