@@ -6,10 +6,10 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "horovod.spark.common": "there are no estimators; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
-    "horovod.spark.keras": "there is no KerasEstimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
-    "horovod.spark.lightning": "there is no estimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
-    "horovod.spark.torch": "there is no TorchEstimator; train in a function, with horovod.spark.run, or hora.spark.run(fn, dataframe=df)",
+    "horovod.spark.common": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
+    "horovod.spark.keras": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
+    "horovod.spark.lightning": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
+    "horovod.spark.torch": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
     "horovod.ray": "start the job with `hora run` on the hosts of the Ray cluster",
 }
 

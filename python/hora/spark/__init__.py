@@ -7,8 +7,11 @@ from typing import Any
 
 # Each public name and the module of this package that has it.
 _HOMES: dict[str, str] = {
+    "Estimator": "_estimator",
+    "EstimatorModel": "_estimator",
     "PartitionEnsemble": "_ensemble",
     "PartitionEnsembleModel": "_ensemble",
+    "Training": "_training",
     "batches": "_rows",
     "predict": "_scoring",
     "register_sql": "_sql",

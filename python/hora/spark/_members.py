@@ -74,6 +74,12 @@ def _softmax(margins: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=1, keepdims=True)
 
 
+def _shares(out: np.ndarray) -> np.ndarray:
+    """Probabilities of logits; rows that are probabilities already stay as they are."""
+    whole = len(out) and bool((out >= 0).all()) and np.allclose(out.sum(axis=1), 1, atol=1e-3)
+    return out if whole else _softmax(out)
+
+
 def _two(p: np.ndarray) -> np.ndarray:
     p = p.reshape(-1)
     return np.stack([1 - p, p], axis=1)
@@ -176,8 +182,7 @@ class _Torch(Asked):
         out = self._ask(x)
         if out.ndim != 2 or out.shape[1] < 2:
             return None
-        whole = len(out) and bool((out >= 0).all()) and np.allclose(out.sum(axis=1), 1, atol=1e-3)
-        return out if whole else _softmax(out)
+        return _shares(out)
 
     def answer(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         out = self._ask(x)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, HoraError
-from . import _frames, _members, _scorer, _stages, _travel, _votes
+from . import _frames, _members, _net, _net_stages, _scorer, _stages, _travel, _votes
 from ._params import is_spark
 from ._tables import need
 
@@ -44,7 +44,12 @@ def predict(
     kind = "" if returns is None else known_kind(returns)
     found, loads = _found(model)
     known = getattr(found, "ensemble", found)
-    if isinstance(known, _votes.Ensemble):
+    if isinstance(known, _net.Net):
+        names = list(known.features)
+        if features is not None and names != ([features] if isinstance(features, str) else list(features)):
+            raise ArgumentError(f"predict: features are {features}; the model was fitted with {names}")
+        kind = kind or known.kind_of_answers()
+    elif isinstance(known, _votes.Ensemble):
         names = list(known.layout.names) if features is None else [features] if isinstance(features, str) else list(features)
         if names != list(known.layout.names):
             raise ArgumentError(f"predict: features are {names}; the ensemble was fitted with {list(known.layout.names)}")
@@ -87,8 +92,10 @@ def _found(model: Any) -> tuple[Any, bool]:
     """A model, or a function that loads one."""
     if isinstance(model, (str, os.PathLike)):
         meta, blobs = _stages.read(str(model))
-        return _stages.ensemble(meta, blobs), False
-    if isinstance(model, _votes.Ensemble) or hasattr(model, "ensemble"):
+        return (_net_stages.net_of if meta["hora"]["kind"] == "trained" else _stages.ensemble)(meta, blobs), False
+    if isinstance(getattr(model, "net", None), _net.Net):
+        return model.net, False
+    if isinstance(model, (_votes.Ensemble, _net.Net)) or hasattr(model, "ensemble"):
         return model, False
     if isinstance(model, type):
         raise ArgumentError(f"predict: model is the class {model.__name__}; give a fitted model")

@@ -138,6 +138,12 @@ def test_the_tensorflow_example(whole, capsys, monkeypatch):
     assert "two workers trained as one" in capsys.readouterr().out
 
 
+def test_the_estimators_example(whole, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
+    example("52-estimators", "train").main(str(tmp_path))
+    assert "both learned the ring" in capsys.readouterr().out
+
+
 def test_the_elastic_example(whole, capsys):
     example("51-spark-elastic", "train").main()
     assert "every step was counted once" in capsys.readouterr().out

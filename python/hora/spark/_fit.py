@@ -1,0 +1,395 @@
+"""Estimator.fit on the driver: what can be said before the job, the frame with its marks, the job, and what comes of it."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import pickle
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import ArgumentError
+from . import _cluster, _frames, _losses, _net, _run, _scorer, _scoring, _store, _training, _travel
+from ._tables import need
+
+WHO = _training.WHO
+_HIDDEN = "hora_outputs"
+_FINE = 1 << 20  # parts that a validation is told in
+_NUMBERS = _frames._NUMBERS | {"DecimalType"}
+
+
+def kind_of(model: Any) -> str:
+    """torch, keras or function; raises where it is none."""
+    if isinstance(model, type):
+        raise ArgumentError(f"Estimator: model is the class {model.__name__}; give an instance, such as {model.__name__}(…)")
+    for cls in type(model).__mro__:
+        root = cls.__module__.partition(".")[0]
+        if (root, cls.__name__) == ("torch", "Module") and not any(c.__module__.partition(".")[0] == "keras" for c in type(model).__mro__):
+            return "torch"
+        if root in ("keras", "tf_keras") and cls.__name__ == "Model":
+            return "keras"
+    if callable(model):
+        return "function"
+    what = "there is no model" if model is None else f"model is a {type(model).__name__}"
+    raise ArgumentError(f"Estimator: {what}; give a torch module, a Keras model, or a function of one argument that trains")
+
+
+def fit(e: Any, df: Any) -> Any:
+    """The fitted model."""
+    from ._estimator import EstimatorModel
+
+    s = e.settings()
+    kind = kind_of(e.model)
+    _check(s, kind, e)
+    labels = _list(s["label"])
+    features, labels, frame = _frame(s, kind, labels, df)
+    if kind == "keras" and s["shapes"] is None:
+        s["shapes"] = _keras_shapes(e.model, features)
+    blob = _blob(e, s, kind)
+    store = None if s["store"] is None else _store.Store(s["store"])
+    run = s["run_id"] or time.strftime("run-%Y%m%d-%H%M%S-") + secrets.token_hex(3)
+    session = df.sparkSession
+    np = s["np"] or _cluster.wait_for_slots(session, None, _cluster.start_limit(), _cluster.Teller())
+    if np is None:
+        raise ArgumentError(f"{WHO}: this session does not tell how many task slots the cluster has; give np=")
+    frame.persist()  # it is looked at, and then trained on
+    try:
+        rows, widths = _looked_at(frame, s["validation"])
+        if rows < np:
+            raise ArgumentError(f"{WHO}: the table has {rows} row{'s' * (rows != 1)} for np={np} ranks; give np={rows} or less")
+        plan = _plan(s, kind, blob, features, labels, run, np)
+        if store is not None:
+            plan.seal = secrets.token_hex(8)
+            _store.seal(store, run, plan.seal)
+        show = _show(plan.word, e.progress, s["verbose"])
+        env = _environment(e, kind)
+        outcome = _run.launch(
+            _training.work, (plan,), None, np, dataframe=frame, env=env, spark=session, restarts=s["restarts"], show=show
+        )[0]  # fmt: skip
+    finally:
+        frame.unpersist()
+    wide = bool(labels) and widths.get(labels[0], 1) > 1
+    net = _net_of(e, kind, outcome, features, labels, plan.shapes, wide)
+    if store is not None:
+        _keep(store, run, net)
+    fitted = EstimatorModel(net, outcome["history"], run)
+    fitted._set(features=list(features), **{k: v for k in ("label", "prediction", "raw", "batch_bytes") if (v := s[k]) is not None})
+    return fitted
+
+
+def _looked_at(frame: Any, validation: Any) -> tuple[int, dict[str, int]]:
+    try:
+        return _frames.looked_at(frame, WHO)
+    except ArgumentError as e:
+        raise ArgumentError(str(e).replace(_training.VALID, str(validation))) from None
+
+
+def _list(given: Any) -> list[str]:
+    return [given] if isinstance(given, str) else list(given or ())
+
+
+def _check(s: dict[str, Any], kind: str, e: Any) -> None:
+    """What can be said without the table."""
+    for name, least in (("batch_size", 1), ("epochs", 1), ("restarts", 0), ("accumulate", 1), ("np", 1), ("steps", 1)):
+        value = s[name]
+        if value is None and name in ("np", "steps"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ArgumentError(f"{WHO}: {name}={value!r} is no number of {name.replace('_', ' ')}; give {least} or more")
+    v = s["validation"]
+    if isinstance(v, (int, float)) and not isinstance(v, str) and v is not None and not 0 < v < 1:
+        raise ArgumentError(
+            f"{WHO}: validation={v!r}; give a part of the rows between 0 and 1, or the name of a column that is true for them"
+        )
+    if s["run_id"] and s["store"] is None:
+        raise ArgumentError(f"{WHO}: run_id={s['run_id']!r} without a store: give store=, the folder where runs are kept")
+    if s["run_id"] and ("/" in s["run_id"] or s["run_id"].startswith(".")):
+        raise ArgumentError(f"{WHO}: run_id={s['run_id']!r} is no name of a folder; give one without '/'")
+    if s["class_weight"] and len(_list(s["label"])) != 1:
+        raise ArgumentError(f"{WHO}: class_weight goes with one label; there are {len(_list(s['label']))}")
+    labels = len(_list(s["label"]))
+    for name, wanted in (("label_shapes", labels), ("loss_weights", labels)):
+        if s[name] is not None and len(s[name]) != wanted:
+            raise ArgumentError(f"{WHO}: {name} has {len(s[name])} entries for {wanted} label{'s' * (wanted != 1)}; give one for each")
+    if kind == "torch":
+        for loss in e.loss if isinstance(e.loss, (list, tuple)) else [e.loss]:
+            _losses.check_loss(loss)
+        _losses.check_metrics(e.metrics)
+    elif kind == "keras":
+        _check_keras(e)
+    if s["store"] is not None:
+        _store.Store(s["store"])
+
+
+def _check_keras(e: Any) -> None:
+    import keras
+
+    if e.loss is None and not getattr(e.model, "compiled", False):
+        raise ArgumentError(f"{WHO}: the Keras model is not compiled and loss is missing; compile it, or give loss= and optimizer=")
+    if not e.model.built:
+        raise ArgumentError(f"{WHO}: the Keras model is not built yet; begin it with keras.Input(shape), so that its inputs are known")
+    for what, given, find in (("metric", e.metrics, keras.metrics.get), ("loss", e.loss, keras.losses.get)):
+        for one in given if isinstance(given, (list, tuple)) else [given]:
+            if isinstance(one, str) and one not in ("accuracy", "acc", "crossentropy", "ce"):
+                try:
+                    find(one)
+                except ValueError:
+                    near = _near(one, dir(keras.metrics if what == "metric" else keras.losses))
+                    raise ArgumentError(f"{WHO}: Keras has no {what} {one!r}{near}") from None
+
+
+def _keras_shapes(model: Any, features: Sequence[str]) -> list[tuple[int, ...]] | None:
+    """The inputs' own shapes; None where one matrix is all that the model takes."""
+    wanted = [tuple(-1 if d is None else int(d) for d in i.shape[1:]) for i in model.inputs]
+    if len(wanted) == 1 and len(wanted[0]) < 2:
+        return None
+    if len(wanted) != len(features):
+        raise ArgumentError(
+            f"{WHO}: the Keras model has {len(wanted)} input{'s' * (len(wanted) != 1)} of shape {', '.join(map(str, wanted))}, and there are "
+            f"{len(features)} features ({', '.join(features[:10])}); name one for each input, in their order, in features="
+        )
+    return wanted
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(name, known, 2, 0.5)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else "; look at keras.metrics and keras.losses for what it has"
+
+
+def _frame(s: dict[str, Any], kind: str, labels: list[str], df: Any) -> tuple[tuple[str, ...], tuple[str, ...], Any]:
+    """The columns, and the frame of what the ranks get: those, a number that orders rows, and which rows validate."""
+    from pyspark.sql import functions as F
+
+    if kind != "function" or any(label in df.columns for label in labels):
+        for label in labels:
+            need(label, df.columns, WHO, "label column")
+    else:
+        labels = []
+    if not labels and kind != "function":
+        raise ArgumentError(f"{WHO}: there is no label; name its column in label=")
+    validation = s["validation"]
+    for name, what in ((s["weight"], "weight column"), (validation if isinstance(validation, str) else None, "validation column")):
+        if name is not None:
+            need(name, df.columns, WHO, what)
+    features = _features(s, labels, df)
+    both = [f for f in features if f in labels]
+    if both:
+        raise ArgumentError(f"{WHO}: {both[0]!r} is a feature and the label; name the features without it")
+    if s["shapes"] is not None and len(s["shapes"]) != len(features):
+        raise ArgumentError(f"{WHO}: shapes has {len(s['shapes'])} entries for {len(features)} features; give one for each")
+    names = [*dict.fromkeys([*features, *labels, *([s["weight"]] if s["weight"] else [])])]
+    if kind != "function":
+        _numbers(df, names)
+    columns = []
+    for name, column in zip(names, _frames.taken(df, names, WHO), strict=True):
+        small = _narrowed(df.schema[name].dataType) if name in features else None
+        columns.append(column.cast(small).alias(name) if small else column.alias(name))
+    more = []
+    if isinstance(validation, str):
+        flag = df.schema[validation].dataType
+        if type(flag).__name__ not in _NUMBERS:
+            raise ArgumentError(f"{WHO}: the validation column {validation!r} holds {flag.simpleString()}; give one of booleans or numbers")
+        more.append(F.col(f"`{validation}`").cast("boolean").alias(_training.VALID))
+    frame = df.select(*columns, *more)
+    order = F.xxhash64(F.lit(int(s["seed"])), *[F.col(f"`{n}`") for n in names])
+    frame = frame.withColumn(_training.ORDER, order)
+    if validation is not None and not isinstance(validation, str):
+        # By the row's values, so that the same rows validate whatever the partitions are, and in every part of a run.
+        frame = frame.withColumn(_training.VALID, F.pmod(F.col(_training.ORDER), F.lit(_FINE)) < F.lit(int(validation * _FINE)))
+    return tuple(features), tuple(labels), frame
+
+
+def _features(s: dict[str, Any], labels: list[str], df: Any) -> list[str]:
+    if s["features"] is not None:
+        for name in _list(s["features"]):
+            need(name, df.columns, WHO)
+        return _list(s["features"])
+    if "features" in df.columns:
+        return ["features"]
+    found = [c for c in df.columns if c not in {*labels, s["weight"], s["validation"]}]
+    if not found:
+        raise ArgumentError(f"{WHO}: the table has no column but {', '.join(df.columns)}; features need some")
+    return found
+
+
+def _numbers(df: Any, names: Sequence[str]) -> None:
+    for name in names:
+        kind = df.schema[name].dataType
+        inner = kind.elementType if type(kind).__name__ == "ArrayType" else kind
+        if type(inner).__name__ not in _NUMBERS and not _frames.is_vector(kind):
+            raise ArgumentError(
+                f"{WHO}: column {name!r} holds {kind.simpleString()}, no numbers; encode it as numbers (StringIndexer, for text), or name the "
+                "columns to take in features="
+            )
+
+
+def _narrowed(kind: Any) -> str | None:
+    """Half the bytes for fractions, which models take as float32."""
+    name = type(kind).__name__
+    if name in ("DoubleType", "DecimalType"):
+        return "float"
+    if _frames.is_vector(kind) or (name == "ArrayType" and type(kind.elementType).__name__ in ("DoubleType", "DecimalType")):
+        return "array<float>"
+    return None
+
+
+def _blob(e: Any, s: dict[str, Any], kind: str) -> bytes:
+    """What the ranks train with."""
+    given: dict[str, Any] = {"transform": e.row_transform, "loss_weights": s["loss_weights"]}
+    if kind == "keras":
+        import keras
+
+        def packed(value: Any, what: str) -> bytes | None:
+            return _travel.dumps(value, what) if value is not None else None
+
+        optimizer = e.optimizer
+        if optimizer is not None and not isinstance(optimizer, str):
+            optimizer = keras.optimizers.serialize(optimizer)
+        given |= {
+            "model": _net.keras_bytes(e.model), "optimizer": optimizer, "loss": packed(e.loss, "loss"), "metrics": packed(e.metrics, "metrics"),
+            "callbacks": packed(e.callbacks or None, "callbacks"), "custom": packed(e.custom_objects or None, "custom_objects"),
+        }  # fmt: skip
+        return _travel.dumps(given, "transform")
+    if kind == "torch":
+        # Together, so that the optimizer's parameters stay the model's.
+        return _travel.dumps(
+            given | {"model": e.model, "loss": e.loss, "optimizer": e.optimizer, "metrics": e.metrics}, "the model, loss or optimizer"
+        )
+    return _travel.dumps(given | {"model": e.model}, "the training function")
+
+
+def _plan(
+    s: dict[str, Any], kind: str, blob: bytes, features: tuple[str, ...], labels: tuple[str, ...], run: str, np: int
+) -> _training.Plan:
+    def shapes(given: Any) -> Any:
+        return None if given is None else tuple(None if g is None else tuple(int(d) for d in g) for g in given)
+
+    settled = {k: s[k] for k in ("batch_size", "learning_rate", "seed", "weight", "validation", "accumulate")}
+    settled = json.loads(json.dumps(settled | {"features": list(features), "label": list(labels), "np": np, "kind": kind}))
+    return _training.Plan(
+        kind=kind, blob=blob, features=features, labels=labels, shapes=shapes(s["shapes"]), label_shapes=shapes(s["label_shapes"]),
+        weight=s["weight"], class_weight=s["class_weight"], validates=s["validation"] is not None, batch_size=s["batch_size"],
+        epochs=s["epochs"], learning_rate=s["learning_rate"], seed=int(s["seed"]), shuffle=bool(s["shuffle"]), passes=s["accumulate"],
+        steps=s["steps"], validation_steps=s["validation_steps"], validation_batch_size=s["validation_batch_size"],
+        compression=s["compression"], gpu=bool(s["gpu"]), store=s["store"], run=run, settled=settled, word=f"<{secrets.token_hex(8)}>",
+    )  # fmt: skip
+
+
+def _environment(e: Any, kind: str) -> dict[str, str]:
+    env = dict(e.env)
+    if kind == "keras":
+        import keras
+
+        env.setdefault("KERAS_BACKEND", keras.backend.backend())
+        env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return env
+
+
+def _show(word: str, progress: Callable[[dict[str, Any]], Any] | None, verbose: bool) -> Callable[[str], str | None]:
+    """Takes the lines that tell of epochs out of what workers print."""
+
+    def show(line: str) -> str | None:
+        before, found, said = line.partition(word)
+        if not found:
+            return line
+        try:
+            logs = json.loads(said)
+        except ValueError:
+            return None
+        if progress is not None:
+            try:
+                progress(dict(logs))
+            except Exception as e:  # it must not hold the job's output up
+                print(f"hora: progress raised {type(e).__name__}: {e}", file=sys.stderr)
+        if not verbose:
+            return None
+        rest = ", ".join(f"{k} {v:.4g}" for k, v in logs.items() if k not in ("epoch", "epochs", "run_id"))
+        return f"epoch {logs['epoch']} of {logs['epochs']}: {rest}\n"
+
+    return show
+
+
+def _net_of(
+    e: Any, kind: str, outcome: dict[str, Any], features: tuple[str, ...], labels: tuple[str, ...], shapes: Any, wide: bool
+) -> _net.Net:
+    """The user's own model with the weights that were learned; his object stays as it was."""
+    custom, backend = None, ""
+    if kind == "torch":
+        import torch
+
+        model = copy.deepcopy(e.model).cpu()
+        model.load_state_dict(torch.load(io.BytesIO(outcome["weights"]), map_location="cpu", weights_only=True))
+        model.eval()
+        blob = _travel.dumps(model, "the model")
+    elif kind == "keras":
+        import keras
+
+        model = _net.keras_model(_net.keras_bytes(e.model), e.custom_objects or None, compile=e.loss is None)
+        model.set_weights(_net.arrays(outcome["weights"]))
+        blob = _net.keras_bytes(model)
+        custom = _travel.dumps(e.custom_objects, "custom_objects") if e.custom_objects else None
+        backend = keras.backend.backend()
+    else:
+        blob = outcome["model"]
+    return _net.Net(kind, blob, features, labels, shapes, outcome["outputs"], wide, custom, backend)
+
+
+def _keep(store: _store.Store, run: str, net: _net.Net) -> None:
+    """The framework's own model into the run's folder, beside the weights."""
+    if net.kind == "keras":
+        store.write(f"runs/{run}/model.keras", net.blob)
+    elif net.kind == "torch":
+        import torch
+
+        out = io.BytesIO()
+        torch.save(net.model, out)
+        store.write(f"runs/{run}/model.pt", out.getvalue())
+    else:
+        store.write(f"runs/{run}/model.pickle", net.blob)
+
+
+def outputs(net: _net.Net, df: Any, name: str, batch_bytes: int = 16 << 20) -> Any:
+    """The frame with all outputs of a model as one column of arrays."""
+    for f in net.features:
+        need(f, df.columns, "transform")
+    blob = pickle.dumps(net, protocol=5)
+    digest = hashlib.sha256(blob).hexdigest()
+    given = _scorer.Given(blob, False, digest, list(net.features), "array<double>", False, False, batch_bytes, 0)
+    return _scoring.scored(df, given, name, None, None, None)
+
+
+def transform(fitted: Any, df: Any) -> Any:
+    """What a fitted model's transform does, lazily."""
+    from pyspark.sql import functions as F
+
+    net, prediction, raw = fitted.net, fitted.getOrDefault("prediction"), fitted.getOrDefault("raw")
+    labels = net.labels if len(net.outputs_of) > 1 and len(net.labels) > 1 else net.labels[:1]
+    names = [prediction] if len(labels) < 2 else [f"{prediction}_{label}" for label in labels]
+    for name in (*names, *([raw] if raw else [])):
+        if name in df.columns:
+            raise ArgumentError(f"transform: the table has a column {name!r} already; give prediction= or raw= another name")
+    found = outputs(net, df, _HIDDEN, fitted.getOrDefault("batch_bytes"))
+    whole, at = F.col(_HIDDEN), 1
+    for i, name in enumerate(names):
+        width = net.outputs_of[i]
+        own = F.slice(whole, at, width)
+        if width == 1:
+            value = F.element_at(whole, at)
+        elif net.wide:  # the labels are lists themselves
+            value = own
+        else:
+            value = (F.array_position(own, F.array_max(own)) - 1).cast("double")
+        found = found.withColumn(name, value)
+        at += width
+    if raw:
+        from pyspark.ml.functions import array_to_vector
+
+        found = found.withColumn(raw, array_to_vector(whole))
+    return found.drop(_HIDDEN)

@@ -1,0 +1,197 @@
+"""What an Estimator has fitted, at work: columns in, one row of outputs for each row, whatever framework made it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from . import _members
+from ._tables import Columns, Layout, rows_of
+
+
+def shaped(values: np.ndarray, shape: Sequence[int] | None) -> np.ndarray:
+    """A column as a model takes it: fractions as float32, whole numbers as int64, in the shape that was given for a row."""
+    found = np.ascontiguousarray(values, dtype=np.int64 if values.dtype.kind in "iu" else np.float32)
+    if shape is None:
+        return found
+    inner = [int(d) for d in shape]
+    if len(inner) > 1 and inner[0] == -1:  # the rows, which some write along
+        inner = inner[1:]
+    try:
+        return found.reshape(len(found), *inner)
+    except ValueError:
+        width = found.shape[1] if found.ndim == 2 else 1
+        raise ArgumentError(f"a column of {width} values a row cannot have the shape {tuple(inner)}; give one of {width} values") from None
+
+
+def inputs(columns: Columns, layout: Layout, shapes: Sequence[Sequence[int] | None] | None) -> Any:
+    """The features as a model is given them: one float32 matrix, or an array for each column where shapes are given."""
+    if shapes is None:
+        return layout.matrix(columns).astype(np.float32, copy=False)
+    found = [shaped(columns[n], s) for n, s in zip(layout.names, shapes, strict=True)]
+    return found[0] if len(found) == 1 else found
+
+
+def flat(out: Any) -> np.ndarray:
+    """What a model returned, a tensor or several, as one matrix; of torch or of Keras."""
+    parts = list(out.values()) if isinstance(out, Mapping) else list(out) if isinstance(out, (list, tuple)) else [out]
+    arrays = []
+    for p in parts:
+        a = p.detach().float().cpu().numpy() if hasattr(p, "detach") else np.asarray(p)
+        arrays.append(a.reshape(len(a), -1).astype(np.float64))
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
+
+
+def widths(out: Any) -> tuple[int, ...]:
+    """How many values each output of a model has."""
+    parts = list(out.values()) if isinstance(out, Mapping) else list(out) if isinstance(out, (list, tuple)) else [out]
+    return tuple(int(np.prod(tuple(p.shape)[1:], dtype=np.int64)) for p in parts)
+
+
+def asked_other(model: Any, columns: Columns, features: Sequence[str], layout: Layout | None) -> np.ndarray:
+    """The outputs of a model that a training function returned: of torch, an estimator, a Booster, or a function of columns."""
+    asked = _members.known(model)
+    if isinstance(asked, _members._Function):
+        out = asked.outputs(np.empty((0, 0)), columns)
+    else:
+        matrix = (layout or Layout.of(columns, list(features), "transform")).matrix(columns)
+        out = asked.outputs(matrix, columns) if isinstance(asked, _members._Torch) else asked.answer(matrix, columns)
+    out = np.asarray(out)
+    if out.dtype.kind not in "fiub" or out.ndim == 0 or len(out) != rows_of(columns):
+        raise ArgumentError("the model must give a number, or a row of numbers, for each row that it is asked with")
+    return out.reshape(len(out), -1).astype(np.float64)
+
+
+class Net(_members._Function):
+    """A fitted model that travels. `blob` is a pickled torch module, a Keras file, or a pickled model of another kind."""
+
+    def __init__(
+        self, kind: str, blob: bytes, features: Sequence[str], labels: Sequence[str], shapes: Any, outputs: Sequence[int],
+        wide: bool = False, custom: bytes | None = None, backend: str = "",
+    ) -> None:  # fmt: skip
+        self.kind, self.blob, self.features, self.labels = kind, blob, tuple(features), tuple(labels)
+        self.shapes, self.outputs_of, self.wide, self.custom, self.backend = shapes, tuple(outputs), wide, custom, backend
+        self.path = [p for p in sys.path if p]
+        self.device = ""
+        self._live: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_live": None, "device": ""}
+
+    @property
+    def model(self) -> Any:  # type: ignore[override]
+        """The framework's own model."""
+        if self._live is None:
+            sys.path.extend(p for p in self.path if p not in sys.path)  # as the ranks of a job have it
+            self._live = self._keras() if self.kind == "keras" else pickle.loads(self.blob)
+            if self.kind == "torch":
+                self._live.eval()
+        return self._live
+
+    def _keras(self) -> Any:
+        if self.backend:
+            os.environ.setdefault("KERAS_BACKEND", self.backend)
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        return keras_model(self.blob, pickle.loads(self.custom) if self.custom else None)
+
+    def _ask(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        given = {n: columns[n] for n in self.features}
+        if self.kind == "function":
+            return asked_other(self.model, given, self.features, None)
+        x = inputs(given, Layout.of(given, self.features, "transform"), self.shapes)
+        if self.kind == "torch":
+            return flat(ask_torch(self.model, x, self.device))
+        return flat(self.model.predict_on_batch(x))
+
+    def classes(self) -> np.ndarray | None:
+        return None
+
+    def kind_of_answers(self) -> str:
+        """How Spark names the type of its predictions."""
+        return "bigint" if self.outputs_of[0] > 1 and not self.wide else "array<double>" if self.wide else "double"
+
+    def outputs(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """All outputs beside each other, as they are."""
+        return self._ask(columns)
+
+    def proba(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The first output's, where it is of classes: logits, but for rows that are probabilities already."""
+        if self.outputs_of[0] < 2 or self.wide:
+            return None
+        return _members._shares(self._ask(columns)[:, : self.outputs_of[0]])
+
+    def answer(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The first output: its value, or the likeliest class."""
+        out = self._ask(columns)[:, : self.outputs_of[0]]
+        return out[:, 0] if out.shape[1] == 1 else out if self.wide else out.argmax(axis=1)
+
+    def threads(self, count: int) -> None:
+        if self.kind == "torch":
+            import torch
+
+            torch.set_num_threads(count)
+        elif self.kind == "function":
+            _members.known(self.model).threads(count)
+
+    def place(self, gpu: str) -> None:
+        if self.kind == "torch":
+            self.device = f"cuda:{gpu}"
+            self.model.to(self.device)
+
+
+def ask_torch(model: Any, x: Any, device: Any = "") -> Any:
+    """A torch module's outputs for arrays."""
+    import torch
+
+    given = [torch.from_numpy(a) for a in (x if isinstance(x, list) else [x])]
+    if device:
+        given = [g.to(device) for g in given]
+    with torch.no_grad():
+        return model(*given)
+
+
+def keras_bytes(model: Any) -> bytes:
+    """A Keras model as the file that Keras itself loads."""
+    with tempfile.TemporaryDirectory(prefix="hora-keras-") as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        with open(path, "rb") as f:
+            return f.read()
+
+
+def keras_model(blob: bytes, custom: dict[str, Any] | None, compile: bool = False) -> Any:
+    """The model in such a file."""
+    import keras
+
+    with tempfile.TemporaryDirectory(prefix="hora-keras-") as folder:
+        path = os.path.join(folder, "model.keras")
+        with open(path, "wb") as f:
+            f.write(blob)
+        return keras.saving.load_model(path, custom_objects=custom, compile=compile)
+
+
+def npz(arrays: Sequence[np.ndarray]) -> bytes:
+    """Arrays in their order, as bytes."""
+    out = io.BytesIO()
+    np.savez(out, **{str(i): np.asarray(a) for i, a in enumerate(arrays)})
+    return out.getvalue()
+
+
+def arrays(data: bytes) -> list[np.ndarray]:
+    """The same arrays."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as found:
+        return [found[str(i)] for i in range(len(found.files))]
+
+
+def keras_weights(model: Any) -> dict[str, Any]:
+    """A Keras model's weights by their paths, which are made different where they are not."""
+    names = [getattr(v, "path", v.name) for v in model.weights]
+    return {n if names.count(n) == 1 else f"{n}.{i}": w for i, (n, w) in enumerate(zip(names, model.get_weights(), strict=True))}

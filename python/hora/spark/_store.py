@@ -1,0 +1,117 @@
+"""Folders where runs are kept: a path that all machines share, or a URL that fsspec knows. And what a run leaves there."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError, HoraError
+
+if TYPE_CHECKING:
+    from ._training import Plan
+
+_HEAD = struct.Struct("<q")
+
+
+class Store:
+    """Files by name below a folder."""
+
+    def __init__(self, url: str) -> None:
+        self.url = str(url).rstrip("/") or "/"
+        self._fs: Any = None
+        path = self.url
+        if path.startswith("dbfs:/"):  # where Databricks mounts it
+            path = "/dbfs/" + path.removeprefix("dbfs:").lstrip("/")
+        elif path.startswith("file:"):
+            path = "/" + path.removeprefix("file:").lstrip("/")
+        if "://" in path:
+            self._fs, path = _remote(path)
+        self.root = path
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a path of this machine's, shared or not."""
+        return self._fs is None
+
+    def path(self, name: str) -> str:
+        """Where a file of this name lies."""
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        """A file's bytes, None where it is not there."""
+        try:
+            if self._fs is None:
+                with open(self.path(name), "rb") as f:
+                    return f.read()
+            return bytes(self._fs.cat_file(self.path(name)))
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """A whole file, or none: what was there before is there until the new one is whole."""
+        path = self.path(name)
+        if self._fs is not None:
+            self._fs.makedirs(os.path.dirname(path), exist_ok=True)
+            self._fs.pipe_file(path, data)
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        beside = f"{path}.{os.getpid()}~"
+        with open(beside, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(beside, path)
+
+
+def _remote(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError:
+        raise HoraError(f"the store {url} is read with the package fsspec, which is not here; run `pip install fsspec`") from None
+    try:
+        fs, path = fsspec.core.url_to_fs("s3://" + url.partition("://")[2] if url.startswith(("s3a://", "s3n://")) else url)
+    except ImportError as e:
+        raise HoraError(f"the store {url} needs a package that is not here: {e}") from None
+    except ValueError as e:
+        raise ArgumentError(f"the store {url}: {e}; give a path, or a URL such as s3://… or hdfs://…") from None
+    return fs, str(path)
+
+
+def seal(store: Store, run: str, token: str) -> None:
+    """The driver's mark in a run's folder, by which rank 0 knows that it sees the same folder."""
+    try:
+        store.write(f"runs/{run}/seal", token.encode())
+    except OSError as e:
+        raise ArgumentError(f"Estimator.fit: the store {store.url} cannot be written: {e.strerror or e}; give another folder") from e
+
+
+def restore(store: Store, plan: Plan) -> tuple[int, bytes | None, list[dict[str, float]]]:
+    """Where a run goes on."""
+    import platform
+
+    if store.read(f"runs/{plan.run}/seal") != plan.seal.encode():
+        raise ArgumentError(
+            f"Estimator.fit: the store {store.url} on {platform.node()}, where rank 0 runs, is not the driver's folder of that name; give a "
+            "folder that all machines share, or a URL such as s3://… or hdfs://…"
+        )
+    data = store.read(f"runs/{plan.run}/checkpoint")
+    if data is None:
+        return 0, None, []
+    (length,) = _HEAD.unpack_from(data)
+    head = json.loads(data[_HEAD.size : _HEAD.size + length])
+    changed = [k for k, v in plan.settled.items() if head["settled"].get(k) != v]
+    if changed:
+        k = changed[0]
+        raise ArgumentError(
+            f"Estimator.fit: run_id={plan.run!r} was begun with {k}={head['settled'].get(k)!r} and would go on with {plan.settled[k]!r}; give "
+            "another run_id, or the same settings"
+        )
+    return int(head["epoch"]), data[_HEAD.size + length :], head["history"]
+
+
+def checkpoint(store: Store, plan: Plan, epoch: int, history: list[dict[str, float]], state: bytes) -> None:
+    """What a run goes on from: so many epochs are done."""
+    head = json.dumps({"epoch": epoch, "history": history, "settled": plan.settled}).encode()
+    store.write(f"runs/{plan.run}/checkpoint", _HEAD.pack(len(head)) + head + state)

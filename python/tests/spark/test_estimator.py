@@ -1,0 +1,219 @@
+"""hora.spark.Estimator: its kinds, what it keeps, and what bad input gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import beside
+import numpy as np
+import pytest
+
+import hora
+from hora.spark import _cluster, _safetensors
+
+torch = pytest.importorskip("torch")
+longer = pytest.mark.skipif(
+    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; example 52 has the main path (make test-spark)"
+)
+
+
+@pytest.fixture(scope="module")
+def table(spark):
+    """y = 2a − b + 1 with a class, as vectors too; 600 rows."""
+    from pyspark.sql import functions as F
+
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    x = np.random.default_rng(0).normal(size=(600, 2))
+    y = 2 * x[:, 0] - x[:, 1] + 1
+    rows = [
+        (float(a), float(b), float(t), int(t > 1), float(1 + i % 3), i % 5 == 0) for i, ((a, b), t) in enumerate(zip(x, y, strict=True))
+    ]
+    frame = spark.createDataFrame(rows, "a double, b double, y double, c int, w double, held boolean").repartition(3)
+    return frame.withColumn("list", F.array("a", "b")).cache()
+
+
+def linear():
+    torch.manual_seed(1)
+    return torch.nn.Linear(2, 1)
+
+
+def estimator(**more):
+    given = {"loss": "mse", "features": ["a", "b"], "label": "y", "np": 2, "learning_rate": 0.1, "batch_size": 25, "verbose": False}
+    return hora.spark.Estimator(linear(), **{"optimizer": torch.optim.SGD} | given | more)
+
+
+@longer
+def test_torch_in_a_pipeline_saved_and_loaded(table, tmp_path, capsys):
+    from pyspark.ml import Pipeline, PipelineModel
+    from pyspark.ml.evaluation import RegressionEvaluator
+    from pyspark.ml.feature import VectorAssembler
+
+    heard = []
+    e = hora.spark.Estimator(
+        linear(), loss=torch.nn.MSELoss(), optimizer=torch.optim.SGD, metrics=["mae"], label="y", np=2, learning_rate=0.1, batch_size=25,
+        epochs=4, validation="held", raw="raw", progress=heard.append,
+    )  # fmt: skip
+    before = {k: v.clone() for k, v in e.model.state_dict().items()}
+    pipeline = Pipeline(stages=[VectorAssembler(inputCols=["a", "b"], outputCol="features"), e])
+    pipeline.write().overwrite().save(str(tmp_path / "unfitted"))
+    again = Pipeline.load(str(tmp_path / "unfitted"))
+    again.getStages()[1].progress = heard.append
+    fitted = again.fit(table)
+    assert "epoch 4 of 4: loss " in capsys.readouterr().out
+    assert all(torch.equal(v, before[k]) for k, v in e.model.state_dict().items())  # fit changes nothing of its own
+    model = fitted.stages[1]
+    assert isinstance(model.model, torch.nn.Linear) and torch.allclose(model.model.weight, torch.tensor([[2.0, -1.0]]), atol=0.05)
+    assert [h["epoch"] for h in model.history] == [1, 2, 3, 4] == [h["epoch"] for h in heard]
+    assert set(model.history[0]) == {"epoch", "loss", "mae", "val_loss", "val_mae"} and model.history[-1]["val_loss"] < 0.01
+    scored = fitted.transform(table)
+    assert RegressionEvaluator(labelCol="y", metricName="rmse").evaluate(scored) < 0.1
+    row = scored.first()
+    assert row.raw.toArray().tolist() == [row.prediction]
+    fitted.write().overwrite().save(str(tmp_path / "fitted"))
+    loaded = PipelineModel.load(str(tmp_path / "fitted"))
+    assert loaded.transform(table).first().prediction == row.prediction and loaded.stages[1].history == model.history
+    model.export(str(tmp_path / "out"))
+    weights = _safetensors.loads((tmp_path / "out/model.safetensors").read_bytes())
+    assert np.array_equal(weights["weight"], model.model.weight.detach().numpy())
+    assert torch.equal(torch.load(tmp_path / "out/model.pt", weights_only=False).weight, model.model.weight)
+    listed = hora.spark.predict(model, scored, output="p")
+    assert listed.first().p == row.prediction
+
+
+def test_a_run_goes_on_as_if_it_had_not_ended(table, tmp_path):
+    whole = estimator(epochs=4, store=str(tmp_path / "a"), run_id="r", optimizer=torch.optim.Adam)
+    parts = whole.copy()
+    parts.set(parts.store, str(tmp_path / "b"))
+    undisturbed = whole.fit(table)
+    parts.fit(table, {parts.epochs: 2})
+    fitted = parts.fit(table)
+    assert fitted.history == undisturbed.history and len(fitted.history) == 4
+    assert all(torch.equal(a, b) for a, b in zip(fitted.model.parameters(), undisturbed.model.parameters(), strict=True))
+    folder = tmp_path / "b/runs/r"
+    assert json.loads((folder / "history.json").read_text()) == fitted.history
+    assert {p.name for p in folder.iterdir()} == {"checkpoint", "history.json", "model.pt", "model.safetensors", "seal"}
+    with pytest.raises(hora.ArgumentError, match=r"run_id='r' was begun with learning_rate=0.1 and would go on with 0.2; give another"):
+        parts.fit(table, {parts.learning_rate: 0.2})
+
+
+@longer
+def test_weights_and_classes(table):
+    """Rows of weight 0 teach nothing; classes come as the likeliest one."""
+    from pyspark.sql import functions as F
+
+    wrong = table.withColumn("w", F.when(F.col("held"), 0.0).otherwise(F.col("w"))).withColumn(
+        "c", F.when(F.col("held"), 1 - F.col("c")).otherwise(F.col("c"))
+    )
+    torch.manual_seed(0)
+    e = hora.spark.Estimator(
+        torch.nn.Linear(2, 2), loss=torch.nn.functional.cross_entropy, optimizer=torch.optim.Adam, learning_rate=0.1, metrics=["accuracy"],
+        features="list", label="c", weight="w", np=2, epochs=8, batch_size=50, verbose=False, class_weight={0: 1.0, 1: 2.0},
+    )  # fmt: skip
+    fitted = e.fit(wrong)
+    right = fitted.transform(table).where("prediction = c").count()
+    assert right > 570 and fitted.history[-1]["accuracy"] < 0.85  # a fifth of what it saw was wrong
+
+
+def test_a_function_of_the_users(table):
+    def train(t):
+        import hora
+
+        x, y = t.rows["a"], t.rows["y"]
+        top = hora.allreduce(float((x * y).sum()), hora.SUM, name="top", named=True)
+        low = hora.allreduce(float((x * x).sum()), hora.SUM, name="low", named=True)
+        t.end_epoch(0, {"slope": top / low})
+        slope = top / low
+        return lambda columns: columns["a"] * slope
+
+    fitted = hora.spark.Estimator(train, features=["a", "b"], label="y", np=2).fit(table)
+    assert fitted.history[0]["slope"] == pytest.approx(2, abs=0.4)
+    row = fitted.transform(table).first()
+    assert row.prediction == pytest.approx(row.a * fitted.history[0]["slope"], rel=1e-5)
+
+
+@longer
+def test_keras(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    with pytest.raises(hora.ArgumentError, match="not compiled and loss is missing"):
+        hora.spark.Estimator(model, label="y", np=2).fit(table)
+    with pytest.raises(hora.ArgumentError, match=r"Keras has no metric 'mean_absolut_error'; did you mean"):
+        hora.spark.Estimator(model, loss="mse", metrics=["mean_absolut_error"], label="y", np=2).fit(table)
+    model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
+    e = hora.spark.Estimator(
+        model,
+        features=["a", "b"],
+        label="y",
+        np=2,
+        epochs=2,
+        batch_size=25,
+        validation="held",
+        verbose=False,
+        store=str(tmp_path),
+        run_id="k",
+    )
+    e.fit(table)
+    fitted = e.fit(table, {e.epochs: 4})
+    assert [h["epoch"] for h in fitted.history] == [1, 2, 3, 4] and fitted.history[-1]["val_loss"] < 0.02
+    assert {"loss", "mae", "val_loss", "val_mae"} <= set(fitted.history[0])
+    kernel = fitted.model.get_weights()[0].ravel()
+    assert np.allclose(kernel, [2, -1], atol=0.1)
+    fitted.save(str(tmp_path / "saved"))
+    row = hora.spark.EstimatorModel.load(str(tmp_path / "saved")).transform(table).first()
+    assert row.prediction == pytest.approx(2 * row.a - row.b + 1, abs=0.3)
+    alone = keras.saving.load_model(tmp_path / "runs/k/model.keras")
+    assert np.array_equal(alone.get_weights()[0].ravel(), kernel)
+
+
+@longer
+def test_a_cross_validator_s_gangs_run_beside_each_other(table):
+    from pyspark.ml.evaluation import RegressionEvaluator
+    from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+
+    e = estimator(np=1, epochs=2)
+    grid = ParamGridBuilder().addGrid(e.learning_rate, [0.1, 1e-6]).build()
+    judge = RegressionEvaluator(labelCol="y")
+    found = CrossValidator(estimator=e, estimatorParamMaps=grid, evaluator=judge, numFolds=2, parallelism=2, seed=1).fit(table)
+    assert found.avgMetrics[0] < 0.2 < found.avgMetrics[1] and found.bestModel.history[-1]["loss"] < 0.1
+
+
+def refused(match, table, **more):
+    with pytest.raises(hora.HoraError, match=match):
+        estimator(**more).fit(table)
+
+
+def test_what_bad_input_gets(table, tmp_path):
+    from pyspark.sql import functions as F
+
+    refused(r"no label column 'yy'; did you mean 'y'", table, label="yy")
+    refused(r"no column 'aa'; did you mean 'a'", table, features=["aa"])
+    refused(r"null values in 'a' \(120\); fill or drop", table.withColumn("a", F.when(~F.col("held"), F.col("a"))))
+    ragged = table.withColumn("list", F.when(F.col("held"), F.array("a")).otherwise(F.array("a", "b")))
+    refused(r"lists of column 'list' have from 1 to 2 values", ragged, features="list")
+    refused(r"column 'b' holds string, no numbers; encode", table.withColumn("b", F.lit("text")))
+    refused(r"column 'b' holds map<string,int>, no numbers", table.withColumn("b", F.create_map(F.lit("k"), F.lit(1))))
+    refused(r"the table has 1 row for np=2 ranks; give np=1 or less", table.limit(1))
+    refused(r"there is no metric 'acuracy'; did you mean 'accuracy'", table, metrics=["acuracy"])
+    refused(r"there is no loss 'mes'; did you mean 'mse'", table, loss="mes")
+    refused(r"validation=1.5; give a part of the rows", table, validation=1.5)
+    refused(r"no validation column 'hold'; did you mean 'held'", table, validation="hold")
+    refused(r"run_id='r' without a store", table, run_id="r")
+    refused(r"batch_size=0 is no number of batch size; give 1 or more", table, batch_size=0)
+    refused(r"the table has no rows", table.where("a > 1e9"))
+    with pytest.raises(hora.ArgumentError, match="model is the class Linear; give an instance"):
+        hora.spark.Estimator(torch.nn.Linear, loss="mse").fit(table)
+    with pytest.raises(hora.ArgumentError, match="table is a dict; give a Spark DataFrame"):
+        estimator().fit({})
+
+
+def test_a_store_that_other_machines_do_not_have(table, tmp_path, monkeypatch):
+    from hora.spark import _store
+
+    monkeypatch.setattr(_store, "seal", lambda *_: None)  # as where the driver wrote it into another machine's folder of that name
+    refused(r"the store .* on .*, where rank 0 runs, is not the driver's folder of that name", table, store=str(tmp_path))
