@@ -21,9 +21,9 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "python/tests/spark"
 sys.path.insert(0, str(TESTS))
+import sessions  # isort: skip (first: where a tree has its library, it is the tree's hora)
 import ends
 import faults
-import sessions
 from pyspark.ml.torch.distributor import TorchDistributor
 
 import hora

@@ -37,7 +37,8 @@ def cable(holder: int, number: int, connected: bool) -> None:
 # Of a session on such a cluster: lost executors are noticed in seconds, and given up never.
 SESSION = {
     "spark.driver.host": "10.78.0.1", "spark.driver.bindAddress": "10.78.0.1", "spark.executor.memory": "512m",
-    "spark.network.timeout": "20s", "spark.executor.heartbeatInterval": "2s", "spark.task.maxFailures": "100",
+    "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s", "spark.executor.heartbeatInterval": "2s", "spark.task.maxFailures": "100",
     "spark.deploy.maxExecutorRetries": "-1",
 }  # fmt: skip
 

@@ -13,7 +13,6 @@ import pyspark
 import pytest
 import same
 
-import hora
 from hora.spark import _cluster
 
 
@@ -113,18 +112,6 @@ def test_horovod_spark_run_elastic(whole):
         return train(state)
 
     assert horovod.spark.run_elastic(work, num_proc=2, min_num_proc=1, max_num_proc=2) == [(5, 2), (5, 2)]
-
-
-def test_a_timeline_comes_to_the_driver(whole, tmp_path, monkeypatch):
-    import json
-
-    def work():
-        hora.init()
-        hora.allreduce(1.0, name="seen", named=True)
-
-    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
-    hora.spark.run(work, np=2)
-    assert "seen" in json.dumps(json.loads((tmp_path / "timeline.json").read_text()))
 
 
 def test_the_runner_s_example(whole, capsys):

@@ -107,7 +107,7 @@ def test_a_job_shows_ranks_step_loss_and_who_is_slow(spark):
         import hora
 
         hora.init()
-        end = time.monotonic() + 5
+        end = time.monotonic() + 4
         for step in range(10_000):
             if hora.rank() == 1:
                 time.sleep(0.02)
