@@ -197,7 +197,19 @@ class _Torch(Asked):
         torch.set_num_threads(count)
 
     def place(self, gpu: str) -> None:
-        self.model.to(f"cuda:{gpu}")
+        self.model.to(torch_device(gpu))
+
+
+def torch_device(gpu: str) -> str:
+    """Where a torch model goes that Spark gave this GPU: a torch without devices keeps it on the processor, and says so."""
+    import warnings
+
+    import torch
+
+    if torch.cuda.is_available():
+        return f"cuda:{gpu}"
+    warnings.warn(f"Spark gave this task GPU {gpu}, but this torch sees none: the model stays on the CPU", stacklevel=2)
+    return "cpu"
 
 
 class _Function(Asked):

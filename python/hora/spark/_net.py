@@ -143,7 +143,7 @@ class Net(_members._Function):
 
     def place(self, gpu: str) -> None:
         if self.kind == "torch":
-            self.device = f"cuda:{gpu}"
+            self.device = _members.torch_device(gpu)
             self.model.to(self.device)
 
 
