@@ -45,7 +45,7 @@ def main(folder):
     vector = VectorAssembler(inputCols=["x", "y"], outputCol="features")
     for name, kind in (("pytorch", pytorch), ("keras", keras)):
         estimator = hora.spark.Estimator(
-            **kind(), np=2, epochs=12, batch_size=16, learning_rate=0.02, validation=0.1, store=folder, run_id=name, verbose=False
+            **kind(), np=2, epochs=12, batch_size=16, learning_rate=0.05, validation=0.1, store=folder, run_id=name, verbose=False
         )
         fitted = Pipeline(stages=[vector, estimator]).fit(train)
         last = fitted.stages[-1].history[-1]

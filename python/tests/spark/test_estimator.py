@@ -15,7 +15,7 @@ from hora.spark import _cluster, _safetensors
 
 torch = pytest.importorskip("torch")
 longer = pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; example 52 has the main path (make test-spark)"
+    os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)"
 )
 
 
