@@ -46,8 +46,7 @@ def fit(e: Any, df: Any) -> Any:
     s = e.settings()
     kind = kind_of(e.model)
     _check(s, kind, e)
-    labels = _list(s["label"])
-    features, labels, frame = _frame(s, kind, labels, df)
+    features, labels, frame = _frame(s, kind, _list(s["label"]), df)
     if kind == "keras" and s["shapes"] is None:
         s["shapes"] = _keras_shapes(e.model, features)
     blob = _blob(e, s, kind)

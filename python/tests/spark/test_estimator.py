@@ -14,9 +14,7 @@ import hora
 from hora.spark import _cluster, _safetensors
 
 torch = pytest.importorskip("torch")
-longer = pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)"
-)
+longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,9 @@ def test_the_tensorflow_example(whole, capsys, monkeypatch):
     assert "two workers trained as one" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer; test_estimator.py has the main path (make test-spark)")
+@pytest.mark.skipif(
+    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; test_estimator.py has the main path (make test-spark)"
+)
 def test_the_estimators_example(whole, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
     example("52-estimators", "train").main(str(tmp_path))
