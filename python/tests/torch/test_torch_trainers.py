@@ -167,14 +167,20 @@ def test_accelerate(job, trainers, free_ports):
 
 @pytest.fixture
 def free_ports():
+    """The first of three ports in a row that nobody has: the next ones of a free port may be somebody's."""
     import socket
 
-    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
-        a.bind(("127.0.0.1", 0))
-        port = a.getsockname()[1]
-        b.bind(("127.0.0.1", port + 1))
-        c.bind(("127.0.0.1", port + 2))
-        return port
+    for _ in range(100):
+        with socket.socket() as a, socket.socket() as b, socket.socket() as c:
+            a.bind(("127.0.0.1", 0))
+            port = a.getsockname()[1]
+            try:
+                b.bind(("127.0.0.1", port + 1))
+                c.bind(("127.0.0.1", port + 2))
+            except (OSError, OverflowError):
+                continue
+            return port
+    raise AssertionError("no three free ports in a row among a hundred")
 
 
 def ranks_with_torch_variables(job, work, before, port):
