@@ -1,18 +1,55 @@
 package main
 
 import (
+	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
 )
 
 func (s *suite) wheel() error {
 	return s.check("make wheels", s.command("make", "--no-print-directory", "wheels"))
 }
 
+// lane is one run of pytest. The lanes run beside each other, since most of what their
+// tests do is wait for processes; who fails has his second run when all lanes are through.
+type lane struct {
+	name   string
+	python string
+	args   []string // what is tested
+	tally  tally
+	skips  []testCase
+	output output
+	err    error
+}
+
+// output keeps what a lane prints until it is through, but for how far it has come.
+type output struct {
+	bytes.Buffer
+	name string
+}
+
+var comeSoFar = regexp.MustCompile(`\[ *[0-9]+%\]`)
+
+func (o *output) Write(p []byte) (int, error) {
+	if far := comeSoFar.FindAll(p, -1); far != nil {
+		fmt.Printf("%-10s %s\n", o.name, far[len(far)-1])
+	}
+	return o.Buffer.Write(p)
+}
+
+// The folders of python/tests that take about half of the time of its tests.
+var heavy = []string{"python/tests/tensorflow", "python/tests/torch"}
+
 // pythonTests installs the wheels just built into the tests' environment and runs
-// pytest on what an installed hora does.
+// pytest on what an installed hora does; on Spark with the newest pyspark alone
+// (make test-spark runs those tests on every one).
 func (s *suite) pythonTests() error {
 	python := filepath.Join(s.venv, "bin", "python")
 	install := s.command(python, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", "dist",
@@ -20,13 +57,22 @@ func (s *suite) pythonTests() error {
 	if err := s.check("install the wheels", install); err != nil {
 		return err
 	}
-	return s.pytest(python, "python/tests")
+	others := []string{"python/tests"}
+	for _, folder := range heavy {
+		others = append(others, "--ignore="+folder)
+	}
+	return s.lanes(
+		[]*lane{{name: "frameworks", python: python, args: heavy}},
+		[]*lane{{name: "python", python: python, args: others}, s.sparkLane()})
 }
 
-// sparkTests runs the tests that need a Spark session on the newest pyspark, with the
-// wheels that pythonTests installed; make test-spark runs them on every pyspark.
+// sparkTests runs the tests on Spark alone, with the wheels that pythonTests installed.
 func (s *suite) sparkTests() error {
-	return s.pytest(filepath.Join(s.spark, "bin", "python"), "python/tests/spark")
+	return s.lanes([]*lane{s.sparkLane()})
+}
+
+func (s *suite) sparkLane() *lane {
+	return &lane{name: "spark", python: filepath.Join(s.spark, "bin", "python"), args: []string{"python/tests/spark"}}
 }
 
 type testCase struct {
@@ -43,58 +89,100 @@ type testCase struct {
 	} `xml:"skipped"`
 }
 
-func (s *suite) pytest(python, dir string) error {
-	first := &tally{}
-	err := s.runPytest(first, python, dir)
-	s.add(first)
-	if len(first.failed) == 0 {
-		if err == nil && first.passed == 0 {
-			err = fmt.Errorf("pytest %s ran no test", dir)
-		}
-		return err
+// lanes runs rows of lanes, the rows beside each other, the lanes of a row one after the
+// other. What a lane prints is shown as a whole when it is through.
+func (s *suite) lanes(rows ...[]*lane) error {
+	var (
+		all     sync.WaitGroup
+		through = make(chan *lane)
+		count   int
+	)
+	for _, row := range rows {
+		count += len(row)
+		all.Go(func() {
+			for _, l := range row {
+				l.output.name = l.name
+				began := time.Now()
+				l.err = s.pytest(l, &l.output, &l.tally, l.args...)
+				fmt.Fprintf(&l.output, "%s: %.1f s\n", l.name, time.Since(began).Seconds())
+				through <- l
+			}
+		})
 	}
-	if first.passed == 0 { // what could not even be collected is no test that failed under load
-		return fmt.Errorf("pytest %s ran no test that passed: %v", dir, err)
+	for range count {
+		l := <-through
+		fmt.Printf("-- %s\n", l.name)
+		_, _ = l.output.WriteTo(os.Stdout)
+	}
+	all.Wait()
+	var errs []error
+	for _, row := range rows {
+		for _, l := range row {
+			errs = append(errs, s.judge(l))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// judge counts what a lane came to and gives its failed tests their second run.
+func (s *suite) judge(l *lane) error {
+	s.add(&l.tally)
+	for _, c := range l.skips {
+		s.skip(c.Class+"."+c.Name, c.Skipped.Message)
+	}
+	if len(l.tally.failed) == 0 {
+		if l.err == nil && l.tally.passed == 0 {
+			return fmt.Errorf("pytest %s ran no test", l.name)
+		}
+		return l.err
+	}
+	if l.tally.passed == 0 { // what could not even be collected is no test that failed under load
+		return fmt.Errorf("pytest %s ran no test that passed: %v", l.name, l.err)
 	}
 	var names []string
-	for _, f := range first.failed {
+	for _, f := range l.tally.failed {
 		names = append(names, f.where+"."+f.test)
 	}
 	s.secondRun("pytest", names, len(names), func(second *tally) error {
-		return s.runPytest(second, python, "--last-failed", "--last-failed-no-failures=none", dir)
+		return s.pytest(l, os.Stdout, second, append([]string{"--last-failed", "--last-failed-no-failures=none"}, l.args...)...)
 	})
 	return nil
 }
 
-// runPytest counts one run of pytest into t.
-func (s *suite) runPytest(t *tally, python string, args ...string) error {
-	report := filepath.Join(os.TempDir(), fmt.Sprintf("hora-pytest-%d.xml", os.Getpid()))
+// pytest counts one run of a lane's pytest into t. Each lane remembers its failures in a
+// folder of its own.
+func (s *suite) pytest(l *lane, output io.Writer, t *tally, args ...string) error {
+	report := filepath.Join(os.TempDir(), fmt.Sprintf("hora-pytest-%s-%d.xml", l.name, os.Getpid()))
 	defer os.Remove(report)
-	cmd := s.command(python, append([]string{"-m", "pytest", "-q", "--durations=12", "--continue-on-collection-errors", "--junitxml", report}, args...)...)
+	cmd := s.command(l.python, append([]string{
+		"-m", "pytest", "-q", "--durations=12", "--continue-on-collection-errors",
+		"-o", "cache_dir=.pytest_cache/" + l.name, "--junitxml", report,
+	}, args...)...)
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(s.venv, "bin")+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
 	runErr := cmd.Run()
 	text, err := os.ReadFile(report)
 	if err != nil {
-		return fmt.Errorf("pytest (%v) left no report: %w", runErr, err)
+		return fmt.Errorf("pytest %s (%v) left no report: %w", l.name, runErr, err)
 	}
 	var doc struct {
 		Cases []testCase `xml:"testsuite>testcase"`
 	}
 	if err := xml.Unmarshal(text, &doc); err != nil {
-		return fmt.Errorf("read pytest's report: %w", err)
+		return fmt.Errorf("read the report of pytest %s: %w", l.name, err)
 	}
 	for _, c := range doc.Cases {
 		switch {
 		case c.Failure != nil || c.Error != nil:
 			t.failed = append(t.failed, failure{c.Class, c.Name})
 		case c.Skipped != nil:
-			s.skip(c.Class+"."+c.Name, c.Skipped.Message)
+			l.skips = append(l.skips, c)
 		default:
 			t.passed++
 		}
 	}
 	if runErr != nil && len(t.failed) == 0 {
-		return fmt.Errorf("pytest %s: %w", args[len(args)-1], runErr)
+		return fmt.Errorf("pytest %s: %w", l.name, runErr)
 	}
 	return nil
 }
