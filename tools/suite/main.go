@@ -96,6 +96,7 @@ func (s *suite) runAll(only string) int {
 	type timing struct {
 		name        string
 		took, share time.Duration
+		cpu         time.Duration // of its processes that were waited for
 	}
 	var timings []timing
 	if strings.Contains(","+only+",", ",spark,") {
@@ -106,9 +107,9 @@ func (s *suite) runAll(only string) int {
 			continue
 		}
 		fmt.Printf("\n== %s\n", st.name)
-		start := time.Now()
+		start, used := time.Now(), processorTime()
 		err := st.run(s)
-		timings = append(timings, timing{st.name, time.Since(start), st.share})
+		timings = append(timings, timing{st.name, time.Since(start), st.share, processorTime() - used})
 		if err != nil {
 			s.fail(st.name + ": " + err.Error())
 		}
@@ -117,9 +118,9 @@ func (s *suite) runAll(only string) int {
 			return 130
 		}
 	}
-	fmt.Printf("\n== time (what a step may take on 2 cores, caches warm, in brackets)\n")
+	fmt.Printf("\n== time (what a step may take on 2 cores, caches warm, in brackets), and processor time\n")
 	for _, t := range timings {
-		fmt.Printf("%-10s %6.1f s (%.0f)\n", t.name, t.took.Seconds(), t.share.Seconds())
+		fmt.Printf("%-10s %6.1f s (%.0f) %6.1f s\n", t.name, t.took.Seconds(), t.share.Seconds(), t.cpu.Seconds())
 	}
 	fmt.Printf("all        %6.1f s\n", time.Since(began).Seconds())
 	if len(s.unsteady) > 0 {
@@ -139,6 +140,15 @@ func (s *suite) runAll(only string) int {
 		return 1
 	}
 	return 0
+}
+
+// processorTime is what all children that have ended took, and theirs.
+func processorTime() time.Duration {
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func (s *suite) fail(what string) {
