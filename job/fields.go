@@ -73,21 +73,29 @@ func (f *Field) Own() bool { return f.set == nil }
 // Set reads the setting's value as a flag has it and keeps it in s.
 func (f *Field) Set(s *Spec, text string) error { return f.set(s, text) }
 
-// keyed returns the settings that a job's file may have, in the order of Spec.
-func keyed() []Field {
-	table := Fields()
+// keyed are the settings that a job's file may have, in the order of Spec. Nobody changes them. They are made once: jobs are read and
+// written thousands of times a second by a server.
+var keyed = func() (out []Field) {
 	of := map[string]Field{"command": {Key: "command", Help: commandHelp}}
-	for _, f := range table {
+	for _, f := range Fields() {
 		if f.Key != "" {
 			of[f.Key] = f
 		}
 	}
-	var out []Field
 	for i := range reflect.TypeFor[Spec]().NumField() {
 		out = append(out, of[keyOf(i)])
 	}
 	return out
-}
+}()
+
+// places are the fields of Spec by their keys.
+var places = func() map[string]int {
+	out := map[string]int{}
+	for i := range reflect.TypeFor[Spec]().NumField() {
+		out[keyOf(i)] = i
+	}
+	return out
+}()
 
 const commandHelp = "what each process runs: a list of words, or one line with quotes as a shell has them"
 
@@ -98,13 +106,11 @@ func keyOf(i int) string {
 
 // value returns the field of s with the key.
 func (s *Spec) value(key string) reflect.Value {
-	v := reflect.ValueOf(s).Elem()
-	for i := range v.NumField() {
-		if keyOf(i) == key {
-			return v.Field(i)
-		}
+	i, there := places[key]
+	if !there {
+		panic("job: no field " + key)
 	}
-	panic("job: no field " + key)
+	return reflect.ValueOf(s).Elem().Field(i)
 }
 
 // Merge copies the fields of from with these keys.
@@ -173,7 +179,7 @@ func text(p any) []string {
 
 // Check finds values that no flag would take, and settings that contradict each other.
 func (s *Spec) Check() error {
-	for _, f := range keyed() {
+	for _, f := range keyed {
 		if f.set == nil || f.Key == "network_interfaces" {
 			continue
 		}
@@ -217,7 +223,7 @@ func (s *Spec) Check() error {
 // WorkerEnv returns the variables by which workers hear of settings, then those of Env.
 func (s *Spec) WorkerEnv() []string {
 	var out []string
-	for _, f := range keyed() {
+	for _, f := range keyed {
 		if f.Vars == "" {
 			continue
 		}

@@ -41,7 +41,7 @@ func (s *Spec) read(file string, data []byte, given func(string)) error {
 	if root.Kind != yaml.MappingNode {
 		return fmt.Errorf("%s:%d: a job is lines such as \"np: 2\"", file, root.Line)
 	}
-	table := keyed()
+	table := keyed
 	seen := map[string]int{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], through(root.Content[i+1])
@@ -280,7 +280,7 @@ func fromJSON(data []byte) *yaml.Node {
 
 // fields calls do with each field that is set, in order.
 func (s *Spec) fields(do func(key string, value any)) {
-	for _, f := range keyed() {
+	for _, f := range keyed {
 		if p := plain(s.value(f.Key)); p != nil {
 			do(f.Key, p)
 		}

@@ -304,3 +304,16 @@ func TestPython(t *testing.T) {
 	held(t, path, "total=False):\n", "\n\nFLAGS", class.String())
 	held(t, path, "FLAGS = {\n", "}\n", flags.String())
 }
+
+// TestAJobIsWrittenFromOneTable: a server reads and writes jobs thousands of times a second, so that the table of settings, with its
+// hundreds of strings, is not to be made anew for each.
+func TestAJobIsWrittenFromOneTable(t *testing.T) {
+	s := &job.Spec{Command: []string{"python", "train.py"}, NP: 2}
+	if n := testing.AllocsPerRun(20, func() { _, _ = s.MarshalJSON() }); n > 100 {
+		t.Errorf("a job of two settings is written with %v allocations", n)
+	}
+	text, _ := s.MarshalJSON()
+	if n := testing.AllocsPerRun(20, func() { _ = new(job.Spec).UnmarshalJSON(text) }); n > 300 {
+		t.Errorf("a job of two settings is read with %v allocations", n)
+	}
+}

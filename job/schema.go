@@ -11,7 +11,7 @@ import (
 func Schema() []byte {
 	type object = map[string]any
 	var properties []any // pairs, so that the order is that of Spec
-	for _, f := range keyed() {
+	for _, f := range keyed {
 		p := object{"description": f.Help}
 		if f.Default != "" {
 			p["description"] = f.Help + " (default " + f.Default + ")"

@@ -268,8 +268,15 @@ func (s *Server) change(ctx context.Context, id int64, what string, f func(l *li
 		return client.Job{}, errors.Join(bad, err)
 	}
 	if text != "" {
-		err := s.store.Do(ctx, func(tx *sql.Tx) error {
+		document, err := json.Marshal(j.Document)
+		if err != nil {
+			return client.Job{}, err
+		}
+		err = s.store.Do(ctx, func(tx *sql.Tx) error {
 			if err := store.SetState(tx, &j); err != nil {
+				return err
+			}
+			if err := store.SetDocument(tx, &j, document); err != nil { // its priority may be another
 				return err
 			}
 			if attempt > 0 {

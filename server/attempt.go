@@ -169,7 +169,8 @@ type batch struct {
 	artifacts []client.Artifact
 	tags      map[string]string
 	ready     *node.Ready
-	size      int // of the world, where an event told it
+	document  []byte // what was submitted, with the releases that were taken; beside ready
+	size      int    // of the world, where an event told it
 	exit      *node.Exit
 	last      uint64
 }
@@ -187,6 +188,10 @@ func (f *follower) take(records []node.Record) error {
 	}
 	if b.ready != nil {
 		if err := f.prepared(b.ready); err != nil {
+			return err
+		}
+		var err error
+		if b.document, err = json.Marshal(f.job.Document); err != nil {
 			return err
 		}
 	}
@@ -331,6 +336,9 @@ func (f *follower) write(tx *sql.Tx, b *batch) error {
 	}
 	if b.ready != nil {
 		if err := store.SetState(tx, &f.job); err != nil {
+			return err
+		}
+		if err := store.SetDocument(tx, &f.job, b.document); err != nil {
 			return err
 		}
 	}

@@ -42,14 +42,16 @@ func NewJob(tx *sql.Tx, j *client.Job, document []byte) (int64, error) {
 	return r.LastInsertId()
 }
 
-// SetState changes a job's state; an end gets its time, exit code and sentence.
+// SetState changes a job's state; an end gets its time, exit code and sentence. What was submitted stays as it is.
 func SetState(tx *sql.Tx, j *client.Job) error {
-	d, err := json.Marshal(j.Document)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec("UPDATE jobs SET state = ?, started = ?, ended = ?, code = ?, text = ?, priority = ?, document = ? WHERE id = ?",
-		j.State, nanos(j.Started), nanos(j.Ended), j.ExitCode, j.Text, *j.Document.Priority, string(d), j.ID)
+	_, err := tx.Exec("UPDATE jobs SET state = ?, started = ?, ended = ?, code = ?, text = ? WHERE id = ?",
+		j.State, nanos(j.Started), nanos(j.Ended), j.ExitCode, j.Text, j.ID)
+	return err
+}
+
+// SetDocument changes what was submitted: its priority, or the releases that an environment took. document is j.Document as JSON.
+func SetDocument(tx *sql.Tx, j *client.Job, document []byte) error {
+	_, err := tx.Exec("UPDATE jobs SET priority = ?, document = ? WHERE id = ?", *j.Document.Priority, string(document), j.ID)
 	return err
 }
 

@@ -14,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	_ "modernc.org/sqlite" // the driver
 )
 
 // Store is open until Close.
@@ -105,10 +103,11 @@ func take(lock *os.File) error {
 }
 
 func connect(name, more string, conns int) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+escape(name)+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_txlock=immediate"+more)
+	c, err := newConnector("file:" + escape(name) + "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_txlock=immediate" + more)
 	if err != nil {
 		return nil, err
 	}
+	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	if err := db.Ping(); err != nil {
