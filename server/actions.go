@@ -48,7 +48,7 @@ func (s *Server) check(d *client.Document) error {
 	case len(d.Spec.Command) == 0 || d.Spec.Command[0] == "":
 		return refuse(422, "there is no command to start: give one, as in hora submit python train.py")
 	case !slices.Contains(pools, d.Pool):
-		return refuse(422, "there is no pool %s: take one of %s", d.Pool, strings.Join(pools, ", "))
+		return refuse(409, "there is no pool %s: take one of %s", d.Pool, strings.Join(pools, ", "))
 	case d.Nodes > 0 && d.Spec.NP > 0:
 		return refuse(422, "np and nodes each say how many processes there are: give one of them")
 	case d.PerNode > 0 && d.Nodes == 0:
@@ -120,7 +120,7 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 		return client.Job{}, err
 	}
 	if d.Code != "" && !s.store.HasBlob(ctx, d.Code) {
-		return client.Job{}, refuse(422, "the folder %s is not here: send its files first", d.Code)
+		return client.Job{}, refuse(409, "the folder %s is not here: send its files first", d.Code)
 	}
 	begin := time.Now()
 	now := s.now().UTC()

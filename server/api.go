@@ -46,6 +46,7 @@ func (s *Server) Handler(set Settings) http.Handler {
 	mux.HandleFunc("GET /metrics", s.metrics(set.Version))
 	config := huma.DefaultConfig("hora", set.Version)
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/api/v1/openapi", "", ""
+	config.Formats = formats()
 	config.CreateHooks = nil // no $schema beside each answer
 	config.Info.Description = "Jobs of hora: submit, queue, follow. Errors say what to do next. A POST with an Idempotency-Key that was used before answers what it answered then."
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
@@ -57,7 +58,7 @@ func (s *Server) Handler(set Settings) http.Handler {
 	a.rest()
 	a.poolCalls()
 	web.Register(mux, s)
-	return a.machines(a.guard(mux))
+	return a.machines(a.guard(a.strict(mux)))
 }
 
 // isOwner says whether a token is the server's own.
@@ -159,8 +160,8 @@ func (a *api) jobs() {
 	})
 	huma.Register(a, a.operation("jobs", "GET", "/jobs", "list jobs, the newest first"), func(ctx context.Context, in *struct {
 		State   []job.State `query:"state" enum:"queued,preparing,running,paused,finished,failed,cancelled" doc:"only these states"`
-		Project string      `query:"project" maxLength:"200"`
-		Cursor  string      `query:"cursor" maxLength:"40" doc:"next of the answer before"`
+		Project string      `query:"project" minLength:"1" maxLength:"200"`
+		Cursor  string      `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"next of the answer before" doc:"next of the answer before"`
 		Limit   int         `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	},
 	) (*answer[client.Page], error) {
@@ -210,7 +211,7 @@ func (a *api) results() {
 	})
 	huma.Register(a, a.operation("metrics", "GET", "/jobs/{id}/metrics", "what ranks reported"), func(ctx context.Context, in *struct {
 		JobPath
-		Name   string `query:"name" maxLength:"500" doc:"only this one"`
+		Name   string `query:"name" minLength:"1" maxLength:"500" doc:"only this one"`
 		First  int64  `query:"first" doc:"first step"`
 		Last   int64  `query:"last" default:"9007199254740991" doc:"last step"`
 		Points int    `query:"points" default:"0" minimum:"0" maximum:"100000" doc:"at most so many of each; where there are more one stands for its neighbours"`
@@ -251,7 +252,7 @@ func (a *api) results() {
 	) (*struct{}, error) {
 		sum := sha256.Sum256(in.RawBody)
 		if got := hex.EncodeToString(sum[:]); got != in.Hash {
-			return nil, fault(refuse(422, "the content's hash is %s and not %s: send it again", got, in.Hash))
+			return nil, fault(refuse(409, "the content's hash is %s and not %s: send it again", got, in.Hash))
 		}
 		_, err := a.store.PutBlob(ctx, in.RawBody)
 		return nil, fault(err)
@@ -259,17 +260,14 @@ func (a *api) results() {
 	put.RequestBody.Required = false // an empty file is content
 	huma.Register(a, a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here"), func(ctx context.Context, in *struct {
 		Body struct {
-			Hashes []string `json:"hashes" maxItems:"200000"`
+			Hashes []Hash `json:"hashes" maxItems:"200000"`
 		}
 	},
 	) (*answer[[]string], error) {
 		missing := []string{}
 		for _, h := range in.Body.Hashes {
-			if len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
-				return nil, fault(refuse(422, "%.80q is no hash", h))
-			}
-			if !a.store.HasBlob(ctx, h) {
-				missing = append(missing, h)
+			if !a.store.HasBlob(ctx, string(h)) {
+				missing = append(missing, string(h))
 			}
 		}
 		return answered(missing, nil)

@@ -32,7 +32,9 @@ func NewFault(status int, text string, errs ...error) huma.StatusError {
 			d = client.FaultDetail{Message: e.Message, Location: e.Location, Value: e.Value}
 		}
 		where := strings.TrimPrefix(strings.TrimPrefix(d.Location, "body"), ".")
-		if d.Message == "unexpected property" {
+		if _, is := d.Value.(null); is && where != "" {
+			d.Message = where + " is null: leave it out, or give it a value"
+		} else if d.Message == "unexpected property" {
 			d.Message = "there is no field " + where
 			if near := job.Nearest(strings.ReplaceAll(where, "-", "_"), fieldNames); near != "" {
 				d.Message += ": did you mean " + near + "?"

@@ -17,7 +17,7 @@ import (
 
 // PoolPath is what calls about one pool have in common.
 type PoolPath struct {
-	Name string `path:"name" maxLength:"60"`
+	Name string `path:"name" maxLength:"60" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"a pool's name: a-z, 0-9 and -"`
 }
 
 func (a *api) poolCalls() {

@@ -58,7 +58,7 @@ func (s *Server) Attach(ctx context.Context, id int64, path, hash string) (clien
 	}
 	info, err := os.Stat(s.store.BlobFile(hash))
 	if err != nil {
-		return client.Artifact{}, refuse(422, "the content %s is not here: send it first", hash)
+		return client.Artifact{}, refuse(409, "the content %s is not here: send it first", hash)
 	}
 	a := client.Artifact{Path: path, Size: info.Size(), Hash: hash, At: s.now().UTC()}
 	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetArtifact(tx, id, a) }); err != nil {

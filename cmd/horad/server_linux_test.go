@@ -378,7 +378,7 @@ func TestRequestsThatAreWrong(t *testing.T) {
 		{"/jobs", `{"spec": {"command": ["true"], "restart": 2}}`, 422, `did you mean restarts?`},
 		{"/jobs", `{"spec": {}}`, 422, "there is no command to start"},
 		{"/jobs", `{"spec": {"command": ["true"], "hosts": "a:4"}}`, 422, "the server says hosts itself"},
-		{"/jobs", `{"spec": {"command": ["true"]}, "pool": "p9"}`, 422, "there is no pool p9: take one of default"},
+		{"/jobs", `{"spec": {"command": ["true"]}, "pool": "p9"}`, 409, "there is no pool p9: take one of default"},
 		{"/jobs", `{"spec": {"command": ["true"]}, "priority": 101}`, 422, "priority: expected number <= 100"},
 		{"/jobs/77/cancel", ``, 404, "there is no job 77"},
 	} {

@@ -180,6 +180,9 @@ func (c *Client) Artifacts(ctx context.Context, id int64) (all []Artifact, err e
 
 // Missing says which contents the server has not got.
 func (c *Client) Missing(ctx context.Context, hashes []string) (missing []string, err error) {
+	if hashes == nil {
+		hashes = []string{} // null is no list
+	}
 	return missing, c.call(ctx, "POST", "/blobs/missing", nil, map[string][]string{"hashes": hashes}, &missing)
 }
 
