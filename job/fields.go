@@ -73,8 +73,8 @@ func (f *Field) Own() bool { return f.set == nil }
 // Set reads the setting's value as a flag has it and keeps it in s.
 func (f *Field) Set(s *Spec, text string) error { return f.set(s, text) }
 
-// keyed are the settings that a job's file may have, in the order of Spec. Nobody changes them. They are made once: jobs are read and
-// written thousands of times a second by a server.
+// keyed are the settings that a job's file may have, in the order of Spec. Nobody changes them. They are made once: a
+// server reads and writes jobs thousands of times a second.
 var keyed = func() (out []Field) {
 	of := map[string]Field{"command": {Key: "command", Help: commandHelp}}
 	for _, f := range Fields() {

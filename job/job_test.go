@@ -305,8 +305,8 @@ func TestPython(t *testing.T) {
 	held(t, path, "FLAGS = {\n", "}\n", flags.String())
 }
 
-// TestAJobIsWrittenFromOneTable: a server reads and writes jobs thousands of times a second, so that the table of settings, with its
-// hundreds of strings, is not to be made anew for each.
+// TestAJobIsWrittenFromOneTable: a server reads and writes jobs thousands of times a second, so that the table of
+// settings, with its hundreds of strings, is not to be made anew for each.
 func TestAJobIsWrittenFromOneTable(t *testing.T) {
 	s := &job.Spec{Command: []string{"python", "train.py"}, NP: 2}
 	if n := testing.AllocsPerRun(20, func() { _, _ = s.MarshalJSON() }); n > 100 {
