@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import os
 import queue
+import re
 import secrets
 import shutil
 import sys
@@ -25,9 +26,11 @@ __all__ = [
     "active",
     "connected",
     "host",
+    "lost",
     "run_tasks",
     "session",
     "setting",
+    "settle",
     "ship",
     "slots",
     "spoken",
@@ -37,7 +40,9 @@ __all__ = [
 
 _START = 600.0  # seconds until all tasks have started, as Horovod's start_timeout
 _QUIET = 15.0  # seconds without a new executor after which no further one is waited for
+_SETTLE = 1.5  # seconds after a gang that failed in which Spark may yet end an executor of it
 _shipped: set[tuple[int, str]] = set()
+_failed: dict[int, float] = {}  # when a session's last gang failed
 
 
 def session(spark: Any = None) -> Any:
@@ -128,6 +133,22 @@ def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[
         time.sleep(0.1)
 
 
+def settle(spark: Any) -> None:
+    """Wait until Spark is through with a gang that failed a moment ago.
+
+    The executor's thread that takes its Python workers' connections is killed with their tasks, and now and then nobody catches
+    that: the whole executor ends (exit code 50), a moment after the job, and takes along the gang that has come there meanwhile.
+    """
+    left = _failed.get(id(spark), -_SETTLE) + _SETTLE - time.monotonic()
+    if left > 0:
+        time.sleep(left)
+
+
+def lost(error: BaseException) -> bool:
+    """Whether Spark ended the job since an executor was lost."""
+    return re.search(r"ExecutorLostFailure|[Ll]ost executor|[Ee]xecutor \S+ (is )?(lost|exited)", str(error)) is not None
+
+
 def ship(spark: Any, program: str) -> tuple[str, str]:
     """Give the program to all executors; the name that it has there, and its digest."""
     with open(program, "rb") as f:
@@ -175,6 +196,7 @@ class Job:
             self.rows = self._frame().collect()
         except BaseException as e:
             ended = e
+            _failed[id(self.spark)] = time.monotonic()
         self._report(ended)
 
     def cancel(self) -> None:
@@ -194,6 +216,7 @@ class Job:
 def run_tasks(spark: Any, n: int, task: Callable[[Any], Any], schema: str) -> list[Any]:
     """Run a gang of n tasks, without agents and a hub; their rows. What a task says comes as hora's error."""
     limit = start_limit()
+    settle(spark)
     wait_for_slots(spark, n, limit, Teller())
     ended: queue.SimpleQueue[tuple[BaseException | None, list[Any]]] = queue.SimpleQueue()
 
@@ -246,6 +269,12 @@ def spoken(error: BaseException) -> HoraError:
     known = _refusals.known(text)
     if known is not None:
         return HoraError(f"spark.run: {known}")
+    gone = re.search(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason: ([^\n]{0,300}))?", text)
+    if gone is not None:
+        reason = f" ({gone[2].strip().rstrip('.')})" if gone[2] else ""
+        return HoraError(
+            f"spark.run: Spark lost executor {gone[1]}{reason}: its log says why; restarts= starts the job anew after such a loss"
+        )
     lines = [
         line.strip().lstrip(": ") for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")
     ]

@@ -88,9 +88,10 @@ def launch(
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
-    attempts = 1 if elastic else restarts + 1
+    attempts, again = 1 if elastic else restarts + 1, False
     while True:
         attempts -= 1
+        _cluster.settle(session)
         attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart)
         try:
             return (attempt.go_afar if afar else attempt.go)(payload, workers, flags, show, (out or sys.stdout, err or sys.stderr))
@@ -101,6 +102,11 @@ def launch(
                 f"the executors do not reach this machine ({e}), so the hub runs in the first task, and output comes when the job has ended"
             )
         except _Lost as e:
+            if e.unbegun and not again:
+                attempts, again = attempts + 1, True
+                tell("Spark lost an executor before a rank had begun: the job is given to Spark once more")
+                _cluster.wait_for_slots(session, np, limit, tell)
+                continue
             if attempts == 0:
                 raise e.error from e.error.__cause__
             print(f"hora: {e.error}; the job starts anew, {attempts} more time{'s' * (attempts != 1)} at most", file=sys.stderr, flush=True)
@@ -109,9 +115,10 @@ def launch(
 class _Lost(Exception):
     """A gang ended without an exception of its own program: what a new start may mend."""
 
-    def __init__(self, error: HoraError) -> None:
+    def __init__(self, error: HoraError, unbegun: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
+        self.unbegun = unbegun  # an executor was lost, and no rank had begun
 
 
 class _Unreached(Exception):
@@ -290,7 +297,7 @@ class _Attempt:
             if _cluster.final(refusal):
                 raise error from refusal
             error.__cause__ = refusal
-            raise _Lost(error)
+            raise _Lost(error, unbegun=not self.elastic and not self.opened and _cluster.lost(refusal))
         said = _run._shown(hub.said())
         if silent and not self.elastic:
             e = silent[0]

@@ -211,3 +211,53 @@ def test_a_gang_that_lost_its_executor_starts_anew(spark, tmp_path):
 
     threading.Thread(target=kill, daemon=True).start()
     assert hora.spark.run(work, args=(str(tmp_path),), np=2, restarts=2) == [2, 2]
+
+
+LONG = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="awaits two new executors (make test-spark)")
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=LONG)])
+def test_an_executor_is_lost_before_a_rank_has_begun(spark, monkeypatch, tmp_path, capfd, kills):
+    from hora.spark import _run, _task
+
+    make = _task.make
+
+    def deadly(config):
+        inner = make(config)
+
+        def task(batches):
+            import os
+            import signal
+
+            from pyspark import TaskContext
+
+            marks = [f"{tmp_path}/{i}" for i in range(kills)]
+            if TaskContext.get().partitionId() == 1 and (mark := next((m for m in marks if not os.path.exists(m)), None)):
+                open(mark, "w").close()
+                pid = os.getppid()
+                while b"java" not in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0")[0]:
+                    pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+                os.kill(pid, signal.SIGKILL)
+                signal.pause()
+            yield from inner(batches)
+
+        return task
+
+    monkeypatch.setattr(_run._task, "make", deadly)
+    begun = tmp_path / "begun"
+
+    def work():
+        import hora
+
+        with open(begun, "a") as f:
+            f.write("x")
+        hora.init()
+        return hora.allreduce(1)
+
+    if kills == 1:
+        assert hora.spark.run(work, np=2) == [2, 2] and begun.read_text() == "xx", "each rank began once"
+    else:
+        with pytest.raises(hora.HoraError, match=r"Spark lost executor \d+ \(Command exited with code 137\)"):
+            hora.spark.run(work, np=2)
+        assert not begun.exists()
+    assert capfd.readouterr().err.count("the job is given to Spark once more") == 1
