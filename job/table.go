@@ -30,6 +30,10 @@ func basicFields() []Field {
 			Flags: "--print-spec", Ours: true,
 			Help: "print the job that the flags describe as YAML, for --file, and start nothing",
 		},
+		{
+			Flags: "--adopt", Arg: "DIR", Ours: true,
+			Help: "take over the running job whose --coordinator-state is DIR and whose launcher was killed",
+		},
 		{Flags: "--schema", Help: "print the JSON Schema of a job's file", Ours: true},
 		{
 			Flags: "--config-file", Arg: "FILE",

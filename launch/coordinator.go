@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -48,7 +49,7 @@ type setup struct {
 	Size, Min, Max    int
 	Resets            int
 	OnLoss            elastic.Policy
-	Silence           time.Duration
+	Silence, Away     time.Duration
 	Dir               string
 	Fresh             bool   // the job's first
 	Heard             uint64 // words that the launcher has heard of those before it
@@ -114,6 +115,10 @@ func (w *word) speak(cfg *rendezvous.Config) {
 		}
 	case "refused":
 		cfg.Strangers.Add(w.Refused)
+	case "lived":
+		if cfg.OnLived != nil {
+			cfg.OnLived()
+		}
 	case "fault":
 		cfg.OnFault(fmt.Errorf("%s", w.Reason))
 	}
@@ -174,6 +179,10 @@ func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) 
 		return nil, nil, fmt.Errorf("listen for workers: %w", err)
 	}
 	journal, err := rendezvous.OpenJournal(s.Dir, s.Job, s.Fresh)
+	for end := time.Now().Add(lockWait); !s.Fresh && errors.Is(err, rendezvous.ErrInUse) && time.Now().Before(end); {
+		time.Sleep(lockPause) // a killed launcher's coordinator is about to end
+		journal, err = rendezvous.OpenJournal(s.Dir, s.Job, s.Fresh)
+	}
 	if err != nil {
 		ln.Close()
 		return nil, nil, err
@@ -187,7 +196,7 @@ func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) 
 	}
 	server := rendezvous.Serve(context.Background(), ln, rendezvous.Config{
 		Secret: secret.Secret(b), Job: s.Job, Host: s.Host, Size: s.Size, Min: s.Min, Max: s.Max, OnLoss: s.OnLoss, Resets: s.Resets, Silence: s.Silence,
-		Reported: true, Journal: journal, Begin: begin,
+		Away: s.Away, OnLived: func() { w.SendJSON(tellWord, word{Kind: "lived"}) }, Reported: true, Journal: journal, Begin: begin,
 		OnOpen: func(epoch uint64, members []elastic.Place) {
 			say(word{Kind: "open", Epoch: epoch, Members: slices.Clone(members)})
 		},
@@ -218,6 +227,12 @@ func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) 
 	})
 	return server, journal, nil
 }
+
+// A coordinator whose launcher was killed ends by itself: how long another waits for that, and how often it looks.
+const (
+	lockWait  = 10 * time.Second
+	lockPause = 10 * time.Millisecond
+)
 
 // vainStarts is how many coordinators in a row may end before they serve, until the job is given up.
 const vainStarts = 3
@@ -257,7 +272,7 @@ func startKept(k *kept, ln *net.TCPListener) (*kept, error) {
 		door.Close()
 		return nil, fault(ExitSystem, "keep the coordinator's state: %v", err)
 	}
-	k.door, k.done, k.setup.Fresh = door, make(chan struct{}), true
+	k.door, k.done = door, make(chan struct{})
 	out, err := k.start()
 	if err != nil {
 		door.Close()

@@ -20,6 +20,12 @@ type crew struct {
 	port     int               // of the coordinator
 	door     string            // at which it listens; "" is at all addresses
 	callSize int64             // of the call; -1 where there is none
+	ledger   *ledger           // of a job that can be adopted; nil for others
+	resuming chan struct{}     // of an adopted one: closed when its agents are heard; nil for others
 }
 
-func (c *crew) event(e event.Event) { c.spec.Events.Emit(e) }
+func (c *crew) event(e event.Event) {
+	if c.ledger == nil || !c.ledger.lives.Load() { // else it was told then
+		c.spec.Events.Emit(e)
+	}
+}

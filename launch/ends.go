@@ -89,6 +89,7 @@ func (j *job) signal(sig syscall.Signal) {
 		return
 	}
 	j.asked++
+	j.ledger.write(&entry{Kind: entryCancel, At: j.ledger.now(j.began), Code: int(sig)})
 	if j.cancel == nil && len(j.failed) == 0 {
 		j.cancel = &Outcome{Kind: Cancelled, Rank: -1, Signal: sig}
 	}

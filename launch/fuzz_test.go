@@ -81,7 +81,7 @@ func FuzzAgentWords(f *testing.F) {
 		l.writer = protocol.NewWriter(io.Discard, nil, true)
 		j.links = []*link{l}
 		l.reader.Add(1)
-		go l.read(j.events, j.out)
+		go l.read(j.events, j.out, nil)
 		for end := false; !end; {
 			switch e := (<-j.events).(type) {
 			case greeted:

@@ -17,6 +17,7 @@ import (
 	"hora/elastic"
 	"hora/event"
 	"hora/internal/secret"
+	jobs "hora/job"
 	"hora/launch/local"
 	"hora/launch/machine"
 	"hora/launch/named"
@@ -81,6 +82,8 @@ type settings struct {
 	// StateDir, when set, keeps the coordinator's story: the coordinator is then a child of this process, Coordinator its
 	// argv, and when it is killed another takes over where it was.
 	StateDir    string
+	Adopt       time.Duration // how long agents of such a job wait for another launcher
+	source      *jobs.Spec    // what all this was made of
 	Coordinator []string
 	Report      string   // the job's story is written to this file
 	Call        string   // this file's bytes are handed to every worker as a private file, named in HORA_CALL
@@ -126,6 +129,9 @@ func (s *settings) defaults() {
 	}
 	if s.Silence <= 0 {
 		s.Silence = 10 * time.Second
+	}
+	if s.Adopt <= 0 {
+		s.Adopt = adoptWait
 	}
 	if s.Wait <= 0 {
 		s.Wait = 10 * time.Minute

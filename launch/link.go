@@ -32,6 +32,10 @@ type link struct {
 	heard   time.Time
 	mute    bool
 	cause   string // why it was given up, when it was
+
+	dealings dealings          // where the agent outlives its launcher
+	muted    bool              // what is sent has been sent before this process began
+	starts   []protocol.Worker // that were asked for then
 }
 
 // finisher closes a way for writing.
@@ -64,13 +68,13 @@ func (j *job) openLinks() error {
 	j.out.faults = func(err error) { j.events <- outputFault{err} }
 	for _, l := range j.links {
 		l.reader.Add(1)
-		go l.read(j.events, j.out)
+		go l.read(j.events, j.out, j.resuming)
 	}
 	return nil
 }
 
 // read is a link's reading goroutine: it writes output itself and passes all else to the owner.
-func (l *link) read(events chan<- any, out *output) {
+func (l *link) read(events chan<- any, out *output, resuming <-chan struct{}) {
 	defer l.reader.Done()
 	host, err := l.way.Greet()
 	if err == nil {
@@ -79,6 +83,13 @@ func (l *link) read(events chan<- any, out *output) {
 		_ = l.way.Finish() // it is of no use
 	}
 	l.writer.Release()
+	n, step := uint64(0), uint64(0) // of a message; they are numbered where the agent outlives its launcher
+	if back, is := l.way.(reach.Returned); is && err == nil {
+		n, step = back.Back().From-1, 1
+	}
+	if err == nil && resuming != nil {
+		<-resuming
+	}
 	left := results{dir: out.spec.Results, mark: strconv.Itoa(l.index)}
 	defer left.close()
 	var buf []byte
@@ -89,6 +100,7 @@ func (l *link) read(events chan<- any, out *output) {
 		if kind, body, err = wire.ReadMessage(rd, buf, protocol.Limit); err != nil {
 			break
 		}
+		n += step
 		switch kind {
 		case protocol.SayOutput:
 			d := wire.NewDecoder(body)
@@ -96,6 +108,7 @@ func (l *link) read(events chan<- any, out *output) {
 			if d.Done() == nil && stream < 2 {
 				out.write(rank, int(stream), data)
 			}
+			l.heardOf(n)
 			buf = body[:0]
 		case protocol.SayResult:
 			if err := left.part(body, out.ranks()); err != nil {
@@ -108,17 +121,28 @@ func (l *link) read(events chan<- any, out *output) {
 				events <- probed{l, ok}
 			}
 		default:
-			events <- said{l: l, kind: kind, body: body}
+			l.dealings.take(n)
+			events <- said{l: l, kind: kind, body: body, n: n}
 			buf = nil
 		}
 	}
 	events <- linkEnd{l, l.way.End(err)}
 }
 
-func (l *link) send(kind uint8, body []byte) { l.writer.Send(kind, body) }
+func (l *link) send(kind uint8, body []byte) {
+	if !l.muted {
+		l.writer.Send(kind, body)
+	}
+}
+
 func (l *link) sendJSON(kind uint8, v any) {
 	l.planned = l.planned || kind == protocol.CmdPlan
-	l.writer.SendJSON(kind, v)
+	if w, start := v.(protocol.Worker); l.muted && start {
+		l.starts = append(l.starts, w)
+	}
+	if !l.muted {
+		l.writer.SendJSON(kind, v)
+	}
 }
 
 // hangUp closes our end after what is queued is written; the agent, or what leads to it, then ends.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hora/elastic/rendezvous"
+	"hora/event"
 )
 
 // meeting is the workers' meeting as the launcher knows it: the coordinator, and what has been heard of it.
@@ -13,6 +14,7 @@ type meeting struct {
 	server coordinator
 	absent map[int]bool      // by rank: what the coordinator has been told of it
 	coming map[int]time.Time // by rank: when a process was ordered that it has been told of, and that has not taken part yet
+	lived  chan struct{}     // of an adopted job: closed when the coordinator has told again what it had
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64                   // the last that opened
 	size     atomic.Int64                    // of that epoch
@@ -20,6 +22,22 @@ type meeting struct {
 	waits    atomic.Pointer[rendezvous.Wait] // for whom an epoch waits
 	took     sync.Map                        // rank -> its present process has been a member
 	drained  sync.Map                        // rank -> why it left before the work was done, until its process has ended
+}
+
+// isNew says whether what the coordinator tells is heard for the first time.
+func (m *meeting) isNew() bool {
+	select {
+	case <-m.lived:
+		return true
+	default:
+		return m.lived == nil
+	}
+}
+
+func (m *meeting) tellNew(tell func(event.Event), e event.Event) {
+	if m.isNew() {
+		tell(e)
+	}
 }
 
 // anew forgets what a rank's last process has said: another is started.

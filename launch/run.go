@@ -55,7 +55,8 @@ type said struct {
 	l     *link
 	kind  uint8
 	body  []byte
-	again bool // it has been put off
+	again bool   // it has been put off
+	n     uint64 // of the message, where they are numbered
 }
 type linkEnd struct {
 	l   *link
@@ -111,6 +112,9 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 		return Outcome{}, err
 	}
 	defer j.out.close()
+	if err := openLedger(j); err != nil {
+		return Outcome{}, err
+	}
 	if err := j.openLinks(); err != nil {
 		j.closeLinks()
 		return Outcome{}, err
@@ -123,6 +127,7 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 	if err := j.sendPlans(ctx); err != nil {
 		return Outcome{}, err
 	}
+	j.ledger.begin(j)
 	j.reach.Begun(func(text string) { j.event(&event.Warning{Text: text}) })
 	if spec.Discovery != nil {
 		watching, stop := context.WithCancel(ctx)
@@ -131,17 +136,22 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 		defer watch.Wait()
 		defer stop()
 	}
-	o := j.own(ctx)
+	return conclude(j, j.own(ctx)), nil
+}
+
+// conclude tells how a job has ended.
+func conclude(j *job, o Outcome) Outcome {
 	j.refused.Close()
 	if err := j.out.end(); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
 	}
 	o.Took = time.Since(j.began)
 	o.Apart = o.Kind == Finished && len(j.seats) > 1 && j.epoch.Load() == 0 && !j.served
-	if err := j.story.tell(&spec, j.roster, &o); err != nil && o.Kind == Finished {
+	if err := j.story.tell(j.spec, j.roster, &o); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error(), Took: o.Took}
 	}
-	return o, nil
+	j.ledger.end(&o)
+	return o
 }
 
 // own waits for the workers' ends, and ends the rest after a failure.
@@ -202,9 +212,13 @@ func (j *job) handle(e any) {
 	switch e := e.(type) {
 	case said:
 		e.l.heard = time.Now()
-		if !putOff(j, e) {
+		if putOff(j, e) {
+			return
+		}
+		if j.ledger.said(j, &e) {
 			j.hear(e)
 		}
+		e.l.heardOf(e.n)
 	case severed:
 		j.severed(e)
 	case discovered:
@@ -216,7 +230,9 @@ func (j *job) handle(e any) {
 	case linkEnd:
 		e.l.ended = true
 		if !e.l.done && j.cancel == nil {
-			j.hostLost(e.l, e.l.explain(e.why))
+			why := e.l.explain(e.why)
+			j.ledger.write(&entry{Kind: entryLost, At: j.ledger.now(j.began), numbered: numbered{Link: e.l.index}, Text: why})
+			j.hostLost(e.l, why)
 		}
 	case outputFault:
 		j.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: e.err.Error()})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,6 +34,10 @@ func (j *job) serve(ctx context.Context) error {
 		at = net.JoinHostPort(j.door, "")
 	}
 	ln, err := machine.Listen(ctx, at+strconv.Itoa(j.spec.Port))
+	for end := time.Now().Add(lockWait); j.resuming != nil && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+		time.Sleep(lockPause) // the killed launcher's coordinator is about to end
+		ln, err = machine.Listen(ctx, at+strconv.Itoa(j.spec.Port))
+	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fault(ExitSystem, "listen for workers on port %d: it is in use: choose another --port, or none", j.spec.Port)
 	}
@@ -53,11 +58,11 @@ func (j *job) serve(ctx context.Context) error {
 			j.size.Store(int64(len(members)))
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
-			j.event(&event.Opened{Epoch: epoch, Size: len(members)})
+			j.tellNew(j.event, &event.Opened{Epoch: epoch, Size: len(members)})
 		},
 		OnMember: func(started int) {
 			j.took.Store(started, true)
-			j.event(&event.Admitted{Rank: started})
+			j.tellNew(j.event, &event.Admitted{Rank: started})
 			j.drained.Delete(started) // its predecessor did, when its host was lost
 		},
 		OnLost: j.story.lost, OnCause: j.story.cause, OnRecovered: j.story.recovered,
@@ -66,16 +71,23 @@ func (j *job) serve(ctx context.Context) error {
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, event.OneLine(reason)) },
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {
+			if !j.isNew() { // that life is over
+				return
+			}
 			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
 		},
 		Strangers: j.refused,
 		OnFault:   func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
 	}
+	if j.resuming != nil {
+		j.lived = make(chan struct{})
+		cfg.OnLived = sync.OnceFunc(func() { close(j.lived) })
+	}
 	if j.spec.StateDir == "" {
 		j.server = rendezvous.Serve(ctx, ln, cfg)
 		return nil
 	}
-	kept, err := serveApart(ln.(*net.TCPListener), cfg, j.spec, j.post)
+	kept, err := serveApart(ln.(*net.TCPListener), cfg, j.spec, j.post, j.server)
 	if err == nil {
 		j.server = kept
 	}
@@ -83,16 +95,20 @@ func (j *job) serve(ctx context.Context) error {
 }
 
 // serveApart starts the coordinator as a process of its own.
-func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post func(any)) (*kept, error) {
-	return startKept(&kept{
+func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post func(any), before coordinator) (*kept, error) {
+	k := &kept{
 		argv: spec.Coordinator, environ: spec.Environ, cfg: cfg,
 		setup: setup{
 			Secret: spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
-			Resets: cfg.Resets, Silence: cfg.Silence, Dir: spec.StateDir,
+			Resets: cfg.Resets, Silence: cfg.Silence, Dir: spec.StateDir, Away: spec.Adopt, Fresh: true,
 		},
 		again: func(why string) {
 			spec.Events.Emit(&event.Warning{Host: spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, spec.StateDir)})
 		},
 		lost: func(err error) { go post(outputFault{err}) },
-	}, ln)
+	}
+	if past, is := before.(*kept); is {
+		k.orders, k.halts, k.setup.Fresh = past.orders, past.halts, false
+	}
+	return startKept(k, ln)
 }

@@ -180,7 +180,7 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		}
 	}
 	s := &settings{
-		Command: spec.Command, NP: spec.NP, Hosts: hosts, Job: spec.Name, GPUs: spec.GPUsPerRank, Start: spec.StartTimeout,
+		source: spec, Command: spec.Command, NP: spec.NP, Hosts: hosts, Job: spec.Name, GPUs: spec.GPUsPerRank, Start: spec.StartTimeout,
 		Min: spec.MinNP, Max: spec.MaxNP, Restarts: cmp.Or(spec.Restarts, spec.ResetLimit), Resets: spec.ResetLimit, ByHost: spec.TakesHost(),
 		CoolMin: spec.BlacklistCooldown.Min, CoolMax: spec.BlacklistCooldown.Max, Wait: spec.ElasticTimeout,
 		DrainOn: spec.DrainOn, StateDir: spec.CoordinatorState, Report: spec.Report, LogDir: spec.LogDir,
@@ -286,6 +286,7 @@ func (s *settings) limits() error {
 		names []string
 	}{
 		{&s.Silence, []string{"HORA_PEER_TIMEOUT"}},
+		{&s.Adopt, []string{adoptTimeout}},
 		{&s.Join, []string{"HORA_START_TIMEOUT", "HOROVOD_START_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS"}},
 	} {
 		for _, name := range limit.names {

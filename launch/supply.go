@@ -42,14 +42,15 @@ func (j *job) stepAnd(n elastic.News, tell func()) *elastic.GiveUp {
 	if j.stopped || j.complete.Load() {
 		news = append(news, elastic.Over{})
 	}
-	orders := j.roster.Step(time.Since(j.began), append(news, j.opened(), n)...)
+	orders := j.roster.Step(j.ledger.now(j.began), append(news, j.opened(), n)...)
+	j.ledger.tick(j, n, orders)
 	rest := slices.DeleteFunc(slices.Clone(orders), isAsk)
 	j.carryOut(slices.DeleteFunc(orders, func(o elastic.Order) bool { return !isAsk(o) }), &end)
 	tell()
 	orders = rest
 	for lost := j.carryOut(orders, &end); len(lost) > 0; lost = lost[1:] {
 		var its *elastic.GiveUp
-		lost = append(lost, j.carryOut(j.roster.Step(time.Since(j.began), lost[0]), &its)...)
+		lost = append(lost, j.carryOut(j.roster.Step(j.ledger.now(j.began), lost[0]), &its)...)
 		if its != nil && end == nil {
 			its.Text = fmt.Sprintf("lost host %s: %s%s", lost[0].Host, lost[0].Cause, its.Text)
 			end = its
@@ -156,7 +157,7 @@ func (j *job) alarm() <-chan time.Time {
 	if !ok || j.stopped || j.complete.Load() {
 		return nil
 	}
-	return time.After(at - time.Since(j.began))
+	return time.After(at - j.ledger.now(j.began))
 }
 
 // place starts a rank's process, at once or when its host has answered.
@@ -218,6 +219,9 @@ func (j *job) hostLink(name string) (*link, error) {
 			return l, nil
 		}
 	}
+	if j.ledger != nil {
+		j.ledger.alone(errAlone)
+	}
 	l := &link{index: len(j.links), name: name, called: j.reach.Called(name), born: time.Now()}
 	if err := l.open(j.reach, nil); err != nil {
 		return nil, err
@@ -232,7 +236,7 @@ func (j *job) hostLink(name string) (*link, error) {
 	j.links = append(j.links, l)
 	j.rts = append(j.rts, route{})
 	l.reader.Add(1)
-	go l.read(j.events, j.out)
+	go l.read(j.events, j.out, j.resuming)
 	return l, nil
 }
 

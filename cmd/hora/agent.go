@@ -3,14 +3,19 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"hora/internal/secret"
 	"hora/launch"
 	"hora/launch/agent"
+	"hora/launch/local"
 )
 
 // agentCommand is the hidden word that makes this program a host's agent. It is looked at before anything else is set
@@ -55,10 +60,33 @@ func guard(args []string) int {
 	return 0
 }
 
+// lastingAgent runs an agent that waits for another launcher when its own dies.
+func lastingAgent(cfg agent.Config, door int, wait time.Duration) error {
+	var line [2 * secret.Bytes]byte
+	if _, err := io.ReadFull(os.Stdin, line[:]); err != nil {
+		return fmt.Errorf("read the job's secret: %w", err)
+	}
+	s, err := secret.Parse(line[:])
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(door), "door")
+	ln, err := net.FileListener(f)
+	if err != nil {
+		return fmt.Errorf("listen for launchers: %w", err)
+	}
+	f.Close()
+	host, _ := os.Hostname()
+	stream := agent.Last(ln, s, host, wait)
+	defer stream.Close()
+	cfg.In, cfg.Out = stream, stream
+	return agent.Run(cfg)
+}
+
 func hostAgent(args []string) int {
 	cfg := agent.Config{In: os.Stdin, Out: os.Stdout, Temp: os.TempDir(), Getenv: os.Getenv}
 	cfg.Home, _ = os.UserHomeDir()
-	kept := false
+	kept, door, wait := false, 0, time.Duration(0)
 	for _, a := range args {
 		name, value, _ := strings.Cut(a, "=")
 		switch name {
@@ -71,6 +99,10 @@ func hostAgent(args []string) int {
 			if fd, err := strconv.Atoi(value); err == nil {
 				syscall.CloseOnExec(fd)
 			}
+		case local.LastFlag:
+			fd, limit, _ := strings.Cut(value, ",")
+			door, _ = strconv.Atoi(fd)
+			wait, _ = time.ParseDuration(limit)
 		case keptFlag:
 			kept = true
 		}
@@ -84,7 +116,12 @@ func hostAgent(args []string) int {
 	if cfg.Remote && !kept {
 		return keep(args, cfg.Temp, caught)
 	}
-	err := agent.Run(cfg)
+	err := error(nil)
+	if door > 0 {
+		err = lastingAgent(cfg, door, wait)
+	} else {
+		err = agent.Run(cfg)
+	}
 	if errors.Is(err, syscall.EPIPE) {
 		return 0 // the launcher is gone, by `hora … | head` for one: nobody is there to be told
 	}

@@ -69,12 +69,12 @@ func TestAJobThatLosesItsCoordinatorAndAHost(t *testing.T) {
 	}
 }
 
-// TestTheKilledLaunchersCoordinatorEnds, and so do the workers, their detached children among them.
+// TestTheKilledLaunchersCoordinatorEnds when nobody adopts the job, and so do the workers, their detached children among them.
 func TestTheKilledLaunchersCoordinatorEnds(t *testing.T) {
 	dir := t.TempDir()
 	mark := fmt.Sprintf("HORA_TEST_MARK=launcher-%d", os.Getpid())
 	cmd := exec.Command(self(t), "run", "-np", "2", "--restarts", "1", "--coordinator-state", dir, "sh", "-c", "(setsid sleep 1000 &); echo up; sleep 1000")
-	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1", mark)
+	cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1", "HORA_ADOPT_TIMEOUT=1", mark)
 	l := start(t, cmd)
 	l.await(heard("up")...)
 	pid := coordinatorOf(t, dir)

@@ -176,6 +176,11 @@ func (o *options) own(name, v string) error {
 			o.results = v
 		}
 		return nil
+	case "adopt":
+		if o.adopt = v; v == "" {
+			return errors.New("it is empty: look whether a variable in it is")
+		}
+		return nil
 	case "secret-file":
 		if o.secretFile = v; v == "" {
 			return errors.New("it is empty: look whether a variable in it is")

@@ -30,6 +30,7 @@ type options struct {
 	dryRun, printSpec, schema    bool
 	secretFile                   string
 	call, results                string // --call and --results
+	adopt                        string // the folder of a job to take over
 	controllers                  []string
 	tags                         []string // --tag-output and --no-tag, as meant on the command line
 	given                        map[string]bool
@@ -127,6 +128,9 @@ func (p *program) launch(c *cobra.Command, o *options, command []string) error {
 	if o.schema {
 		_, err := p.out.Write(job.Schema())
 		return err
+	}
+	if o.adopt != "" {
+		return p.adopt(o, command)
 	}
 	place, err := p.spec(o, command)
 	if err != nil {

@@ -65,7 +65,9 @@ func (s *Server) own(ctx context.Context) {
 			Size: s.cfg.Size, Min: s.cfg.Min, Max: s.cfg.Max, OnLoss: s.cfg.OnLoss, Resets: s.cfg.Resets,
 		}),
 	}
-	d.replay()
+	if d.replay(); s.cfg.OnLived != nil {
+		s.cfg.OnLived()
+	}
 	period := max(s.cfg.Silence/10, time.Millisecond)
 	tick := time.NewTicker(period)
 	defer tick.Stop()

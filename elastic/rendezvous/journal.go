@@ -55,6 +55,9 @@ const (
 	recordCame
 )
 
+// ErrInUse is what OpenJournal fails with while another process has the journal open.
+var ErrInUse = errors.New("is in use by another job")
+
 // OpenJournal opens the journal of a job in a directory. fresh begins a new one; else it goes on with what is there,
 // and a record that was cut off by the end of its writer is dropped. Only one process has a journal open.
 func OpenJournal(dir, job string, fresh bool) (*Journal, error) {
@@ -65,7 +68,7 @@ func OpenJournal(dir, job string, fresh bool) (*Journal, error) {
 	}
 	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		f.Close()
-		return nil, fmt.Errorf("open the coordinator's state: %s is in use by another job: give each job a directory of its own", path)
+		return nil, fmt.Errorf("open the coordinator's state: %s %w: give each job a directory of its own", path, ErrInUse)
 	}
 	j := &Journal{file: f}
 	if fresh {

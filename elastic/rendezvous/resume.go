@@ -131,7 +131,7 @@ func replaced(e any) bool {
 
 // welcome says that c is in, and for how long it may try to come back should its connection break.
 func (d *desk) welcome(c *conn) {
-	window := d.s.cfg.Silence
+	window := max(d.s.cfg.Silence, d.s.cfg.Away)
 	if d.s.cfg.Journal == nil {
 		window = 0 // a coordinator that cannot be started again
 	}

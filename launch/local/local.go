@@ -34,9 +34,11 @@ type Config struct {
 
 // Reach starts agents on this machine.
 type Reach struct {
-	cfg   Config
-	guard *guard
-	addrs func() []string
+	cfg    Config
+	guard  *guard
+	addrs  func() []string
+	last   *reach.Last // agents outlive this process; nil: they do not
+	opened int         // of those
 }
 
 // New returns a Reach that has started nothing.

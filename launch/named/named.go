@@ -151,6 +151,9 @@ func (r *Reach) Door(hosts []string) string {
 
 // Open reaches a host.
 func (r *Reach) Open(host string, in *reach.Input) (reach.Way, error) {
+	if r.isHere(host) && r.local.Lasts() {
+		return way(r.local.OpenLasting(host, in))
+	}
 	if r.isHere(host) {
 		return way(r.local.Open(host, in))
 	}
@@ -180,6 +183,9 @@ func (r *Reach) Cores(hosts []string, bind machine.Bind) []string {
 	}
 	return out
 }
+
+// Last has agents of this machine wait for another launcher when this one dies.
+func (r *Reach) Last(l reach.Last) { r.local.Last(l) }
 
 // Begun starts what looks after this machine's agents.
 func (r *Reach) Begun(warn func(text string)) { r.local.Begun(warn) }

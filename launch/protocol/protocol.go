@@ -15,7 +15,7 @@ import (
 // connection behind it, is the proof of who speaks.
 
 // Version changes with any change of what follows.
-const Version = "3"
+const Version = "4"
 
 // Messages of the launcher.
 const (
@@ -30,6 +30,8 @@ const (
 	CmdDoing  // what do the workers do
 	CmdCall   // bytes of the call that all workers get, in order
 	CmdOver   // exit code, text: the job has ended; to agents that came by themselves
+	CmdHeard  // number: what the agent has said up to that message is dealt with; to agents that outlive a launcher
+	CmdLeave  // no other launcher will come; to such agents
 )
 
 // Messages of an agent.
@@ -48,6 +50,7 @@ const (
 	SayServed // rank 0's port is used
 	SayDoing  // JSON list of Doing
 	SayResult // rank, whether that is all, bytes of what it has left, in order; before SayExited
+	SayBack   // JSON Back: to each launcher, before all else
 )
 
 const (
@@ -99,6 +102,15 @@ type Greeting struct {
 	ID      string   `json:"id,omitempty"`      // equal for agents of one machine
 	Slots   int      `json:"slots,omitempty"`   // how many workers it takes
 	Devices []string `json:"devices,omitempty"` // that it may use
+}
+
+// Back is how an agent that outlives its launcher greets each one.
+type Back struct {
+	Version string      `json:"version"`
+	Pid     int         `json:"pid"`
+	From    uint64      `json:"from"`    // number of the message that follows; the first of all is 1
+	Planned bool        `json:"planned"` // the plan has come
+	Starts  map[int]int `json:"starts"`  // by rank: how many times it was told to start one
 }
 
 // Writer queues messages and writes them from one goroutine. Output waits for room; all else never waits, so that

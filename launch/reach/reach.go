@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"hora/internal/secret"
 	"hora/launch/machine"
 	"hora/launch/protocol"
 )
@@ -46,6 +47,24 @@ type Job struct {
 	Hosts []string // of each rank
 	GPUs  int      // for each rank; 0 asks for none
 	Input int      // the rank that is to have the standard input by name; -1 is none
+}
+
+// Lasting is a Reach whose agents can wait out the death of this process, if it is told so before any is opened.
+type Lasting interface {
+	Last(l Last)
+}
+
+// Last says how: another process takes over by what lies in a folder.
+type Last struct {
+	Dir    string
+	Secret secret.Secret
+	Wait   time.Duration // how long agents wait for somebody
+	Resume bool          // they are there already
+}
+
+// Returned is a way to such an agent. What the agent said of itself is known once it has greeted.
+type Returned interface {
+	Back() *protocol.Back
 }
 
 // Input is the standard input that a host's rank is to have, where its agent can be handed one; nil is none.

@@ -1,0 +1,314 @@
+package launch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"hora/elastic"
+	"hora/event"
+	"hora/internal/wire"
+	jobs "hora/job"
+	"hora/launch/protocol"
+	"hora/launch/reach"
+)
+
+// adoptTimeout names how long agents wait for somebody to adopt their job.
+const (
+	adoptTimeout = "HORA_ADOPT_TIMEOUT"
+	adoptWait    = 60 * time.Second
+)
+
+// ledger keeps on disk what a launcher has dealt with, each event before it is acted on, so that another process lives
+// through the same and goes on. It outlives the process, not the host: nothing is synced. A nil one keeps nothing. The file
+// is locked while its launcher lives.
+type ledger struct {
+	file   *os.File
+	past   []entry
+	seen   map[numbered]bool
+	lives  atomic.Bool   // the past is being lived through
+	at     time.Duration // when that was
+	broken bool
+}
+
+// numbered is one message of an agent.
+type numbered struct {
+	Link int
+	N    uint64
+}
+
+// The kinds of entry.
+const (
+	entryJob    = "job"    // Head: the first
+	entrySaid   = "said"   // an agent's message, and what the coordinator had said by then that matters to it
+	entryLost   = "lost"   // an agent
+	entryTick   = "tick"   // one that has changed something
+	entryCancel = "cancel" // a signal asks for an end
+	entryAlone  = "alone"  // nobody can adopt it any more: Text says why
+	entryEnd    = "end"    // Code and Text
+)
+
+type entry struct {
+	Kind string        `json:"kind"`
+	At   time.Duration `json:"at"`
+	numbered
+	Say      uint8   `json:"say,omitempty"`
+	Body     []byte  `json:"body,omitempty"`
+	Epoch    uint64  `json:"epoch,omitempty"`
+	Size     int64   `json:"size,omitempty"`
+	Complete bool    `json:"complete,omitempty"`
+	Drained  *string `json:"drained,omitempty"`
+	Took     bool    `json:"took,omitempty"`
+	Text     string  `json:"text,omitempty"`
+	Code     int     `json:"code,omitempty"`
+	Head     *head   `json:"head,omitempty"`
+}
+
+// head is what a job was begun with.
+type head struct {
+	Version, Secret, Name, Dir, Folder, LocalName string
+	Spec                                          jobs.Spec
+	Hosts                                         []Host
+	NP, Port                                      int
+	Environ                                       []string
+	Began                                         time.Time
+	Routes                                        []headRoute
+	Grace, Join, JoinWord                         time.Duration
+}
+
+type headRoute struct {
+	Addr, Master string
+	Port         int
+	Listen       []string
+}
+
+// lastingDir is where the job's state is, where another process may take the job over by it: all hosts are this machine, and
+// nothing has to be handed on but what can be told again.
+func lastingDir(j *job) string {
+	s := j.spec
+	var names []string
+	for _, h := range s.Hosts {
+		names = append(names, h.Name)
+	}
+	if _, can := j.reach.(reach.Lasting); !can || s.StateDir == "" || s.Discovery != nil || s.Call != "" || s.Results != "" || j.reach.Door(names) == "" {
+		return ""
+	}
+	return s.StateDir
+}
+
+// openLedger begins the ledger of a job that can be adopted, and tells its reach.
+func openLedger(j *job) error {
+	dir := lastingDir(j)
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
+	}
+	if err := ours(dir); err != nil {
+		j.event(&event.Warning{Text: fmt.Sprintf("%v: the job ends with its launcher, for nobody could take it over safely: give --coordinator-state a directory of your own", err)})
+		return nil
+	}
+	l, err := lockLedger(dir, os.O_CREATE)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return fault(ExitUsage, "open the coordinator's state: %s is in use by another job: give each job a directory of its own", dir)
+	}
+	if err == nil {
+		err = l.file.Truncate(0)
+	}
+	if err != nil {
+		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
+	}
+	j.ledger = l
+	j.reach.(reach.Lasting).Last(reach.Last{Dir: dir, Secret: j.spec.Secret, Wait: j.spec.Adopt})
+	return nil
+}
+
+// ours says why a folder is not one to take a job's state from.
+func ours(dir string) error {
+	st, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !st.IsDir():
+		return fmt.Errorf("%s is no folder", dir)
+	case st.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s may be written to by other users (mode %04o)", dir, st.Mode().Perm())
+	}
+	if is, ok := st.Sys().(*syscall.Stat_t); ok && int(is.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d, not to this user (%d)", dir, is.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+func lockLedger(dir string, flags int) (*ledger, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "launcher"), os.O_RDWR|os.O_APPEND|syscall.O_NOFOLLOW|flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &ledger{file: f, seen: map[numbered]bool{}}, nil
+}
+
+// begin writes the first entry, when the agents have been told what to start.
+func (l *ledger) begin(j *job) {
+	if l == nil {
+		return
+	}
+	s := j.spec
+	h := &head{
+		Version: protocol.Version, Secret: s.Secret.Hex(), Name: s.Job, Dir: s.Dir, LocalName: s.LocalName, Spec: *s.source, Hosts: s.Hosts,
+		NP: s.NP, Port: j.port, Environ: s.Environ, Began: j.began, Grace: s.Grace, Join: s.Join, JoinWord: s.JoinWord,
+	}
+	h.Folder, _ = os.Getwd()
+	for _, r := range j.rts {
+		h.Routes = append(h.Routes, headRoute{r.addr, r.master, r.masterPort, r.listen})
+	}
+	l.write(&entry{Kind: entryJob, Head: h})
+}
+
+func (l *ledger) write(e *entry) {
+	if l == nil || l.broken || l.lives.Load() {
+		return
+	}
+	b, err := json.Marshal(e)
+	if err == nil {
+		_, err = l.file.Write(append(b, '\n'))
+	}
+	l.broken = err != nil // nobody can adopt the job, which goes on
+}
+
+// now is the time since the job's beginning.
+func (l *ledger) now(began time.Time) time.Duration {
+	if l != nil && l.lives.Load() {
+		return l.at
+	}
+	return time.Since(began)
+}
+
+// said keeps an agent's message. It is false for one that has been dealt with.
+func (l *ledger) said(j *job, e *said) bool {
+	if l == nil || e.n == 0 || l.lives.Load() {
+		return true
+	}
+	at := numbered{e.l.index, e.n}
+	if l.seen[at] {
+		return false
+	}
+	switch e.kind {
+	case protocol.SayPong, protocol.SayDoing:
+		return true // they change nothing
+	}
+	l.seen[at] = true
+	n := &entry{
+		Kind: entrySaid, At: l.now(j.began), numbered: at, Say: e.kind, Body: e.body, Epoch: j.epoch.Load(), Size: j.size.Load(),
+		Complete: j.complete.Load(),
+	}
+	if rank, ok := exitOf(e.kind, e.body); ok {
+		if why, is := j.drained.Load(rank); is {
+			text := why.(string)
+			n.Drained = &text
+		}
+		_, n.Took = j.took.Load(rank)
+	}
+	l.write(n)
+	return true
+}
+
+// exitOf is whose end a message tells.
+func exitOf(kind uint8, body []byte) (rank int, ok bool) {
+	if kind != protocol.SayExited {
+		return 0, false
+	}
+	d := wire.NewDecoder(body)
+	return d.Int(0, 1<<30), true
+}
+
+// tick keeps a passing of time that has changed something.
+func (l *ledger) tick(j *job, n elastic.News, orders []elastic.Order) {
+	if _, is := n.(elastic.Tick); is && l != nil && len(orders) > 0 {
+		l.write(&entry{Kind: entryTick, At: l.now(j.began), Epoch: j.epoch.Load(), Size: j.size.Load(), Complete: j.complete.Load()})
+	}
+}
+
+// end writes down that nothing is left to adopt.
+func (l *ledger) end(o *Outcome) {
+	if l == nil {
+		return
+	}
+	l.write(&entry{Kind: entryEnd, Code: o.ExitCode(), Text: o.String()})
+	l.file.Close()
+}
+
+// read reads a ledger. A last line that was cut off by the end of its writer is dropped.
+func (l *ledger) read(dir string) (*head, error) {
+	b, err := io.ReadAll(l.file)
+	if err != nil {
+		return nil, fault(ExitSystem, "--adopt %s: %v", dir, err)
+	}
+	end := bytes.LastIndexByte(b, '\n') + 1
+	if end == 0 {
+		return nil, fault(ExitUsage, "--adopt %s: its job had not begun when its launcher ended: start it again", dir)
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(string(b[:end]), "\n"), "\n") {
+		var e entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil || (i == 0) != (e.Kind == entryJob) || i == 0 && e.Head == nil {
+			return nil, fault(ExitUsage, "--adopt %s: line %d of its file launcher is damaged: the job cannot be taken over: end what is left of it, which its agents do by themselves, and start it again", dir, i+1)
+		}
+		switch e.Kind {
+		case entryEnd:
+			return nil, fault(ExitUsage, "--adopt %s: its job has ended with exit code %d (%s): nothing is left to adopt", dir, e.Code, e.Text)
+		case entryAlone:
+			return nil, fault(ExitUsage, "--adopt %s: its job cannot be taken over: %s: its agents end it; start it again", dir, e.Text)
+		}
+		if e.Kind == entrySaid {
+			l.seen[e.numbered] = true
+		}
+		l.past = append(l.past, e)
+	}
+	if err := l.file.Truncate(int64(end)); err != nil {
+		return nil, fault(ExitSystem, "--adopt %s: %v", dir, err)
+	}
+	h := l.past[0].Head
+	if h.Version != protocol.Version {
+		return nil, fault(ExitUsage, "--adopt %s: its launcher spoke version %q of hora's messages and this one %q: adopt it with the hora that started it", dir, h.Version, protocol.Version)
+	}
+	l.past = l.past[1:]
+	return h, nil
+}
+
+// openPast opens the ledger of a job whose launcher is gone.
+func openPast(dir string) (*ledger, error) {
+	if err := ours(dir); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("there is no such folder")
+		}
+		return nil, fault(ExitUsage, "--adopt %s: %v: name the folder that the job's --coordinator-state named", dir, err)
+	}
+	l, err := lockLedger(dir, 0)
+	switch {
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return nil, fault(ExitUsage, "--adopt %s: its job's launcher lives: end that first, or leave the job to it", dir)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fault(ExitUsage, "--adopt %s: no job that can be adopted has kept its state there: name the folder that the job's --coordinator-state named; only jobs whose hosts are all one machine can be adopted, without --discover", dir)
+	case err != nil:
+		return nil, fault(ExitUsage, "--adopt %s: %v: name the folder that the job's --coordinator-state named", dir, err)
+	}
+	return l, nil
+}
