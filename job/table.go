@@ -30,10 +30,6 @@ func basicFields() []Field {
 			Flags: "--print-spec", Ours: true,
 			Help: "print the job that the flags describe as YAML, for --file, and start nothing",
 		},
-		{
-			Flags: "--adopt", Arg: "DIR", Ours: true,
-			Help: "take over the running job whose --coordinator-state is DIR and whose launcher was killed",
-		},
 		{Flags: "--schema", Help: "print the JSON Schema of a job's file", Ours: true},
 		{
 			Flags: "--config-file", Arg: "FILE",
@@ -258,6 +254,10 @@ func elasticFields() []Field {
 			Help: "run the coordinator as a process of its own that keeps its state here, and start it again " +
 				"when it is killed",
 			set: setString(func(s *Spec) *string { return &s.CoordinatorState }),
+		},
+		{
+			Flags: "--adopt", Arg: "DIR", Ours: true,
+			Help: "take over the running job whose --coordinator-state is DIR and whose launcher was killed",
 		},
 		{
 			Key: "report", Flags: "--report", Arg: "FILE",

@@ -82,6 +82,7 @@ type settings struct {
 	// StateDir, when set, keeps the coordinator's story: the coordinator is then a child of this process, Coordinator its
 	// argv, and when it is killed another takes over where it was.
 	StateDir    string
+	Lasts       bool          // agents of such a job can wait for another launcher
 	Adopt       time.Duration // how long agents of such a job wait for another launcher
 	source      *jobs.Spec    // what all this was made of
 	Coordinator []string

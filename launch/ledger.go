@@ -99,7 +99,7 @@ func lastingDir(j *job) string {
 	for _, h := range s.Hosts {
 		names = append(names, h.Name)
 	}
-	if _, can := j.reach.(reach.Lasting); !can || s.StateDir == "" || s.Discovery != nil || s.Call != "" || s.Results != "" || j.reach.Door(names) == "" {
+	if _, can := j.reach.(reach.Lasting); !can || !s.Lasts || s.StateDir == "" || s.Discovery != nil || s.Call != "" || s.Results != "" || j.reach.Door(names) == "" {
 		return ""
 	}
 	return s.StateDir

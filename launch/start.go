@@ -29,6 +29,7 @@ const (
 type Place struct {
 	Self        []string // argv of an agent on this host
 	Coordinator []string // argv of a coordinator, for jobs with a CoordinatorState
+	Lasts       bool     // Self knows how to wait for another launcher; such jobs can then be adopted
 	Guard       string   // the program whose first argument __guard makes it a Guard, "" for none
 	Binary      string   // path of the program to copy to other hosts; "" means Self[0]
 	Temp        string   // where agents on this host keep the secret; what a killed one leaves is removed
@@ -68,7 +69,7 @@ func Program(path string, environ []string) Place {
 		name = ""
 	}
 	return Place{
-		Self: []string{path, AgentCommand}, Coordinator: []string{path, CoordinatorCommand}, Binary: path, Temp: os.TempDir(),
+		Self: []string{path, AgentCommand}, Coordinator: []string{path, CoordinatorCommand}, Lasts: true, Binary: path, Temp: os.TempDir(),
 		Environ: environ, LocalName: name, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 }
@@ -188,7 +189,7 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		SSH: SSH{Port: spec.SSHPort, Identity: spec.SSHIdentityFile, RemoteHora: spec.RemoteHora},
 
 		Itself: place.Itself, Environ: place.Environ, Env: spec.WorkerEnv(), Secret: place.Secret,
-		Self: place.Self, Coordinator: place.Coordinator, Guard: place.Guard, Temp: place.Temp, Binary: place.Binary,
+		Self: place.Self, Coordinator: place.Coordinator, Lasts: place.Lasts, Guard: place.Guard, Temp: place.Temp, Binary: place.Binary,
 		Reach: place.Reach, LocalName: place.LocalName, IsLocal: place.IsLocal, Progress: place.Progress,
 		Stdin: place.Stdin, StdinRank: place.StdinRank, StdinAsked: place.StdinAsked, Prompts: place.Prompts,
 		Stdout: place.Stdout, Stderr: place.Stderr, Signals: place.Signals, Events: place.Events,

@@ -30,7 +30,7 @@ type Config struct {
 	Begin     <-chan struct{} // no connection is accepted before it is closed; nil accepts at once
 	// where the job's story is kept, so that a coordinator that was killed can be started again; may be nil
 	Journal *Journal
-	Away    time.Duration // how long workers may stay away while there is no coordinator, if that is longer than Silence
+	Away    time.Duration // how long workers may stay away without a coordinator, if longer than Silence
 	OnLived func()        // called once all that the Journal holds has been told again; may be nil
 	Silence time.Duration // a worker that says nothing for so long is lost; 0 means the constant Silence
 	// Reported says that somebody calls Exited for every worker that ends. A connection that breaks then waits

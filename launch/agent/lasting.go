@@ -23,8 +23,9 @@ const LastingPurpose = "launcher"
 // lastingRoom is how many bytes wait for a launcher that is away; then who writes waits.
 const lastingRoom = 16 << 20
 
-// Lasting is the stream between an agent and its launchers, one after the other. Each must prove the job's secret and is
-// told all that no launcher has dealt with. When none is there for too long, reading ends as if the launcher had ended.
+// Lasting is the stream between an agent and its launchers, one after the other. Each must prove the job's secret and
+// is told all that no launcher has dealt with. When none is there for too long, reading ends as if the launcher had
+// ended.
 //
 // Goroutines: one that accepts, and a reader and a writer of the present connection; all end with Close.
 type Lasting struct {
@@ -112,7 +113,8 @@ func (l *Lasting) accept() {
 		if err != nil {
 			return
 		}
-		if _, err := secret.Server(conn, l.secret, l.host, secret.Expect(me), time.Now().Add(secret.ProofTimeout)); err == nil {
+		end := time.Now().Add(secret.ProofTimeout)
+		if _, err := secret.Server(conn, l.secret, l.host, secret.Expect(me), end); err == nil {
 			l.take(conn)
 		}
 	}
@@ -135,7 +137,8 @@ func (l *Lasting) take(conn net.Conn) {
 	}
 	l.absence.Stop()
 	back, _ := json.Marshal(protocol.Back{
-		Version: protocol.Version, Pid: os.Getpid(), From: l.next - uint64(len(l.kept)), Planned: l.planned, Starts: maps.Clone(l.starts),
+		Version: protocol.Version, Pid: os.Getpid(), From: l.next - uint64(len(l.kept)),
+		Planned: l.planned, Starts: maps.Clone(l.starts),
 	})
 	l.conn, l.read, l.sent = conn, make(chan struct{}), 0
 	read = l.read

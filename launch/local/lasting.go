@@ -73,7 +73,9 @@ func (r *Reach) OpenLasting(host string, in *reach.Input) (*LastingWay, error) {
 		argv = append(argv, fmt.Sprintf("%s=%d", guardFlag, len(files)))
 		files = append(files, r.guard.w)
 	}
-	w.process, err = os.StartProcess(argv[0], argv, &os.ProcAttr{Env: r.cfg.Environ, Files: files, Sys: machine.Detached()})
+	w.process, err = os.StartProcess(argv[0], argv, &os.ProcAttr{
+		Env: r.cfg.Environ, Files: files, Sys: machine.Detached(),
+	})
 	if err != nil {
 		return nil, protocol.Fault(protocol.ExitSystem, "start the agent %s: %v", argv[0], err)
 	}
@@ -95,7 +97,8 @@ func (r *Reach) streams() (in, out *os.File, err error) {
 	return nil, nil, protocol.Fault(protocol.ExitSystem, "open pipe to an agent: %v: raise the limit with ulimit -n", err)
 }
 
-// socket calls use with a name of a socket in the job's folder that is short enough for the system, however long the folder's is.
+// socket calls use with a name of a socket in the job's folder that is short enough for the system, however long the
+// folder's is.
 func (r *Reach) socket(name string, use func(path string) error) error {
 	if runtime.GOOS != "linux" {
 		return use(filepath.Join(r.last.Dir, name))
@@ -146,7 +149,8 @@ func (w *LastingWay) Greet() (*reach.Host, error) {
 	_ = w.conn.SetReadDeadline(end)
 	kind, body, err := wire.ReadMessage(w.conn, nil, protocol.Limit)
 	_ = w.conn.SetReadDeadline(time.Time{})
-	if err == nil && (kind != protocol.SayBack || json.Unmarshal(body, &w.back) != nil || w.back.Version != protocol.Version) {
+	greets := err == nil && kind == protocol.SayBack && json.Unmarshal(body, &w.back) == nil
+	if err == nil && (!greets || w.back.Version != protocol.Version) {
 		err = fmt.Errorf("it speaks version %q of hora's messages and this one %q: adopt the job with the hora that started it", w.back.Version, protocol.Version)
 	}
 	if err != nil {
@@ -196,7 +200,8 @@ func (w *LastingWay) End(err error) *reach.Lost {
 	if w.process != nil {
 		return w.Way.End(err)
 	}
-	for end := time.Now().Add(10 * time.Second); w.back.Pid > 0 && syscall.Kill(w.back.Pid, 0) == nil && time.Now().Before(end); {
+	end := time.Now().Add(10 * time.Second)
+	for w.back.Pid > 0 && syscall.Kill(w.back.Pid, 0) == nil && time.Now().Before(end) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if w.reach.cfg.Temp != "" && w.back.Pid > 0 {
