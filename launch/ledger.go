@@ -191,7 +191,9 @@ func (l *ledger) write(e *entry) {
 	if err == nil {
 		_, err = l.file.Write(append(b, '\n'))
 	}
-	l.broken = err != nil // nobody can adopt the job, which goes on
+	if l.broken = err != nil; l.broken {
+		_ = l.file.Truncate(0) // the job goes on, and nobody adopts it by a story that lacks something
+	}
 }
 
 // now is the time since the job's beginning.
