@@ -145,6 +145,7 @@ func relive(j *job) {
 			j.complete.Store(e.Complete)
 		}
 		if rank, is := exitOf(e.Say, e.Body); is {
+			l.exits[rank]++
 			if j.drained.Delete(rank); e.Drained != nil {
 				j.drained.Store(rank, *e.Drained)
 			}
@@ -221,6 +222,14 @@ func goOn(ctx context.Context, j *job) error {
 		return fault(ExitTimeout, "the coordinator has not read its state in %v: raise --start-timeout", j.spec.Start)
 	case <-ctx.Done():
 		return fault(1, "stopped while the job was being taken over")
+	}
+	j.story.dated(j.ledger.story)
+	for rank, told := range j.past {
+		// Each process ends once. One that was severed and has not ended may be the last launcher's unfinished business.
+		if len(told) > j.ledger.exits[rank] {
+			e := told[len(told)-1]
+			go j.post(e)
+		}
 	}
 	for h, l := range j.links {
 		l.muted = false

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,9 +36,13 @@ type ledger struct {
 	file   *os.File
 	past   []entry
 	seen   map[numbered]bool
-	lives  atomic.Bool   // the past is being lived through
-	at     time.Duration // when that was
+	story  []event.EpochReport // as it was told last
+	lives  atomic.Bool         // the past is being lived through
+	at     time.Duration       // when that was
+	exits  map[int]int         // by rank: how many ends of processes it holds
+	mu     sync.Mutex          // guards writing and what follows
 	broken bool
+	failed func(error) // tells, once, that nothing can be kept any more
 }
 
 // numbered is one message of an agent.
@@ -54,6 +59,7 @@ const (
 	entryTick   = "tick"   // one that has changed something
 	entryCancel = "cancel" // a signal asks for an end
 	entryAlone  = "alone"  // nobody can adopt it any more: Text says why
+	entryStory  = "story"  // the report's epochs so far
 	entryEnd    = "end"    // Code and Text
 )
 
@@ -71,6 +77,8 @@ type entry struct {
 	Text     string  `json:"text,omitempty"`
 	Code     int     `json:"code,omitempty"`
 	Head     *head   `json:"head,omitempty"`
+
+	Story []event.EpochReport `json:"story,omitempty"`
 }
 
 // head is what a job was begun with.
@@ -91,23 +99,29 @@ type headRoute struct {
 	Listen       []string
 }
 
-// lastingDir is where the job's state is, where another process may take the job over by it: all hosts are this machine, and
-// nothing has to be handed on but what can be told again.
-func lastingDir(j *job) string {
+// unlasting is why no other process may take a job over, "" where one may: all hosts are this machine, and nothing has to
+// be handed on but what can be told again.
+func unlasting(j *job) string {
 	s := j.spec
 	var names []string
 	for _, h := range s.Hosts {
 		names = append(names, h.Name)
 	}
-	if _, can := j.reach.(reach.Lasting); !can || !s.Lasts || s.StateDir == "" || s.Discovery != nil || s.Call != "" || s.Results != "" || j.reach.Door(names) == "" {
-		return ""
+	_, can := j.reach.(reach.Lasting)
+	switch {
+	case s.Discovery != nil:
+		return "its hosts come from --discover"
+	case !s.Lasts || s.Call != "" || s.Results != "":
+		return "it was started by a program that awaits its results"
+	case !can || j.reach.Door(names) == "":
+		return "it has hosts other than the launcher's machine, and their agents end when the launcher does"
 	}
-	return s.StateDir
+	return ""
 }
 
 // openLedger begins the ledger of a job that can be adopted, and tells its reach.
 func openLedger(j *job) error {
-	dir := lastingDir(j)
+	dir := j.spec.StateDir
 	if dir == "" {
 		return nil
 	}
@@ -118,7 +132,8 @@ func openLedger(j *job) error {
 	if err != nil {
 		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
 	}
-	if err := ours(dir); err != nil {
+	why := unlasting(j)
+	if err := ours(dir); err != nil && why == "" {
 		j.event(&event.Warning{Text: fmt.Sprintf("%v: the job ends with its launcher, for nobody could take it over safely: give --coordinator-state a directory of your own", err)})
 		return nil
 	}
@@ -131,6 +146,13 @@ func openLedger(j *job) error {
 	}
 	if err != nil {
 		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
+	}
+	if why != "" {
+		l.alone(errors.New(why)) // for whoever tries
+		return l.file.Close()
+	}
+	l.failed = func(err error) {
+		j.event(&event.Warning{Text: fmt.Sprintf("the job's state cannot be kept any more (%v): nobody can adopt the job, and it ends soon after its launcher: make room in %s before the next one", err, dir)})
 	}
 	j.ledger = l
 	j.reach.(reach.Lasting).Last(reach.Last{Dir: dir, Secret: j.spec.Secret, Wait: j.spec.Adopt})
@@ -163,7 +185,7 @@ func lockLedger(dir string, flags int) (*ledger, error) {
 		f.Close()
 		return nil, err
 	}
-	return &ledger{file: f, seen: map[numbered]bool{}}, nil
+	return &ledger{file: f, seen: map[numbered]bool{}, exits: map[int]int{}}, nil
 }
 
 // begin writes the first entry, when the agents have been told what to start.
@@ -184,15 +206,41 @@ func (l *ledger) begin(j *job) {
 }
 
 func (l *ledger) write(e *entry) {
-	if l == nil || l.broken || l.lives.Load() {
+	if l == nil || l.lives.Load() {
 		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken {
+		return
+	}
+	err := l.append(e)
+	if err == nil {
+		return
+	}
+	// The job goes on, and nobody adopts it by a story that lacks something.
+	l.broken = true
+	_ = l.file.Truncate(0)
+	if l.append(&entry{Kind: entryAlone, Text: fmt.Sprintf("its state could not be kept (%v)", err)}) != nil {
+		_ = os.Remove(l.file.Name())
+	}
+	if l.failed != nil {
+		l.failed(err)
+	}
+}
+
+func (l *ledger) append(e *entry) error {
 	b, err := json.Marshal(e)
 	if err == nil {
 		_, err = l.file.Write(append(b, '\n'))
 	}
-	if l.broken = err != nil; l.broken {
-		_ = l.file.Truncate(0) // the job goes on, and nobody adopts it by a story that lacks something
+	return err
+}
+
+// tell keeps what the report is to say of the epochs so far: the coordinator repeats them without their times.
+func (l *ledger) tell(j *job) {
+	if l != nil && j.isNew() {
+		l.write(&entry{Kind: entryStory, At: l.now(j.began), Story: j.story.sofar()})
 	}
 }
 
@@ -270,17 +318,21 @@ func (l *ledger) read(dir string) (*head, error) {
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(string(b[:end]), "\n"), "\n") {
 		var e entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil || (i == 0) != (e.Kind == entryJob) || i == 0 && e.Head == nil {
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind != entryAlone && ((i == 0) != (e.Kind == entryJob) || i == 0 && e.Head == nil) {
 			return nil, fault(ExitUsage, "--adopt %s: line %d of its file launcher is damaged: the job cannot be taken over: end what is left of it, which its agents do by themselves, and start it again", dir, i+1)
 		}
 		switch e.Kind {
 		case entryEnd:
 			return nil, fault(ExitUsage, "--adopt %s: its job has ended with exit code %d (%s): nothing is left to adopt", dir, e.Code, e.Text)
 		case entryAlone:
-			return nil, fault(ExitUsage, "--adopt %s: its job cannot be taken over: %s: its agents end it; start it again", dir, e.Text)
+			return nil, fault(ExitUsage, "--adopt %s: its job cannot be taken over: %s: start it again", dir, e.Text)
 		}
-		if e.Kind == entrySaid {
+		switch e.Kind {
+		case entrySaid:
 			l.seen[e.numbered] = true
+		case entryStory:
+			l.story = e.Story
+			continue
 		}
 		l.past = append(l.past, e)
 	}
@@ -308,7 +360,7 @@ func openPast(dir string) (*ledger, error) {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		return nil, fault(ExitUsage, "--adopt %s: its job's launcher lives: end that first, or leave the job to it", dir)
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault(ExitUsage, "--adopt %s: no job that can be adopted has kept its state there: name the folder that the job's --coordinator-state named; only jobs whose hosts are all one machine can be adopted, without --discover", dir)
+		return nil, fault(ExitUsage, "--adopt %s: no job has kept its state there: name the folder that the job's --coordinator-state named", dir)
 	case err != nil:
 		return nil, fault(ExitUsage, "--adopt %s: %v: name the folder that the job's --coordinator-state named", dir, err)
 	}

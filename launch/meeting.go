@@ -15,6 +15,7 @@ type meeting struct {
 	absent map[int]bool      // by rank: what the coordinator has been told of it
 	coming map[int]time.Time // by rank: when a process was ordered that it has been told of, and that has not taken part yet
 	lived  chan struct{}     // of an adopted job: closed when the coordinator has told again what it had
+	past   map[int][]severed // by rank: whom it has told of as severed before that
 	// Written by the coordinator's goroutine:
 	epoch    atomic.Uint64                   // the last that opened
 	size     atomic.Int64                    // of that epoch

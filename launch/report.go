@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,43 @@ func (s *story) recovered(_ int, r rendezvous.Recovery) {
 			}
 			e.Recovery.Seconds = max(e.Recovery.Seconds, r.Took.Seconds())
 			e.Recovery.Steps = max(e.Recovery.Steps, r.Steps)
+		}
+	}
+}
+
+// sofar copies the story's epochs.
+func (s *story) sofar() []event.EpochReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := slices.Clone(s.epochs)
+	for i := range out {
+		if out[i].Gone != nil {
+			gone := *out[i].Gone
+			out[i].Gone = &gone
+		}
+		if out[i].Recovery != nil {
+			cost := *out[i].Recovery
+			out[i].Recovery = &cost
+		}
+	}
+	return out
+}
+
+// dated gives epochs that the coordinator has told again the times that an earlier launcher heard of them at.
+func (s *story) dated(by []event.EpochReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range min(len(s.epochs), len(by)) {
+		e, was := &s.epochs[i], &by[i]
+		if e.Number != was.Number {
+			return
+		}
+		e.Began = was.Began
+		if e.Gone != nil && was.Gone != nil {
+			e.Ended = was.Ended
+		}
+		if e.Recovery == nil {
+			e.Recovery = was.Recovery
 		}
 	}
 }

@@ -58,6 +58,7 @@ func (j *job) serve(ctx context.Context) error {
 			j.size.Store(int64(len(members)))
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
+			j.ledger.tell(j)
 			j.tellNew(j.event, &event.Opened{Epoch: epoch, Size: len(members)})
 		},
 		OnMember: func(started int) {
@@ -65,22 +66,35 @@ func (j *job) serve(ctx context.Context) error {
 			j.tellNew(j.event, &event.Admitted{Rank: started})
 			j.drained.Delete(started) // its predecessor did, when its host was lost
 		},
-		OnLost: j.story.lost, OnCause: j.story.cause, OnRecovered: j.story.recovered,
+		OnLost: func(epoch uint64, rank int, host, reason string) {
+			j.story.lost(epoch, rank, host, reason)
+			j.ledger.tell(j)
+		},
+		OnCause: func(epoch uint64, rank int, host, reason string) {
+			j.story.cause(epoch, rank, host, reason)
+			j.ledger.tell(j)
+		},
+		OnRecovered: func(rank int, r rendezvous.Recovery) {
+			j.story.recovered(rank, r)
+			j.ledger.tell(j)
+		},
 		OnProgress: func(p event.Progress) { j.event(&p) },
 		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, event.OneLine(reason)) },
 		OnSevered: func(started int, since time.Time, reason string, silent bool) {
-			if !j.isNew() { // that life is over
+			e := severed{started, since, reason, silent}
+			if !j.isNew() {
+				j.past[started] = append(j.past[started], e)
 				return
 			}
-			go j.post(severed{started, since, reason, silent}) // the owner may be handing something to the coordinator
+			go j.post(e) // the owner may be handing something to the coordinator
 		},
 		Strangers: j.refused,
 		OnFault:   func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
 	}
 	if j.resuming != nil {
-		j.lived = make(chan struct{})
+		j.lived, j.past = make(chan struct{}), map[int][]severed{}
 		cfg.OnLived = sync.OnceFunc(func() { close(j.lived) })
 	}
 	if j.spec.StateDir == "" {

@@ -73,7 +73,7 @@ func TestWhatCannotBeAdoptedIsRefused(t *testing.T) {
 		want         string
 	}{
 		{"none", "", 0, nil, "there is no such folder"},
-		{"empty", "", 0o700, nil, "no job that can be adopted has kept its state there"},
+		{"empty", "", 0o700, nil, "no job has kept its state there"},
 		{"open", "{}\n", 0o777, nil, "may be written to by other users"},
 		{"garbage", "\x00garbage\n", 0o700, nil, "line 1 of its file launcher is damaged"},
 		{"headless", `{"kind":"job","at":0}` + "\n", 0o700, nil, "line 1 of its file launcher is damaged"},
@@ -101,6 +101,22 @@ func TestWhatCannotBeAdoptedIsRefused(t *testing.T) {
 				t.Errorf("%+v, want %q", r, c.want)
 			}
 		})
+	}
+}
+
+// TestAJobThatCannotBeHandedOnSaysSo to whoever wants to adopt it.
+func TestAJobThatCannotBeHandedOnSaysSo(t *testing.T) {
+	dir := t.TempDir()
+	if r := command(t, dir, "hora", "run", "-np", "1", "--discover", "echo localhost:1", "--coordinator-state", "state", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	r := command(t, dir, "hora", "run", "--adopt", "state")
+	if r.code != 2 || !strings.Contains(r.err, "its job cannot be taken over: its hosts come from --discover: start it again") || strings.Count(r.err, "\n") > 1 {
+		t.Errorf("%+v", r)
+	}
+	r = command(t, dir, "hora", "hub", "--adopt", "state")
+	if r.code != 2 || !strings.Contains(r.err, "--adopt belongs to hora run: a hub that is killed ends its agents") {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -1,0 +1,83 @@
+package launch
+
+import (
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hora/launch/protocol"
+	"hora/launch/reach"
+)
+
+// farAndNear is a reach to hosts of which some are not this machine.
+type farAndNear struct{ reach.Reach }
+
+func (farAndNear) Last(reach.Last)      {}
+func (farAndNear) Door([]string) string { return "" }
+
+// refusal is what whoever wants to adopt a job from dir is told.
+func refusal(t *testing.T, dir string) string {
+	t.Helper()
+	a, err := Find(dir)
+	if err == nil {
+		t.Fatalf("%+v can be adopted", a)
+	}
+	return err.Error()
+}
+
+// TestAJobOfOtherMachinesSaysThatItCannotBeAdopted, and its own start does not suffer from it.
+func TestAJobOfOtherMachinesSaysThatItCannotBeAdopted(t *testing.T) {
+	dir := t.TempDir()
+	j := newJob(&settings{StateDir: dir, Lasts: true, Hosts: []Host{{Name: "a"}, {Name: "b"}}})
+	j.reach = farAndNear{}
+	if err := openLedger(j); err != nil || j.ledger != nil {
+		t.Fatalf("%v, and a ledger %v", err, j.ledger)
+	}
+	if why := refusal(t, dir); !strings.Contains(why, "it has hosts other than the launcher's machine, and their agents end when the launcher does") {
+		t.Error(why)
+	}
+}
+
+// TestAJobWhoseStateCannotBeKeptIsAdoptedByNobody: a disk too full for one entry ends the story, and everybody is told.
+func TestAJobWhoseStateCannotBeKeptIsAdoptedByNobody(t *testing.T) {
+	dir := t.TempDir()
+	l, err := lockLedger(dir, os.O_CREATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := 0
+	l.failed = func(error) { said++ }
+	l.write(&entry{Kind: entryJob, Head: &head{Version: protocol.Version}})
+	full(t, 1024, func() {
+		l.write(&entry{Kind: entrySaid, Text: strings.Repeat("long ", 1000)})
+		l.write(&entry{Kind: entrySaid})
+	})
+	l.end(&Outcome{}) // this can be written, and must not be: the story would lack what came before
+	why := refusal(t, dir)
+	if said != 1 || !strings.Contains(why, "its state could not be kept (") || !strings.Contains(why, "file too large") {
+		t.Errorf("told %d times: %s", said, why)
+	}
+}
+
+// full calls f while no file of this process can be longer than limit.
+func full(t *testing.T, limit uint64, f func()) {
+	t.Helper()
+	quiet := make(chan os.Signal, 16)
+	signal.Notify(quiet, syscall.SIGXFSZ) // else it ends the process
+	defer signal.Stop(quiet)
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	f()
+}
