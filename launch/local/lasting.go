@@ -88,8 +88,10 @@ func (r *Reach) streams() (in, out *os.File, err error) {
 	in, w, err := os.Pipe()
 	if err == nil {
 		_, err = io.WriteString(w, r.last.Secret.Hex()+"\n")
-		err = errors.Join(err, w.Close())
-		if out, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+		if err = errors.Join(err, w.Close()); err == nil {
+			out, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		}
+		if err == nil {
 			return in, out, nil
 		}
 		in.Close()
