@@ -66,33 +66,14 @@ func (j *job) serve(ctx context.Context) error {
 			j.tellNew(j.event, &event.Admitted{Rank: started})
 			j.drained.Delete(started) // its predecessor did, when its host was lost
 		},
-		OnLost: func(epoch uint64, rank int, host, reason string) {
-			j.story.lost(epoch, rank, host, reason)
-			j.ledger.tell(j)
-		},
-		OnCause: func(epoch uint64, rank int, host, reason string) {
-			j.story.cause(epoch, rank, host, reason)
-			j.ledger.tell(j)
-		},
-		OnRecovered: func(rank int, r rendezvous.Recovery) {
-			j.story.recovered(rank, r)
-			j.ledger.tell(j)
-		},
 		OnProgress: func(p event.Progress) { j.event(&p) },
 		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, event.OneLine(reason)) },
-		OnSevered: func(started int, since time.Time, reason string, silent bool) {
-			e := severed{started, since, reason, silent}
-			if !j.isNew() {
-				j.past[started] = append(j.past[started], e)
-				return
-			}
-			go j.post(e) // the owner may be handing something to the coordinator
-		},
 		Strangers: j.refused,
 		OnFault:   func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
 	}
+	losses(j, &cfg)
 	if j.resuming != nil {
 		j.lived, j.past = make(chan struct{}), map[int][]severed{}
 		cfg.OnLived = sync.OnceFunc(func() { close(j.lived) })
@@ -106,6 +87,30 @@ func (j *job) serve(ctx context.Context) error {
 		j.server = kept
 	}
 	return err
+}
+
+// losses has the coordinator tell what ends epochs, and whom it has lost.
+func losses(j *job, cfg *rendezvous.Config) {
+	cfg.OnLost = func(epoch uint64, rank int, host, reason string) {
+		j.story.lost(epoch, rank, host, reason)
+		j.ledger.tell(j)
+	}
+	cfg.OnCause = func(epoch uint64, rank int, host, reason string) {
+		j.story.cause(epoch, rank, host, reason)
+		j.ledger.tell(j)
+	}
+	cfg.OnRecovered = func(rank int, r rendezvous.Recovery) {
+		j.story.recovered(rank, r)
+		j.ledger.tell(j)
+	}
+	cfg.OnSevered = func(started int, since time.Time, reason string, silent bool) {
+		e := severed{started, since, reason, silent}
+		if !j.isNew() {
+			j.past[started] = append(j.past[started], e)
+			return
+		}
+		go j.post(e) // the owner may be handing something to the coordinator
+	}
 }
 
 // serveApart starts the coordinator as a process of its own.
