@@ -70,8 +70,8 @@ func (j *job) serve(ctx context.Context) error {
 		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
 		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, event.OneLine(reason)) },
-		Strangers: j.refused,
-		OnFault:   func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
+		Strangers:  j.refused,
+		OnFault:    func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
 	}
 	losses(j, &cfg)
 	if j.resuming != nil {
