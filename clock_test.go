@@ -23,6 +23,9 @@ var wallClock = map[string]string{
 	"server/metrics.go":                 "when the server started, for who reads it",
 	"server/store/jobs.go":              "moments of jobs, which outlive the server and its clock's readings",
 	"server/store/output.go":            "moments of lines and files, likewise",
+	"server/store/retention.go":         "how long ago jobs ended, which outlives the server and is counted in days",
+	"server/store/webhooks.go":          "when a delivery is due, which outlives the server",
+	"server/webhooks.go":                "a delivery's moment, which who gets it compares with its own clock",
 }
 
 var onTheWall = regexp.MustCompile(`\.(UnixNano|UnixMicro|UnixMilli|Unix)\(\)|time\.Unix|\.Round\(0\)|CLOCK_REALTIME|TIME_UTC|gettimeofday`)

@@ -152,6 +152,9 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 		if err = store.SetTags(tx, j.ID, tags, nil); err != nil {
 			return err
 		}
+		if err = s.announce(tx, &j); err != nil {
+			return err
+		}
 		return store.AddHappening(tx, j.ID, client.Happening{At: now, Kind: "submitted", Text: "it was submitted"})
 	})
 	if err != nil {
@@ -160,6 +163,7 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	if again != 0 {
 		return s.Job(ctx, again)
 	}
+	s.announced()
 	err = s.do(func() {
 		l := &live{job: j}
 		s.live[j.ID] = l
@@ -245,6 +249,7 @@ func (s *Server) change(ctx context.Context, id int64, what string, f func(l *li
 	var bad error
 	var attempt int
 	var stop client.Outcome
+	var was job.State
 	if err := s.do(func() {
 		l := s.live[id]
 		switch {
@@ -255,6 +260,7 @@ func (s *Server) change(ctx context.Context, id int64, what string, f func(l *li
 			bad = refuse(409, "job %d is just ending: look again in a moment", id)
 			return
 		}
+		was = l.job.State
 		text, bad = f(l)
 		j = l.job
 		if l.attempt != nil {
@@ -279,6 +285,11 @@ func (s *Server) change(ctx context.Context, id int64, what string, f func(l *li
 			if err := store.SetDocument(tx, &j, document); err != nil { // its priority may be another
 				return err
 			}
+			if j.State != was {
+				if err := s.announce(tx, &j); err != nil {
+					return err
+				}
+			}
 			if attempt > 0 {
 				if err := store.SetStop(tx, id, attempt, stop); err != nil {
 					return err
@@ -289,6 +300,7 @@ func (s *Server) change(ctx context.Context, id int64, what string, f func(l *li
 		if err != nil {
 			return client.Job{}, err
 		}
+		s.announced()
 		if j.State.Ended() {
 			s.meters.jobEnded(j.State)
 		}

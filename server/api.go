@@ -57,6 +57,7 @@ func (s *Server) Handler(set Settings) http.Handler {
 	a.results()
 	a.rest()
 	a.poolCalls()
+	a.keepCalls()
 	web.Register(mux, s)
 	return a.machines(a.guard(a.strict(mux)))
 }

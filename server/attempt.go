@@ -106,9 +106,13 @@ func (f *follower) begin() error {
 			if err := store.SetState(tx, &f.job); err != nil {
 				return err
 			}
+			if err := f.announce(tx, &f.job); err != nil {
+				return err
+			}
 			return store.AddHappening(tx, f.job.ID, client.Happening{At: f.attempt.Started, Attempt: f.attempt.Number, Kind: "starting", Text: text})
 		})
 		f.news.wake(f.job.ID)
+		f.announced()
 		if !errors.Is(err, store.ErrFull) {
 			return err
 		}
@@ -203,6 +207,9 @@ func (f *follower) take(records []node.Record) error {
 	}
 	f.taken = b.last
 	f.news.wake(f.job.ID)
+	if b.ready != nil {
+		f.announced()
+	}
 	if b.size > 0 {
 		return f.do(func() { f.sized(b.size) })
 	}
@@ -341,6 +348,9 @@ func (f *follower) write(tx *sql.Tx, b *batch) error {
 		if err := store.SetDocument(tx, &f.job, b.document); err != nil {
 			return err
 		}
+		if err := f.announce(tx, &f.job); err != nil {
+			return err
+		}
 	}
 	return store.Taken(tx, f.job.ID, f.attempt.Number, b.last)
 }
@@ -389,6 +399,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 			return nil
 		}
 	}
+	f.announced()
 	f.meters.attemptEnded(a.Outcome)
 	if then.State.Ended() {
 		f.meters.jobEnded(then.State)
@@ -417,6 +428,9 @@ func (f *follower) close(tx *sql.Tx, then *client.Job, a *client.Attempt, failur
 		return err
 	}
 	if err := store.SetState(tx, then); err != nil {
+		return err
+	}
+	if err := f.announce(tx, then); err != nil {
 		return err
 	}
 	if err := store.SetFailures(tx, then.ID, failures); err != nil {

@@ -68,6 +68,8 @@ type Server struct {
 	nodes   map[string]schedule.Node // the loop's: what the schedule knows
 	makes   Makes
 	wants   chan struct{} // a decision may have left jobs that want nodes
+	hooks   *webhooks
+	expires chan struct{} // how long something is kept has changed
 }
 
 // live is a job that has not ended. The loop owns it.
@@ -88,7 +90,7 @@ type live struct {
 func New(ctx context.Context, st *store.Store, back *fleet.Fleet, makes Makes, log *slog.Logger) (*Server, error) {
 	s := &Server{
 		store: st, back: back, left: back, fleet: back, makes: makes, wants: make(chan struct{}, 1), pools: map[string]*pool{}, nodes: map[string]schedule.Node{}, log: log, now: time.Now, news: newNews(), calls: make(chan func(), 256),
-		machine: schedule.New(0), live: map[int64]*live{}, quotas: map[string]client.Quota{}, dirty: true,
+		machine: schedule.New(0), live: map[int64]*live{}, quotas: map[string]client.Quota{}, dirty: true, hooks: newWebhooks(), expires: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.openPools(ctx); err != nil {
@@ -112,8 +114,12 @@ func New(ctx context.Context, st *store.Store, back *fleet.Fleet, makes Makes, l
 	if err := s.adopt(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.openWebhooks(ctx); err != nil {
+		return nil, err
+	}
 	s.wg.Go(s.loop)
 	s.wg.Go(s.tendPools)
+	s.wg.Go(s.tendRetention)
 	return s, nil
 }
 

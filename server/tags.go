@@ -57,7 +57,7 @@ func (s *Server) Attach(ctx context.Context, id int64, path, hash string) (clien
 		return client.Artifact{}, refuse(422, "%.200q is no path below outputs/: write it as model/weights.pt", path)
 	}
 	info, err := os.Stat(s.store.BlobFile(hash))
-	if err != nil {
+	if err != nil || !s.store.HasBlob(ctx, hash) {
 		return client.Artifact{}, refuse(409, "the content %s is not here: send it first", hash)
 	}
 	a := client.Artifact{Path: path, Size: info.Size(), Hash: hash, At: s.now().UTC()}

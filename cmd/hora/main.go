@@ -156,6 +156,8 @@ func (p *program) root() *cobra.Command {
 		p.artifactsCommand(),
 		p.projectsCommand(),
 		p.quotaCommand(),
+		p.retentionCommand(),
+		p.webhookCommand(),
 		p.poolCommand(),
 		p.nodesCommand(),
 		p.nodeCommand(),

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Backup copies a server's folder, in use or not, into one that is not there yet: the database as it is at one moment, the
@@ -24,6 +25,11 @@ func Backup(dir, to string) (int, error) {
 	if err := os.MkdirAll(filepath.Join(to, "blobs"), 0o700); err != nil {
 		return 0, err
 	}
+	lock, err := lockSweep(dir, syscall.LOCK_SH) // content that the copy names is not removed meanwhile
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Close()
 	db, err := connect(name, "", 1)
 	if err != nil {
 		return 0, plain(err)

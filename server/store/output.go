@@ -336,12 +336,6 @@ func (s *Store) BlobFile(hash string) string {
 	return filepath.Join(s.dir, "blobs", hash[:2], hash[2:])
 }
 
-// HasBlob says whether content is there.
-func (s *Store) HasBlob(ctx context.Context, hash string) bool {
-	_, err := storage.Local{}.Stat(ctx, s.BlobFile(hash))
-	return err == nil
-}
-
 // PutBlob keeps content under its hash; others see all of it or nothing.
 func (s *Store) PutBlob(ctx context.Context, content []byte) (string, error) {
 	sum := sha256.Sum256(content)

@@ -77,6 +77,25 @@ CREATE TABLE tokens (
 	expires INTEGER NOT NULL -- nanoseconds since 1970; 0 for never
 ) STRICT, WITHOUT ROWID;
 `,
+	`
+CREATE TABLE webhooks (
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	url TEXT NOT NULL, project TEXT NOT NULL, states TEXT NOT NULL, secret TEXT NOT NULL,
+	delivered INTEGER NOT NULL DEFAULT 0, failed TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE TABLE deliveries (
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	webhook INTEGER NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+	at INTEGER NOT NULL, due INTEGER NOT NULL, -- nanoseconds since 1970
+	tries INTEGER NOT NULL DEFAULT 0,
+	body TEXT NOT NULL
+) STRICT;
+CREATE INDEX deliveries_by_webhook ON deliveries (webhook, due);
+CREATE TABLE retention (
+	project TEXT NOT NULL, kind TEXT NOT NULL, seconds INTEGER NOT NULL, -- an empty project stands for those that have none of their own
+	PRIMARY KEY (project, kind)
+) STRICT, WITHOUT ROWID;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

@@ -27,6 +27,8 @@ type Store struct {
 	once   sync.Once
 	wg     sync.WaitGroup
 
+	sweeping sync.RWMutex // held while content is removed, and while it is looked for
+
 	counting sync.Mutex // guards counts
 	counts   Counts
 }

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hora/event"
+	"hora/job"
+	"hora/server/client"
+)
+
+func (p *program) webhookCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "webhook", Short: "let an address hear of a server's jobs",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("hora webhook has no %q: it has add, list, remove and test", args[0])}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(p.webhookAddCommand(), p.webhookListCommand(), p.webhookRemoveCommand(), p.webhookTestCommand())
+	return c
+}
+
+func (p *program) webhookAddCommand() *cobra.Command {
+	w, on := client.Webhook{}, ""
+	c := &cobra.Command{
+		Use:   "add URL",
+		Short: "add a webhook; prints its number and its secret",
+		Long: "add lets an address hear when a job has ended, by a POST that is signed with the secret that is printed, this once.\n\n" +
+			"  hora webhook add https://chat.example.org/hooks/jobs\n" +
+			"  hora webhook add https://chat.example.org/hooks/jobs --on running,failed --project vision",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return usageError{errors.New("hora webhook add takes an address: write it as https://HOST/PATH")}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			w.URL = args[0]
+			for name := range strings.SplitSeq(on, ",") {
+				if name = strings.TrimSpace(name); name != "" {
+					w.States = append(w.States, job.State(name))
+				}
+			}
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			is, err := s.AddWebhook(c.Context(), w)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(p.out, "%d %s\n", is.ID, is.Secret)
+			fmt.Fprintf(p.err, "hora: webhook %d hears %s; its secret is shown this once; hora webhook test %d sends a ping\n", is.ID, hears(&is), is.ID)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&on, "on", "", "`states` of jobs, with commas: queued, preparing, running, paused, finished, failed, cancelled (default finished,failed,cancelled)")
+	c.Flags().StringVar(&w.Project, "project", "", "only jobs of this project")
+	return c
+}
+
+// hears is what a webhook hears, in words.
+func hears(w *client.Webhook) string {
+	var names []string
+	for _, st := range w.States {
+		names = append(names, string(st))
+	}
+	text := strings.Join(names, ", ")
+	if w.Project != "" {
+		text += " of project " + event.Visible(w.Project)
+	}
+	return text
+}
+
+func (p *program) webhookListCommand() *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use: "list", Short: "list the webhooks, and how their last deliveries went", Args: noArguments("webhook list"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			all, err := s.Webhooks(c.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return p.writeJSON(all)
+			}
+			w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "WEBHOOK\tADDRESS\tHEARS\tDELIVERED\tWAITING\tFAILED")
+			for i := range all {
+				a := &all[i]
+				last := "never"
+				if !a.Delivered.IsZero() {
+					last = a.Delivered.Local().Format(time.DateTime)
+				}
+				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%s\n", a.ID, event.Visible(a.URL), hears(a), last, a.Waiting, event.Visible(a.Failed))
+			}
+			return w.Flush()
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	return c
+}
+
+// oneWebhook wants one number.
+func oneWebhook(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			if id, err := strconv.ParseInt(args[0], 10, 64); err == nil && id > 0 {
+				return nil
+			}
+		}
+		return usageError{fmt.Errorf("hora webhook %s takes the number of a webhook: hora webhook list has them", what)}
+	}
+}
+
+func (p *program) webhookRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove ID", Short: "remove a webhook, with what it has not heard yet", Args: oneWebhook("remove"),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			id, _ := strconv.ParseInt(args[0], 10, 64)
+			return s.RemoveWebhook(c.Context(), id)
+		},
+	}
+}
+
+func (p *program) webhookTestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "test ID", Short: "send a webhook a ping now; exits with 1 when its answer is no success", Args: oneWebhook("test"),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			id, _ := strconv.ParseInt(args[0], 10, 64)
+			a, err := s.TestWebhook(c.Context(), id)
+			if err != nil {
+				return err
+			}
+			took := time.Duration(a.Seconds * float64(time.Second)).Round(time.Millisecond)
+			if a.Status < 200 || a.Status > 299 {
+				return fmt.Errorf("webhook %d answered %d after %v: a delivery counts with an answer from 200 to 299", id, a.Status, took)
+			}
+			fmt.Fprintf(p.out, "webhook %d answered %d after %v\n", id, a.Status, took)
+			return nil
+		},
+	}
+}
+
+func (p *program) retentionCommand() *cobra.Command {
+	jobs, logs, metrics, artifacts, all, none := "", "", "", "", false, false
+	c := &cobra.Command{
+		Use:   "retention [PROJECT | --all]",
+		Short: "say how long jobs that have ended, and what they left, are kept",
+		Long: "retention lists how long things are kept, or says it for a project, or for all that have no times of their own. What is\n" +
+			"not named is kept for ever.\n\n" +
+			"  hora retention                                        lists\n" +
+			"  hora retention --all --logs 90d                       for all projects\n" +
+			"  hora retention vision --jobs 365d --artifacts 30d     for one\n" +
+			"  hora retention vision --none                          what holds for all holds for it again",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			var r client.Retention
+			given := none
+			for _, f := range []struct {
+				flag, text string
+				to         *int64
+			}{{"jobs", jobs, &r.Jobs}, {"logs", logs, &r.Logs}, {"metrics", metrics, &r.Metrics}, {"artifacts", artifacts, &r.Artifacts}} {
+				if f.text == "" {
+					continue
+				}
+				seconds, err := daysOrTime(f.text)
+				if err != nil {
+					return usageError{fmt.Errorf("--%s %q is no time from a second on: write it as 90d, 12h or 30m", f.flag, f.text)}
+				}
+				*f.to, given = seconds, true
+			}
+			project := strings.Join(args, "")
+			switch {
+			case given && all == (project != ""):
+				return usageError{errors.New("hora retention takes a project or --all to say for whom it is: see hora retention --help")}
+			case none && r != client.Retention{}:
+				return usageError{errors.New("--none takes the times away, and others are given: leave one of them out")}
+			case !given && (all || project != ""):
+				return usageError{errors.New("hora retention was not told how long: give --jobs, --logs, --metrics or --artifacts, or --none")}
+			}
+			s, err := p.server()
+			if err != nil {
+				return err
+			}
+			if given {
+				r, err := s.SetRetention(c.Context(), project, r)
+				if err == nil {
+					fmt.Fprintln(p.out, retentionText(&r))
+				}
+				return err
+			}
+			are, err := s.Retentions(c.Context())
+			if err == nil && len(are) == 0 {
+				fmt.Fprintln(p.out, "everything is kept for ever")
+			}
+			for i := range are {
+				fmt.Fprintln(p.out, retentionText(&are[i]))
+			}
+			return err
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&all, "all", false, "for all projects that have no times of their own")
+	f.StringVar(&jobs, "jobs", "", "how long jobs are kept, as 365d, with all that is left of them")
+	f.StringVar(&logs, "logs", "", "how long their output is")
+	f.StringVar(&metrics, "metrics", "", "how long what they reported is")
+	f.StringVar(&artifacts, "artifacts", "", "how long what came back of outputs/ is")
+	f.BoolVar(&none, "none", false, "take the times away")
+	return c
+}
+
+// daysOrTime reads 90d, and what else is a time, as seconds.
+func daysOrTime(text string) (int64, error) {
+	if days, found := strings.CutSuffix(text, "d"); found {
+		n, err := strconv.ParseInt(days, 10, 32)
+		if err != nil || n < 1 || n > 10000 {
+			return 0, errors.New("no days")
+		}
+		return n * 24 * 3600, nil
+	}
+	d, err := job.ParseTime(text)
+	if err != nil || d < time.Second {
+		return 0, errors.New("no time")
+	}
+	return int64(d.Seconds()), nil
+}
+
+func retentionText(r *client.Retention) string {
+	who := "all projects"
+	if r.Project != "" {
+		who = "project " + event.Visible(r.Project)
+	}
+	var parts []string
+	for _, k := range []struct {
+		name    string
+		seconds int64
+	}{{"jobs", r.Jobs}, {"logs", r.Logs}, {"metrics", r.Metrics}, {"artifacts", r.Artifacts}} {
+		if k.seconds%(24*3600) == 0 && k.seconds > 0 {
+			parts = append(parts, fmt.Sprintf("%s for %dd", k.name, k.seconds/24/3600))
+		} else if k.seconds > 0 {
+			parts = append(parts, fmt.Sprintf("%s for %v", k.name, time.Duration(k.seconds)*time.Second))
+		}
+	}
+	if len(parts) == 0 {
+		return who + ": no times of its own"
+	}
+	return who + ": " + strings.Join(parts, ", ")
+}

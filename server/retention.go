@@ -1,0 +1,97 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"hora/server/client"
+	"hora/server/snapshot"
+	"hora/server/store"
+)
+
+// How often what is kept no longer is looked for: a tenth of the shortest time that something is kept, within these.
+const (
+	expireOften  = time.Second
+	expireSeldom = time.Hour
+)
+
+// sweepEvery is how often content is looked for that nothing names, when nothing was removed; sweepAfter is how long such content
+// stays.
+const (
+	sweepEvery = 24 * time.Hour
+	sweepAfter = 24 * time.Hour
+)
+
+// tendRetention removes what is kept no longer.
+func (s *Server) tendRetention() {
+	swept := time.Time{}
+	for {
+		n, err := s.store.Expire(s.ctx, s.now())
+		if err == nil && (n > 0 || time.Since(swept) > sweepEvery) {
+			swept = time.Now()
+			_, err = s.store.Sweep(s.ctx, swept.Add(-sweepAfter), folderParts)
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.log.Warn("remove what is kept no longer", "error", err)
+		} else if n > 0 {
+			s.log.Info("removed what is kept no longer", "jobs", n)
+		}
+		wait := expireSeldom
+		all, err := s.store.Retentions(s.ctx)
+		for _, r := range all {
+			for _, seconds := range []int64{r.Jobs, r.Logs, r.Metrics, r.Artifacts} {
+				if seconds > 0 {
+					wait = min(wait, max(time.Duration(seconds)*time.Second/10, expireOften))
+				}
+			}
+		}
+		if err != nil {
+			wait = time.Minute
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.expires:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// folderParts are the hashes that the list of a folder's files names.
+func folderParts(list []byte) (all []string, err error) {
+	m, err := snapshot.Decode(list)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range m.Files {
+		if f.Hash != "" {
+			all = append(all, f.Hash)
+		}
+	}
+	return all, nil
+}
+
+// Retentions lists how long what is kept; what holds for all others comes first, with an empty project.
+func (s *Server) Retentions(ctx context.Context) ([]client.Retention, error) {
+	return s.store.Retentions(ctx)
+}
+
+// SetRetention says how long a project's things are kept, or those of all others.
+func (s *Server) SetRetention(ctx context.Context, project string, r client.Retention) (client.Retention, error) {
+	r.Project = project
+	if r.Jobs > 0 && max(r.Logs, r.Metrics, r.Artifacts) > r.Jobs {
+		return r, refuse(422, "jobs are kept for %v, and what they left for longer: it goes with them: lower it, or raise jobs", time.Duration(r.Jobs)*time.Second)
+	}
+	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetRetention(tx, &r) }); err != nil {
+		return r, err
+	}
+	select {
+	case s.expires <- struct{}{}:
+	default:
+	}
+	return r, nil
+}
