@@ -50,21 +50,6 @@ func BufferOf[T Element](ctx context.Context, g *Group, count int) ([]T, error) 
 // BytesOf returns the memory of x.
 func BytesOf[T Element](x []T) []byte { return tensor.Of(x).Bytes() }
 
-// Register has the other ranks of the host map size bytes of the shared descriptor fd,
-// from offset on, which lie at ptr in this process. Collective, as Buffer is; where no
-// memory is shared it does nothing.
-func (g *Group) Register(ctx context.Context, ptr unsafe.Pointer, size, fd int, offset int64) error {
-	if g.link == nil {
-		return nil
-	}
-	b, err := g.link.Adopt(ctx, ptr, size, fd, offset)
-	if err != nil {
-		return &OperationError{Kind: "register memory with group " + g.name, Err: err}
-	}
-	g.keep(b)
-	return nil
-}
-
 // Free gives a buffer, or registered memory that begins at the same place, back. No
 // operation may be using it on any rank of the host.
 func (g *Group) Free(buffer []byte) error {
@@ -81,15 +66,6 @@ func (g *Group) Free(buffer []byte) error {
 		return errors.New("free buffer: it is none of this group's")
 	}
 	return b.Close()
-}
-
-// Outlive lets a buffer stay until Free, even when the group is closed before: somebody may still look at it.
-func (g *Group) Outlive(buffer []byte) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if b := takeOut(&g.buffers, buffer); b != nil {
-		g.lasting = append(g.lasting, b)
-	}
 }
 
 // takeOut removes the buffer that begins where this memory does.

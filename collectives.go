@@ -21,7 +21,7 @@ func run(ctx context.Context, g *Group, r *Request) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("%s: %w", r.Kind, err)
 	}
-	stop := context.AfterFunc(ctx, func() { g.Fail(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { g.engine.Fail(context.Cause(ctx)) })
 	_, _, err := g.engine.Run(r, -1)
 	stop()
 	return err
@@ -94,13 +94,13 @@ func Alltoall[T Element](ctx context.Context, g *Group, x []T, counts []int) ([]
 	if err := g.Submit(rs[:], one[:]); err != nil {
 		return nil, nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { g.Fail(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { g.engine.Fail(context.Cause(ctx)) })
 	defer stop()
 	if err := g.engine.Await(one[0]); err != nil {
 		g.Release(one[0])
 		return nil, nil, err
 	}
-	_, _, received := g.Result(one[0], nil)
+	_, _, received := g.engine.Result(one[0], nil)
 	g.Release(one[0])
 	return all, received, nil
 }

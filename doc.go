@@ -8,8 +8,8 @@
 //
 // Who trains needs these: [FromEnv], [Join], [World.Group], [World.Rank], [World.Size]; [Allreduce], [Broadcast],
 // [Allgather], [AllreduceAsync] and the other operations with a slice; [BufferOf] for memory that is shared;
-// [World.Leave] at the end. [RunElastic] with [State] goes on after a loss. What else [Group] and [Request] have is for
-// who builds a framework's bridge.
+// [World.Leave] at the end. [RunElastic] with [State] goes on after a loss. [Group.Submit] and [Group.Run] take a
+// [Request], for what the functions do not ask for: several tensors in one call, and a bound on the wait.
 //
 // Leave says goodbye: the others do not count this rank as lost, and where ranks have made different numbers of calls
 // it returns a *MismatchError. Close goes without a word, as after an error; the others see a lost rank. After one of

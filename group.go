@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"hora/engine"
 	"hora/transport/shm"
@@ -209,32 +208,14 @@ func (g *Group) Wait(t Ticket, timeout time.Duration) (done bool, err error) {
 	return g.engine.Wait(t, timeout)
 }
 
-// Await blocks until t is done and keeps it.
-func (g *Group) Await(t Ticket) error { return g.engine.Await(t) }
-
-// Help does pending work of a Named group on the thread of a caller that will sleep until
-// t is done; see engine.Group.Help.
-func (g *Group) Help(t Ticket, budget time.Duration) { g.engine.Help(t, budget) }
-
 // Poll reports whether t is done and keeps it.
 func (g *Group) Poll(t Ticket) (done bool, err error) { return g.engine.Poll(t) }
-
-// Result returns what an operation with Request.Alloc received; see engine.Group.Result.
-func (g *Group) Result(t Ticket, counts []int) (ptr unsafe.Pointer, count int, all []int) {
-	return g.engine.Result(t, counts)
-}
-
-// Source returns the rank that the message behind t came from.
-func (g *Group) Source(t Ticket) int { return g.engine.Source(t) }
 
 // Release gives t up; the operation goes on.
 func (g *Group) Release(t Ticket) { g.engine.Release(t) }
 
 // Cancel takes t back if it has not begun.
 func (g *Group) Cancel(t Ticket) bool { return g.engine.Cancel(t) }
-
-// Cell returns the address of t's two words for waiting without Go; see engine/ticket.go.
-func (g *Group) Cell(t Ticket) unsafe.Pointer { return g.engine.Cell(t) }
 
 // Join says that this rank has no more data (Named groups): it gives zeros to the
 // others' allreduces until all have joined, and returns the rank that came last. With a
@@ -246,9 +227,6 @@ func (g *Group) Join(timeout time.Duration) (last int, done bool, err error) {
 // Counters returns this group's bytes and messages by link.
 func (g *Group) Counters() Counters { return g.engine.Counters() }
 
-// Fail ends pending and later operations of the group on this rank with err.
-func (g *Group) Fail(err error) { g.engine.Fail(err) }
-
 // farewell tells the other members that this rank takes part in nothing more, waits up to
 // grace for them to leave too, and remembers whether they have made as many calls.
 func (g *Group) farewell(grace time.Duration) {
@@ -258,13 +236,6 @@ func (g *Group) farewell(grace time.Duration) {
 		g.world.mu.Unlock()
 	}
 }
-
-// Owe counts n calls that this rank was asked for and that come to nothing.
-func (g *Group) Owe(n int) { g.engine.Owe(n) }
-
-// Finish says that this rank makes no more calls in the group, before Close: the group's calls
-// are then compared with what the others made, and Leave tells a difference.
-func (g *Group) Finish() { g.farewell(0) }
 
 // Close gives the group up on this rank, and what ByName or InOrder made beside it. It is idempotent.
 func (g *Group) Close() error {

@@ -37,9 +37,10 @@ var packages = map[string]struct {
 	"transport/tcp":      {"transport internal/wire internal/secret", "std"},
 	"collective":         {"tensor internal/kernel transport", "std"},
 	"engine":             {"tensor internal/kernel collective transport internal/wire event", "std"},
+	"internal/bridge":    {"engine", "std"}, // what libhora has of a group and no Go program's page shows
 	"elastic":            {"event", "std"},
 	"elastic/rendezvous": {"elastic internal/wire internal/secret event", "std"},
-	".":                  {"tensor engine collective transport transport/mem transport/shm transport/tcp elastic elastic/rendezvous internal/wire internal/secret event timeline", "std"},
+	".":                  {"tensor engine collective transport transport/mem transport/shm transport/tcp elastic elastic/rendezvous internal/bridge internal/wire internal/secret event timeline", "std"},
 	"device":             {"tensor", "std"},
 	"timeline":           {"event", "std"},
 	"job":                {"event", "go.yaml.in/yaml"},
@@ -65,7 +66,7 @@ var packages = map[string]struct {
 	"server/web":         {"job server/client", "std"},
 	"cmd/horad":          {"any", ""},
 	"cmd/hora":           {"any", ""},
-	"cmd/libhora":        {". tensor device timeline event checkpoint dataset dataset/plan", "std"},
+	"cmd/libhora":        {". internal/bridge tensor device timeline event checkpoint dataset dataset/plan", "std"},
 	"internal/simtest":   {"any", "std"},
 	"internal/hosttest":  {"", "std"},
 	"internal/jobtest":   {"", "std"}, // its tests may import any, as all tests

@@ -44,9 +44,9 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 	if ctx.Done() != nil {
 		if err := context.Cause(ctx); err != nil {
-			p.g.Fail(fmt.Errorf("%s: %w", p.kind, err))
+			p.g.engine.Fail(fmt.Errorf("%s: %w", p.kind, err))
 		}
-		defer context.AfterFunc(ctx, func() { p.g.Fail(context.Cause(ctx)) })()
+		defer context.AfterFunc(ctx, func() { p.g.engine.Fail(context.Cause(ctx)) })()
 	}
 	_, p.err = p.g.engine.Wait(p.ticket, -1)
 	p.ended = true

@@ -17,6 +17,7 @@ import (
 
 	"hora"
 	"hora/device"
+	"hora/internal/bridge"
 )
 
 // gpu is one group's way between its members' GPUs. A worker goroutine, locked to a
@@ -215,7 +216,7 @@ func horaGpuSubmit(handle C.uint64_t, ops *C.hora_op, n, stream C.uint64_t) (ans
 // read turns hora_ops into a submission.
 func (g *gpu) read(ops []C.hora_op) (*gpuOp, error) {
 	op := &gpuOp{requests: make([]hora.Request, len(ops)), started: make(chan struct{})}
-	side := &group{g: g.host}
+	side := &group{g: g.host, lower: bridge.Of(g.host)}
 	wait := time.Duration(0)
 	for i := range ops {
 		if ops[i].flags != 0 {

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"hora/internal/bridge"
 )
 
 // The watch looks often while something is new and seldom when it takes long.
@@ -120,7 +122,7 @@ func (g *gpu) fail(err error) {
 	if g.nccl != nil {
 		g.nccl.abort()
 	}
-	g.host.Fail(err)
+	bridge.Of(g.host).Engine.Fail(err)
 	wake(g.look)
 }
 

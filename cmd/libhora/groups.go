@@ -15,12 +15,14 @@ import (
 	"unsafe"
 
 	"hora"
+	"hora/internal/bridge"
 )
 
 // group is one of the caller's groups: an ordered one, and, once somebody calls by
 // name, a named one beside it.
 type group struct {
 	g      *hora.Group
+	lower  bridge.Group // of g
 	table  uint32
 	handle uint64 // 0 for the world
 	life   *life
@@ -69,7 +71,7 @@ func (ts *tables) add(g *group, world bool) error {
 	if g.g.Named() {
 		helps = 1
 	}
-	C.libhora_table(C.uint32_t(g.table), cellBase(g.g), helps)
+	C.libhora_table(C.uint32_t(g.table), cellBase(g), helps)
 	ts.all[g.table].Store(g)
 	if world {
 		ts.world.Store(g)
@@ -105,14 +107,14 @@ func (g *group) owe() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.g.Owe(g.owed)
+	g.lower.Engine.Owe(g.owed)
 }
 
 // makeGrace is how long a rank that leaves waits for a group that is being made.
 const makeGrace = 300 * time.Millisecond
 
 // cellBase is where a group's cells begin: that of a ticket with lower half 0.
-func cellBase(g *hora.Group) unsafe.Pointer { return g.Cell(hora.Ticket(1 << 32)) }
+func cellBase(g *group) unsafe.Pointer { return g.lower.Engine.Cell(hora.Ticket(1 << 32)) }
 
 // find answers the group that a caller's number stands for.
 func (l *library) find(handle uint64) (*group, error) {
@@ -141,7 +143,7 @@ func (l *library) close(g *group) {
 		return
 	}
 	l.tables.world.CompareAndSwap(g, nil)
-	g.g.Fail(hora.ErrClosed)
+	g.lower.Engine.Fail(hora.ErrClosed)
 	C.libhora_table(C.uint32_t(g.table), nil, 0)
 	for C.libhora_idle(C.uint32_t(g.table)) == 0 {
 		time.Sleep(100 * time.Microsecond)
@@ -222,7 +224,7 @@ func (g *group) makeNamed() {
 	inner, err := g.g.ByName(g.life.ctx)
 	var n *group
 	if err == nil {
-		n = &group{g: inner, life: g.life, label: g.label}
+		n = &group{g: inner, lower: bridge.Of(inner), life: g.life, label: g.label}
 		if err = the.tables.add(n, false); err != nil {
 			inner.Close()
 			n = nil
@@ -277,7 +279,7 @@ func horaGroup(settings C.hora_str) (answer C.int64_t) {
 		if err != nil {
 			return err
 		}
-		g.g = inner
+		g.g, g.lower = inner, bridge.Of(inner)
 		if err := the.tables.add(g, false); err != nil {
 			inner.Close()
 			return err
@@ -304,9 +306,9 @@ func horaGroupClose(handle C.uint64_t) (answer C.int32_t) {
 		return C.int32_t(errOut(argument("close group: the world is closed by shutdown")))
 	case err == nil:
 		go func() {
-			g.g.Finish()
+			g.lower.Finish()
 			if n := g.named.Load(); n != nil {
-				n.g.Finish()
+				n.lower.Finish()
 			}
 			the.close(g)
 		}()
@@ -322,9 +324,9 @@ func horaAbort(handle C.uint64_t, reason C.hora_str) (answer C.int32_t) {
 		return C.int32_t(errOut(err))
 	}
 	why := &failure{C.HORA_CLOSED, C.GoString(reason)}
-	g.g.Fail(why)
+	g.lower.Engine.Fail(why)
 	if n := g.named.Load(); n != nil {
-		n.g.Fail(why)
+		n.lower.Engine.Fail(why)
 	}
 	return 0
 }

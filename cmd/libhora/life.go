@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hora"
+	"hora/internal/bridge"
 )
 
 // leaveTimeout bounds how long shutdown waits to tell the others.
@@ -158,7 +159,7 @@ func (l *life) join(named bool) error {
 		return err
 	}
 	l.world = w
-	g := &group{g: w.Group(), life: l, label: "world"}
+	g := &group{g: w.Group(), lower: bridge.Of(w.Group()), life: l, label: "world"}
 	if err := the.tables.add(g, true); err != nil {
 		return err
 	}

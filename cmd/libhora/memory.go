@@ -86,7 +86,7 @@ func horaBuffer(handle, bytes C.uint64_t) (answer C.int64_t) {
 		if err != nil {
 			return err
 		}
-		g.g.Outlive(b) // arrays that view it may be read after the group's end
+		g.lower.Outlive(b) // arrays that view it may be read after the group's end
 		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)), memory{bytes: len(b), free: func() { g.g.Free(b) }})
 		return nil
 	})
@@ -107,7 +107,7 @@ func horaRegister(handle C.uint64_t, at unsafe.Pointer, bytes C.uint64_t, fd C.i
 				return err
 			}
 		}
-		if err := to.g.Register(g.life.ctx, at, int(bytes), int(fd), int64(offset)); err != nil {
+		if err := to.lower.Register(g.life.ctx, at, int(bytes), int(fd), int64(offset)); err != nil {
 			return err
 		}
 		o.memory = the.memory.registered(memory{int(bytes), func() { to.g.Free(unsafe.Slice((*byte)(at), int(bytes))) }})

@@ -108,7 +108,7 @@ func (g *group) unclaim(rs []hora.Request) {
 
 // await waits for one of the engine's tickets, takes what it left and releases it.
 func (g *group) await(t hora.Ticket) *outcome {
-	_ = g.g.Await(t) // outcomeOf gives its error
+	_ = g.lower.Engine.Await(t) // outcomeOf gives its error
 	o, err := outcomeOf(C.uint64_t(pack(g.table, t)))
 	if err != nil {
 		o = &outcome{err: err}
@@ -122,9 +122,9 @@ func (g *group) outcome(t hora.Ticket) (*outcome, error) {
 	if _, err := g.g.Poll(t); err != nil {
 		return nil, err
 	}
-	o := &outcome{value: int64(g.g.Source(t))}
+	o := &outcome{value: int64(g.lower.Engine.Source(t))}
 	if _, sized := g.sized.Load(t); sized {
-		ptr, _, counts := g.g.Result(t, nil)
+		ptr, _, counts := g.lower.Engine.Result(t, nil)
 		o.memory = uint64(uintptr(ptr))
 		for _, c := range counts {
 			o.counts = append(o.counts, int64(c))

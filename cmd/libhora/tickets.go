@@ -163,7 +163,7 @@ func horaHelp(ticket C.uint64_t, ms C.uint32_t) {
 	defer guard(&answer)
 	table, t := unpack(ticket)
 	if g := the.tables.at(table); g != nil {
-		g.g.Help(t, time.Duration(ms)*time.Millisecond)
+		g.lower.Engine.Help(t, time.Duration(ms)*time.Millisecond)
 	}
 }
 
