@@ -181,7 +181,7 @@ func TestTheTableOfFrameworks(t *testing.T) {
 		t.Fatalf("README's table of frameworks has %d rows: %q", len(rows), rows)
 	}
 	releases := page(t, "docs/compatibility.md")
-	for _, name := range []string{"PyTorch", "JAX", "TensorFlow", "Keras"} {
+	for _, name := range []string{"PyTorch", "JAX", "TensorFlow", "Keras", "MXNet"} {
 		row := regexp.MustCompile(`(?m)^\| ` + name + ` [0-9].*$`).FindString(releases)
 		at := slices.IndexFunc(rows, func(r []string) bool { return strings.HasPrefix(r[1], name) })
 		switch {
@@ -195,4 +195,9 @@ func TestTheTableOfFrameworks(t *testing.T) {
 			t.Errorf("README says that %s is %q; docs/compatibility.md knows of nothing that is missing", name, rows[at][2])
 		}
 	}
+	one := strings.Contains(page(t, "docs/server.md"), "An elastic job stays on one node.")
+	if said := strings.Contains(page(t, "README.md"), "not yet elastic jobs on several nodes"); said != one {
+		t.Errorf("README says %v, and docs/server.md %v, that an elastic job stays on one node", said, one)
+	}
 }
+

@@ -193,10 +193,10 @@ func (k *contest) best(names []string, size int) float64 {
 	return best
 }
 
-// again measures the rows that cfg.Again names with further rounds, beside those that they
+// remeasure measures the rows that cfg.Again names with further rounds, beside those that they
 // have: a machine that others use too is slow for minutes, and the first rounds of a
 // combination all fall into the same one. No round is left out of the median for that.
-func (r *runner) again(ctx context.Context, all []*contest) {
+func (r *runner) remeasure(ctx context.Context, all []*contest) {
 	for _, k := range all {
 		var sizes []int
 		for _, row := range r.rows(k) {

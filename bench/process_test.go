@@ -128,7 +128,7 @@ func TestAShortRowIsMeasuredAgain(t *testing.T) {
 			r := &runner{cfg: cfg, programs: map[string]string{"roofline": theirs}}
 			k := contestOf(Combination{"allreduce", "registered", 2, []int{4, 64}, []string{"roofline"}}, nil)
 			r.rounds(t.Context(), k, k.sizes(), cfg.Rounds)
-			r.again(t.Context(), []*contest{k})
+			r.remeasure(t.Context(), []*contest{k})
 			var out strings.Builder
 			rows := r.rows(k)
 			if err := WriteTable(&out, rows); err != nil {

@@ -145,7 +145,7 @@ func Run(ctx context.Context, cfg Config, combos []Combination) ([]Row, error) {
 		}
 	}
 	if cfg.Again != nil {
-		r.again(ctx, all)
+		r.remeasure(ctx, all)
 	}
 	var rows []Row
 	for _, k := range all {

@@ -239,14 +239,14 @@ const vainStarts = 3
 
 // kept is a coordinator that is a child of this process, started again when it is killed.
 type kept struct {
-	argv    []string
-	environ []string
-	door    *os.File // where it listens; the port stays ours while there is none
-	cfg     rendezvous.Config
-	setup   setup
-	again   func(why string) // it is started again
-	lost    func(why error)  // it cannot be
-	done    chan struct{}    // closed when the reading goroutine has ended
+	argv      []string
+	environ   []string
+	door      *os.File // where it listens; the port stays ours while there is none
+	cfg       rendezvous.Config
+	setup     setup
+	restarted func(why string) // it is started again
+	lost      func(why error)  // it cannot be
+	done      chan struct{}    // closed when the reading goroutine has ended
 
 	mu      sync.Mutex // guards what follows; held for appends and field access only
 	process *os.Process
@@ -362,7 +362,7 @@ func (k *kept) run(out *os.File, first chan error) {
 			k.lost(err)
 			return
 		}
-		k.again(why.Error())
+		k.restarted(why.Error())
 	}
 }
 

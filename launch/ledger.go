@@ -347,6 +347,9 @@ func (l *ledger) read(dir string) (*head, error) {
 	return h, nil
 }
 
+// dyingWait is how long a launcher that was killed may take to end: the kernel takes its memory apart first.
+const dyingWait = 2 * time.Second
+
 // openPast opens the ledger of a job whose launcher is gone.
 func openPast(dir string) (*ledger, error) {
 	if err := ours(dir); err != nil {
@@ -356,6 +359,10 @@ func openPast(dir string) (*ledger, error) {
 		return nil, fault(ExitUsage, "--adopt %s: %v: name the folder that the job's --coordinator-state named", dir, err)
 	}
 	l, err := lockLedger(dir, 0)
+	for end := time.Now().Add(dyingWait); errors.Is(err, syscall.EWOULDBLOCK) && time.Now().Before(end); {
+		time.Sleep(lockPause)
+		l, err = lockLedger(dir, 0)
+	}
 	switch {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		return nil, fault(ExitUsage, "--adopt %s: its job's launcher lives: end that first, or leave the job to it", dir)

@@ -52,11 +52,11 @@ type mailbox struct {
 }
 
 type said struct {
-	l     *link
-	kind  uint8
-	body  []byte
-	again bool   // it has been put off
-	n     uint64 // of the message, where they are numbered
+	l      *link
+	kind   uint8
+	body   []byte
+	waited bool   // it has been put off
+	n      uint64 // of the message, where they are numbered
 }
 type linkEnd struct {
 	l   *link
@@ -242,7 +242,7 @@ func (j *job) handle(e any) {
 // putOff waits a little with a worker's end where it may have left on purpose: that may be on its way from the
 // coordinator's process. It reports whether it does; the end then comes once more.
 func putOff(j *job, e said) bool {
-	if e.kind != protocol.SayExited || e.again || j.spec.StateDir == "" || j.complete.Load() {
+	if e.kind != protocol.SayExited || e.waited || j.spec.StateDir == "" || j.complete.Load() {
 		return false
 	}
 	d := wire.NewDecoder(e.body)
@@ -251,7 +251,7 @@ func putOff(j *job, e said) bool {
 	if _, left := j.drained.Load(rank); d.Done() != nil || left || sig != 0 || code != 0 && !j.roster.Asked(rank) {
 		return false
 	}
-	e.again = true
+	e.waited = true
 	time.AfterFunc(settle, func() { j.post(e) })
 	return true
 }

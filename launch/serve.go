@@ -121,7 +121,7 @@ func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post
 			Secret: spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
 			Resets: cfg.Resets, Silence: cfg.Silence, Dir: spec.StateDir, Away: spec.Adopt, Fresh: true,
 		},
-		again: func(why string) {
+		restarted: func(why string) {
 			spec.Events.Emit(&event.Warning{Host: spec.LocalName, Text: fmt.Sprintf("%s: started again from %s", why, spec.StateDir)})
 		},
 		lost: func(err error) { go post(outputFault{err}) },

@@ -41,7 +41,9 @@ func TestARunningJobIsAdopted(t *testing.T) {
 		next := start(t, second)
 		moment := time.NewTimer(time.Duration(rand.IntN(400)) * time.Millisecond)
 		<-moment.C
-		next.signal(syscall.SIGKILL)
+		if next.cmd.Process.Signal(syscall.SIGKILL) != nil {
+			t.Fatalf("round %d: the second launcher has ended by itself\n%s", round, next.text())
+		}
 		<-next.over
 		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)

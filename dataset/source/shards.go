@@ -31,7 +31,7 @@ type shardTable struct {
 	meta   *parquet.File
 	plain  int64 // bytes of the shard without compression
 	packed bool
-	hashes []check // of the file as it lies there
+	hashes []check // of the file as it stored there
 	sizes  []int   // of each column: bytes of a value, 0: they differ
 	starts []int64 // where rows begin; nil: they stand in the shard, which is one group
 	first  []int
@@ -100,24 +100,24 @@ func OpenShards(ctx context.Context, index File, objects []storage.Object) (tabl
 	}
 	for i := range all.Shards {
 		s := &all.Shards[i]
-		lies := s.Raw
+		stored := s.Raw
 		if s.Compression != nil && *s.Compression != "" {
-			lies = s.Zip
+			stored = s.Zip
 		}
-		o, there := known[lies.Name]
+		o, there := known[stored.Name]
 		if !there {
-			return nil, nil, fmt.Errorf("its shard %d, %q, is not there; copy all shards beside the index", i, lies.Name)
+			return nil, nil, fmt.Errorf("its shard %d, %q, is not there; copy all shards beside the index", i, stored.Name)
 		}
-		t, err := openShard(ctx, File{index.Store, o}, s, &lies)
+		t, err := openShard(ctx, File{index.Store, o}, s, &stored)
 		if err != nil {
-			return nil, nil, fmt.Errorf("its shard %q: %w", lies.Name, err)
+			return nil, nil, fmt.Errorf("its shard %q: %w", stored.Name, err)
 		}
 		tables, files = append(tables, t), append(files, t.file)
 	}
 	return tables, files, nil
 }
 
-func openShard(ctx context.Context, f File, s *shardInfo, lies *shardFile) (*shardTable, error) {
+func openShard(ctx context.Context, f File, s *shardInfo, stored *shardFile) (*shardTable, error) {
 	t := &shardTable{file: f, plain: s.Raw.Bytes, rows: int(s.Samples)}
 	n := len(s.Names)
 	switch {
@@ -125,8 +125,8 @@ func openShard(ctx context.Context, f File, s *shardInfo, lies *shardFile) (*sha
 		return nil, fmt.Errorf("it is of the format %q, and hora reads mds", s.Format)
 	case n == 0 || n > maxColumn || len(s.Encodings) != n || len(s.Sizes) != n:
 		return nil, fmt.Errorf("it has %d columns, %d encodings and %d sizes", n, len(s.Encodings), len(s.Sizes))
-	case lies.Bytes != f.Object.Size:
-		return nil, fmt.Errorf("it has %d bytes, and %d by the index: not all of it is there, or it was changed", f.Object.Size, lies.Bytes)
+	case stored.Bytes != f.Object.Size:
+		return nil, fmt.Errorf("it has %d bytes, and %d by the index: not all of it is there, or it was changed", f.Object.Size, stored.Bytes)
 	case s.Raw.Bytes < 0 || s.Raw.Bytes > maxGroup:
 		return nil, fmt.Errorf("it is said to have %d MiB, more than hora reads at once", s.Raw.Bytes>>20)
 	case s.Samples < 1 || s.Samples > maxRows || 4+4*(s.Samples+1) > s.Raw.Bytes:
@@ -138,7 +138,7 @@ func openShard(ctx context.Context, f File, s *shardInfo, lies *shardFile) (*sha
 		}
 		t.packed = true
 	}
-	for name, want := range lies.Hashes {
+	for name, want := range stored.Hashes {
 		if h := hashNames[name]; h != nil {
 			t.hashes = append(t.hashes, check{name, h, want})
 		}
@@ -169,7 +169,7 @@ func openShard(ctx context.Context, f File, s *shardInfo, lies *shardFile) (*sha
 		}
 		t.starts, t.first = starts, groups(starts)
 	}
-	sum := digest(fmt.Appendf(nil, "%q %q %d %v", s.Names, s.Encodings, s.Samples, lies.Hashes))
+	sum := digest(fmt.Appendf(nil, "%q %q %d %v", s.Names, s.Encodings, s.Samples, stored.Hashes))
 	t.meta = about("mds", columns, t.first, sum, func(g, _ int) int64 {
 		return t.plain * int64(t.first[g+1]-t.first[g]) / int64(t.rows*n)
 	}, nil)

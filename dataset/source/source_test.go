@@ -306,21 +306,21 @@ func shardsOf(t testing.TB) memory {
 			Format: "mds", Samples: int64(n), Version: 2,
 			Raw: shardFile{Name: fmt.Sprintf("shard.%05d.mds", k), Bytes: int64(len(raw)), Hashes: map[string]string{}},
 		}
-		lies, name := raw, s.Raw.Name
+		stored, name := raw, s.Raw.Name
 		if k == 2 {
 			e, err := zstd.NewWriter(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			how := "zstd:7"
-			lies, name = e.EncodeAll(raw, nil), s.Raw.Name+".zstd"
-			s.Compression, s.Zip = &how, shardFile{Name: name, Bytes: int64(len(lies)), Hashes: map[string]string{}}
-			s.Zip.Hashes["sha1"] = fmt.Sprintf("%x", sha1.Sum(lies))
+			stored, name = e.EncodeAll(raw, nil), s.Raw.Name+".zstd"
+			s.Compression, s.Zip = &how, shardFile{Name: name, Bytes: int64(len(stored)), Hashes: map[string]string{}}
+			s.Zip.Hashes["sha1"] = fmt.Sprintf("%x", sha1.Sum(stored))
 		}
 		if k == 1 {
 			s.Raw.Hashes["sha1"], s.Raw.Hashes["xxh64"] = fmt.Sprintf("%x", sha1.Sum(raw)), "unknown here"
 		}
-		m[name] = lies
+		m[name] = stored
 		index.Shards = append(index.Shards, s)
 	}
 	index.Version = 2

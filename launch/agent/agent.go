@@ -61,7 +61,7 @@ type agent struct {
 	procs    map[int]*proc // by pid
 	live     int           // workers that have not been reported as ended
 	reaping  bool
-	again    bool // something was forked since the reaper began
+	forked   bool // something was forked since the reaper began
 	childish bool // some child is left
 	plan     *protocol.Plan
 	secret   string          // hex
@@ -274,7 +274,7 @@ func (a *agent) own() {
 				}
 			case childless:
 				a.reaping = false
-				if a.again {
+				if a.forked {
 					a.reap()
 				} else {
 					a.childish = false
@@ -405,10 +405,10 @@ func (a *agent) warn(format string, v ...any) {
 // reap collects ended children until there are none.
 func (a *agent) reap() {
 	if a.reaping {
-		a.again = true
+		a.forked = true
 		return
 	}
-	a.reaping, a.again = true, false
+	a.reaping, a.forked = true, false
 	go func() {
 		for {
 			var st syscall.WaitStatus
