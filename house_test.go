@@ -200,4 +200,3 @@ func TestTheTableOfFrameworks(t *testing.T) {
 		t.Errorf("README says %v, and docs/server.md %v, that an elastic job stays on one node", said, one)
 	}
 }
-
