@@ -12,7 +12,7 @@ import (
 	"hora/transport/shm"
 )
 
-// Buffer is memory that all ranks of this host map: operations on it copy nothing. It
+// Buffer returns memory that all ranks of this host map: operations on it copy nothing. It
 // is collective: all ranks of the group ask for the same size in the same order. It
 // lives until Free or, unless it is to Outlive it, until the group is closed. Where no memory is shared it is
 // ordinary memory.

@@ -33,7 +33,7 @@ func Allreduce[T Element](ctx context.Context, g *Group, x []T, op Op) error {
 	return run(ctx, g, &r)
 }
 
-// AllreduceRequest is an Allreduce for Group.Submit or Group.Run, in place.
+// AllreduceRequest returns an Allreduce for Group.Submit or Group.Run, in place.
 func AllreduceRequest[T Element](name string, x []T, op Op) Request {
 	v := tensor.Of(x)
 	return Request{Call: Call{Kind: KindAllreduce, Op: op, Type: v.Type, Send: v, Recv: v}, Name: name}

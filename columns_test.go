@@ -1,6 +1,7 @@
 package hora_test
 
 import (
+	"go/ast"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,7 +39,32 @@ func TestColumns(t *testing.T) {
 	}
 	for _, dir := range unbroken {
 		if long[dir] == 0 {
-			t.Logf("%s has no such lines any more: take it off the list", dir)
+			t.Errorf("%s has no such lines any more: take it off the list", dir)
 		}
+	}
+}
+
+// TestDocCommentsGoOnWithAVerb: what a function returns is said with a verb, in the packages that are read the most.
+func TestDocCommentsGoOnWithAVerb(t *testing.T) {
+	looked := 0
+	for _, f := range goFiles(t) {
+		core := slices.Contains([]string{".", "engine", "elastic", "elastic/rendezvous", "cmd/libhora", "internal/bridge"}, f.dir)
+		if f.test || !core && f.dir != "launch" && !strings.HasPrefix(f.dir, "launch/") {
+			continue
+		}
+		for _, d := range f.tree.Decls {
+			fn, is := d.(*ast.FuncDecl)
+			if !is || fn.Doc == nil {
+				continue
+			}
+			looked++
+			words := strings.Fields(fn.Doc.Text())
+			if len(words) > 1 && words[0] == fn.Name.Name && (words[1] == "is" || words[1] == "are") {
+				t.Errorf("%s: %s %s …: say what it does: returns, reports, starts", f.fset.Position(fn.Pos()), words[0], words[1])
+			}
+		}
+	}
+	if looked < 1000 {
+		t.Errorf("looked at %d functions: the search is broken", looked)
 	}
 }

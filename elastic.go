@@ -103,7 +103,7 @@ func (r *elasticRun) epoch(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// noMore is why no epoch follows the last one, in the words of the loss that ended that.
+// noMore returns why no epoch follows the last one, in the words of the loss that ended that.
 func (r *elasticRun) noMore(err error) error {
 	var no *rendezvous.JoinError
 	var peer *PeerLostError

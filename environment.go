@@ -46,7 +46,7 @@ func (e *environment) fault(format string, args ...any) {
 	e.faults = append(e.faults, fmt.Errorf(format, args...))
 }
 
-// first is the first of the names that is set.
+// first returns the first of the names that is set.
 func (e *environment) first(names ...string) (name, value string) {
 	for _, n := range names {
 		if v := strings.TrimSpace(e.lookup(n)); v != "" {
@@ -61,7 +61,7 @@ func (e *environment) text(names ...string) string {
 	return v
 }
 
-// number is a whole number ≥ 0, or absent when none of the names is set.
+// number returns a whole number ≥ 0, or absent when none of the names is set.
 func (e *environment) number(absent int, names ...string) int {
 	name, v := e.first(names...)
 	if v == "" {
@@ -87,7 +87,7 @@ func (e *environment) flag(names ...string) bool {
 	return false
 }
 
-// span is a duration: seconds, or a number with a unit.
+// span returns a duration: seconds, or a number with a unit.
 func (e *environment) span(absent time.Duration, names ...string) time.Duration {
 	name, v := e.first(names...)
 	if v == "" {
@@ -310,7 +310,7 @@ func (e *environment) address(c *Config) {
 	}
 }
 
-// orNever is a limit of which 0 means "off".
+// orNever returns a limit of which 0 means "off".
 func (e *environment) orNever(names ...string) int {
 	n := e.number(-2, names...)
 	switch n {
@@ -328,7 +328,7 @@ func (e *environment) check(c *Config) {
 	}
 }
 
-// firstNode is the first host of a Slurm list such as "gpu[07-09,12],login1".
+// firstNode returns the first host of a Slurm list such as "gpu[07-09,12],login1".
 func firstNode(list string) string {
 	name, rest, bracket := strings.Cut(list, "[")
 	if i := strings.IndexByte(name, ','); i >= 0 {

@@ -100,7 +100,7 @@ func (w *World) nextID(key string) uint64 {
 	return numberOf(fmt.Sprint(key, w.made[key]))
 }
 
-// numberOf is a group's number by what its members know of it.
+// numberOf returns a group's number by what its members know of it.
 func numberOf(key string) uint64 {
 	h := uint64(14695981039346656037)
 	for _, c := range []byte(key) {

@@ -70,7 +70,7 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
-// joinLimit is how long a rank waits for the first epoch.
+// joinLimit returns how long a rank waits for the first epoch.
 func (c *Config) joinLimit() time.Duration { return max(c.JoinTimeout, c.StartTimeout) }
 
 // openingLimit bounds what follows when all ranks are there: by what is left of the meeting, or anew where that may have

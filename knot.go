@@ -113,7 +113,7 @@ func (k *knots) hear(from int, text []byte) {
 // on it at once could have left before another has heard it.
 const hearing = 3 * time.Second
 
-// pace is how often a rank that waits says so.
+// pace returns how often a rank that waits says so.
 func (k *knots) pace() time.Duration { return max(k.limit/5, 20*time.Millisecond) }
 
 func (k *knots) run() {
@@ -146,7 +146,7 @@ func (k *knots) tell(to int, text []byte) {
 	}
 }
 
-// look is where this rank is, if each of its threads that has called hora has waited for long
+// look returns where this rank is, if each of its threads that has called hora has waited for long
 // and nothing of what it waits for can be on its way to an end.
 func (k *knots) look() (s engine.Standing, digest uint64, ok bool) {
 	waits, doubt, all := k.w.cfg.Threads()
@@ -313,7 +313,7 @@ func (k *knots) end(s *engine.Standing, err error) {
 	}
 }
 
-// waitedIn are the groups that s waits in.
+// waitedIn returns the groups that s waits in.
 func (k *knots) waitedIn(s *engine.Standing) (groups []*Group) {
 	k.w.mu.Lock()
 	defer k.w.mu.Unlock()
@@ -328,7 +328,7 @@ func (k *knots) waitedIn(s *engine.Standing) (groups []*Group) {
 // mostWords is how many waits a sentence names.
 const mostWords = 8
 
-// words is the sentence about the knot.
+// words returns the sentence about the knot.
 func (k *knots) words() string {
 	all := map[int]*engine.Standing{}
 	for _, r := range k.knot {
@@ -393,7 +393,7 @@ func wait(s *engine.Standing, a *engine.Awaited, holders []int) string {
 	}
 }
 
-// ordinal is "1st", "2nd", "6th".
+// ordinal returns "1st", "2nd", "6th".
 func ordinal(n uint64) string {
 	end := "th"
 	if n%100 < 11 || n%100 > 13 {

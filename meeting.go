@@ -70,7 +70,7 @@ const loopback = "127.0.0.1"
 // counted no rank elsewhere.
 func (c *Config) alone() bool { return c.Serve && (c.LocalSize == c.Size || isHere(c.Addr)) }
 
-// launcher is the process that started the ranks of this host: the nearest one above this
+// launcher returns the process that started the ranks of this host: the nearest one above this
 // that was not given a rank itself, since scripts may stand between.
 func launcher() int {
 	pid := os.Getppid()
@@ -181,7 +181,7 @@ func (w *World) meetPeers(ctx context.Context) error {
 	return w.listen(ctx)
 }
 
-// socketOf is the abstract socket of a rank that was given as a peer. It is a secret of
+// socketOf returns the abstract socket of a rank that was given as a peer. It is a secret of
 // the job, so that strangers cannot take it first.
 func (w *World) socketOf(rank int) string {
 	m := hmac.New(sha256.New, w.cfg.Secret[:])

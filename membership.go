@@ -187,7 +187,7 @@ func (e *overError) Error() string {
 	return fmt.Sprintf("epoch %d is over: %s; join the next one", e.epoch, e.why)
 }
 
-// lossError is the end of an epoch as operations report it.
+// lossError returns the end of an epoch as operations report it.
 func lossError(n rendezvous.Notice) error {
 	if n.Rank < 0 {
 		return &overError{n.Epoch, n.Reason}
@@ -269,14 +269,14 @@ func (m *Membership) abandon(reason string) {
 	}
 }
 
-// Asked is why this rank is to leave; "" while it is not.
+// Asked returns why this rank is to leave; "" while it is not.
 func (m *Membership) Asked() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.leaving()
 }
 
-// leaving is Asked under the lock.
+// leaving returns what Asked does, with the lock held.
 func (m *Membership) leaving() string { return cmp.Or(m.drain, m.asked) }
 
 // Recovered tells the job's report, when all ranks of the present epoch have the same state again, what the end of the one
@@ -294,7 +294,7 @@ func (m *Membership) Recovered(took time.Duration, steps int, cause string) {
 	m.cfg.Events.Emit(&event.Recovered{Rank: w.Rank(), Size: w.Size(), Epoch: w.Epoch(), Cause: cause, Took: took})
 }
 
-// News is why the present epoch is to be left at once: ErrDrained, ErrChanged or the
+// News returns why the present epoch is to be left at once: ErrDrained, ErrChanged or the
 // end of the job; nil while there is nothing. It costs a lock and no system call.
 func (m *Membership) News() error {
 	m.mu.Lock()

@@ -60,7 +60,7 @@ func (w *World) mesh(ctx context.Context, g *Group, id uint64) (transport.Mesh, 
 	return m, nil
 }
 
-// neighbours are the group ranks that can share memory with this one, itself included.
+// neighbours returns the group ranks that can share memory with this one, itself included.
 func (w *World) neighbours(ranks []int) []int {
 	var seats []int
 	for i, r := range ranks {
@@ -114,7 +114,7 @@ func (w *World) connect(ctx context.Context, g *Group, id uint64, near []int) (*
 	})
 }
 
-// tcpNode is this process's node, made when the first group needs it: until then
+// tcpNode returns this process's node, made when the first group needs it: until then
 // connections wait in the kernel.
 func (w *World) tcpNode() (*tcp.Node, error) {
 	w.mu.Lock()

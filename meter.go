@@ -34,7 +34,7 @@ func (m *meter) Operation(o *event.Operation) {
 
 func (m *meter) Event(e event.Event) { m.next.Emit(e) }
 
-// tell is what rendezvous asks with every beat; nil without a meter.
+// tell returns what rendezvous asks with every beat; nil without a meter.
 func (m *meter) tell() func() event.Work {
 	if m == nil {
 		return nil

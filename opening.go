@@ -37,8 +37,8 @@ func (w *World) together(ctx context.Context, ranks []int) (_ context.Context, d
 	}
 }
 
-// missed is why a group was not made: the loss of a member, if that is what it was. The word of it may be on its way
-// when another rank's comes first.
+// missed returns why a group was not made: the loss of a member, if that is what it was. The word of it may be on its
+// way when another rank's comes first.
 func missed(ctx context.Context, err error) error {
 	t := time.NewTimer(lastWord)
 	defer t.Stop()

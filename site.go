@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// site is where the program calls this package, as the name of a call that has none: file and
+// site returns where the program calls this package, as the name of a call that has none: file and
 // line without the folder, which may be another one on each host. It is empty where nobody asked
 // for that, and in a group of names.
 func (g *Group) site() string {

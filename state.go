@@ -194,7 +194,7 @@ func (s *State) sync(ctx context.Context, w *World, force bool) error {
 	return s.keep()
 }
 
-// layout is what two ranks' states must have in common, as a number and in words.
+// layout returns what two ranks' states must have in common, as a number and in words.
 func (s *State) layout() (print uint64, text string) {
 	h := fnv.New64a()
 	for _, it := range s.items {

@@ -8,5 +8,5 @@ import (
 //go:embed VERSION
 var version string
 
-// Version is this program's, as in "0.1.0".
+// Version returns this program's, as in "0.1.0".
 func Version() string { return strings.TrimSpace(version) }

@@ -64,13 +64,13 @@ func (w *World) everyone() []int {
 	return all
 }
 
-// Group is the group of all ranks, with operations in the caller's order.
+// Group returns the group of all ranks, with operations in the caller's order.
 func (w *World) Group() *Group { return w.group }
 
-// Rank is this process's place among all.
+// Rank returns this process's place among all.
 func (w *World) Rank() int { return w.cfg.Rank }
 
-// Size is the number of processes.
+// Size returns the number of processes.
 func (w *World) Size() int { return w.cfg.Size }
 
 // sameHost reports ranks that count as one host for local and cross ranks.
@@ -91,7 +91,7 @@ func (w *World) place(rank int) (localRank, localSize int) {
 	return localRank, localSize
 }
 
-// LocalRank is this process's place among those of its host.
+// LocalRank returns this process's place among those of its host.
 func (w *World) LocalRank() int {
 	if w.cfg.LocalSize > 0 {
 		return w.cfg.LocalRank
@@ -100,7 +100,7 @@ func (w *World) LocalRank() int {
 	return r
 }
 
-// LocalSize is the number of processes on this host.
+// LocalSize returns the number of processes on this host.
 func (w *World) LocalSize() int {
 	if w.cfg.LocalSize > 0 {
 		return w.cfg.LocalSize
@@ -123,7 +123,7 @@ func (w *World) cross() (rank, size int) {
 	return rank, size
 }
 
-// CrossRank is this host's place among those that have this LocalRank.
+// CrossRank returns this host's place among those that have this LocalRank.
 func (w *World) CrossRank() int {
 	if w.cfg.CrossSize > 0 {
 		return w.cfg.CrossRank
@@ -132,7 +132,7 @@ func (w *World) CrossRank() int {
 	return r
 }
 
-// CrossSize is the number of hosts that have this LocalRank.
+// CrossSize returns the number of hosts that have this LocalRank.
 func (w *World) CrossSize() int {
 	if w.cfg.CrossSize > 0 {
 		return w.cfg.CrossSize
@@ -152,10 +152,10 @@ func (w *World) Homogeneous() bool {
 	return true
 }
 
-// Host is this host's name in messages.
+// Host returns this host's name in messages.
 func (w *World) Host() string { return w.cfg.Host }
 
-// HostOf is the name of the host that rank runs on.
+// HostOf returns the name of the host that rank runs on.
 func (w *World) HostOf(rank int) string {
 	if rank < 0 || rank >= len(w.members) {
 		return ""
@@ -163,10 +163,10 @@ func (w *World) HostOf(rank int) string {
 	return w.members[rank].Host
 }
 
-// Epoch is the number of this life of the job.
+// Epoch returns the number of this life of the job.
 func (w *World) Epoch() uint64 { return w.number }
 
-// Clock is what the times of events count on.
+// Clock returns what the times of events count on.
 func (w *World) Clock() event.Epoch { return w.clock }
 
 // Config returns a copy of what the world was joined with, with what was found out.
@@ -190,7 +190,7 @@ func (w *World) Get(ctx context.Context, key string) ([]byte, error) {
 
 var errNoStore = errors.New("use key-value store: this world was joined without a coordinator; give Config.Addr")
 
-// Counters are the bytes and messages of all groups by link.
+// Counters returns the bytes and messages of all groups by link.
 func (w *World) Counters() Counters {
 	w.mu.Lock()
 	sum := w.gone
@@ -226,7 +226,7 @@ func (w *World) lossOf(rank int) *loss {
 	return l
 }
 
-// reason is the coordinator's word on a lost rank, "" if there is none in time.
+// reason returns the coordinator's word on a lost rank, "" if there is none in time.
 func (w *World) reason(rank int) string {
 	l := w.lossOf(rank)
 	t := time.NewTimer(lastWord)

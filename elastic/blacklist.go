@@ -66,7 +66,8 @@ func (b *Blacklist) Knows(host string, slot int) bool {
 	return b.spots[Spot{host, -1}] != nil || b.spots[Spot{host, slot}] != nil
 }
 
-// Why is the reason why nothing may start at a slot of a host, "" when something may. Slot -1 asks for the host alone.
+// Why returns the reason why nothing may start at a slot of a host, "" when something may. Slot -1 asks for the host
+// alone.
 func (b *Blacklist) Why(host string, slot int, now time.Duration) string {
 	for _, at := range [2]Spot{{host, -1}, {host, slot}} {
 		if e := b.spots[at]; e != nil && (e.forGood || now < e.until) {

@@ -21,7 +21,7 @@ type Budget struct {
 // Used counts the failures that the job went on after.
 func (b *Budget) Used() int { return b.used }
 
-// Left is how many restarts are left.
+// Left returns how many restarts are left.
 func (b *Budget) Left() int { return max(b.Limit-b.used, 0) }
 
 // Spend takes one for the restart of a rank and says after which pause that is due. age is how long the failed process

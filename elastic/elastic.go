@@ -105,16 +105,16 @@ func New(cfg Config) *Machine {
 	}
 }
 
-// Epoch is the number of the last epoch opened; 0 before the first.
+// Epoch returns the number of the last epoch opened; 0 before the first.
 func (m *Machine) Epoch() uint64 { return m.epoch }
 
-// Members are the places of the last epoch opened, by rank. The caller must not change them.
+// Members returns the places of the last epoch opened, by rank. The caller must not change them.
 func (m *Machine) Members() []Place { return m.members }
 
 // Open says whether the members of the last epoch are at work.
 func (m *Machine) Open() bool { return m.open }
 
-// Over is the reason why no further epoch opens, or "".
+// Over returns the reason why no further epoch opens, or "".
 func (m *Machine) Over() string { return m.over }
 
 // Waiting counts the workers that wait for an epoch to open.
@@ -135,7 +135,7 @@ func (m *Machine) Missing(limit int) (ranks []int, n int) {
 	return ranks, n
 }
 
-// need is how many waiting workers open the next epoch.
+// need returns how many waiting workers open the next epoch.
 func (m *Machine) need() int {
 	switch {
 	case m.cfg.OnLoss == Stop:
@@ -312,7 +312,7 @@ func (m *Machine) leave(e Leave) []Action {
 	return append(acts, m.tryOpen()...)
 }
 
-// drain is a loss that costs the worker nothing.
+// drain takes a loss that costs the worker nothing.
 func (m *Machine) drain(e Drain) []Action {
 	return m.lost(Lost{Worker: e.Worker, Reason: "left the job: " + e.Reason})
 }

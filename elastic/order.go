@@ -109,7 +109,7 @@ type GiveUp struct {
 // Tell passes on what somebody should hear; nothing is to be done.
 type Tell struct{ Event event.Event }
 
-// are is counted with what they do: "1 worker is", "2 workers are".
+// are returns the count with what they do: "1 worker is", "2 workers are".
 func are(n int, one string) string {
 	if n == 1 {
 		return event.Counted(n, one) + " is"

@@ -103,7 +103,7 @@ func (r *Roster) begin(hosts []Host, size int) {
 	}
 }
 
-// Hosts are those of the job, or with a discovery those at hand. The caller must not change them.
+// Hosts returns those of the job, or with a discovery those at hand. The caller must not change them.
 func (r *Roster) Hosts() []Host { return r.hosts }
 
 // Left counts the workers that run, or are about to.
@@ -126,7 +126,8 @@ func (r *Roster) Holds(host string) bool { return !r.over && len(r.ranksOn(host)
 // Asked says whether a rank has been, or is to be, asked to leave.
 func (r *Roster) Asked(rank int) bool { return r.leaving.why[rank] != "" }
 
-// Wake is when the roster next wants a Tick, if it cannot wait for the next of those that come anyway.
+// Wake returns the time at which the roster next wants a Tick, if it cannot wait for the next of those that come
+// anyway.
 func (r *Roster) Wake() (at time.Duration, ok bool) {
 	if r.over {
 		return 0, false
@@ -224,7 +225,7 @@ func (r *Roster) tick() {
 	r.tooFew()
 }
 
-// least is how many workers the job needs, not counting those that have finished.
+// least returns how many workers the job needs, not counting those that have finished.
 func (r *Roster) least() int { return max(r.cfg.Min-r.ended, 1) }
 
 // sit gives a rank a slot.
@@ -266,7 +267,7 @@ func (r *Roster) ranksOn(host string) (ranks []int) {
 	return ranks
 }
 
-// barred is why nothing may start on a slot, or with -1 on a host, "" when something may.
+// barred returns why nothing may start on a slot, or with -1 on a host, "" when something may.
 func (r *Roster) barred(host string, slot int) string {
 	if why := r.noticed[host]; why != "" {
 		return why
@@ -274,7 +275,7 @@ func (r *Roster) barred(host string, slot int) string {
 	return r.black.Why(host, slot, r.now)
 }
 
-// free is the lowest slot of a host that nobody has and something may start on, -1 when there is none.
+// free returns the lowest slot of a host that nobody has and something may start on, -1 when there is none.
 func (r *Roster) free(h Host, taken map[Spot]bool) int {
 	for slot := range h.Slots {
 		at := Spot{h.Name, slot}

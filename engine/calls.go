@@ -13,7 +13,7 @@ import (
 // each is, and two ranks that leave with different numbers have not done the same work. Sends
 // and receives have no place in the order and are not counted.
 
-// calls is how many this rank has made in the group. It may be asked from any goroutine,
+// calls returns how many this rank has made in the group. It may be asked from any goroutine,
 // without mu.
 func (g *Group) calls() uint64 {
 	return atomic.LoadUint64(&g.direct) + atomic.LoadUint64(&g.given)
@@ -28,7 +28,7 @@ func (g *Group) uncount() { transport.Note(&g.direct, g.direct-1) }
 // Owe counts n calls that this rank was asked for elsewhere and that come to nothing.
 func (g *Group) Owe(n int) { atomic.AddUint64(&g.given, uint64(n)) }
 
-// together is the length of the call that rs are.
+// together returns the length of the call that rs are.
 func together(rs []Request) (n int) {
 	for i := range rs {
 		if !rs[i].pair() {

@@ -83,12 +83,12 @@ func (c *cells) take(n int) *cell {
 	return e
 }
 
-// left is how many more tickets there are.
+// left returns how many more tickets there are.
 func (c *cells) left() int { return len(c.free) + maxCells - len(c.all) }
 
 func (e *cell) ticket() Ticket { return Ticket(e.half)<<32 | Ticket(e.index) }
 
-// find is the cell that t stands for, nil when t was released.
+// find returns the cell that t stands for, nil when t was released.
 func (c *cells) find(t Ticket) *cell {
 	i := uint32(t)
 	if i == noCell || int(i) >= len(c.all) {

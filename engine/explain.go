@@ -138,7 +138,7 @@ func (d *difference) tally(key func(*description) string) (found []tallied) {
 	return found
 }
 
-// of is the sentence for one property, empty when it is equal everywhere. key decides,
+// of returns the sentence for one property, empty when it is equal everywhere. key decides,
 // show is printed.
 func (d *difference) of(words, hint string, show, key func(*description) string) string {
 	found := d.tally(key)
@@ -189,7 +189,7 @@ func (d *difference) count() string {
 	return " (Calls so far in " + d.g.called() + ": " + strings.Join(parts, ", ") + ".)"
 }
 
-// callCount is "1 call", "2 calls".
+// callCount returns "1 call", "2 calls".
 func callCount(n uint64) string {
 	if n == 1 {
 		return "1 call"
@@ -197,7 +197,7 @@ func callCount(n uint64) string {
 	return strconv.FormatUint(n, 10) + " calls"
 }
 
-// called is the group in messages.
+// called returns the group in messages.
 func (g *Group) called() string { return "group " + g.cfg.Name }
 
 // together says how many tensors the call brought, and which of them this is where the ranks
@@ -281,10 +281,10 @@ func quoted(name string) string {
 	return name
 }
 
-// RankList is "rank 3", "ranks 0-2, 5".
+// RankList returns "rank 3", "ranks 0-2, 5".
 func RankList(ranks []int) string { return rankList(ranks) }
 
-// rankList is RankList.
+// rankList does what RankList does.
 func rankList(ranks []int) string {
 	ranks = slices.Clone(ranks)
 	slices.Sort(ranks)

@@ -103,12 +103,12 @@ func (g *Group) miss() {
 	}
 }
 
-// departed is the error of what needs a rank that has left.
+// departed returns the error of what needs a rank that has left.
 func (g *Group) departed(rank int) error {
 	return &transport.PeerLostError{Rank: rank, Host: g.mesh.HostName(rank), Reason: transport.ReasonLeft}
 }
 
-// at is the number of the present or last operation, for others than the turn's owner.
+// at returns the number of the present or last operation, for others than the turn's owner.
 func (g *Group) at() uint64 { return atomic.LoadUint64(&g.seq) }
 
 // number counts an operation. The turn is held.

@@ -147,7 +147,7 @@ func (n *names) disagreed(r *Request, err error) (withdrawn bool, result error) 
 	return true, nil
 }
 
-// resume is the rest of smooth for an operation that its caller left to the worker, who
+// resume does the rest of smooth for an operation that its caller left to the worker, who
 // has the turn.
 func (n *names) resume(o *op) {
 	g := n.g
@@ -199,7 +199,7 @@ func (p *plan) locate(t *table) {
 	}
 }
 
-// onlyName is the name of a step that is one operation of its own.
+// onlyName returns the name of a step that is one operation of its own.
 func (n *names) onlyName() string {
 	if len(n.members) != 1 || len(n.chosen) != 1 || n.members[0].phantom || n.members[0].Alloc != nil ||
 		n.members[0].Kind == collective.SendTo || n.members[0].Kind == collective.RecvFrom {

@@ -119,7 +119,7 @@ func factor(f float64) float64 {
 	return f
 }
 
-// fixedShape is the part of the shape that all ranks share.
+// fixedShape returns the part of the shape that all ranks share.
 func fixedShape(r *Request) []int {
 	if len(r.Shape) == 0 {
 		return nil

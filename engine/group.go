@@ -122,20 +122,20 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// Rank is this rank's place in the group.
+// Rank returns this rank's place in the group.
 func (g *Group) Rank() int { return g.mesh.Rank() }
 
-// Size is the number of ranks of the group.
+// Size returns the number of ranks of the group.
 func (g *Group) Size() int { return g.mesh.Size() }
 
-// Counters are the bytes and messages moved by link.
+// Counters returns the bytes and messages moved by link.
 func (g *Group) Counters() transport.Counters { return g.mesh.Counters() }
 
-// Mesh is what the group runs over. It belongs to the group: callers may only ask what
+// Mesh returns what the group runs over. It belongs to the group: callers may only ask what
 // the mesh answers from any goroutine.
 func (g *Group) Mesh() transport.Mesh { return g.mesh }
 
-// Err is why the group has failed, nil while it works.
+// Err returns why the group has failed, nil while it works.
 func (g *Group) Err() error {
 	if p := g.cause.Load(); p != nil {
 		return *p
@@ -156,7 +156,7 @@ func (g *Group) Fail(err error) {
 // it meanwhile, as that one of those has left already, is told as that.
 func (g *Group) Doom(err error) { g.doom.Store(&err) }
 
-// FailTogether is Fail by several ranks at once with one error: what they wait for ends with
+// FailTogether fails the group by several ranks at once with one error: what they wait for ends with
 // that, not with the word that another of them gave up.
 func (g *Group) FailTogether(err error) {
 	g.lost(err)
@@ -248,7 +248,7 @@ func (g *Group) translate(err error) error {
 	return err
 }
 
-// worldRank is the rank of the world that messages name for rank r of the group.
+// worldRank returns the rank of the world that messages name for rank r of the group.
 func (g *Group) worldRank(r int) int {
 	if g.cfg.Ranks == nil || r < 0 || r >= len(g.cfg.Ranks) {
 		return r
@@ -269,7 +269,7 @@ func (g *Group) drain() {
 	}
 }
 
-// failure is the error that r gets from a group that has failed.
+// failure returns the error that r gets from a group that has failed.
 func (g *Group) failure(r *Request) error {
 	g.parting.handed()
 	return &OperationError{Name: r.Name, Kind: r.Kind.String(), Err: g.behind(*g.cause.Load())}
@@ -349,7 +349,7 @@ func (g *Group) report(o *op, seq uint64, fused int, err error) {
 	g.cfg.Events.Operation(r)
 }
 
-// deadline is when r has taken too long, the zero time for never.
+// deadline returns the time at which r has taken too long, the zero time for never.
 func (g *Group) deadline(r *Request) time.Time {
 	if d := r.timeout(&g.cfg); d > 0 {
 		return time.Now().Add(d)

@@ -64,7 +64,7 @@ func (n *names) extreme(v int64, op tensor.Op, stamp uint64) (int64, error) {
 	return n.scratch[0], nil
 }
 
-// findLead is the lowest rank that has not joined.
+// findLead returns the lowest rank that has not joined.
 func (n *names) findLead() (int, error) {
 	mine := int64(n.g.Rank())
 	if n.away {
@@ -176,7 +176,7 @@ func (n *names) applyShared(body []byte) error {
 	return d.Done()
 }
 
-// unsupported is the kind in list that can not go on without joined ranks, in words.
+// unsupported returns the kind in list that can not go on without joined ranks, in words.
 func unsupported(list []description) string {
 	for _, d := range list {
 		switch {

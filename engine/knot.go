@@ -76,7 +76,7 @@ const (
 	maxRanks     = 1 << 20
 )
 
-// Append is the encoding of s.
+// Append returns the encoding of s.
 func (s *Standing) Append(b []byte) []byte {
 	b = wire.AppendI64(b, int64(s.Rank))
 	b = wire.AppendString(b, s.Doubt[:min(len(s.Doubt), maxDescribedName)])
@@ -154,7 +154,7 @@ func (s *Standing) given(group uint64) *Given {
 	return nil
 }
 
-// Holders are the ranks among all that hold wait a of rank r: they have not given their part
+// Holders returns the ranks among all that hold wait a of rank r: they have not given their part
 // and will not while they wait. Empty means that a may end.
 func Holders(all map[int]*Standing, r *Standing, a *Awaited) (list []int) {
 	mine := r.given(a.Group)
@@ -299,12 +299,12 @@ func (g *Group) Standing(t Ticket) (a Awaited, ok bool) {
 	return a, true
 }
 
-// StandingJoin is the wait of a thread in Join.
+// StandingJoin returns the wait of a thread in Join.
 func (g *Group) StandingJoin() (Awaited, bool) {
 	return Awaited{Kind: AwaitedJoin, What: "join"}, g.names != nil && g.cause.Load() == nil
 }
 
-// Given is what this rank has given to the group; ok is false where the group has failed, or
+// Given returns what this rank has given to the group; ok is false where the group has failed, or
 // there is more than can be said.
 func (g *Group) Given() (v Given, ok bool) {
 	g.mu.Lock()

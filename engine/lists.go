@@ -10,7 +10,7 @@ import (
 // refused together. Of lists under one key a rank offers the oldest; those behind it wait until
 // that one is done. So they are matched in the order in which each rank makes them.
 
-// nameKey is the key of a unit of n operations whose first is called name.
+// nameKey returns the key of a unit of n operations whose first is called name.
 func nameKey(name string, n int) uint64 {
 	if stem, ok := listStem(name, n); ok {
 		return uint64(fingerprint(printSeed).mix(2).text(stem))
@@ -18,7 +18,7 @@ func nameKey(name string, n int) uint64 {
 	return uint64(fingerprint(printSeed).mix(1).text(name))
 }
 
-// unitKey is the key of the unit that rs form.
+// unitKey returns the key of the unit that rs form.
 func unitKey(rs []Request) uint64 {
 	first := 0
 	for first < len(rs)-1 && rs[first].pair() {
@@ -27,7 +27,7 @@ func unitKey(rs []Request) uint64 {
 	return nameKey(rs[first].Name, max(together(rs), 1))
 }
 
-// listStem is what stands before "_1of3" in the first name of a list of three.
+// listStem returns what stands before "_1of3" in the first name of a list of three.
 func listStem(name string, n int) (string, bool) {
 	at := len(name)
 	for ; n > 0; n /= 10 {
@@ -66,7 +66,7 @@ func (n *names) dropList(o *op, wrong error) {
 
 func dropped(o *op) bool { return o == nil }
 
-// undropped is members[from:to] without those that dropList has ended.
+// undropped returns members[from:to] without those that dropList has ended.
 func (n *names) undropped(from, to int) []*op {
 	members := n.members[from:to]
 	if n.gaps {

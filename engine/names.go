@@ -286,7 +286,7 @@ func (g *Group) plant(msg []byte, origin int) {
 	}
 }
 
-// oldest is the unit that has waited longest, for the watch.
+// oldest returns the unit that has waited longest, for the watch.
 func (n *names) oldest() stuckAt {
 	g := n.g
 	g.mu.Lock()

@@ -27,7 +27,7 @@ func (g *Group) hurry(limit time.Duration) {
 	}
 }
 
-// soonest is the shortest limit of rs' own, 0 where none has one.
+// soonest returns the shortest limit of rs' own, 0 where none has one.
 func soonest(rs []Request) time.Duration {
 	var limit time.Duration
 	for i := range rs {
@@ -38,7 +38,7 @@ func soonest(rs []Request) time.Duration {
 	return limit
 }
 
-// overdue is a unit that has waited for longer than its own limit.
+// overdue returns a unit that has waited for longer than its own limit.
 func (n *names) overdue(now time.Time) (at stuckAt, limit time.Duration) {
 	g := n.g
 	if g.shortest.Load() == 0 {
@@ -62,7 +62,7 @@ type stuckPair struct {
 	since time.Time
 }
 
-// oldest is the send or receive that has waited longest. m.op is nil once it has ended.
+// oldest returns the send or receive that has waited longest. m.op is nil once it has ended.
 func (p *pairs) oldest() (s stuckPair, ok bool) {
 	g := p.g
 	g.mu.Lock()
@@ -96,7 +96,7 @@ func (s stuckPair) words(g *Group) string {
 	return verb + side + rankList([]int{g.worldRank(s.peer)})
 }
 
-// lookPairs is one tick's look at sends and receives.
+// lookPairs takes one tick's look at sends and receives.
 func (g *Group) lookPairs(w *watching, now time.Time) {
 	s, ok := g.pairs.oldest()
 	if !ok {

@@ -73,7 +73,7 @@ func (g *Group) checkOverlap(r *Request) error {
 	return invalid(r, "the result overlaps a part of the input; give out memory of its own, or the input itself to work in place")
 }
 
-// before is how many elements lie before rank me's block.
+// before returns how many elements lie before rank me's block.
 func before(counts []int, me int, equal uintptr) int {
 	if counts == nil {
 		return me * int(equal)

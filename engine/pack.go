@@ -193,7 +193,7 @@ func (n *names) prepare(planned bool, stem string) {
 	n.arrange()
 }
 
-// stepHash is the identity of what runs together.
+// stepHash returns the identity of what runs together.
 func (n *names) stepHash() uint64 {
 	p := fingerprint(printSeed)
 	if stem := n.counted(); stem != "" {
@@ -309,7 +309,7 @@ func (n *names) assemble(members []*op, call *collective.Call) {
 	}
 }
 
-// runSized is runBatch for an operation whose result's size nobody knows yet. Ranks
+// runSized does what runBatch does, for an operation whose result's size nobody knows yet. Ranks
 // that have come to something else show it in the exchange of the counts.
 func (n *names) runSized(members []*op) verdict {
 	g := n.g

@@ -335,7 +335,7 @@ func (p *pairs) deliverAll(limit time.Duration) {
 	}
 }
 
-// hearMyself is hear of a message to this very rank; the flush under way sends answers.
+// hearMyself hears a message to this very rank; the flush under way sends answers.
 func (p *pairs) hearMyself(kind uint8, d *wire.Decoder) {
 	g := p.g
 	g.mu.Lock()

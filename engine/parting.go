@@ -52,7 +52,7 @@ func (g *Group) Quietly() {
 	g.parting.mu.Unlock()
 }
 
-// numbers is how many calls this rank tells.
+// numbers returns how many calls this rank tells.
 func (g *Group) numbers() uint64 {
 	g.parting.mu.Lock()
 	defer g.parting.mu.Unlock()
@@ -106,7 +106,7 @@ func (p *parting) news() {
 	}
 }
 
-// of is what was heard of a rank.
+// of returns what was heard of a rank.
 func (p *parting) of(rank int) (word, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,7 @@ func (g *Group) stay(rank int) {
 	g.tell(rank, g.still())
 }
 
-// still is the answer of who has not left: its number of calls, and whether the group has ended
+// still returns the answer of who has not left: its number of calls, and whether the group has ended
 // here, so that there will be no more.
 func (g *Group) still() []byte {
 	cause, calls := g.cause.Load(), g.numbers()
@@ -248,7 +248,7 @@ func (g *Group) others(mine uint64) (left, differ bool) {
 	return left, differ
 }
 
-// unequal is the error of ranks that have made different numbers of calls.
+// unequal returns the error of ranks that have made different numbers of calls.
 func (g *Group) unequal(mine uint64) error {
 	counts := []uint64{mine}
 	ranks := map[uint64][]int{mine: {g.worldRank(g.Rank())}}

@@ -90,7 +90,7 @@ func (p *plan) record(hash uint64, keys []uint64, name, stem string) {
 	}
 }
 
-// mark is the next planned step's, and no other's as long as the group lives.
+// mark returns the next planned step's, and no other's as long as the group lives.
 func (p *plan) mark() uint64 { return uint64(p.era)<<32 | uint64(p.at.Load()) + 1 }
 
 // advance goes on to the next planned step.

@@ -56,7 +56,7 @@ type Request struct {
 // sent it; Group.Source tells who did.
 const AnyRank = -1
 
-// timeout is how long r may take, 0 for ever.
+// timeout returns how long r may take, 0 for ever.
 func (r *Request) timeout(cfg *Config) time.Duration {
 	if r.Timeout > 0 {
 		return r.Timeout
@@ -69,12 +69,12 @@ func (r *Request) pair() bool {
 	return r.Kind == collective.SendTo || r.Kind == collective.RecvFrom
 }
 
-// bytes is the size of what travels, for events.
+// bytes returns the size of what travels, for events.
 func (r *Request) bytes() int64 {
 	return int64(max(r.Send.Count, r.Recv.Count)) * int64(r.Type.Size())
 }
 
-// operator is the reduction's name, empty where nothing is reduced.
+// operator returns the reduction's name, empty where nothing is reduced.
 func (r *Request) operator() string {
 	if r.Kind.Reduces() {
 		return r.Op.String()

@@ -115,7 +115,7 @@ func (n *names) after() {
 	n.g.mu.Unlock()
 }
 
-// look is after with mu held.
+// look does what after does, with mu held.
 func (n *names) look() {
 	n.roundSeen = n.g.seq
 	if n.plan.active && n.firstPending != nil {
@@ -239,7 +239,7 @@ func (n *names) end(err error) {
 	n.ended(err)
 }
 
-// ended is end of a round that has run.
+// ended ends a round that has run.
 func (n *names) ended(err error) {
 	g := n.g
 	n.open = false
@@ -365,7 +365,7 @@ const settledRuns = 4
 // byUse orders units that have settled as they ran last time, after the others.
 func (n *names) byUse(a, b *unit) int { return cmp.Compare(n.settled(a).used, n.settled(b).used) }
 
-// settled is what the table knows of u once its step no longer grows. Until then units
+// settled returns what the table knows of u once its step no longer grows. Until then units
 // that happen to be pending together run together; later only those that did so last
 // time: the sequence of steps converges, and becomes a plan.
 func (n *names) settled(u *unit) entry {

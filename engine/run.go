@@ -108,13 +108,13 @@ func (g *Group) inline(r *Request, budget time.Duration) (Ticket, bool, error) {
 	return 0, true, err
 }
 
-// reportInline is report for an operation that was never queued.
+// reportInline reports an operation that was never queued.
 func (g *Group) reportInline(o *op, seq uint64, err error) { g.report(o, seq, 1, err) }
 
 // open numbers r and notes it as the present operation. The turn is held.
 func (g *Group) open(r *Request) transport.Stamp { return g.begin(r, fingerprintOf(r)) }
 
-// begin is open of a request whose fingerprint is known.
+// begin opens a request whose fingerprint is known.
 func (g *Group) begin(r *Request, p fingerprint) transport.Stamp {
 	g.number()
 	g.view.begin(g.seq, r.Kind, r.Name)
@@ -257,7 +257,7 @@ func (g *Group) agreeSizes(o *op) (transport.Stamp, error) {
 	return s, g.comm.Run(s, call, g.deadline(&o.Request))
 }
 
-// performAgreed is what follows agreeSizes: all ranks are in o together.
+// performAgreed does what follows agreeSizes: all ranks are in o together.
 func (g *Group) performAgreed(o *op) error {
 	if o.submitted != 0 {
 		o.arrived = g.clock.Now()

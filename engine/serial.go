@@ -26,7 +26,7 @@ func stemOf(counted bool, name string) string {
 	return name[:i]
 }
 
-// counted is the stem of what runs now, if that is one operation with a counted name.
+// counted returns the stem of what runs now, if that is one operation with a counted name.
 func (n *names) counted() string {
 	if len(n.chosen) != 1 {
 		return ""
@@ -34,7 +34,7 @@ func (n *names) counted() string {
 	return n.chosen[0].stem
 }
 
-// oldestOf is the unit of that stem that has waited longest. mu is held.
+// oldestOf returns the unit of that stem that has waited longest. mu is held.
 func (n *names) oldestOf(stem string) *unit {
 	for u := n.firstPending; u != nil; u = u.next {
 		if u.stem == stem {

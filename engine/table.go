@@ -36,7 +36,7 @@ func (t *table) init(limit int) {
 	t.index = make(map[uint64]int32)
 }
 
-// find is the number of the unit with that key, -1 when unknown.
+// find returns the number of the unit with that key, -1 when unknown.
 func (t *table) find(key uint64) int {
 	if i, ok := t.index[key]; ok {
 		return int(i)
@@ -79,7 +79,7 @@ func (t *table) ran(i int, step uint64) {
 	transport.Note(&e.runs, e.runs+1)
 }
 
-// times is how often the unit with that key has run, for who has not the turn.
+// times returns how often the unit with that key has run, for who has not the turn.
 func (t *table) times(key uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,5 +89,5 @@ func (t *table) times(key uint64) uint64 {
 	return 0
 }
 
-// words is the number of 64-bit words that hold a bit for each known unit.
+// words returns the number of 64-bit words that hold a bit for each known unit.
 func (t *table) words() int { return (len(t.entries) + 63) / 64 }

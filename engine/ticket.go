@@ -23,7 +23,7 @@ type Ticket uint64
 // completes stores state and, if the second word is not 0, wakes all. The cell is
 // reused after the ticket was released, by a ticket with another upper half.
 
-// Cell is the address of t's cell: the same base for all tickets + 16 × the lower half
+// Cell returns the address of t's cell: the same base for all tickets + 16 × the lower half
 // of t.
 func (g *Group) Cell(t Ticket) unsafe.Pointer {
 	return unsafe.Pointer(g.cells.state(uint32(t) % maxCells))
@@ -90,7 +90,7 @@ func (g *Group) Await(t Ticket) error {
 	return e.err
 }
 
-// Result is what the operation behind t with Request.Alloc received: where Alloc put
+// Result returns what the operation behind t with Request.Alloc received: where Alloc put
 // it and how many elements came from each rank. It appends to counts. It is valid from
 // done until t is released.
 func (g *Group) Result(t Ticket, counts []int) (ptr unsafe.Pointer, count int, all []int) {
@@ -103,7 +103,7 @@ func (g *Group) Result(t Ticket, counts []int) (ptr unsafe.Pointer, count int, a
 	return e.result.ptr, e.result.count, append(counts, e.result.counts...)
 }
 
-// Source is the rank that the message behind t came from. It is valid from done until t
+// Source returns the rank that the message behind t came from. It is valid from done until t
 // is released.
 func (g *Group) Source(t Ticket) int {
 	g.mu.Lock()

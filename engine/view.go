@@ -67,10 +67,10 @@ func (v *view) packed(more int) {
 // end notes that operation seq has ended. The turn is held.
 func (v *view) end(seq uint64) { transport.Note(&v.finished, seq) }
 
-// ended is the number of the last operation that has.
+// ended returns the number of the last operation that has.
 func (v *view) ended() uint64 { return atomic.LoadUint64(&v.finished) }
 
-// read is the operation in progress, if any, and the last finished one.
+// read returns the operation in progress, if any, and the last finished one.
 func (v *view) read() (busy bool, present, last place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -72,10 +72,10 @@ func (g *Group) watch() {
 	}
 }
 
-// ticks is how often to look for a limit.
+// ticks returns how often to look for a limit.
 func ticks(limit time.Duration) time.Duration { return min(max(limit/4, shortestTick), longestTick) }
 
-// look is one tick.
+// look does what one tick asks for.
 func (g *Group) look(w *watching) {
 	now := time.Now()
 	if g.names != nil && g.cause.Load() == nil {
@@ -259,7 +259,7 @@ func (g *Group) answer(q question) (a answer) {
 	return a
 }
 
-// nearest is the name that differs least from want, if that is a slip: at most a third
+// nearest returns the name that differs least from want, if that is a slip: at most a third
 // of its letters, rounded up.
 func nearest(want string, names func(yield func(string) bool)) string {
 	best, found := len(want)/3+1, ""
@@ -274,7 +274,7 @@ func nearest(want string, names func(yield func(string) bool)) string {
 	return found
 }
 
-// distance is the number of letters to insert, delete or change; more than limit is
+// distance returns the number of letters to insert, delete or change; more than limit is
 // returned as limit + 1.
 func distance(a, b string, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {

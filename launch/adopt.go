@@ -45,7 +45,7 @@ func Find(dir string) (*Adoption, error) {
 	return &Adoption{Spec: h.Spec, Hosts: h.Hosts, dir: path, head: h, ledger: l}, nil
 }
 
-// Name is the job's.
+// Name returns the job's.
 func (a *Adoption) Name() string { return a.head.Name }
 
 // Run takes the job over and returns when nothing of it is left, as the function Run does. What only the first launcher had,
@@ -74,7 +74,7 @@ func (a *Adoption) Run(ctx context.Context, place Place) (Outcome, error) {
 	return s.adopt(ctx, a)
 }
 
-// adopt is run for a job that has begun.
+// adopt runs a job that has begun.
 func (s *settings) adopt(ctx context.Context, a *Adoption) (Outcome, error) {
 	s.defaults()
 	j := newJob(s)

@@ -124,7 +124,7 @@ func (w *word) speak(cfg *rendezvous.Config) {
 	}
 }
 
-// Coordinate is the child's side: it serves a job's meeting on door until in ends.
+// Coordinate runs the child's side: it serves a job's meeting on door until in ends.
 func Coordinate(in io.Reader, out io.Writer, door *os.File) error {
 	kind, body, err := wire.ReadMessage(in, nil, protocol.Limit)
 	if err != nil || kind != tellSetup {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// devices are the n that the rank of a number on its machine gets: of the visible ones, else counted from 0.
+// devices returns the n that the rank of a number on its machine gets: of the visible ones, else counted from 0.
 func devices(visible []string, local, n int) string {
 	if visible != nil {
 		from := min(local*n, len(visible)) // in a job that grows there may be none left

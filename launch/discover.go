@@ -44,7 +44,7 @@ type Script struct {
 	Limit   time.Duration // for one answer; 0 means 10 s
 }
 
-// ScriptHosts is the Find of such a command.
+// ScriptHosts returns the Find of such a command.
 func ScriptHosts(command string, slots int, environ []string) func(context.Context) ([]Host, error) {
 	return (&Script{Command: command, Slots: slots, Environ: environ}).Find
 }
@@ -125,7 +125,7 @@ type discovered struct {
 	err   error
 }
 
-// news is what the roster hears of it.
+// news returns what the roster hears of it.
 func (e *discovered) news() elastic.News {
 	if e.err != nil {
 		return elastic.Unlisted{Cause: e.err.Error()}

@@ -131,7 +131,8 @@ func (j *job) hostLost(l *link, reason string) {
 // silence is how a survivor tells of a rank whose process was there and said nothing.
 var silence = regexp.MustCompile(`lost rank (\d+) on host (\S+): (silent for [^;]*)`)
 
-// first is the first of failures that are all told as the consequence of another's loss: the lost one, where it is known.
+// first returns the first of failures that are all told as the consequence of another's loss: the lost one, where it is
+// known.
 func (v *verdict) first() Outcome {
 	o := v.failed[0]
 	if v.culprit != nil && o.Rank >= 0 {

@@ -33,7 +33,8 @@ type place struct {
 	visible    []string // the devices to deal from; nil: counted from 0
 }
 
-// variables are what the launcher sets for one worker: ours, Horovod's and those of torch.distributed and jax.distributed.
+// variables returns what the launcher sets for one worker: ours, Horovod's and those of torch.distributed and
+// jax.distributed.
 func (p *place) variables() []string {
 	host, port := p.addr, ""
 	if i := strings.LastIndexByte(p.addr, ':'); i >= 0 {

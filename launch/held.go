@@ -52,9 +52,9 @@ func (h *holds) release(rank int) {
 	delete(h.held, rank)
 }
 
-// overdue are the ranks whose processes have been stopped for so long that the coordinator would have lost them if it still
-// looked at them: who has left the others has only to end, may take its time for that, and would be waited for without
-// end. It counts pings and not time, for a launcher that was stopped itself has not seen who went on meanwhile.
+// overdue returns the ranks whose processes have been stopped for so long that the coordinator would have lost them if
+// it still looked at them: who has left the others has only to end, may take its time for that, and would be waited for
+// without end. It counts pings and not time, for a launcher that was stopped itself has not seen who went on meanwhile.
 func (h *holds) overdue(silence time.Duration) (ranks []int) {
 	limit := int((silence+overdueAfter)/time.Second) + 1
 	for rank := range h.frozen {

@@ -9,7 +9,7 @@ import (
 
 // What becomes of the launcher's standard input: one rank of this machine may have it, all others read nothing.
 
-// inputHost is the host whose agent gets the launcher's standard input for its rank; -1 is none.
+// inputHost returns the host whose agent gets the launcher's standard input for its rank; -1 is none.
 func (c *crew) inputHost() int {
 	if c.spec.Stdin == nil || c.spec.StdinRank >= len(c.seats) {
 		return -1
@@ -17,7 +17,7 @@ func (c *crew) inputHost() int {
 	return c.seats[c.spec.StdinRank].Host
 }
 
-// input is what a host's agent is to have of it; nil is nothing.
+// input returns what a host's agent is to have of it; nil is nothing.
 func (c *crew) input(host int) *reach.Input {
 	if host != c.inputHost() {
 		return nil
@@ -43,7 +43,7 @@ func (c *crew) possible() error {
 // unfed are the last lines of Python programs that asked for input where there is none.
 var unfed = [...]string{"EOFError: EOF when reading a line", "bdb.BdbQuit", "EOFError: reading from stdin"}
 
-// howToDebug is what a rank that asked for input in vain should hear, ": …", or "" for another failure.
+// howToDebug returns what a rank that asked for input in vain should hear, ": …", or "" for another failure.
 func (c *crew) howToDebug(o *Outcome) string {
 	asked := false
 	for _, s := range unfed {
@@ -59,7 +59,7 @@ func (c *crew) howToDebug(o *Outcome) string {
 	return fmt.Sprintf(": rank %d reads nothing here: give it this terminal with --stdin %d, or start every rank by hand in a terminal of its own, this one as %s", o.Rank, o.Rank, hand)
 }
 
-// commandLine is a command as one would type it, cut where it is long or has lines.
+// commandLine returns a command as one would type it, cut where it is long or has lines.
 func commandLine(argv []string) string {
 	words := make([]string, len(argv))
 	for i, a := range argv {

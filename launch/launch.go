@@ -157,7 +157,7 @@ func (s *settings) defaults() {
 	}
 }
 
-// named is the reach of hosts that have no other.
+// named returns the reach of hosts that have no other.
 func (s *settings) named() Reach {
 	binary := s.Binary
 	if binary == "" && len(s.Self) > 0 {

@@ -99,8 +99,8 @@ type headRoute struct {
 	Listen       []string
 }
 
-// unlasting is why no other process may take a job over, "" where one may: all hosts are this machine, and nothing has to
-// be handed on but what can be told again.
+// unlasting returns why no other process may take a job over, "" where one may: all hosts are this machine, and nothing
+// has to be handed on but what can be told again.
 func unlasting(j *job) string {
 	s := j.spec
 	var names []string
@@ -244,7 +244,7 @@ func (l *ledger) tell(j *job) {
 	}
 }
 
-// now is the time since the job's beginning.
+// now returns the time since the job's beginning.
 func (l *ledger) now(began time.Time) time.Duration {
 	if l != nil && l.lives.Load() {
 		return l.at
@@ -281,7 +281,7 @@ func (l *ledger) said(j *job, e *said) bool {
 	return true
 }
 
-// exitOf is whose end a message tells.
+// exitOf returns whose end a message tells.
 func exitOf(kind uint8, body []byte) (rank int, ok bool) {
 	if kind != protocol.SayExited {
 		return 0, false

@@ -11,7 +11,8 @@ var old = regexp.MustCompile(`^(AttributeError: module '(tensorflow|keras)[\w.]*
 	`ImportError: cannot import name '\w+' from '(tensorflow|keras)[\w.]*'|` +
 	`ModuleNotFoundError: No module named '(tensorflow\.)?keras\.)`)
 
-// oldNames is what a program should hear that was written for TensorFlow 1 or Keras 2, ": …", or "" for another failure.
+// oldNames returns what a program should hear that was written for TensorFlow 1 or Keras 2, ": …", or "" for another
+// failure.
 func (c *crew) oldNames(o *Outcome) string {
 	for _, e := range c.spec.Env {
 		if strings.HasPrefix(e, "HORA_LEGACY=tf1") {

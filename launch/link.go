@@ -73,7 +73,7 @@ func (j *job) openLinks() error {
 	return nil
 }
 
-// read is a link's reading goroutine: it writes output itself and passes all else to the owner.
+// read runs a link's reading goroutine: it writes output itself and passes all else to the owner.
 func (l *link) read(events chan<- any, out *output, resuming <-chan struct{}) {
 	defer l.reader.Done()
 	host, err := l.way.Greet()

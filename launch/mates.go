@@ -21,7 +21,7 @@ func (c *crew) mates(l *link) (before, all int) {
 	return before, all
 }
 
-// firstSlot is which of its machine's slots a host's first one is. A host that comes back keeps it.
+// firstSlot returns which of its machine's slots a host's first one is. A host that comes back keeps it.
 func (c *crew) firstSlot(l *link) int {
 	n := 0
 	seen := map[string]bool{}

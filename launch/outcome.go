@@ -51,7 +51,7 @@ const (
 	ExitSignal      = protocol.ExitSignal
 )
 
-// ExitCode is what the launching program exits with.
+// ExitCode returns what the launching program exits with.
 func (o *Outcome) ExitCode() int {
 	switch o.Kind {
 	case Finished:
@@ -96,7 +96,7 @@ func (o *Outcome) Cause() string {
 	return text + ": " + o.Last
 }
 
-// String is the launcher's last line: who failed first, where and why.
+// String returns the launcher's last line: who failed first, where and why.
 func (o *Outcome) String() string {
 	if o.Rank < 0 {
 		return o.Cause()

@@ -120,7 +120,7 @@ func (o *output) write(rank, i int, p []byte) {
 // fault tells, once, what keeps output from being kept.
 func (o *output) fault(err error) { o.once.Do(func() { o.faults(err) }) }
 
-// tail is the end of a rank's standard error.
+// tail returns the end of a rank's standard error.
 func (o *output) tail(rank int) []byte { return (*o.streams.Load())[rank][1].tail.b }
 
 // end writes unfinished lines.

@@ -57,7 +57,7 @@ func (c *crew) sendPlan(l *link, workers []protocol.Worker, slots int, post func
 	}
 }
 
-// worker is the process of a seat, for the epoch that it is started for.
+// worker returns the process of a seat, for the epoch that it is started for.
 func (c *crew) worker(s Seat, epoch uint64) protocol.Worker {
 	r := c.rts[s.Host]
 	c.begun[s.Rank] = time.Now()

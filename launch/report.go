@@ -56,7 +56,7 @@ func (s *story) lost(number uint64, rank int, host, reason string) {
 	}
 }
 
-// cause is what ended a lost rank, where that is known later than the loss.
+// cause hears what ended a lost rank, where that is known later than the loss.
 func (s *story) cause(number uint64, rank int, host, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *story) dated(by []event.EpochReport) {
 	}
 }
 
-// report is the whole story.
+// report returns the whole story.
 func (s *story) report(spec *settings, roster *elastic.Roster, o *Outcome) *event.Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *story) hostLost(host, reason string) {
 	}
 }
 
-// why is the reason of a loss, or that of its host where the two are one event.
+// why returns the reason of a loss, or that of its host where the two are one event.
 func (s *story) why(at float64, host, reason string) string {
 	end, lost := s.hosts[host]
 	if lost && reason == termedOff && math.Abs(at-end.at) < oneEvent.Seconds() {

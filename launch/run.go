@@ -64,7 +64,7 @@ type linkEnd struct {
 }
 type outputFault struct{ err error }
 
-// newJob is a job of which nothing has begun.
+// newJob returns a job of which nothing has begun.
 func newJob(spec *settings) *job {
 	j := &job{began: time.Now()}
 	j.crew = crew{spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{}, condemn: map[int]string{}}
@@ -359,7 +359,7 @@ func (j *job) endIdle() {
 	}
 }
 
-// exit is what the roster hears of a worker's end.
+// exit returns what the roster hears of a worker's end.
 func (m *meeting) exit(o *Outcome) elastic.Exit {
 	e := elastic.Exit{Rank: o.Rank, Cause: o.Cause(), Words: o.Kind == Failed && o.Last != "", Killed: o.Kind == Killed}
 	switch {

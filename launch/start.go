@@ -130,7 +130,7 @@ func (j *Job) Wait() (Outcome, error) {
 	return j.outcome, j.err
 }
 
-// Done is closed when nothing of the job is left.
+// Done returns a channel that is closed when nothing of the job is left.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
 // Events returns what its listeners hear the job by. Who must not miss the first events gives them by Place.Events.
@@ -264,7 +264,8 @@ func HostsOf(spec *jobs.Spec) ([]Host, error) {
 	return nil, nil
 }
 
-// folder is where workers start: the present one, or that of --dir. Whether it is there is looked at where it is here.
+// folder returns where workers start: the present one, or that of --dir. Whether it is there is looked at where it is
+// here.
 func folder(asked string, here bool) (string, error) {
 	if asked == "" {
 		dir, err := os.Getwd()

@@ -15,7 +15,7 @@ func (s *settings) elastic() bool {
 	return s.Restarts > 0 || s.OnLoss != elastic.Stop || s.Discovery != nil
 }
 
-// supply is the job's roster at its beginning.
+// supply returns the job's roster at its beginning.
 func (s *settings) supply() *elastic.Roster {
 	cfg := elastic.Supply{
 		Size: s.NP, Min: s.Min, Max: s.Max, Hosts: s.Hosts, Elastic: s.elastic(), OnLoss: s.OnLoss, Restarts: s.Restarts, ByHost: s.ByHost,
@@ -34,8 +34,8 @@ func (s *settings) supply() *elastic.Roster {
 // there is none.
 func (j *job) step(n elastic.News) *elastic.GiveUp { return j.stepAnd(n, func() {}) }
 
-// stepAnd is step for news that the coordinator is to hear too, by tell: after it knows who is asked to leave because of
-// them, and before anything else follows. So the next epoch opens without those.
+// stepAnd does what step does, for news that the coordinator is to hear too, by tell: after it knows who is asked to
+// leave because of them, and before anything else follows. So the next epoch opens without those.
 func (j *job) stepAnd(n elastic.News, tell func()) *elastic.GiveUp {
 	var end *elastic.GiveUp
 	var news []elastic.News
@@ -103,7 +103,7 @@ func (m *meeting) tellCome(r *elastic.Roster) {
 	}
 }
 
-// heed is step for news that end the job only by what the roster says of it.
+// heed takes news that end the job only by what the roster says of it.
 func (j *job) heed(n elastic.News) {
 	end := j.step(n)
 	if end == nil || j.stopped {
@@ -145,13 +145,13 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 	return lost
 }
 
-// opened is the news of the present epoch. The size is stored before the epoch.
+// opened returns the news of the present epoch. The size is stored before the epoch.
 func (m *meeting) opened() elastic.News {
 	epoch := m.epoch.Load()
 	return elastic.Opened{Epoch: epoch, Size: int(m.size.Load())}
 }
 
-// alarm is when the roster wants that before the next ping.
+// alarm returns a channel that hears when the roster wants a Tick before the next ping.
 func (j *job) alarm() <-chan time.Time {
 	at, ok := j.roster.Wake()
 	if !ok || j.stopped || j.complete.Load() {
@@ -208,8 +208,8 @@ type awaited struct {
 	more bool // see elastic.Start
 }
 
-// hostLink is the agent's link of a host, started when there is none. It is nil while the last one is being ended: the
-// loss of that host is about to be known.
+// hostLink returns the agent's link of a host, started when there is none. It is nil while the last one is being ended:
+// the loss of that host is about to be known.
 func (j *job) hostLink(name string) (*link, error) {
 	for _, l := range j.links {
 		if l.name == name && !l.ended && !l.done && !l.lost {

@@ -68,8 +68,8 @@ func (s *survey) routes(ctx context.Context) ([]route, error) {
 	return out, nil
 }
 
-// near is the route of a host that this process meets without leaving the machine. Where the coordinator listens at one
-// address, all of the job are there, and nothing of it listens to others.
+// near returns the route of a host that this process meets without leaving the machine. Where the coordinator listens
+// at one address, all of the job are there, and nothing of it listens to others.
 func (l *link) near(port int, door, master string, masterPort int) route {
 	r := route{addr: machine.WithPort([]string{l.host.Near}, port)[0], master: master, masterPort: masterPort}
 	if door != "" {

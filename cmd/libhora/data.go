@@ -211,7 +211,7 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 	})
 }
 
-// at is the state at a position of an epoch.
+// at returns the state at a position of an epoch.
 func (d *data) at(epoch uint64, position int64) (any, error) {
 	if mix, is := d.set.(*dataset.Mixed); is {
 		return mix.State(epoch, position)

@@ -30,7 +30,7 @@ func (s *initSettings) elastic() bool {
 	return yes
 }
 
-// member is the membership of the present life, if it has one.
+// member returns the membership of the present life, if it has one.
 func (l *library) member() (*hora.Membership, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

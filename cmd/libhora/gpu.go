@@ -186,7 +186,7 @@ func (g *gpu) event() (device.Event, error) {
 	return newEvent(g.index)
 }
 
-// failed is why nothing goes any more: a fault of NCCL's, a lost rank, the end.
+// failed returns why nothing goes any more: a fault of NCCL's, a lost rank, the end.
 func (g *gpu) failed() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

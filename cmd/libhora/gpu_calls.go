@@ -60,7 +60,7 @@ func fits(r *hora.Request, ranks int) bool {
 	return true
 }
 
-// factor is what a linear operator multiplies by in all; 0 in a request means 1.
+// factor returns what a linear operator multiplies by in all; 0 in a request means 1.
 func factor(r *hora.Request) float64 {
 	f := 1.0
 	if r.Pre != 0 {
@@ -81,7 +81,7 @@ func native(r *hora.Request, ranks int) (device.Reduction, bool) {
 	return device.Reduction{Type: device.Bytes(), Each: r.Type.Size()}, true
 }
 
-// parts are the elements of each rank: those given, or equal ones.
+// parts returns the elements of each rank: those given, or equal ones.
 func parts(counts []int, whole, ranks int) []int {
 	if len(counts) == ranks {
 		return counts
@@ -147,7 +147,7 @@ func enqueue(c device.Communicator, r *hora.Request, p device.Reduction, rank, r
 	return nil
 }
 
-// swap is alltoall, gather and scatter as messages.
+// swap does alltoall, gather and scatter as messages.
 func swap(c device.Communicator, r *hora.Request, p device.Reduction, rank, ranks int, s device.Stream) error {
 	in, out := sides(r, rank, ranks)
 	give := func(side *device.Side, peers []int, f func(at device.Ptr, count, t, peer int, s device.Stream) error) error {
@@ -227,7 +227,7 @@ func sides(r *hora.Request, rank, ranks int) (in, out *device.Side) {
 	return in, out
 }
 
-// partsOf is how many parts one side of r has on some rank: all ranks cut alike.
+// partsOf returns how many parts one side of r has on some rank: all ranks cut alike.
 func partsOf(r *hora.Request, ranks int) int {
 	switch r.Kind {
 	case hora.KindAllgather, hora.KindReduceScatter, hora.KindAlltoall, hora.KindGather, hora.KindScatter:
@@ -278,7 +278,7 @@ func (g *gpu) stage(l *lane, r *hora.Request, ready device.Event, op *gpuOp) err
 	})
 }
 
-// left is what remains of an operation's time, 0 for no bound.
+// left returns what remains of an operation's time, 0 for no bound.
 func left(deadline time.Time) time.Duration {
 	if deadline.IsZero() {
 		return 0
@@ -286,7 +286,7 @@ func left(deadline time.Time) time.Duration {
 	return max(time.Millisecond, time.Until(deadline))
 }
 
-// shape is what ranks compare: every turn names the whole tensor, so that a wrong count
+// shape returns what ranks compare: every turn names the whole tensor, so that a wrong count
 // is found before a byte has moved.
 func shape(r *hora.Request) []int {
 	switch {

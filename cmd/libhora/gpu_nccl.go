@@ -78,7 +78,7 @@ func (c *ncclComm) init(ranks, rank int, id [C.HORA_NCCL_ID]byte) error {
 	})
 }
 
-// state is what NCCL's background work has come to: still busy, or an error.
+// state returns what NCCL's background work has come to: still busy, or an error.
 func (c *ncclComm) state(doing string) (busy bool, err error) {
 	err = c.call(doing, func() C.int {
 		code := C.libhora_nccl_state(c.comm)

@@ -89,7 +89,7 @@ func (g *gpu) sweep(q *cudaQueue, fault error) (progress, idle, closed bool) {
 	return progress, false, closed
 }
 
-// health is what NCCL, the deadline and the group beside it have to say.
+// health returns what NCCL, the deadline and the group beside it have to say.
 func (g *gpu) health(ops []*gpuOp) error {
 	if err := g.failed(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (g *gpu) health(ops []*gpuOp) error {
 	return nil
 }
 
-// fail is the end of all operations; the first reason stands.
+// fail ends all operations; the first reason stands.
 func (g *gpu) fail(err error) {
 	g.mu.Lock()
 	first := g.err == nil

@@ -174,7 +174,7 @@ func (g *gpu) startNative(op *gpuOp, plans []device.Reduction) error {
 	return q.Record(op.done, g.stream)
 }
 
-// overdue is why it is no longer worth waiting for op.
+// overdue returns why it is no longer worth waiting for op.
 func (g *gpu) overdue(op *gpuOp) error {
 	if err := g.failed(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (g *gpu) late(op *gpuOp) error {
 		"look at what they do instead, then make a new group", name, g.index, g.host.Name())}
 }
 
-// at is where a view begins.
+// at returns where a view begins.
 func at(v hora.View) device.Ptr { return device.Ptr(uintptr(v.Ptr)) }
 
 // pass carries messages through host memory beside the worker: they never wait for

@@ -113,7 +113,7 @@ func (g *group) owe() {
 // makeGrace is how long a rank that leaves waits for a group that is being made.
 const makeGrace = 300 * time.Millisecond
 
-// cellBase is where a group's cells begin: that of a ticket with lower half 0.
+// cellBase returns where a group's cells begin: that of a ticket with lower half 0.
 func cellBase(g *group) unsafe.Pointer { return g.lower.Engine.Cell(hora.Ticket(1 << 32)) }
 
 // find answers the group that a caller's number stands for.
@@ -154,7 +154,7 @@ func (l *library) close(g *group) {
 // maxNames is how many names a group remembers.
 const maxNames = 8192
 
-// name is the Go string of a C one, copied once for each different name; one that counts
+// name returns the Go string of a C one, copied once for each different name; one that counts
 // the caller's calls does not come again, and is copied each time.
 func (g *group) name(s C.hora_str, counted bool) string {
 	if s == nil {
@@ -200,7 +200,7 @@ func (g *group) withNamed(f func(*group, error)) {
 	g.mu.Unlock()
 }
 
-// companion is the named group beside g; it is made when it is not there.
+// companion returns the named group beside g; it is made when it is not there.
 func (g *group) companion() (*group, error) {
 	type made struct {
 		n   *group
@@ -289,7 +289,7 @@ func horaGroup(settings C.hora_str) (answer C.int64_t) {
 	})
 }
 
-// groupLabel is what messages call the group; groups of the same ranks differ by tag.
+// groupLabel returns what messages call the group; groups of the same ranks differ by tag.
 func groupLabel(s groupSettings) string {
 	if s.Tag != "" {
 		return s.Tag

@@ -122,7 +122,7 @@ func classify(err error) (kind, rank int) {
 	return C.HORA_FAILED, -1
 }
 
-// prepare is what the first init does to the Go runtime. A process bound to one core
+// prepare does what the first init does to the Go runtime. A process bound to one core
 // would get one P, and a waiting operation would hold it.
 func (l *library) prepare() {
 	if !l.setUp {

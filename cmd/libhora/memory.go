@@ -57,7 +57,7 @@ func (m *memories) allocate(bytes int) unsafe.Pointer {
 	return at
 }
 
-// bytes is how much lies at handle, 0 when it was given back.
+// bytes returns how much lies at handle, 0 when it was given back.
 func (m *memories) bytes(handle uint64) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

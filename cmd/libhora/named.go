@@ -117,7 +117,7 @@ func (g *group) await(t hora.Ticket) *outcome {
 	return o
 }
 
-// outcome is what an ended operation of the engine left.
+// outcome returns what an ended operation of the engine left.
 func (g *group) outcome(t hora.Ticket) (*outcome, error) {
 	if _, err := g.g.Poll(t); err != nil {
 		return nil, err

@@ -141,7 +141,7 @@ func (l *library) background(f func(*outcome) error) C.int64_t {
 	return l.backgroundTicket(func(o *outcome, _ C.int64_t) error { return f(o) })
 }
 
-// backgroundTicket is background of what wants to know its ticket.
+// backgroundTicket does what background does, for what wants to know its ticket.
 func (l *library) backgroundTicket(f func(*outcome, C.int64_t) error) C.int64_t {
 	ticket, err := l.own.begin()
 	if err != nil {

@@ -75,7 +75,7 @@ func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client,
 	}
 }
 
-// nextPause is the pause after a wait: whoever waits long finds the coordinator a
+// nextPause returns the pause after a wait: whoever waits long finds the coordinator a
 // thirtieth of that late, and the attempts stay few.
 func nextPause(waited time.Duration) time.Duration {
 	return min(max(firstPause, waited/32), 250*time.Millisecond)
@@ -178,7 +178,7 @@ func (c *Client) prove(ctx context.Context, conn net.Conn) error {
 	return err
 }
 
-// write is a connection's writing goroutine.
+// write runs a connection's writing goroutine.
 func (c *Client) write(conn net.Conn, out *outbox) {
 	defer c.wg.Done()
 	beat := c.me.Beat
@@ -197,7 +197,7 @@ func (c *Client) write(conn net.Conn, out *outbox) {
 	}
 }
 
-// read is the client's reading goroutine.
+// read runs the client's reading goroutine.
 func (c *Client) read(rd *bufio.Reader) {
 	defer c.wg.Done()
 	for {

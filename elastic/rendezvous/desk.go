@@ -53,7 +53,7 @@ type wait struct {
 	id uint64
 }
 
-// own is the owner goroutine.
+// own runs the owner goroutine.
 func (s *Server) own(ctx context.Context) {
 	defer s.wg.Done()
 	d := &desk{

@@ -56,7 +56,7 @@ func (d *desk) finish(c *conn, reason string) {
 	d.forget(c)
 }
 
-// sever is the loss of a worker whose end nobody has reported.
+// sever takes the loss of a worker whose end nobody has reported.
 func (d *desk) sever(c *conn, reason string) {
 	if c.doomed != "" && d.workers[c.worker] != nil {
 		c.gone = true

@@ -85,7 +85,7 @@ func OpenJournal(dir, job string, fresh bool) (*Journal, error) {
 	return j, nil
 }
 
-// Orders is how many orders of the launcher the journal holds.
+// Orders returns how many orders of the launcher the journal holds.
 func (j *Journal) Orders() uint64 { return j.orders }
 
 // Close closes the file.

@@ -256,8 +256,8 @@ func (c *conn) hangUp() {
 	}
 }
 
-// rival is another worker that was started as the same rank and has not ended, as far as is known. Its connection may
-// have broken already: it is lost only when the launcher has said why, or has had the time to.
+// rival returns another worker that was started as the same rank and has not ended, as far as is known. Its connection
+// may have broken already: it is lost only when the launcher has said why, or has had the time to.
 func (d *desk) rival(c *conn) *conn {
 	apart := d.s.cfg.Journal != nil && d.s.cfg.Reported
 	if c.hello.Rank < 0 || !apart && d.s.cfg.OnLoss != elastic.Replace {

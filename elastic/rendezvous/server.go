@@ -203,7 +203,7 @@ func Serve(ctx context.Context, ln net.Listener, cfg Config) *Server {
 	return s
 }
 
-// Addr is where the coordinator listens.
+// Addr returns where the coordinator listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
 // Bytes counts what was received from and sent to workers after their proofs.
@@ -317,7 +317,7 @@ func (s *Server) drop(c *conn) {
 	s.mu.Unlock()
 }
 
-// serve is a connection's reading goroutine: the hello, then requests until it breaks.
+// serve runs a connection's reading goroutine: the hello, then requests until it breaks.
 func (s *Server) serve(c *conn) {
 	defer s.wg.Done()
 	defer s.drop(c)

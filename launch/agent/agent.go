@@ -489,7 +489,7 @@ func (a *agent) stop(grace time.Duration) {
 	a.limit(grace)
 }
 
-// grace is the time between TERM and KILL.
+// grace returns the time between TERM and KILL.
 func (a *agent) grace() time.Duration {
 	if a.plan != nil && a.plan.Grace > 0 {
 		return time.Duration(a.plan.Grace) * time.Millisecond

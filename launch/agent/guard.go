@@ -18,7 +18,7 @@ import (
 // guard, ends what the workers had started and removes the secret. What dies with all three is swept by the next agent
 // of the same user on the host.
 
-// Guard is the guard: when launcher and agents are gone it ends what carries the variables of their workers, and
+// Guard runs the guard: when launcher and agents are gone it ends what carries the variables of their workers, and
 // removes their secrets under temp. A launcher that has seen to that itself ends the guard first.
 func Guard(in io.Reader, temp string) {
 	var agents []int

@@ -68,7 +68,7 @@ const (
 	ticks     = 100
 )
 
-// statOf is what the kernel says of a process; nil when it is not there.
+// statOf returns what the kernel says of a process; nil when it is not there.
 func statOf(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -82,7 +82,7 @@ func statOf(pid int) []string {
 	return f
 }
 
-// stopSignal is what a process was stopped by; 0 when the kernel does not say.
+// stopSignal returns what a process was stopped by; 0 when the kernel does not say.
 func stopSignal(stat []string) syscall.Signal {
 	if len(stat) <= statCode {
 		return 0
@@ -91,7 +91,7 @@ func stopSignal(stat []string) syscall.Signal {
 	return syscall.Signal(n & 0x7f)
 }
 
-// usedBy is the time that processors have spent on a process and those below it.
+// usedBy returns the time that processors have spent on a process and those below it.
 func usedBy(pid int) time.Duration {
 	total := 0
 	for _, p := range append(machine.Descendants(pid), pid) {

@@ -19,8 +19,8 @@ func Keep(argv []string, temp string, signals <-chan os.Signal) (int, error) {
 	return keep(argv, temp, signals, &os.ProcAttr{}, func(int) {})
 }
 
-// KeepBound is Keep for an agent that would not notice this process's end by its streams: it gets SIGTERM then. It is
-// given a file more, unless that is nil, and started hears of its process.
+// KeepBound does what Keep does, for an agent that would not notice this process's end by its streams: it gets SIGTERM
+// then. It is given a file more, unless that is nil, and started hears of its process.
 func KeepBound(argv []string, temp string, signals <-chan os.Signal, more *os.File, started func(pid int)) (int,
 	error,
 ) {

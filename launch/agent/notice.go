@@ -57,7 +57,7 @@ func (a *agent) lookOut() {
 	a.reap()
 }
 
-// answered is the end of such a command: success is notice.
+// answered hears the end of such a command: success is notice.
 func (a *agent) answered(status syscall.WaitStatus) {
 	a.inquiry = 0
 	if status.Exited() && status.ExitStatus() == 0 {

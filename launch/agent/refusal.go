@@ -72,7 +72,7 @@ func isFile(path string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// shebang is the interpreter that a script's first line names, "" for anything else.
+// shebang returns the interpreter that a script's first line names, "" for anything else.
 func shebang(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

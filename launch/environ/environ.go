@@ -44,8 +44,8 @@ func Default(env []string, name, value string) []string {
 	return Merge(env, []string{name + "=" + value})
 }
 
-// Inherited is the part of the launcher's environment that workers get: all but shell functions, what names another
-// directory or another launcher's store, secrets, and, on other hosts, which devices are visible here.
+// Inherited returns the part of the launcher's environment that workers get: all but shell functions, what names
+// another directory or another launcher's store, secrets, and, on other hosts, which devices are visible here.
 func Inherited(environ []string, local bool) []string {
 	out := make([]string, 0, len(environ))
 	for _, kv := range environ {
@@ -61,8 +61,8 @@ func Inherited(environ []string, local bool) []string {
 	return out
 }
 
-// Devices are those that a process with this environment may use, as a scheduler has allotted them; nil where nobody
-// says.
+// Devices returns those that a process with this environment may use, as a scheduler has allotted them; nil where
+// nobody says.
 func Devices(environ []string) []string {
 	var ids []string
 	for id := range strings.SplitSeq(Lookup(environ, VisibleDevices), ",") {

@@ -127,10 +127,10 @@ func (g *guest) End(err error) *reach.Lost {
 // Close leaves the rest to the hub's end.
 func (g *guest) Close() {}
 
-// Doing is nothing: it is there.
+// Doing returns nothing: it is there.
 func (g *guest) Doing() (verb, share string) { return "", "" }
 
-// Doors are this machine's addresses, or the loopback's where the agent is on it.
+// Doors returns this machine's addresses, or the loopback's where the agent is on it.
 func (g *guest) Doors(port int, interfaces []string) []string {
 	if g.hello.ID == g.hub.cfg.ID {
 		return machine.WithPort([]string{machine.Loopback()}, port)
@@ -143,11 +143,11 @@ func (g *guest) Dig(context.Context, int) (string, error) {
 	return "", errors.New("an agent that has come by itself has no other way")
 }
 
-// Master is the port that the agent has claimed.
+// Master returns the port that the agent has claimed.
 func (g *guest) Master() (int, error) { return g.hello.Master, nil }
 
-// Environ is what the launcher's workers on other hosts inherit too, and all devices that the agents of the machine may use:
-// programs choose among them by local rank.
+// Environ returns what the launcher's workers on other hosts inherit too, and all devices that the agents of the
+// machine may use: programs choose among them by local rank.
 func (g *guest) Environ(all []string) []string {
 	env := environ.Inherited(all, false)
 	if ids := g.hub.devices(g.machine); len(ids) > 0 {

@@ -102,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 	return h, nil
 }
 
-// Port is where it listens.
+// Port returns where it listens.
 func (h *Hub) Port() int { return h.gate.Addr().(*net.TCPAddr).Port }
 
 // Addrs lists every "ip:port" by which agents may reach it, likeliest first.
@@ -303,7 +303,7 @@ func (h *Hub) Over(code int, text string) {
 	told.Wait()
 }
 
-// Close is the job's: agents hear of its outcome, and newcomers are refused, until Stop.
+// Close does nothing: agents hear of the job's outcome, and newcomers are refused, until Stop.
 func (h *Hub) Close() {}
 
 // Stop ends all connections and joins what reads them.

@@ -12,7 +12,7 @@ import (
 // Look has nothing to find out: agents have said what there is to know.
 func (h *Hub) Look(context.Context, []string) {}
 
-// Looking is nothing.
+// Looking returns nothing.
 func (h *Hub) Looking() []string { return nil }
 
 func (h *Hub) guest(name string) *guest {
@@ -24,7 +24,7 @@ func (h *Hub) guest(name string) *guest {
 	return nil
 }
 
-// Called is the machine's name.
+// Called returns the machine's name.
 func (h *Hub) Called(host string) string {
 	if g := h.guest(host); g != nil {
 		return g.machine
@@ -61,7 +61,7 @@ func (h *Hub) Refuse(j *reach.Job) error {
 	return nil
 }
 
-// Door is the loopback's address where all agents are on this machine.
+// Door returns the loopback's address where all agents are on this machine.
 func (h *Hub) Door(hosts []string) string {
 	for _, name := range hosts {
 		if g := h.guest(name); g == nil || g.hello.ID != h.cfg.ID {
@@ -80,7 +80,7 @@ func (h *Hub) Open(host string, _ *reach.Input) (reach.Way, error) {
 	return g, nil
 }
 
-// Cores are the agents' to choose.
+// Cores leaves the choice to the agents.
 func (h *Hub) Cores(hosts []string, _ machine.Bind) []string {
 	return slices.Repeat([]string{"chosen there"}, len(hosts))
 }

@@ -84,7 +84,7 @@ func StartGuard(program, temp string) (*Guard, error) {
 	return &Guard{r}, err
 }
 
-// File is what the agent is to hold open too; nil where there is no guard.
+// File returns what the agent is to hold open too; nil where there is no guard.
 func (g *Guard) File() *os.File {
 	if g.reach.guard == nil {
 		return nil

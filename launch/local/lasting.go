@@ -83,7 +83,7 @@ func (r *Reach) OpenLasting(host string, in *reach.Input) (*LastingWay, error) {
 	return w, nil
 }
 
-// streams are such an agent's standard input, which is the secret, and its output.
+// streams returns such an agent's standard input, which is the secret, and its output.
 func (r *Reach) streams() (in, out *os.File, err error) {
 	in, w, err := os.Pipe()
 	if err == nil {
@@ -162,7 +162,7 @@ func (w *LastingWay) Greet() (*reach.Host, error) {
 	return w.Way.Greet()
 }
 
-// Back is what the agent has said of itself.
+// Back returns what the agent has said of itself.
 func (w *LastingWay) Back() *protocol.Back { return &w.back }
 
 // Read ends with the agent.

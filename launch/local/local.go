@@ -196,10 +196,10 @@ func (w *Way) Close() {
 	}
 }
 
-// Doing is nothing: the process is there at once.
+// Doing returns nothing: the process is there at once.
 func (w *Way) Doing() (verb, share string) { return "", "" }
 
-// Doors is the loopback's address.
+// Doors returns the loopback's address.
 func (w *Way) Doors(port int, _ []string) []string {
 	return []string{net.JoinHostPort(machine.Loopback(), strconv.Itoa(port))}
 }
@@ -219,5 +219,5 @@ func (w *Way) Master() (int, error) {
 	return port, nil
 }
 
-// Environ is all but what is another launcher's.
+// Environ returns all but what is another launcher's.
 func (w *Way) Environ(all []string) []string { return environ.Inherited(all, true) }

@@ -22,7 +22,7 @@ func FolderIn(parent, dir string) error {
 	return os.MkdirAll(dir, perm)
 }
 
-// modeOf is whom a folder is open to.
+// modeOf returns whom a folder is open to.
 func modeOf(folder string) (fs.FileMode, error) {
 	st, err := os.Stat(folder)
 	if err != nil {
@@ -31,7 +31,7 @@ func modeOf(folder string) (fs.FileMode, error) {
 	return st.Mode().Perm(), nil
 }
 
-// Open is os.OpenFile for a file that, if it is made, is as open as its folder.
+// Open does what os.OpenFile does, for a file that, if it is made, is as open as its folder.
 func Open(path string, flags int) (*os.File, error) {
 	perm, err := modeOf(filepath.Dir(path))
 	if err != nil {

@@ -23,7 +23,7 @@ func InterfaceNames() []string {
 	return names
 }
 
-// Addresses is "interface address" for each address of each interface that is up.
+// Addresses returns "interface address" for each address of each interface that is up.
 func Addresses() []string {
 	var out []string
 	ifs, _ := net.Interfaces()
@@ -82,7 +82,7 @@ func WithPort(addrs []string, port int) []string {
 	return out
 }
 
-// Loopback is the address at which processes of this host meet: one of IPv6 where there is no 127.0.0.1.
+// Loopback returns the address at which processes of this host meet: one of IPv6 where there is no 127.0.0.1.
 func Loopback() string {
 	const usual = "127.0.0.1"
 	for _, at := range []string{usual, "::1"} {
@@ -94,8 +94,8 @@ func Loopback() string {
 	return usual
 }
 
-// Listen is net.Listen without MPTCP, which Go listens with otherwise: a connection of few bytes gains nothing by it,
-// and a middle box that does not know it can only do harm.
+// Listen does what net.Listen does, without MPTCP, which Go listens with otherwise: a connection of few bytes gains
+// nothing by it, and a middle box that does not know it can only do harm.
 func Listen(ctx context.Context, at string) (net.Listener, error) {
 	lc := net.ListenConfig{}
 	lc.SetMultipathTCP(false)

@@ -24,8 +24,8 @@ const (
 // portRange is what to choose from, both ends included.
 type portRange struct{ lo, hi int }
 
-// beside is where nothing takes a port unless it asks for that very one. ok is false where the ephemeral range, lo to
-// hi, leaves no room.
+// beside returns where nothing takes a port unless it asks for that very one. ok is false where the ephemeral range, lo
+// to hi, leaves no room.
 func beside(lo, hi int) (r portRange, ok bool) {
 	for _, r := range []portRange{{usualPorts, min(lo-1, 65535)}, {max(hi+1, 1024), 65535}, {5000, min(lo-1, 65535)}} {
 		if r.hi-r.lo+1 >= enoughFree {
@@ -35,7 +35,7 @@ func beside(lo, hi int) (r portRange, ok bool) {
 	return portRange{}, false
 }
 
-// Second is the other port that goes with one of ClaimPort: of the coordinator that rank 0 serves for JAX. It lies
+// Second returns the other port that goes with one of ClaimPort: of the coordinator that rank 0 serves for JAX. It lies
 // below, since programs that want one more count up.
 func Second(port int) int { return port - 1 }
 

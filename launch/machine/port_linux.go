@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ephemeralPorts is the range from which the kernel takes ports for connections.
+// ephemeralPorts returns the range from which the kernel takes ports for connections.
 func ephemeralPorts() (lo, hi int) {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {

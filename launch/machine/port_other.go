@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// ephemeralPorts is the range that BSDs take ports for connections from.
+// ephemeralPorts returns the range that BSDs take ports for connections from.
 func ephemeralPorts() (lo, hi int) { return 49152, 65535 }
 
 type unmarked struct{}

@@ -25,7 +25,7 @@ func Bound() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: sysca
 // Reap makes this process the parent of every descendant whose own parent ends.
 func Reap() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// AllowedCPUs are the hardware threads that this process may use; nil when unknown.
+// AllowedCPUs returns the hardware threads that this process may use; nil when unknown.
 func AllowedCPUs() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {

@@ -116,7 +116,7 @@ func (r *Reach) meansThis(ctx context.Context, name string) bool {
 	return false
 }
 
-// Called is the name itself.
+// Called returns the name itself.
 func (r *Reach) Called(host string) string { return host }
 
 // Refuse refuses ranks on this machine for which there are fewer devices than each is to get, and to give another
@@ -141,7 +141,7 @@ func (r *Reach) Refuse(j *reach.Job) error {
 	return protocol.Fault(protocol.ExitUsage, "--stdin %d: rank %d runs on %s, and this machine's input stays here: name a rank of this machine, or start the ranks by hand, one in a terminal of its own on %s", j.Input, j.Input, host, host)
 }
 
-// Door is the loopback's address where all hosts are this machine.
+// Door returns the loopback's address where all hosts are this machine.
 func (r *Reach) Door(hosts []string) string {
 	if slices.ContainsFunc(hosts, func(name string) bool { return !r.isHere(name) }) {
 		return ""

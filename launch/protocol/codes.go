@@ -29,7 +29,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text }
 
-// Fault is an Error.
+// Fault returns an Error.
 func Fault(code int, format string, a ...any) *Error { return &Error{code, fmt.Sprintf(format, a...)} }
 
 // SignalName names a signal as kill -l does.
@@ -48,7 +48,7 @@ func SignalName(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// CommandName is how messages write a command: quoted where its end would not be seen.
+// CommandName returns how messages write a command: quoted where its end would not be seen.
 func CommandName(command string) string {
 	if strings.ContainsAny(command, " \t\n\"'") {
 		return strconv.Quote(command)

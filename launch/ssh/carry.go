@@ -79,7 +79,7 @@ func weigh(machine, path string) (*carried, error) {
 	return &carried{machine: machine, path: path, hash: hex.EncodeToString(h.Sum(nil)), size: n}, nil
 }
 
-// beside is where the program for another machine is looked for.
+// beside returns where the program for another machine is looked for.
 func (c *carried) beside(machine string) string {
 	name := machines[machine]
 	if name == "" {
@@ -88,7 +88,7 @@ func (c *carried) beside(machine string) string {
 	return filepath.Join(filepath.Dir(c.path), "hora-"+name)
 }
 
-// of is the program for a machine, nil when there is none.
+// of returns the program for a machine, nil when there is none.
 func (c *carried) of(machine string) *carried {
 	for _, p := range append([]*carried{c}, c.others...) {
 		if p.machine == machine {
@@ -98,7 +98,7 @@ func (c *carried) of(machine string) *carried {
 	return nil
 }
 
-// script is bootstrap for these programs.
+// script returns bootstrap for these programs.
 func (c *carried) script() string {
 	var branches strings.Builder
 	for _, p := range append([]*carried{c}, c.others...) {
@@ -147,7 +147,7 @@ func (w *Way) awaitReady(rd *bufio.Reader) (word, machine string, err error) {
 	return "", "", errors.New("its login shell prints too much: make it silent for ssh commands")
 }
 
-// machineName is what uname -sm says of machines like this one.
+// machineName returns what uname -sm says of machines like this one.
 func machineName() string {
 	for machine, name := range machines {
 		if name == runtime.GOOS+"-"+runtime.GOARCH {

@@ -202,7 +202,7 @@ func (w *Way) Close() {
 	w.tunnel.fill()
 }
 
-// Doing is the copy of the program, while that lasts.
+// Doing returns the copy of the program, while that lasts.
 func (w *Way) Doing() (verb, share string) {
 	if n, size := w.copied.Load(), w.size.Load(); n > 0 && n < size {
 		return "copying hora to", fmt.Sprintf("%.1f of %.1f MB", float64(n)/1e6, float64(size)/1e6)
@@ -210,18 +210,18 @@ func (w *Way) Doing() (verb, share string) {
 	return "", ""
 }
 
-// Doors are all of this machine's addresses.
+// Doors returns all of this machine's addresses.
 func (w *Way) Doors(port int, interfaces []string) []string {
 	return machine.WithPort(machine.OwnAddresses(interfaces), port)
 }
 
-// Master is the port that the agent has claimed.
+// Master returns the port that the agent has claimed.
 func (w *Way) Master() (int, error) { return w.master, nil }
 
-// Environ is all but what is another launcher's, or this machine's.
+// Environ returns all but what is another launcher's, or this machine's.
 func (w *Way) Environ(all []string) []string { return environ.Inherited(all, false) }
 
-// ssh is the system's ssh and its command line up to the host's name.
+// ssh returns the system's ssh and its command line up to the host's name.
 func (r *Reach) ssh(host string) (path string, argv []string, err error) {
 	name := r.cfg.Program
 	if name == "" {

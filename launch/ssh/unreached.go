@@ -38,7 +38,7 @@ func (s *Options) fault(host, all string) *protocol.Error {
 	return protocol.Fault(protocol.ExitHost, "reach host %s: %s: try %s true", host, said, s.typed(host))
 }
 
-// typed is how a user reaches the host by hand.
+// typed returns how a user reaches the host by hand.
 func (s *Options) typed(host string) string {
 	words := []string{"ssh"}
 	if s.Port > 0 {
@@ -50,7 +50,7 @@ func (s *Options) typed(host string) string {
 	return strings.Join(append(words, host), " ")
 }
 
-// keyCommands are what makes the host take a key: the one that was named, else a new one.
+// keyCommands returns what makes the host take a key: the one that was named, else a new one.
 func (s *Options) keyCommands(host string) string {
 	text := strings.Replace(s.typed(host), "ssh", "ssh-copy-id", 1)
 	if s.Identity == "" {
@@ -62,7 +62,7 @@ func (s *Options) keyCommands(host string) string {
 // changedKey is how ssh names what it knows another key of.
 var changedKey = regexp.MustCompile(`Host key for (\S+) has changed`)
 
-// knownAs is a host's name in the file of known hosts, which has the port in it when that is not ssh's own.
+// knownAs returns a host's name in the file of known hosts, which has the port in it when that is not ssh's own.
 func (s *Options) knownAs(host, said string) string {
 	if m := changedKey.FindStringSubmatch(said); m != nil {
 		return quoted(m[1])
