@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,34 @@ def test_beyond_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     finally:
         s.hora("down", "--now", cwd=tmp_path)
         s.server.wait(PATIENCE)
+
+
+def test_a_submission_whose_answer_was_lost() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(PATIENCE)
+    address = listener.getsockname()
+    seen = []
+
+    def key(connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines:
+            head = [row.decode().strip() for row in iter(lines.readline, b"\r\n")]
+            fields = dict(row.lower().split(": ", 1) for row in head[1:])
+            lines.read(int(fields["content-length"]))
+            seen.append(fields["idempotency-key"])
+            if len(seen) == 2:
+                answer = b'{"id": 7, "state": "queued", "queued": "2026-01-01T00:00:00Z", "exit_code": 0, "document": {"spec": {"command": ["true"]}}}'
+                connection.sendall(b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(answer) + answer)
+
+    def serve() -> None:
+        key(listener.accept()[0])
+        listener.close()  # it was killed, and is away for a while
+        threading.Event().wait(0.3)
+        with socket.create_server(address) as again:
+            again.settimeout(PATIENCE)
+            key(again.accept()[0])
+
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+    assert Client(f"http://127.0.0.1:{address[1]}", "x").submit(["true"], folder=None).id == 7
+    server.join(PATIENCE)
+    assert len(seen) == 2 and seen[0] == seen[1]

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -118,15 +119,37 @@ func (c *Client) send(ctx context.Context, method, path string, headers map[stri
 	return nil, f
 }
 
-// Submit submits a job. The key makes it safe to send again.
+// againWithin is how long a submission whose answer was lost is sent again: a server that was killed is back by then, or is not
+// to be waited for.
+const againWithin = 15 * time.Second
+
+// Submit submits a job. The key makes it safe to send again: when the server ended before its answer came nobody knows whether it
+// has the job, so that the same is sent until it says. A server that is not there to begin with is an error at once.
 func (c *Client) Submit(ctx context.Context, d Document, key string) (j Job, err error) {
-	for try := 0; ; try++ {
+	begin, sent := time.Now(), false
+	for {
 		err = c.call(ctx, "POST", "/jobs", map[string]string{"Idempotency-Key": key, "X-Hora-User": c.User}, d, &j)
-		var gone *NoServer
-		if !errors.As(err, &gone) || try == 2 || key == "" {
+		var fault *Fault
+		refused := errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable
+		sent = sent || fault != nil || lost(err)
+		late := time.Since(begin) > againWithin
+		switch {
+		case err == nil, key == "", !sent, refused, late && fault != nil:
 			return j, err
+		case late:
+			return j, fmt.Errorf("%w; it may have the job: look with hora jobs when it is back", err)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return j, ctx.Err()
 		}
 	}
+}
+
+// lost says whether a request had gone out when its connection broke.
+func lost(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // Job answers one job.

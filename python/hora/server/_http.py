@@ -15,7 +15,11 @@ from ._types import ServerError
 
 
 class Unreachable(ServerError):
-    """The server does not answer."""
+    """The server does not answer. `sent` says that it may have got what was asked: its connection broke before the answer was whole."""
+
+    def __init__(self, text: str, sent: bool = False) -> None:
+        super().__init__(text)
+        self.sent = sent
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -85,7 +89,9 @@ class Http:
             raise self._refused(e) from None
         except (OSError, http.client.HTTPException) as e:
             why = getattr(e, "reason", e)
-            raise Unreachable(f"reach the server at {self.url}: {why}: start it with hora up, or name another with HORA_SERVER") from e
+            broken = isinstance(why, (ConnectionResetError, BrokenPipeError, http.client.HTTPException))
+            text = f"reach the server at {self.url}: {why}: start it with hora up, or name another with HORA_SERVER"
+            raise Unreachable(text, broken) from e
 
     def _refused(self, e: urllib.error.HTTPError) -> ServerError:
         try:
@@ -107,7 +113,7 @@ class Http:
             try:
                 text = answer.read()
             except (OSError, http.client.HTTPException) as e:
-                raise Unreachable(f"read the answer of {self.url}: {e}: call again") from e
+                raise Unreachable(f"read the answer of {self.url}: {e}: call again", True) from e
         if not text:
             return None
         try:
