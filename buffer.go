@@ -70,7 +70,8 @@ func (g *Group) Free(buffer []byte) error {
 
 // takeOut removes the buffer that begins where this memory does.
 func takeOut(list *[]*shm.Buffer, memory []byte) *shm.Buffer {
-	i := slices.IndexFunc(*list, func(b *shm.Buffer) bool { return unsafe.SliceData(b.Bytes()) == unsafe.SliceData(memory) })
+	at := unsafe.SliceData(memory)
+	i := slices.IndexFunc(*list, func(b *shm.Buffer) bool { return unsafe.SliceData(b.Bytes()) == at })
 	if i < 0 {
 		return nil
 	}

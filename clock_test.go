@@ -35,7 +35,8 @@ func TestNoWaitIsMeasuredByTheWallClock(t *testing.T) {
 	for _, f := range goFiles(t) {
 		top, _, _ := strings.Cut(f.dir, "/")
 		switch {
-		case f.test, top == "cmd" && path.Base(f.dir) == "hora", top == "demo", top == "bench", top == "probe", top == "examples", top == "doctor", top == "timeline", f.dir == "internal/simtest", f.dir == "internal/hosttest", f.dir == "internal/jobtest":
+		case f.test, top == "cmd" && path.Base(f.dir) == "hora", top == "demo", top == "bench", top == "probe", top == "examples", top == "doctor",
+			top == "timeline", f.dir == "internal/simtest", f.dir == "internal/hosttest", f.dir == "internal/jobtest":
 			continue // they show moments, and decide nothing about a job's members
 		}
 		scanned++

@@ -78,7 +78,10 @@ func ReduceScatter[T Element](ctx context.Context, g *Group, x []T, op Op) ([]T,
 	}
 	mine := make([]T, counts[g.Rank()])
 	v := tensor.Of(x)
-	r := Request{Call: Call{Kind: KindReduceScatter, Op: op, Type: v.Type, Send: v, Recv: tensor.Of(mine), RecvCounts: counts}, Name: g.auto()}
+	r := Request{Call: Call{
+		Kind: KindReduceScatter, Op: op, Type: v.Type, Send: v, Recv: tensor.Of(mine),
+		RecvCounts: counts,
+	}, Name: g.auto()}
 	err := run(ctx, g, &r)
 	return mine, err
 }
@@ -88,7 +91,10 @@ func ReduceScatter[T Element](ctx context.Context, g *Group, x []T, op Op) ([]T,
 func Alltoall[T Element](ctx context.Context, g *Group, x []T, counts []int) ([]T, []int, error) {
 	var all []T
 	v := tensor.Of(x)
-	r := Request{Call: Call{Kind: KindAlltoall, Type: v.Type, Send: v, SendCounts: counts}, Name: g.auto(), Alloc: allocate(&all)}
+	r := Request{
+		Call: Call{Kind: KindAlltoall, Type: v.Type, Send: v, SendCounts: counts}, Name: g.auto(),
+		Alloc: allocate(&all),
+	}
 	var one [1]Ticket
 	rs := [1]Request{r}
 	if err := g.Submit(rs[:], one[:]); err != nil {

@@ -40,8 +40,9 @@ type Config struct {
 	SecretFile string // read while joining when Secret is zero
 
 	StartTimeout time.Duration // how long ranks wait for each other to join; 0 means 30 s
-	// JoinTimeout, when it is longer, is how long they wait for those that have not come yet: the launcher says so, which
-	// sees whether those live and ends the wait itself. What follows their coming takes no longer than StartTimeout.
+	// JoinTimeout, when it is longer, is how long they wait for those that have not come yet: the launcher says so,
+	// which sees whether those live and ends the wait itself. What follows their coming takes no longer than
+	// StartTimeout.
 	JoinTimeout time.Duration
 	PeerTimeout time.Duration // silence after which a rank is lost; 0 means 10 s
 	// ElasticTimeout is how long a job that lost a worker waits for enough others to go

@@ -13,8 +13,8 @@ import (
 	"hora/internal/jobtest"
 )
 
-// TestAConfigIsItsCallers has ranks join with one list of peers and one sink, which are as they were afterwards, and again
-// with what the first world says it was joined with.
+// TestAConfigIsItsCallers has ranks join with one list of peers and one sink, which are as they were afterwards, and
+// again with what the first world says it was joined with.
 func TestAConfigIsItsCallers(t *testing.T) {
 	for f := range reflect.TypeFor[hora.Config]().Fields() {
 		if !f.IsExported() {
@@ -47,7 +47,10 @@ func TestAConfigIsItsCallers(t *testing.T) {
 	peers := []string{"127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t)), "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))}
 	var again [2]hora.Config
 	jobtest.Ranks(t, 2, func(rank int) (err error) {
-		cfg := hora.Config{Rank: rank, Size: 2, Peers: append([]string(nil), peers...), Secret: secret, Links: "tcp", Progress: true}
+		cfg := hora.Config{
+			Rank: rank, Size: 2, Peers: append([]string(nil), peers...), Secret: secret, Links: "tcp",
+			Progress: true,
+		}
 		if rank == 0 {
 			cfg.Events = events
 		}
@@ -94,7 +97,8 @@ func TestBuffersOfATypeHoldWhatTheyAreAskedFor(t *testing.T) {
 			}
 			for _, n := range []int{0, -1, 1 << 60} {
 				var invalid *hora.InvalidError
-				if _, err := hora.BufferOf[float64](t.Context(), g, n); !errors.As(err, &invalid) || !strings.Contains(err.Error(), strconv.Itoa(n)+" elements") {
+				if _, err := hora.BufferOf[float64](t.Context(), g, n); !errors.As(err, &invalid) ||
+					!strings.Contains(err.Error(), strconv.Itoa(n)+" elements") {
 					return fmt.Errorf("%d elements: %v", n, err)
 				}
 			}

@@ -25,7 +25,8 @@ var launched = []struct {
 	{
 		"hora wins", "HORA_RANK=1 HORA_SIZE=4 HORA_LOCAL_RANK=1 HORA_LOCAL_SIZE=2 HORA_CROSS_RANK=0 HORA_CROSS_SIZE=2 HORA_ADDR=h:1 HORA_SERVE=0 HORA_EPOCH=3 HOROVOD_RANK=3 HOROVOD_SIZE=9 RANK=2 WORLD_SIZE=3 LOCAL_RANK=0",
 		"hora", func(c hora.Config) bool {
-			return c.Rank == 1 && c.Size == 4 && c.LocalSize == 2 && c.CrossSize == 2 && c.Addr == "h:1" && c.Epoch == 3 && !c.Serve
+			return c.Rank == 1 && c.Size == 4 && c.LocalSize == 2 && c.CrossSize == 2 && c.Addr == "h:1" && c.Epoch == 3 &&
+				!c.Serve
 		},
 	},
 	{
@@ -67,7 +68,8 @@ var launched = []struct {
 	{"a timeline of the program's", "HOROVOD_TIMELINE=DYNAMIC", "alone", func(c hora.Config) bool { return c.Timeline == "" && !c.TimelineMarks }},
 	{"peers", "HORA_RANK=1 HORA_SIZE=2 HORA_PEERS=a:1,b:2", "hora", func(c hora.Config) bool { return len(c.Peers) == 2 }},
 	{"times", "HORA_PEER_TIMEOUT=0.5 HORA_OP_TIMEOUT=2m HORA_STALL_WARN=0 HORA_STALL_END=5", "alone", func(c hora.Config) bool {
-		return c.PeerTimeout == time.Second/2 && c.OpTimeout == 2*time.Minute && c.StallWarn < 0 && c.StallEnd == 5*time.Second
+		return c.PeerTimeout == time.Second/2 && c.OpTimeout == 2*time.Minute && c.StallWarn < 0 &&
+			c.StallEnd == 5*time.Second
 	}},
 	{"horovod's stalls", "HOROVOD_STALL_CHECK_TIME_SECONDS=30 HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=10", "alone", func(c hora.Config) bool {
 		return c.StallWarn == 30*time.Second && c.StallEnd == 0

@@ -13,8 +13,8 @@ type half struct {
 	err    error
 }
 
-// ByName returns the half of g whose operations come in any order and are matched by name: g itself, if it was made with
-// Named. Otherwise the first call makes it, on every member, each when it gets there: ctx bounds that wait, as in
+// ByName returns the half of g whose operations come in any order and are matched by name: g itself, if it was made
+// with Named. Otherwise the first call makes it, on every member, each when it gets there: ctx bounds that wait, as in
 // NewGroup, and where it fails every later call has the same error. It has g's timeout and is closed with g.
 func (g *Group) ByName(ctx context.Context) (*Group, error) { return g.ofKind(ctx, true) }
 
@@ -62,8 +62,8 @@ func (g *Group) newHalf(ctx context.Context) (context.Context, *half) {
 	return ctx, g.half
 }
 
-// makeHalf makes the group beside g. All members work its number out from g's, so that it does not matter what else they
-// make meanwhile.
+// makeHalf makes the group beside g. All members work its number out from g's, so that it does not matter what else
+// they make meanwhile.
 func (g *Group) makeHalf(ctx context.Context, h *half) {
 	defer close(h.made)
 	defer h.cancel()

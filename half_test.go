@@ -59,7 +59,8 @@ func halves(ctx context.Context, g *hora.Group) error {
 	}
 	back, err := byName.InOrder(ctx)
 	there, err2 := inOrder.ByName(ctx)
-	if err != nil || err2 != nil || back != inOrder || there != byName || g != byName && g != inOrder || !byName.Named() || inOrder.Named() {
+	if err != nil || err2 != nil || back != inOrder || there != byName || g != byName && g != inOrder ||
+		!byName.Named() || inOrder.Named() {
 		return fmt.Errorf("%s: halves %q and %q do not know each other: %w", g.Name(), byName.Name(), inOrder.Name(), errors.Join(err, err2))
 	}
 	return nil

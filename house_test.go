@@ -39,7 +39,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "dist" || d.Name() == "node_modules" || strings.HasSuffix(d.Name(), ".egg-info")) {
+			if path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "dist" || d.Name() == "node_modules" ||
+				strings.HasSuffix(d.Name(), ".egg-info")) {
 				return fs.SkipDir
 			}
 			return nil

@@ -66,15 +66,18 @@ func Join(ctx context.Context, cfg Config) (*World, error) {
 		}
 		return nil, err
 	}
-	own.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
+	own.Events.Emit(&event.Joined{
+		Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(),
+		Took: time.Since(began),
+	})
 	return w, nil
 }
 
 // joinLimit returns how long a rank waits for the first epoch.
 func (c *Config) joinLimit() time.Duration { return max(c.JoinTimeout, c.StartTimeout) }
 
-// openingLimit bounds what follows when all ranks are there: by what is left of the meeting, or anew where that may have
-// taken long.
+// openingLimit bounds what follows when all ranks are there: by what is left of the meeting, or anew where that may
+// have taken long.
 func (c *Config) openingLimit(ctx, meeting context.Context) (context.Context, context.CancelFunc) {
 	if c.JoinTimeout <= c.StartTimeout {
 		return context.WithCancel(meeting)
@@ -370,7 +373,10 @@ func missingRanks(e rendezvous.Epoch) []int {
 func (w *World) listen(ctx context.Context) error {
 	c := &w.cfg
 	if c.Links != "tcp" && w.memory == nil {
-		l, err := shm.Listen(c.Secret, shm.ListenConfig{Addr: w.socket, Job: c.Job, Host: c.Host, Log: c.Log, Strangers: c.refused.Strangers})
+		l, err := shm.Listen(c.Secret, shm.ListenConfig{
+			Addr: w.socket, Job: c.Job, Host: c.Host, Log: c.Log,
+			Strangers: c.refused.Strangers,
+		})
 		var no *shm.UnavailableError
 		switch {
 		case err == nil:

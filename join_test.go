@@ -112,7 +112,10 @@ func TestOpTimeoutNamesWhoIsMissing(t *testing.T) {
 	addr := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
 	tried := make(chan struct{})
 	jobtest.Ranks(t, 2, func(rank int) error {
-		w, err := hora.Join(context.Background(), hora.Config{Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s, OpTimeout: 100 * time.Millisecond})
+		w, err := hora.Join(context.Background(), hora.Config{
+			Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s,
+			OpTimeout: 100 * time.Millisecond,
+		})
 		if err != nil {
 			return err
 		}
@@ -173,7 +176,10 @@ func TestManyLives(t *testing.T) {
 	jobtest.Ranks(t, n, func(rank int) error {
 		ctx := context.Background()
 		for life := range lives {
-			w, err := hora.Join(ctx, hora.Config{Rank: rank, Size: n, Addr: addr, Serve: true, Secret: s, StartTimeout: 10 * time.Second})
+			w, err := hora.Join(ctx, hora.Config{
+				Rank: rank, Size: n, Addr: addr, Serve: true, Secret: s,
+				StartTimeout: 10 * time.Second,
+			})
 			if err != nil {
 				return fmt.Errorf("life %d: %w", life, err)
 			}

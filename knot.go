@@ -302,7 +302,8 @@ func (k *knots) judge() {
 	digests := k.said
 	k.said, k.first = map[int]said{}, time.Time{}
 	for _, r := range k.knot {
-		k.tell(r, wire.AppendString(wire.AppendU64(wire.AppendU64([]byte{noteVerdict}, digests[r].digest), k.nonce), k.text))
+		k.tell(r, wire.AppendString(wire.AppendU64(wire.AppendU64([]byte{noteVerdict}, digests[r].digest), k.nonce),
+			k.text))
 	}
 }
 

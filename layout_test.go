@@ -71,8 +71,8 @@ var packages = map[string]struct {
 	"internal/hosttest":  {"", "std"},
 	"internal/jobtest":   {"", "std"}, // its tests may import any, as all tests
 
-	// A job knows its hosts by launch/reach alone; launch/named, which knows them by name, is only what it takes where a Spec
-	// names no other. An agent knows the launcher by launch/protocol alone, whatever way leads there.
+	// A job knows its hosts by launch/reach alone; launch/named, which knows them by name, is only what it takes where
+	// a Spec names no other. An agent knows the launcher by launch/protocol alone, whatever way leads there.
 	"launch":          {"elastic elastic/rendezvous internal/wire internal/secret event launch/protocol launch/machine launch/environ launch/logs launch/reach launch/named launch/local launch/ssh job", ""},
 	"launch/machine":  {"", "std"},
 	"launch/environ":  {"", "std"},
@@ -218,8 +218,8 @@ func checkImport(t *testing.T, f goFile, mayImport, thirdParty, imp string) {
 	t.Errorf("%s imports %s: package %s keeps to the standard library and golang.org/x/sys", f.path, imp, f.dir)
 }
 
-// TestTheSeamOfLaunch: one file of launch names the ways to hosts, to choose where nobody else has; and no type grows back to
-// what does everything.
+// TestTheSeamOfLaunch: one file of launch names the ways to hosts, to choose where nobody else has; and no type grows
+// back to what does everything.
 func TestTheSeamOfLaunch(t *testing.T) {
 	const most = 30
 	methods := map[string]int{}
@@ -429,7 +429,8 @@ func TestModuleFile(t *testing.T) {
 			t.Errorf("go.mod: %q: no replace; nested modules use a go.work of their own", line)
 		}
 		fields := strings.Fields(strings.TrimPrefix(line, "require "))
-		direct := len(fields) >= 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "// indirect")
+		direct := len(fields) >= 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") &&
+			!strings.Contains(line, "// indirect")
 		if direct && !bytes.Contains(deps, []byte("`"+fields[0]+"`")) {
 			t.Errorf("go.mod requires %s, which docs/dependencies.md does not explain", fields[0])
 		}

@@ -79,7 +79,10 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 	for {
 		w, err := m.attempt(ctx, old == nil)
 		if err == nil {
-			m.cfg.Events.Emit(&event.Joined{Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(), Took: time.Since(began)})
+			m.cfg.Events.Emit(&event.Joined{
+				Rank: w.Rank(), Size: w.Size(), Host: w.Host(), Epoch: w.Epoch(),
+				Took: time.Since(began),
+			})
 			return w, nil
 		}
 		m.mu.Lock()
@@ -109,7 +112,8 @@ func (m *Membership) Join(ctx context.Context) (*World, error) {
 	}
 }
 
-// farewell tells the coordinator that a worker which was asked to leave while it joined does so: it has not finished, nor is it lost.
+// farewell tells the coordinator that a worker which was asked to leave while it joined does so: it has not finished,
+// nor is it lost.
 func (m *Membership) farewell(ctx context.Context, why string) {
 	if m.client == nil {
 		return
@@ -279,8 +283,9 @@ func (m *Membership) Asked() string {
 // leaving returns what Asked does, with the lock held.
 func (m *Membership) leaving() string { return cmp.Or(m.drain, m.asked) }
 
-// Recovered tells the job's report, when all ranks of the present epoch have the same state again, what the end of the one
-// before cost this rank: the time since it knew, the steps that are done again (-1 where nobody counts them), and why.
+// Recovered tells the job's report, when all ranks of the present epoch have the same state again, what the end of the
+// one before cost this rank: the time since it knew, the steps that are done again (-1 where nobody counts them), and
+// why.
 func (m *Membership) Recovered(took time.Duration, steps int, cause string) {
 	m.mu.Lock()
 	w := m.world
@@ -326,9 +331,9 @@ func (h *hostNews) note(n rendezvous.Notice) {
 	h.going = h.going || n.Kind == rendezvous.NoticeGoing
 }
 
-// HostNews says whether workers are on their way to the present epoch's members, and whether some of those were asked to
-// leave. Unlike News it does not ask to act: News says so when the newcomers have come, and the leaving ends the epoch. Who
-// joins the next epoch meanwhile waits for those that are on their way. It costs a lock and no system call.
+// HostNews says whether workers are on their way to the present epoch's members, and whether some of those were asked
+// to leave. Unlike News it does not ask to act: News says so when the newcomers have come, and the leaving ends the
+// epoch. Who joins the next epoch meanwhile waits for those that are on their way. It costs a lock and no system call.
 func (m *Membership) HostNews() (coming, going bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -39,7 +39,10 @@ func (w *World) mesh(ctx context.Context, g *Group, id uint64) (transport.Mesh, 
 		seats = nil
 	}
 	hosts, names := w.layout(g.ranks)
-	cfg := transport.RoutedConfig{Rank: slices.Index(g.ranks, w.cfg.Rank), Hosts: hosts, Names: names, Local: local, Seats: seats}
+	cfg := transport.RoutedConfig{
+		Rank: slices.Index(g.ranks, w.cfg.Rank), Hosts: hosts, Names: names, Local: local,
+		Seats: seats,
+	}
 	if len(seats) < len(g.ranks) {
 		if w.cfg.Links == "shm" {
 			return nil, fmt.Errorf("ranks %v are not all on host %s and HORA_LINKS=shm allows nothing else", g.ranks, w.cfg.Host)

@@ -29,7 +29,8 @@ func TestACallThatGoesOn(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if err := errors.Join(b.Wait(ctx), a.Wait(ctx), a.Wait(ctx)); err != nil || x[0] != 3 || y[0] != 6 || !a.Done() {
+			if err := errors.Join(b.Wait(ctx), a.Wait(ctx), a.Wait(ctx)); err != nil || x[0] != 3 || y[0] != 6 ||
+				!a.Done() {
 				t.Errorf("rank %d: %v, %v, %v", rank, err, x, y)
 			}
 			if rank == 1 {

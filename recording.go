@@ -46,7 +46,8 @@ func (r *recording) enter(w *World) error {
 	}
 	var err error
 	r.log = c.Log
-	r.writer, err = timeline.Start(timeline.Config{Path: path, Clock: w.clock, MarkCycles: c.TimelineMarks, Log: c.Log}, c.Events)
+	r.writer, err = timeline.Start(timeline.Config{Path: path, Clock: w.clock, MarkCycles: c.TimelineMarks, Log: c.Log},
+		c.Events)
 	return err
 }
 

@@ -24,7 +24,8 @@ func elasticWorld(t *testing.T, n int, policy elastic.Policy) func(rank int) hor
 		t.Fatal(err)
 	}
 	secret := hora.NewSecret()
-	s := rendezvous.Serve(context.Background(), ln, rendezvous.Config{Secret: secret, Job: "test", Size: n, Max: n + 1, OnLoss: policy})
+	s := rendezvous.Serve(context.Background(), ln,
+		rendezvous.Config{Secret: secret, Job: "test", Size: n, Max: n + 1, OnLoss: policy})
 	t.Cleanup(func() { s.Close() })
 	return func(rank int) hora.Config {
 		return hora.Config{Rank: rank, Size: n, Addr: ln.Addr().String(), Secret: secret, Job: "test"}
@@ -95,7 +96,8 @@ func TestSyncTakesTheMostCommits(t *testing.T) {
 		s := hora.NewState()
 		x, text := []int64{int64(rank)}, strings.Repeat("r", rank+1)
 		hora.Track(s, "x", x)
-		s.Custom("text", func() ([]byte, error) { return []byte(text), nil }, func(b []byte) error { text = string(b); return nil })
+		s.Custom("text", func() ([]byte, error) { return []byte(text), nil },
+			func(b []byte) error { text = string(b); return nil })
 		for range []int{1, 4, 4}[rank] {
 			if err := s.Commit(); err != nil {
 				return err
@@ -170,7 +172,8 @@ func TestStatesMustAgree(t *testing.T) {
 	s := hora.NewState()
 	hora.Track(s, "x", []int32{1})
 	hora.Track(s, "x", []int32{1})
-	if err := hora.RunElastic(context.Background(), hora.Config{}, s, nil); err == nil || !strings.Contains(err.Error(), `register state "x": the name is there already`) {
+	if err := hora.RunElastic(context.Background(), hora.Config{}, s, nil); err == nil ||
+		!strings.Contains(err.Error(), `register state "x": the name is there already`) {
 		t.Errorf("a name given twice: %v", err)
 	}
 }
@@ -186,7 +189,8 @@ func TestElasticWorldOfOne(t *testing.T) {
 	if err != nil || calls != 1 || s.Commits() != 2 {
 		t.Errorf("%v after %d calls and %d commits", err, calls, s.Commits())
 	}
-	if err := hora.RunElastic(context.Background(), hora.Config{}, s, func(context.Context, *hora.World) error { return errors.New("mine") }); err == nil || err.Error() != "mine" {
+	if err := hora.RunElastic(context.Background(), hora.Config{}, s,
+		func(context.Context, *hora.World) error { return errors.New("mine") }); err == nil || err.Error() != "mine" {
 		t.Errorf("the user's error became %v", err)
 	}
 }
@@ -229,7 +233,8 @@ func TestNewcomersJoinAtACommit(t *testing.T) {
 		})
 		return err
 	})
-	if !slices.Equal(sizes[0], []int{2, 3}) || !slices.Equal(sizes[1], []int{2, 3}) || !slices.Equal(sizes[2], []int{3}) {
+	if !slices.Equal(sizes[0], []int{2, 3}) || !slices.Equal(sizes[1], []int{2, 3}) ||
+		!slices.Equal(sizes[2], []int{3}) {
 		t.Errorf("the ranks saw worlds of %v", sizes)
 	}
 }

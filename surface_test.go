@@ -8,7 +8,8 @@ import (
 	"hora"
 )
 
-// TestWhatAGroupsPageShows: methods that a training has use for. What only a framework's bridge needs goes to internal/bridge.
+// TestWhatAGroupsPageShows: methods that a training has use for. What only a framework's bridge needs goes to
+// internal/bridge.
 func TestWhatAGroupsPageShows(t *testing.T) {
 	const want = "Buffer ByName Cancel Close Counters Err Free InOrder Join Name Named Poll Rank Ranks Release Run Size Submit Wait"
 	var got []string

@@ -51,7 +51,11 @@ type World struct {
 }
 
 func newWorld(cfg settings) *World {
-	w := &World{cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{}, losses: map[int]*loss{}, absent: map[int]error{}, openings: map[*opening]struct{}{}, broken: make(chan struct{})}
+	w := &World{
+		cfg: cfg, clock: event.NewEpoch(), groups: map[*Group]struct{}{}, made: map[string]uint64{},
+		losses: map[int]*loss{}, absent: map[int]error{},
+		openings: map[*opening]struct{}{}, broken: make(chan struct{}),
+	}
 	w.knots = newKnots(w)
 	return w
 }

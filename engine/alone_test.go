@@ -105,7 +105,10 @@ func TestRegisteredGoAlone(t *testing.T) {
 			for r, g := range c.groups {
 				g.cfg.Events = new(event.Sink)
 				g.cfg.Events.Add(&heard[r])
-				memory[r] = [2][][]float32{lay(c, r, tensors, test.count, test.gap, true), lay(c, r, tensors, test.count, test.gap, false)}
+				memory[r] = [2][][]float32{
+					lay(c, r, tensors, test.count, test.gap, true),
+					lay(c, r, tensors, test.count, test.gap, false),
+				}
 			}
 			for round, want := range test.want {
 				c.must(c.each(func(rank int, g *Group) error {
@@ -116,7 +119,8 @@ func TestRegisteredGoAlone(t *testing.T) {
 					return train(g, rank, size, round, memory[rank][which])
 				}))
 				for r := range size {
-					if got := heard[r].since(); len(got) != tensors || slices.Max(got) != want || slices.Min(got) != want {
+					if got := heard[r].since(); len(got) != tensors || slices.Max(got) != want ||
+						slices.Min(got) != want {
 						t.Errorf("round %d: of rank %d's tensors %v travelled together, want %d", round, r, got, want)
 					}
 				}

@@ -29,7 +29,8 @@ func TestBitsAreEqual(t *testing.T) {
 			want := make([]uint32, 0, count)
 			for _, named := range []bool{false, true} {
 				for _, sizes := range [][2]int{{0, 0}, {0, 0}, {4096, 1024}, {1000, 300}} {
-					c := newCluster(t, ranks, one, Config{Named: named, Collective: collective.Config{Segment: sizes[0], Part: sizes[1]}})
+					c := newCluster(t, ranks, one,
+						Config{Named: named, Collective: collective.Config{Segment: sizes[0], Part: sizes[1]}})
 					var h heard
 					if named {
 						c.groups[0].cfg.Events = new(event.Sink)
@@ -84,7 +85,8 @@ func floats(rng *rand.Rand, n int) []float32 {
 
 // another is the sum of three ranks' floats in two orders.
 func another(s uint64, n int) (x []float32, other []uint32) {
-	a, b, c := floats(rand.New(rand.NewPCG(s, 0)), n), floats(rand.New(rand.NewPCG(s, 1)), n), floats(rand.New(rand.NewPCG(s, 2)), n)
+	a, b, c := floats(rand.New(rand.NewPCG(s, 0)), n), floats(rand.New(rand.NewPCG(s, 1)), n),
+		floats(rand.New(rand.NewPCG(s, 2)), n)
 	y := make([]float32, n)
 	x = make([]float32, n)
 	for i := range x {

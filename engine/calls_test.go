@@ -136,8 +136,8 @@ func TestPartingComparesCalls(t *testing.T) {
 	}
 }
 
-// TestABarrierThatWaitedInVain: who does not come to a barrier whose time is up on the others has shared nothing wrongly, and
-// leaves in peace, however many came. Of any other call it is told.
+// TestABarrierThatWaitedInVain: who does not come to a barrier whose time is up on the others has shared nothing
+// wrongly, and leaves in peace, however many came. Of any other call it is told.
 func TestABarrierThatWaitedInVain(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -180,7 +180,8 @@ func TestABarrierThatWaitedInVain(t *testing.T) {
 				}
 				var wrong *MismatchError
 				switch err := errs[2]; {
-				case c.want == "" && err != nil, c.want != "" && (!errors.As(err, &wrong) || !strings.Contains(wrong.Text, c.want)):
+				case c.want == "" && err != nil, c.want != "" &&
+					(!errors.As(err, &wrong) || !strings.Contains(wrong.Text, c.want)):
 					t.Errorf("rank 2: %v", err)
 				}
 			})

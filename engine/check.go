@@ -23,7 +23,8 @@ func (g *Group) check(r *Request) error {
 	if !r.Type.Valid() {
 		return invalid(r, "%s is not an element type", r.Type)
 	}
-	if r.Send.Count < 0 || r.Recv.Count < 0 || r.Send.Count > 0 && r.Send.Ptr == nil || r.Recv.Count > 0 && r.Recv.Ptr == nil {
+	if r.Send.Count < 0 || r.Recv.Count < 0 || r.Send.Count > 0 && r.Send.Ptr == nil ||
+		r.Recv.Count > 0 && r.Recv.Ptr == nil {
 		return invalid(r, "a tensor of %d elements lies nowhere; give its memory", max(r.Send.Count, r.Recv.Count))
 	}
 	n := g.mesh.Size()

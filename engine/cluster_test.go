@@ -72,7 +72,10 @@ func (c *cluster) must(errs []error) {
 func sum(x []float32, name string) Request {
 	v := tensor.Of(x)
 	counted := strings.Contains(name, ".noname.") // as front ends name calls that have none
-	return Request{Call: collective.Call{Kind: collective.Allreduce, Op: tensor.Sum, Type: v.Type, Send: v, Recv: v}, Name: name, Counted: counted}
+	return Request{
+		Call: collective.Call{Kind: collective.Allreduce, Op: tensor.Sum, Type: v.Type, Send: v, Recv: v},
+		Name: name, Counted: counted,
+	}
 }
 
 func hosts(t *testing.T, f func(t *testing.T, oneHost bool)) {

@@ -4,8 +4,8 @@
 //
 // A [Group] takes [Request]s. In an ordered group the caller's order is the order, as
 // in MPI; every operation carries a fingerprint of its sequence number, kind, type,
-// count, operator, root, factors, device and name, and of the list that it was given in, so that a difference between ranks
-// is one error on every rank and never a hang or a wrong sum. In a named group calls
+// count, operator, root, factors, device and name, and of the list that it was given in, so that a difference between
+// ranks is one error on every rank and never a hang or a wrong sum. In a named group calls
 // may come in any order; ranks agree on what all of them have, optimistically first,
 // and after a few equal rounds not at all (see names.go).
 //

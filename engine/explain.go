@@ -81,7 +81,8 @@ func (g *Group) mismatch(all []description) *MismatchError {
 	text := d.of("Mismatched lengths of a grouped call:", "give lists of one length on every rank", (*description).together, (*description).together)
 	if text == "" {
 		text = d.of("Mismatched tensor names:", "call operations in the same order on every rank, or use a group that matches them by name",
-			func(d *description) string { return d.kind.String() + " " + quoted(d.name) }, func(d *description) string { return d.name })
+			func(d *description) string { return d.kind.String() + " " + quoted(d.name) },
+			func(d *description) string { return d.name })
 	}
 	for _, c := range []struct {
 		words, hint string
@@ -218,7 +219,8 @@ func (d *description) form() string {
 		return ""
 	}
 	// What a count says may differ between ranks.
-	variable := d.kind == collective.Allgather || d.kind == collective.Alltoall || d.kind == collective.Gather || d.kind == collective.Scatter
+	variable := d.kind == collective.Allgather || d.kind == collective.Alltoall || d.kind == collective.Gather ||
+		d.kind == collective.Scatter
 	variable = variable && (d.sized || d.counted)
 	if len(d.shape) > 0 && (d.kind != collective.Scatter || variable) {
 		dims := make([]string, len(d.shape))

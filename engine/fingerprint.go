@@ -51,7 +51,8 @@ func (p fingerprint) ints(list []int) fingerprint {
 // counts give to gather, scatter and alltoall.
 func fingerprintOf(r *Request) fingerprint {
 	p := fingerprint(printSeed)
-	p = p.mix(uint64(r.Kind) | uint64(r.Type)<<8 | uint64(r.Op)<<16 | uint64(min(r.Device, 1))<<24 | uint64(uint32(r.Root))<<32)
+	p = p.mix(uint64(r.Kind) | uint64(r.Type)<<8 | uint64(r.Op)<<16 | uint64(min(r.Device, 1))<<24 |
+		uint64(uint32(r.Root))<<32)
 	if r.Pre != 0 && r.Pre != 1 || r.Post != 0 && r.Post != 1 {
 		p = p.mix(math.Float64bits(factor(r.Pre))).mix(math.Float64bits(factor(r.Post)) + 1)
 	}

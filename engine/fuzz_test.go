@@ -13,7 +13,10 @@ func FuzzDescription(f *testing.F) {
 	r.Shape = []int{2, 3}
 	d := describe(&r, stageCall)
 	f.Add(d.append(nil))
-	all := Request{Call: collective.Call{Kind: collective.Alltoall, Type: tensor.Int8, SendCounts: []int{1, 2}, RecvCounts: []int{0, 3}}}
+	all := Request{Call: collective.Call{
+		Kind: collective.Alltoall, Type: tensor.Int8, SendCounts: []int{1, 2},
+		RecvCounts: []int{0, 3},
+	}}
 	d = describe(&all, stagePack)
 	f.Add(d.append(nil))
 	f.Add([]byte{})

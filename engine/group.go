@@ -100,7 +100,10 @@ func New(m transport.Mesh, cfg Config) (*Group, error) {
 		m.Close()
 		return nil, fmt.Errorf("make group %s: map tickets: %w", cfg.Name, err)
 	}
-	g := &Group{mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{}), hurried: make(chan struct{}, 1)}
+	g := &Group{
+		mesh: m, comm: comm, cfg: cfg, clock: cfg.Clock, cells: c, stop: make(chan struct{}),
+		hurried: make(chan struct{}, 1),
+	}
 	g.seq = comm.First() - 1 // tuning has used some numbers
 	g.view.end(g.seq)
 	g.work.L, g.done.L = &g.mu, &g.mu

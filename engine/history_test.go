@@ -43,7 +43,10 @@ func newPiece(rank, size, phase, id int, sized collective.Kind) *piece {
 // request asks for it; an alltoall gives 1 element to rank 0, 2 to rank 1, and so on.
 func (p *piece) request(size int) Request {
 	v := tensor.Of(p.data)
-	r := Request{Call: collective.Call{Kind: p.sized, Type: v.Type, Send: v}, Name: p.name, Counted: strings.Contains(p.name, ".noname.")}
+	r := Request{
+		Call: collective.Call{Kind: p.sized, Type: v.Type, Send: v}, Name: p.name,
+		Counted: strings.Contains(p.name, ".noname."),
+	}
 	if p.sized == 0 {
 		r.Kind, r.Op, r.Recv = collective.Allreduce, tensor.Sum, v
 		return r

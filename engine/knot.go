@@ -128,7 +128,10 @@ func ParseStanding(b []byte) (s Standing, err error) {
 		})
 	}
 	for range few(maxStanding) {
-		v := Given{Group: d.U64(), Name: d.String(maxDescribedName), Ranks: d.Ints(maxRanks, 0, maxRanks), Calls: d.U64(), Ended: d.U64(), Joined: d.Bool()}
+		v := Given{
+			Group: d.U64(), Name: d.String(maxDescribedName), Ranks: d.Ints(maxRanks, 0, maxRanks),
+			Calls: d.U64(), Ended: d.U64(), Joined: d.Bool(),
+		}
 		for _, list := range []*[]uint64{&v.Keys, &v.Sent, &v.Heard} {
 			for range few(maxRanks) {
 				if d.Err() == nil {
@@ -337,7 +340,8 @@ func (p *pairs) standing(e *cell) (a Awaited, found, ok bool) {
 	for _, m := range p.sending {
 		if m.op != nil && m.op.cell == e {
 			s := stuckPair{true, m.to, m.tag, m.since}
-			return Awaited{Kind: AwaitedSend, Call: m.id, Peer: m.to, What: s.words(p.g)}, true, m.limit == 0 && m.done == 0
+			return Awaited{Kind: AwaitedSend, Call: m.id, Peer: m.to, What: s.words(p.g)}, true,
+				m.limit == 0 && m.done == 0
 		}
 	}
 	for _, m := range p.flowing {
@@ -354,7 +358,10 @@ func (p *pairs) given(v *Given) {
 	for _, m := range p.arrived {
 		v.Open = append(v.Open, Offer{m.from, m.id})
 	}
-	slices.SortFunc(v.Open, func(a, b Offer) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(v.Open, func(a, b Offer) int {
+		return cmp.Or(cmp.Compare(a.From, b.From),
+			cmp.Compare(a.ID, b.ID))
+	})
 }
 
 // tally counts an offer. Group.mu is held.

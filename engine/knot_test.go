@@ -37,12 +37,19 @@ func knotsOfCalls() []knotCase {
 		{"one computes", []Standing{standing(0, two, calls(5, 4), inCall(1, 5))}, nil},
 		{
 			"two threads each, all held",
-			[]Standing{standing(0, two, calls(5, 5), inCall(1, 5), inCall(2, 5)), standing(1, two, []Given{{Group: 1, Calls: 4}, {Group: 2, Calls: 4}, {Group: 3, Calls: 9}}, inCall(3, 9))},
+			[]Standing{
+				standing(0, two, calls(5, 5), inCall(1, 5), inCall(2, 5)),
+				standing(1, two, []Given{{Group: 1, Calls: 4}, {Group: 2, Calls: 4}, {Group: 3, Calls: 9}},
+					inCall(3, 9)),
+			},
 			nil, // rank 0 is no member of group 3 here, so nothing holds rank 1
 		},
 		{
 			"two threads each, one of them free to go on",
-			[]Standing{standing(0, two, calls(5, 5), inCall(1, 5), inCall(2, 5)), standing(1, two, calls(4, 5), inCall(2, 5))},
+			[]Standing{
+				standing(0, two, calls(5, 5), inCall(1, 5), inCall(2, 5)),
+				standing(1, two, calls(4, 5), inCall(2, 5)),
+			},
 			nil,
 		},
 		{"names and order", []Standing{standing(0, two, names(5), inCall(1, 5)), standing(1, two, names(4, 77), inName(2, 77))}, two},
@@ -50,7 +57,8 @@ func knotsOfCalls() []knotCase {
 			"the name's result is on its way",
 			[]Standing{
 				standing(0, two, []Given{{Group: 1, Calls: 5}, {Group: 2, Ended: 8}}, inCall(1, 5)),
-				standing(1, two, []Given{{Group: 1, Calls: 4}, {Group: 2, Ended: 7, Keys: []uint64{77}}}, inName(2, 77)),
+				standing(1, two, []Given{{Group: 1, Calls: 4}, {Group: 2, Ended: 7, Keys: []uint64{77}}},
+					inName(2, 77)),
 			},
 			nil,
 		},
@@ -65,7 +73,8 @@ func knotsOfCalls() []knotCase {
 		{
 			"a join and an ordered call",
 			[]Standing{
-				standing(0, two, []Given{{Group: 1, Calls: 4}, {Group: 2, Joined: true}}, Awaited{Group: 2, Kind: AwaitedJoin}),
+				standing(0, two, []Given{{Group: 1, Calls: 4}, {Group: 2, Joined: true}},
+					Awaited{Group: 2, Kind: AwaitedJoin}),
 				standing(1, two, names(5), inCall(1, 5)),
 			},
 			two,
@@ -78,7 +87,8 @@ func knotsOfMessages() []knotCase {
 		{
 			"receives in a ring",
 			[]Standing{
-				standing(0, three, []Given{{Group: 1}}, inRecv(1, 2)), standing(1, three, []Given{{Group: 1}}, inRecv(1, 0)),
+				standing(0, three, []Given{{Group: 1}}, inRecv(1, 2)),
+				standing(1, three, []Given{{Group: 1}}, inRecv(1, 0)),
 				standing(2, three, []Given{{Group: 1}}, inRecv(1, 1)),
 			},
 			three,
@@ -86,20 +96,25 @@ func knotsOfMessages() []knotCase {
 		{
 			"a message of the ring is on its way",
 			[]Standing{
-				standing(0, three, []Given{{Group: 1}}, inRecv(1, 2)), standing(1, three, []Given{{Group: 1}}, inRecv(1, 0)),
+				standing(0, three, []Given{{Group: 1}}, inRecv(1, 2)),
+				standing(1, three, []Given{{Group: 1}}, inRecv(1, 0)),
 				standing(2, three, []Given{{Group: 1, Sent: []uint64{1, 0, 0}}}, inRecv(1, 1)),
 			},
 			nil,
 		},
 		{
 			"from anybody, while one may send",
-			[]Standing{standing(0, three, []Given{{Group: 1}}, inRecv(1, AnyRank)), standing(1, three, []Given{{Group: 1}}, inRecv(1, 0))},
+			[]Standing{
+				standing(0, three, []Given{{Group: 1}}, inRecv(1, AnyRank)),
+				standing(1, three, []Given{{Group: 1}}, inRecv(1, 0)),
+			},
 			nil,
 		},
 		{
 			"from anybody, and nobody can",
 			[]Standing{
-				standing(0, three, []Given{{Group: 1}}, inRecv(1, AnyRank)), standing(1, three, []Given{{Group: 1}}, inRecv(1, 0)),
+				standing(0, three, []Given{{Group: 1}}, inRecv(1, AnyRank)),
+				standing(1, three, []Given{{Group: 1}}, inRecv(1, 0)),
 				standing(2, three, []Given{{Group: 1}}, inRecv(1, 0)),
 			},
 			three,
@@ -151,7 +166,8 @@ func TestKnot(t *testing.T) {
 
 // FuzzStanding reads what no rank would say.
 func FuzzStanding(f *testing.F) {
-	s := standing(1, []int{0, 1}, []Given{{Group: 1, Name: "world", Calls: 3, Keys: []uint64{4}, Open: []Offer{{0, 1}}}}, Awaited{Group: 1, Kind: AwaitedCall, Call: 3, What: "allreduce"})
+	s := standing(1, []int{0, 1}, []Given{{Group: 1, Name: "world", Calls: 3, Keys: []uint64{4}, Open: []Offer{{0, 1}}}},
+		Awaited{Group: 1, Kind: AwaitedCall, Call: 3, What: "allreduce"})
 	f.Add(s.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := ParseStanding(b); err == nil {

@@ -94,12 +94,13 @@ type unit struct {
 	name       string
 	key        uint64 // of its names
 	print      uint64 // of its fingerprints
-	stem       string // of a single operation with a counted name; see serial.go. Chosen by that on all ranks or on none
-	since      time.Time
-	limit      time.Duration // the shortest of its requests' own; 0 is none
-	running    bool
-	phantom    bool   // made up for a joined rank
-	round      uint64 // the last round that it was offered in
+	// of a single operation with a counted name; see serial.go. Chosen by that on all ranks or on none
+	stem    string
+	since   time.Time
+	limit   time.Duration // the shortest of its requests' own; 0 is none
+	running bool
+	phantom bool   // made up for a joined rank
+	round   uint64 // the last round that it was offered in
 }
 
 // named is what an op carries in a named group.

@@ -192,7 +192,10 @@ func TestFusion(t *testing.T) {
 				iv := tensor.Of(ints)
 				rs := []Request{
 					sum(whole[:4], "a"), sum(whole[4:8], "b"),
-					{Call: collective.Call{Kind: collective.Allreduce, Op: tensor.Sum, Type: tensor.Int32, Send: iv, Recv: iv}, Name: "i"},
+					{Call: collective.Call{
+						Kind: collective.Allreduce, Op: tensor.Sum, Type: tensor.Int32, Send: iv,
+						Recv: iv,
+					}, Name: "i"},
 					sum(whole[8:], "c"), sum(far, "far"),
 				}
 				var tk [1]Ticket
@@ -292,7 +295,8 @@ func TestCancelInARound(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatalf("turn %d: taken back %v: %v", turn, taken, err)
 		}
-		if done, err := c.groups[0].Wait(tk[0], 20*time.Second); !done || taken != errors.Is(err, ErrCancelled) || x[0] != 2 || y[0] != 2 {
+		if done, err := c.groups[0].Wait(tk[0], 20*time.Second); !done || taken != errors.Is(err, ErrCancelled) ||
+			x[0] != 2 || y[0] != 2 {
 			t.Fatalf("turn %d: taken back %v: done %v, %v, %v: %v", turn, taken, done, x, y, err)
 		}
 	}
@@ -396,10 +400,13 @@ func TestSizedResults(t *testing.T) {
 					}
 					var all []int64
 					v := tensor.Of(mine)
-					r := Request{Call: collective.Call{Kind: collective.Allgather, Type: v.Type, Send: v}, Name: "all", Alloc: func(n int) unsafePointer {
-						all = make([]int64, n/8)
-						return pointer(all)
-					}}
+					r := Request{
+						Call: collective.Call{Kind: collective.Allgather, Type: v.Type, Send: v}, Name: "all",
+						Alloc: func(n int) unsafePointer {
+							all = make([]int64, n/8)
+							return pointer(all)
+						},
+					}
 					var tk [1]Ticket
 					if err := g.Submit([]Request{r}, tk[:]); err != nil {
 						return err
@@ -442,7 +449,10 @@ func TestMismatchInAPack(t *testing.T) {
 			for round := range 3 {
 				x, y, z := make([]float32, 2), []int32{1}, []float32{1, 2}
 				iv := tensor.Of(y)
-				rs := []Request{sum(x, "x"), {Call: collective.Call{Kind: collective.Allreduce, Op: tensor.Sum, Type: tensor.Int32, Send: iv, Recv: iv}, Name: "y"}, sum(z, "z")}
+				rs := []Request{sum(x, "x"), {Call: collective.Call{
+					Kind: collective.Allreduce, Op: tensor.Sum,
+					Type: tensor.Int32, Send: iv, Recv: iv,
+				}, Name: "y"}, sum(z, "z")}
 				if rank == 1 {
 					v := tensor.Of(make([]float64, 2))
 					rs[0].Type, rs[0].Send, rs[0].Recv = v.Type, v, v
@@ -452,7 +462,8 @@ func TestMismatchInAPack(t *testing.T) {
 					return err
 				}
 				var wrong *MismatchError
-				if done, err := g.Wait(tk[0], 10*time.Second); !done || !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "Mismatched data types: tensor x") {
+				if done, err := g.Wait(tk[0], 10*time.Second); !done || !errors.As(err, &wrong) ||
+					!strings.HasPrefix(err.Error(), "Mismatched data types: tensor x") {
 					return fmt.Errorf("round %d: x: done %v: %w", round, done, err)
 				}
 				for _, one := range tk[1:] {

@@ -35,7 +35,8 @@ func TestANamedOperationsOwnLimit(t *testing.T) {
 						return err
 					})
 					var late *transport.DeadlineError
-					if !errors.As(errs[0], &late) || late.Rank != 1 || late.After != 3*time.Second || !strings.Contains(errs[0].Error(), "allreduce a: ") {
+					if !errors.As(errs[0], &late) || late.Rank != 1 || late.After != 3*time.Second ||
+						!strings.Contains(errs[0].Error(), "allreduce a: ") {
 						t.Errorf("%s: %v", name, errs[0])
 					}
 					if d := time.Since(began); d < 3*time.Second || d > 5*time.Second {
@@ -59,7 +60,10 @@ func TestANamedOperationsOwnLimit(t *testing.T) {
 func TestSendsThatFaceEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged strings.Builder
-		c := newCluster(t, 2, true, Config{StallEnd: 150 * time.Second, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+		c := newCluster(t, 2, true, Config{
+			StallEnd: 150 * time.Second,
+			Log:      slog.New(slog.NewTextHandler(&logged, nil)),
+		})
 		errs := c.each(func(rank int, g *Group) error {
 			r := send(1-rank, 7, make([]int32, 1<<20))
 			_, _, err := g.Run(&r, -1)

@@ -8,8 +8,8 @@ import (
 	"hora/tensor"
 )
 
-// What an operation writes must not be what it still reads: the sum would depend on who comes first. In place is fine where
-// package collective says so, which is exactly there.
+// What an operation writes must not be what it still reads: the sum would depend on who comes first. In place is fine
+// where package collective says so, which is exactly there.
 
 // span is memory from a byte up to another.
 type span struct {
@@ -36,7 +36,8 @@ func (r *Request) clear() bool {
 // checkOverlap refuses a result that lies over the input elsewhere than the kind of r allows.
 func (g *Group) checkOverlap(r *Request) error {
 	send, recv, me, n := spanOf(r.Send), spanOf(r.Recv), g.mesh.Rank(), g.mesh.Size()
-	if r.clear() || r.pair() || r.Alloc != nil || !send.meets(recv) || n == 1 && send.from == recv.from && send.to == recv.to {
+	if r.clear() || r.pair() || r.Alloc != nil || !send.meets(recv) ||
+		n == 1 && send.from == recv.from && send.to == recv.to {
 		return nil
 	}
 	block := -1 // where this rank's block lies in whole
@@ -61,7 +62,8 @@ func (g *Group) checkOverlap(r *Request) error {
 		}
 		whole, part, list, block = send, recv, r.SendCounts, me
 	}
-	if block >= 0 && part.from == whole.from+uintptr(before(list, block, (part.to-part.from)/uintptr(r.Type.Size()))*r.Type.Size()) {
+	if block >= 0 && part.from == whole.from+uintptr(before(list, block,
+		(part.to-part.from)/uintptr(r.Type.Size()))*r.Type.Size()) {
 		return nil
 	}
 	switch {
@@ -86,7 +88,8 @@ func before(counts []int, me int, equal uintptr) int {
 }
 
 // checkApart refuses requests of one submission that write what another of them reads or writes: they end in no order.
-// Broadcasts in place of one root are apart in any case, since all of them bring what that root has: tied parameters do so.
+// Broadcasts in place of one root are apart in any case, since all of them bring what that root has: tied parameters do
+// so.
 func (g *Group) checkApart(rs []Request) error {
 	var few [64]span
 	spans := few[:0]

@@ -34,7 +34,8 @@ func TestOverlapsOfOneSubmission(t *testing.T) {
 			for j := range rs {
 				if i != j && rs[i].Recv.Count > 0 {
 					w := spanOf(rs[i].Recv)
-					want = want || w.meets(spanOf(rs[j].Send)) && rs[j].Send.Count > 0 || w.meets(spanOf(rs[j].Recv)) && rs[j].Recv.Count > 0
+					want = want || w.meets(spanOf(rs[j].Send)) && rs[j].Send.Count > 0 ||
+						w.meets(spanOf(rs[j].Recv)) && rs[j].Recv.Count > 0
 				}
 			}
 		}

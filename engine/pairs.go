@@ -198,7 +198,10 @@ func (p *pairs) take(from int, kind uint8, d *wire.Decoder) {
 	const most = 1 << 50
 	switch kind {
 	case tellOffer:
-		a := &message{from: from, id: d.U64(), tag: d.Int(-most, most), dtype: tensor.DType(d.U8()), bytes: d.Int(0, most)}
+		a := &message{
+			from: from, id: d.U64(), tag: d.Int(-most, most), dtype: tensor.DType(d.U8()),
+			bytes: d.Int(0, most),
+		}
 		if d.Bool() {
 			a.small = d.Bytes(eagerBytes)
 			if d.Done() != nil || len(a.small) != a.bytes {

@@ -27,7 +27,8 @@ type parting struct {
 	gone  bool
 	quiet bool // a group of this job has failed: the numbers say nothing
 	told  bool // a call has ended with the group's failure: whoever made it knows
-	vain  bool // the last call was a barrier that ended the group by its time limit: who did not come shared nothing wrongly
+	// the last call was a barrier that ended the group by its time limit: who did not come shared nothing wrongly
+	vain  bool
 	heard map[int]word
 	wake  chan struct{} // one slot: something was heard, or the group has failed
 }
@@ -65,9 +66,10 @@ func (g *Group) numbers() uint64 {
 	return g.calls()
 }
 
-// waited looks whether what is about to end the group is the end of a barrier whose time was up, here or on a rank that was in
-// it too. That counts no longer as a call: its caller hears that others did not come, and for those it is no difference. All calls before it were met, and of
-// any other last one that is not sure: where a rank missed one in the middle of equal ones, it is the last that waits.
+// waited looks whether what is about to end the group is the end of a barrier whose time was up, here or on a rank that
+// was in it too. That counts no longer as a call: its caller hears that others did not come, and for those it is no
+// difference. All calls before it were met, and of any other last one that is not sure: where a rank missed one in the
+// middle of equal ones, it is the last that waits.
 func (g *Group) waited(err error) {
 	var late *transport.DeadlineError
 	var lost *transport.PeerLostError

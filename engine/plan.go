@@ -184,7 +184,8 @@ func (n *names) complete(s *plannedStep) bool {
 // has the turn may be in a step, whose units are no longer pending. mu is held.
 func (n *names) stirs() bool {
 	p := &n.plan
-	if n.g.turn.Load() != 0 || !p.active || n.joined || n.another || n.idle || n.rang > n.roundSeen || n.complete(&p.cycle[p.at.Load()]) {
+	if n.g.turn.Load() != 0 || !p.active || n.joined || n.another || n.idle || n.rang > n.roundSeen ||
+		n.complete(&p.cycle[p.at.Load()]) {
 		return true
 	}
 	n.armPatience()

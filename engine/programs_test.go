@@ -15,8 +15,8 @@ import (
 
 var programSeed = flag.Uint64("programs", 0, "the one random program to run in TestRandomPrograms")
 
-// call is one of a program: how many tensors it brings, how long they are, and where: in the ordered group of all (0), in
-// the named one, under one of four names (1), or in another ordered group of all (2).
+// call is one of a program: how many tensors it brings, how long they are, and where: in the ordered group of all (0),
+// in the named one, under one of four names (1), or in another ordered group of all (2).
 type call struct{ tensors, length, where, name int }
 
 // program is a rank's calls.
@@ -190,7 +190,8 @@ func playRandom(t *testing.T, rng *rand.Rand) {
 			t.Errorf("rank %d of equal programs %v: right %v, %s", r, base, right[r], wordy)
 		case !right[r]:
 			t.Errorf("rank %d: a wrong sum and no word; programs %v: %q", r, all, told)
-		case !equal && !slices.ContainsFunc([]string{"Mismatched", "it has left", "Duplicate", "the timeout of", "its timeout"}, func(s string) bool { return strings.Contains(wordy, s) }) &&
+		case !equal && !slices.ContainsFunc([]string{"Mismatched", "it has left", "Duplicate", "the timeout of", "its timeout"},
+			func(s string) bool { return strings.Contains(wordy, s) }) &&
 			!alike(all):
 			t.Errorf("rank %d was told nothing true; programs %v: %q", r, all, told)
 		}

@@ -161,7 +161,10 @@ func (g *Group) handOver(r *Request, s transport.Stamp, started int64) (Ticket, 
 	g.handed = o
 	o.cell.await(o, unitKey([]Request{o.Request}))
 	if g.names != nil {
-		g.names.inflight[o.Name] = &unit{key: o.cell.key, count: 1, kind: o.Kind, name: o.Name, since: time.Now(), running: true}
+		g.names.inflight[o.Name] = &unit{
+			key: o.cell.key, count: 1, kind: o.Kind, name: o.Name, since: time.Now(),
+			running: true,
+		}
 	}
 	g.wake()
 	return o.cell.ticket(), false, nil

@@ -79,7 +79,10 @@ func TestStallReports(t *testing.T) {
 				var sink event.Sink
 				sink.Add(&h)
 				var logged strings.Builder
-				c := newCluster(t, 3, true, Config{Named: named, Events: &sink, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+				c := newCluster(t, 3, true, Config{
+					Named: named, Events: &sink,
+					Log: slog.New(slog.NewTextHandler(&logged, nil)),
+				})
 				began := time.Now()
 				c.must(c.each(func(rank int, g *Group) error {
 					x := []float32{1}

@@ -160,8 +160,8 @@ func TestWhatIsPacked(t *testing.T) {
 	})
 }
 
-// TestCountedOnOneRankOnly has ranks bring the same names, some of them a second time, counted now on one rank, now on the other,
-// now on both or none: a difference is an error on both, and the next call works.
+// TestCountedOnOneRankOnly has ranks bring the same names, some of them a second time, counted now on one rank, now on
+// the other, now on both or none: a difference is an error on both, and the next call works.
 func TestCountedOnOneRankOnly(t *testing.T) {
 	hosts(t, func(t *testing.T, one bool) {
 		var h heard

@@ -19,7 +19,8 @@ const (
 	tellWatch             // rank 0 wants to know when names are ready, or no longer
 	tellReady             // names that a rank had for the first time, and when
 	tellNote              // whatever Config.OnNote makes of it
-	tellStill             // the answer to tellLeft of who has not left, and a group's end: its calls, whether it has ended there
+	// the answer to tellLeft of who has not left, and a group's end: its calls, whether it has ended there
+	tellStill
 )
 
 // hear takes a control message from another rank. It runs on a goroutine of the link

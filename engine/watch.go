@@ -91,7 +91,8 @@ func (g *Group) look(w *watching) {
 		w.since = time.Time{}
 		return
 	}
-	if w.since.IsZero() || stuck.seq != w.seq || stuck.name != w.name || !stuck.since.IsZero() && !stuck.since.Equal(w.since) {
+	if w.since.IsZero() || stuck.seq != w.seq || stuck.name != w.name ||
+		!stuck.since.IsZero() && !stuck.since.Equal(w.since) {
 		w.seq, w.name, w.since, w.reported = stuck.seq, stuck.name, now, time.Time{}
 		if !stuck.since.IsZero() {
 			w.since = stuck.since
@@ -161,9 +162,15 @@ func (g *Group) reportStall(at stuckAt, nonce uint64, waited time.Duration, fina
 			a, ok := answers[r]
 			switch {
 			case !ok:
-				s.Missing = append(s.Missing, event.Absent{Rank: g.worldRank(r), Host: g.mesh.HostName(r), Silent: true})
+				s.Missing = append(s.Missing, event.Absent{
+					Rank: g.worldRank(r), Host: g.mesh.HostName(r),
+					Silent: true,
+				})
 			case !a.here:
-				s.Missing = append(s.Missing, event.Absent{Rank: g.worldRank(r), Host: g.mesh.HostName(r), Last: a.last, Pending: a.pending, Nearest: a.nearest})
+				s.Missing = append(s.Missing, event.Absent{
+					Rank: g.worldRank(r), Host: g.mesh.HostName(r), Last: a.last,
+					Pending: a.pending, Nearest: a.nearest,
+				})
 			case a.waits && r < me:
 				speak = false
 			}

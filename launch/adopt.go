@@ -48,8 +48,8 @@ func Find(dir string) (*Adoption, error) {
 // Name returns the job's.
 func (a *Adoption) Name() string { return a.head.Name }
 
-// Run takes the job over and returns when nothing of it is left, as the function Run does. What only the first launcher had,
-// the environment and the secret among it, comes from the job's state.
+// Run takes the job over and returns when nothing of it is left, as the function Run does. What only the first launcher
+// had, the environment and the secret among it, comes from the job's state.
 func (a *Adoption) Run(ctx context.Context, place Place) (Outcome, error) {
 	defer a.ledger.file.Close()
 	h := a.head
@@ -124,7 +124,8 @@ func (s *settings) adopt(ctx context.Context, a *Adoption) (Outcome, error) {
 	return conclude(j, j.own(ctx)), nil
 }
 
-// relive lives through what the ledger holds: the roster, and the orders to agents and coordinator, become what they were.
+// relive lives through what the ledger holds: the roster, and the orders to agents and coordinator, become what they
+// were.
 func relive(j *job) {
 	l := j.ledger
 	j.server = &kept{}
@@ -225,7 +226,8 @@ func goOn(ctx context.Context, j *job) error {
 	}
 	j.story.dated(j.ledger.story)
 	for rank, told := range j.past {
-		// Each process ends once. One that was severed and has not ended may be the last launcher's unfinished business.
+		// Each process ends once. One that was severed and has not ended may be the last launcher's unfinished
+		// business.
 		if len(told) > j.ledger.exits[rank] {
 			e := told[len(told)-1]
 			go j.post(e)

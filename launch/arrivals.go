@@ -30,8 +30,8 @@ func (a *arrivals) hear(body []byte) {
 	}
 }
 
-// awaitArrivals says for whom the others wait, and ends a job that has waited for too long. An elastic job's later epochs
-// are bounded by the wait for enough workers.
+// awaitArrivals says for whom the others wait, and ends a job that has waited for too long. An elastic job's later
+// epochs are bounded by the wait for enough workers.
 func (j *job) awaitArrivals() {
 	a, w := &j.missing, j.waits.Load()
 	if w == nil || w.Joined == 0 || j.stopped || j.spec.elastic() && w.Epoch > 0 {

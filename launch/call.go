@@ -12,8 +12,8 @@ import (
 	"hora/launch/protocol"
 )
 
-// A job's call, a file of the caller's, goes to every worker over its agent's stream, and what each leaves comes back so:
-// neither needs a folder that the hosts share.
+// A job's call, a file of the caller's, goes to every worker over its agent's stream, and what each leaves comes back
+// so: neither needs a folder that the hosts share.
 
 // weighCall says how large the call is, -1 for none, and makes the folder of the results.
 func (s *settings) weighCall() (int64, error) {

@@ -169,7 +169,9 @@ func Coordinate(in io.Reader, out io.Writer, door *os.File) error {
 	}
 }
 
-func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) (*rendezvous.Server, *rendezvous.Journal, error) {
+func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) (*rendezvous.Server,
+	*rendezvous.Journal, error,
+) {
 	b, err := hex.DecodeString(s.Secret)
 	if err != nil || len(b) != len(secret.Secret{}) {
 		return nil, nil, fmt.Errorf("read the coordinator's secret: %d bytes, %v", len(b), err)
@@ -195,8 +197,10 @@ func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) 
 		}
 	}
 	server := rendezvous.Serve(context.Background(), ln, rendezvous.Config{
-		Secret: secret.Secret(b), Job: s.Job, Host: s.Host, Size: s.Size, Min: s.Min, Max: s.Max, OnLoss: s.OnLoss, Resets: s.Resets, Silence: s.Silence,
-		Away: s.Away, OnLived: func() { w.SendJSON(tellWord, word{Kind: "lived"}) }, Reported: true, Journal: journal, Begin: begin,
+		Secret: secret.Secret(b), Job: s.Job, Host: s.Host, Size: s.Size, Min: s.Min, Max: s.Max, OnLoss: s.OnLoss,
+		Resets: s.Resets, Silence: s.Silence,
+		Away: s.Away, OnLived: func() { w.SendJSON(tellWord, word{Kind: "lived"}) }, Reported: true, Journal: journal,
+		Begin: begin,
 		OnOpen: func(epoch uint64, members []elastic.Place) {
 			say(word{Kind: "open", Epoch: epoch, Members: slices.Clone(members)})
 		},
@@ -300,7 +304,10 @@ func (k *kept) start() (out *os.File, err error) {
 		return nil, fault(ExitSystem, "open pipe to the coordinator: %v: raise the limit with ulimit -n", err)
 	}
 	defer outW.Close()
-	p, err := os.StartProcess(k.argv[0], k.argv, &os.ProcAttr{Env: k.environ, Files: []*os.File{inR, outW, os.Stderr, k.door}, Sys: machine.Detached()})
+	p, err := os.StartProcess(k.argv[0], k.argv, &os.ProcAttr{
+		Env:   k.environ,
+		Files: []*os.File{inR, outW, os.Stderr, k.door}, Sys: machine.Detached(),
+	})
 	if err != nil {
 		inW.Close()
 		outR.Close()

@@ -91,20 +91,27 @@ type notes func(string)
 func (notes) Operation(*event.Operation) {}
 func (f notes) Event(e event.Event)      { f(e.String()) }
 
-// TestADiscoveryThatHangs is ended with what it started: at first the job ends by it, later it goes on with what it has.
+// TestADiscoveryThatHangs is ended with what it started: at first the job ends by it, later it goes on with what it
+// has.
 func TestADiscoveryThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	here := func(name string) string { return filepath.Join(dir, name) }
 	hang := "sleep 1234 & echo $! >>" + here("pids") + "; wait"
 	spec := testSpec([]string{"true"})
-	spec.Discovery = &discovery{Find: (&Script{Command: hang, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
+	spec.Discovery = &discovery{Find: (&Script{
+		Command: hang, Environ: os.Environ(),
+		Limit: 300 * time.Millisecond,
+	}).Find}
 	_, err := run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || e.Text != "ask "+strconv.Quote(hang)+" for hosts: no answer in 300ms: make it print what it knows at once" {
 		t.Errorf("%v", err)
 	}
 	later := "if mkdir " + here("asked") + " 2>/dev/null; then echo here:2; else " + hang + "; fi"
 	spec = testSpec(nil)
-	spec.Discovery = &discovery{Find: (&Script{Command: later, Environ: os.Environ(), Limit: 300 * time.Millisecond}).Find}
+	spec.Discovery = &discovery{Find: (&Script{
+		Command: later, Environ: os.Environ(),
+		Limit: 300 * time.Millisecond,
+	}).Find}
 	spec.Events = &event.Sink{}
 	said := 0
 	defer spec.Events.Add(notes(func(text string) {

@@ -52,8 +52,8 @@ func (j *job) stop(grace time.Duration) {
 	j.hard = time.After(grace + 2*time.Second)
 }
 
-// noMoreEpochs has the coordinator let nobody wait for an epoch that cannot come: those that were asked to end leave one
-// after the other, each at its commit, and the last ones have lost the others by then.
+// noMoreEpochs has the coordinator let nobody wait for an epoch that cannot come: those that were asked to end leave
+// one after the other, each at its commit, and the last ones have lost the others by then.
 func (m *meeting) noMoreEpochs(elastic bool, why string) {
 	if elastic && !m.complete.Load() {
 		m.server.Drain(-1, why)
@@ -125,7 +125,10 @@ func (j *job) hostLost(l *link, reason string) {
 			j.server.Exited(s.Rank, l.called, reason)
 		}
 	}
-	j.fail(Outcome{Kind: LostHost, Rank: -1, Host: l.called, Code: ExitHost, Last: fmt.Sprintf("lost host %s: %s%s", l.called, reason, then)})
+	j.fail(Outcome{
+		Kind: LostHost, Rank: -1, Host: l.called, Code: ExitHost,
+		Last: fmt.Sprintf("lost host %s: %s%s", l.called, reason, then),
+	})
 }
 
 // silence is how a survivor tells of a rank whose process was there and said nothing.

@@ -60,10 +60,14 @@ func FuzzAgentWords(f *testing.F) {
 	}
 	output := wire.AppendBytes(wire.AppendU8(number(0), 1), []byte("text\n"))
 	exited := wire.AppendBool(number(0, 1, 0), false)
-	f.Add(piped(packed(protocol.SayStarted, number(0, 77)), packed(protocol.SayOutput, output), packed(protocol.SayExited, exited), packed(protocol.SayDone, nil)))
-	f.Add(piped(packed(protocol.SayFailed, wire.AppendString(number(-1, 127), "not found")), packed(protocol.SayWarning, []byte("w"))))
-	f.Add(piped(packed(protocol.SayStarted, number(1, 77)), packed(protocol.SayExited, wire.AppendBool(number(1, 0, 9), true)), packed(protocol.SayHalted, wire.AppendBool(number(1), true))))
-	f.Add(piped(packed(protocol.SayHello, []byte(`{"version":"1"}`)), packed(protocol.SayProbed, []byte("[true]")), packed(protocol.SayNotice, []byte("soon")), packed(protocol.SayPong, nil)))
+	f.Add(piped(packed(protocol.SayStarted, number(0, 77)), packed(protocol.SayOutput, output),
+		packed(protocol.SayExited, exited), packed(protocol.SayDone, nil)))
+	f.Add(piped(packed(protocol.SayFailed, wire.AppendString(number(-1, 127), "not found")),
+		packed(protocol.SayWarning, []byte("w"))))
+	f.Add(piped(packed(protocol.SayStarted, number(1, 77)), packed(protocol.SayExited,
+		wire.AppendBool(number(1, 0, 9), true)), packed(protocol.SayHalted, wire.AppendBool(number(1), true))))
+	f.Add(piped(packed(protocol.SayHello, []byte(`{"version":"1"}`)), packed(protocol.SayProbed, []byte("[true]")),
+		packed(protocol.SayNotice, []byte("soon")), packed(protocol.SayPong, nil)))
 	f.Add(packed(protocol.SayOutput, number(1<<40)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		spec := &settings{Stdout: io.Discard, Stderr: io.Discard}

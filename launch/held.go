@@ -24,8 +24,8 @@ type holds struct {
 // heldFor is how long a process is held before somebody is told: a look at it by gdb or strace takes less.
 const heldFor = 2 * time.Second
 
-// halted passes on what holds a process. On another host nobody is there who would let it go on: whatever stops it there
-// counts as a stop.
+// halted passes on what holds a process. On another host nobody is there who would let it go on: whatever stops it
+// there counts as a stop.
 func (h *holds) halted(l *link, rank int, halt rendezvous.Halt, server coordinator) {
 	if halt.Excused() && !l.host.Attended {
 		halt = rendezvous.Stopped

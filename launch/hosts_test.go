@@ -159,7 +159,8 @@ func TestHostsThatCannotBeReached(t *testing.T) {
 			}
 			n.Hosts[1].Rekey()
 		}},
-		// The kernel gives a neighbour up after three seconds: before that the launcher has lost patience, after it ssh tells.
+		// The kernel gives a neighbour up after three seconds: before that the launcher has lost patience, after it ssh
+		// tells.
 		{"cut", "server1:1,server4:1", 1, "reach host server4: no answer in 1s: look whether it is up, or raise --start-timeout", ExitTimeout, func() { n.Hosts[3].Cable(false) }},
 		{"cut, with patience", "server1:1,server4:1", 15, "No route to host: look whether it is up and the network to it works", ExitHost, func() {}},
 	} {
@@ -288,7 +289,8 @@ func TestNothingSurvivesOnAnotherHostEither(t *testing.T) {
 				if victim == "launcher" { // each agent says in its own host's directory why it ended its worker
 					file := filepath.Join(h.Temp, filepath.Base(logs), "hora."+h.Name)
 					want := "job test on " + h.Name + ": the launcher has ended without a word: its worker here is ended\n"
-					if b, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(b), want) || strings.Count(string(b), "\n") != 1 {
+					if b, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(b), want) ||
+						strings.Count(string(b), "\n") != 1 {
 						t.Errorf("the last word on %s: %q, %v", h.Name, b, err)
 					}
 				}

@@ -2,11 +2,12 @@
 // coordinator, hands every worker its environment, carries output and signals, and reports how the job ended.
 //
 // It never reads the environment or flags itself, never ends its own process, and takes no part in what workers say to
-// each other. What kind of host it works with it does not know: a [Reach] has the agent on each host be, by whatever way,
-// and that one ([hora/launch/agent]) is the parent of the workers and ends their whole tree when the launcher is gone.
+// each other. What kind of host it works with it does not know: a [Reach] has the agent on each host be, by whatever
+// way, and that one ([hora/launch/agent]) is the parent of the workers and ends their whole tree when the launcher is
+// gone.
 //
-// Goroutines: a Job has one that owns it, one that passes signals on, one while host names are looked up, one reader and one writer per agent, and
-// what rendezvous.Serve runs. All have ended when Wait returns.
+// Goroutines: a Job has one that owns it, one that passes signals on, one while host names are looked up, one reader
+// and one writer per agent, and what rendezvous.Serve runs. All have ended when Wait returns.
 package launch
 
 import (
@@ -61,9 +62,9 @@ type settings struct {
 	GPUs   int           // devices per rank; 0 leaves CUDA_VISIBLE_DEVICES as it is
 	Grace  time.Duration // between TERM and KILL; 0 means 5 s
 	Start  time.Duration // until every host has answered; 0 means 30 s
-	// Join is how long ranks that have joined wait for the others, 0 means 30 minutes: it is 30 s in which to start what
-	// dies and is seen to, and all the time that a living one may take. JoinWord is when to say for whom they wait, and
-	// half of when to say so again; 0 means 30 s.
+	// Join is how long ranks that have joined wait for the others, 0 means 30 minutes: it is 30 s in which to start
+	// what dies and is seen to, and all the time that a living one may take. JoinWord is when to say for whom they
+	// wait, and half of when to say so again; 0 means 30 s.
 	Join, JoinWord time.Duration
 	Silence        time.Duration // a silent worker or host counts as lost; 0 means 10 s
 
@@ -73,14 +74,16 @@ type settings struct {
 	// A host of Hosts that was lost is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
 	// Ranks that found no other slot wait for it up to Wait; 0 means 10 minutes.
 	CoolMin, CoolMax, Wait time.Duration
-	ByHost                 bool // a failed worker takes its whole host away, where the job has enough without it, and not its slot alone
-	Resets                 int  // how often the job may begin anew, see elastic.Config
-	Restarts               int  // how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
-	// DrainOn names a file whose appearance on a host, or after "sh:" a command whose success there (HORA_HOST names it), is notice that the
-	// host is about to go: its workers commit and leave.
+	// a failed worker takes its whole host away, where the job has enough without it, and not its slot alone
+	ByHost bool
+	Resets int // how often the job may begin anew, see elastic.Config
+	// how many failed workers are started again; above 0 the job is elastic, as it is with a policy other than Stop
+	Restarts int
+	// DrainOn names a file whose appearance on a host, or after "sh:" a command whose success there (HORA_HOST names it),
+	// is notice that the host is about to go: its workers commit and leave.
 	DrainOn string
-	// StateDir, when set, keeps the coordinator's story: the coordinator is then a child of this process, Coordinator its
-	// argv, and when it is killed another takes over where it was.
+	// StateDir, when set, keeps the coordinator's story: the coordinator is then a child of this process, Coordinator
+	// its argv, and when it is killed another takes over where it was.
 	StateDir    string
 	Lasts       bool          // agents of such a job can wait for another launcher
 	Adopt       time.Duration // how long agents of such a job wait for another launcher

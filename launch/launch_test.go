@@ -111,7 +111,10 @@ func testAgent() int {
 
 func testSpec(command []string) settings {
 	self, _ := os.Executable()
-	return settings{Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(), Job: "test", LocalName: "here", Binary: self, Temp: os.TempDir()}
+	return settings{
+		Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(),
+		Job: "test", LocalName: "here", Binary: self, Temp: os.TempDir(),
+	}
 }
 
 // script runs a shell script on spec.NP ranks.
@@ -152,7 +155,8 @@ func TestAllottedDevicesAreDealt(t *testing.T) {
 	spec := testSpec(nil)
 	spec.Environ = append(spec.Environ, "CUDA_VISIBLE_DEVICES=3,5,6")
 	spec.GPUs = 1
-	if o, out, _ := script(t, spec, `echo "has $CUDA_VISIBLE_DEVICES"`); o.Kind != Finished || !strings.Contains(out, "[0]<stdout>:has 3\n") || !strings.Contains(out, "[1]<stdout>:has 5\n") {
+	if o, out, _ := script(t, spec, `echo "has $CUDA_VISIBLE_DEVICES"`); o.Kind != Finished || !strings.Contains(out, "[0]<stdout>:has 3\n") ||
+		!strings.Contains(out, "[1]<stdout>:has 5\n") {
 		t.Errorf("%v\n%s", o, out)
 	}
 	spec = testSpec([]string{"true"})
@@ -299,7 +303,8 @@ func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
 			}
 			tick := time.NewTicker(5 * time.Millisecond)
 			defer tick.Stop()
-			for deadline := time.Now().Add(5 * time.Second); len(marked(mark)) < 8; <-tick.C { // ready is said while the last still start
+			// ready is said while the last still start
+			for deadline := time.Now().Add(5 * time.Second); len(marked(mark)) < 8; <-tick.C {
 				if time.Now().After(deadline) {
 					t.Fatalf("only %d processes are marked", len(marked(mark)))
 				}
@@ -320,7 +325,8 @@ func TestNothingSurvivesTheLaunchersKill(t *testing.T) {
 				return
 			}
 			host, _ := os.Hostname()
-			if b, err := os.ReadFile(temp + "/logs/hora." + host); err != nil || !strings.Contains(string(b), "job test on "+host+": the launcher has ended without a word: its 2 workers here are ended") || strings.Count(string(b), "\n") != 1 {
+			if b, err := os.ReadFile(temp + "/logs/hora." + host); err != nil || !strings.Contains(string(b), "job test on "+host+": the launcher has ended without a word: its 2 workers here are ended") ||
+				strings.Count(string(b), "\n") != 1 {
 				t.Errorf("the agent's last word: %q, %v", b, err)
 			}
 		})
@@ -443,7 +449,8 @@ func TestAFullDiskUnderLogDirEndsTheJob(t *testing.T) {
 		t.Skip("no symbolic links here")
 	}
 	o, _, _ := script(t, spec, `while :; do echo line; sleep 0.01; done`)
-	if o.Kind != Trouble || o.ExitCode() != ExitLogs || !strings.Contains(o.String(), "write log of rank 1") || !strings.Contains(o.String(), "no space left") {
+	if o.Kind != Trouble || o.ExitCode() != ExitLogs || !strings.Contains(o.String(), "write log of rank 1") ||
+		!strings.Contains(o.String(), "no space left") {
 		t.Errorf("outcome %q, exit code %d", o.String(), o.ExitCode())
 	}
 }

@@ -30,8 +30,8 @@ const (
 )
 
 // ledger keeps on disk what a launcher has dealt with, each event before it is acted on, so that another process lives
-// through the same and goes on. It outlives the process, not the host: nothing is synced. A nil one keeps nothing. The file
-// is locked while its launcher lives.
+// through the same and goes on. It outlives the process, not the host: nothing is synced. A nil one keeps nothing. The
+// file is locked while its launcher lives.
 type ledger struct {
 	file   *os.File
 	past   []entry
@@ -195,7 +195,8 @@ func (l *ledger) begin(j *job) {
 	}
 	s := j.spec
 	h := &head{
-		Version: protocol.Version, Secret: s.Secret.Hex(), Name: s.Job, Dir: s.Dir, LocalName: s.LocalName, Spec: *s.source, Hosts: s.Hosts,
+		Version: protocol.Version, Secret: s.Secret.Hex(), Name: s.Job, Dir: s.Dir, LocalName: s.LocalName,
+		Spec: *s.source, Hosts: s.Hosts,
 		NP: s.NP, Port: j.port, Environ: s.Environ, Began: j.began, Grace: s.Grace, Join: s.Join, JoinWord: s.JoinWord,
 	}
 	h.Folder, _ = os.Getwd()
@@ -267,7 +268,8 @@ func (l *ledger) said(j *job, e *said) bool {
 	}
 	l.seen[at] = true
 	n := &entry{
-		Kind: entrySaid, At: l.now(j.began), numbered: at, Say: e.kind, Body: e.body, Epoch: j.epoch.Load(), Size: j.size.Load(),
+		Kind: entrySaid, At: l.now(j.began), numbered: at, Say: e.kind, Body: e.body, Epoch: j.epoch.Load(),
+		Size:     j.size.Load(),
 		Complete: j.complete.Load(),
 	}
 	if rank, ok := exitOf(e.kind, e.body); ok {
@@ -293,7 +295,10 @@ func exitOf(kind uint8, body []byte) (rank int, ok bool) {
 // tick keeps a passing of time that has changed something.
 func (l *ledger) tick(j *job, n elastic.News, orders []elastic.Order) {
 	if _, is := n.(elastic.Tick); is && l != nil && len(orders) > 0 {
-		l.write(&entry{Kind: entryTick, At: l.now(j.began), Epoch: j.epoch.Load(), Size: j.size.Load(), Complete: j.complete.Load()})
+		l.write(&entry{
+			Kind: entryTick, At: l.now(j.began), Epoch: j.epoch.Load(), Size: j.size.Load(),
+			Complete: j.complete.Load(),
+		})
 	}
 }
 
@@ -318,7 +323,8 @@ func (l *ledger) read(dir string) (*head, error) {
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(string(b[:end]), "\n"), "\n") {
 		var e entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind != entryAlone && ((i == 0) != (e.Kind == entryJob) || i == 0 && e.Head == nil) {
+		if err := json.Unmarshal([]byte(line), &e); err != nil ||
+			e.Kind != entryAlone && ((i == 0) != (e.Kind == entryJob) || i == 0 && e.Head == nil) {
 			return nil, fault(ExitUsage, "--adopt %s: line %d of its file launcher is damaged: the job cannot be taken over: end what is left of it, which its agents do by themselves, and start it again", dir, i+1)
 		}
 		switch e.Kind {

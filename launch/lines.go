@@ -19,8 +19,8 @@ const maxLine = 16 << 20
 // progressEvery is how often a line that is redrawn with \r is shown.
 const progressEvery = time.Second
 
-// lineWriter makes whole lines of one stream of one rank and writes each, with its tag, in a single Write, so that ranks
-// never mix within a line. Text redrawn with \r (a progress bar) becomes at most one line a second, and its last
+// lineWriter makes whole lines of one stream of one rank and writes each, with its tag, in a single Write, so that
+// ranks never mix within a line. Text redrawn with \r (a progress bar) becomes at most one line a second, and its last
 // state always one. Bytes that are no UTF-8 become U+FFFD.
 type lineWriter struct {
 	w     io.Writer // shared by all ranks; guarded by mu
@@ -194,7 +194,8 @@ func LastException(stderr []byte) string {
 			traced, exception = true, ""
 		case traced && !indented:
 			exception, traced = text, false
-		case goSignal.MatchString(text), slices.ContainsFunc(panics[:], func(p string) bool { return strings.HasPrefix(text, p) }):
+		case goSignal.MatchString(text), slices.ContainsFunc(panics[:],
+			func(p string) bool { return strings.HasPrefix(text, p) }):
 			panicked = text
 		}
 		if !indented {

@@ -1,6 +1,7 @@
 package launch
 
-// Several hosts may be one machine: names as localhost and 127.0.0.1, or agents that came each by itself. Its cores and devices are dealt once.
+// Several hosts may be one machine: names as localhost and 127.0.0.1, or agents that came each by itself. Its cores and
+// devices are dealt once.
 
 // same says whether two hosts are one machine.
 func same(a, b *link) bool {
@@ -37,7 +38,8 @@ func (c *crew) firstSlot(l *link) int {
 	return n
 }
 
-// bedsBefore counts, where workers come and go, the slots of a host's machine that belong to hosts before it, and all of them.
+// bedsBefore counts, where workers come and go, the slots of a host's machine that belong to hosts before it, and all
+// of them.
 func (c *crew) bedsBefore(l *link) (before, all int) {
 	for _, o := range c.links {
 		if o.ended || o.lost || !same(o, l) {

@@ -12,8 +12,9 @@ import (
 // meeting is the workers' meeting as the launcher knows it: the coordinator, and what has been heard of it.
 type meeting struct {
 	server coordinator
-	absent map[int]bool      // by rank: what the coordinator has been told of it
-	coming map[int]time.Time // by rank: when a process was ordered that it has been told of, and that has not taken part yet
+	absent map[int]bool // by rank: what the coordinator has been told of it
+	// by rank: when a process was ordered that it has been told of, and that has not taken part yet
+	coming map[int]time.Time
 	lived  chan struct{}     // of an adopted job: closed when the coordinator has told again what it had
 	past   map[int][]severed // by rank: whom it has told of as severed before that
 	// Written by the coordinator's goroutine:
@@ -22,7 +23,8 @@ type meeting struct {
 	complete atomic.Bool                     // every worker has done its work
 	waits    atomic.Pointer[rendezvous.Wait] // for whom an epoch waits
 	took     sync.Map                        // rank -> its present process has been a member
-	drained  sync.Map                        // rank -> why it left before the work was done, until its process has ended
+	// rank -> why it left before the work was done, until its process has ended
+	drained sync.Map
 }
 
 // isNew says whether what the coordinator tells is heard for the first time.

@@ -59,7 +59,8 @@ func TestAWorkerThatTheKernelEndsForWantOfMemory(t *testing.T) {
 				t.Fatalf("outcome %v %q", o.Kind, o.String())
 			}
 			const want = "rank 1 on here: killed by the kernel: out of memory (take smaller batches, or fewer ranks on that host): MemoryError: 3 GiB"
-			if c.kind == OutOfMemory && (o.String() != want || o.ExitCode() != protocol.ExitSignal+int(syscall.SIGKILL)) {
+			if c.kind == OutOfMemory && (o.String() != want ||
+				o.ExitCode() != protocol.ExitSignal+int(syscall.SIGKILL)) {
 				t.Errorf("%q, exit code %d", o.String(), o.ExitCode())
 			}
 		})

@@ -31,7 +31,10 @@ func placeRanks(hosts []Host, np int) ([]Seat, error) {
 	for h := range hosts {
 		n := min(hosts[h].Slots, np-len(seats))
 		for l := range n {
-			seats = append(seats, Seat{Rank: len(seats), LocalRank: l, LocalSize: n, CrossRank: cross[l], Host: h, Slot: l})
+			seats = append(seats, Seat{
+				Rank: len(seats), LocalRank: l, LocalSize: n, CrossRank: cross[l], Host: h,
+				Slot: l,
+			})
 			cross[l]++
 		}
 	}
@@ -41,7 +44,8 @@ func placeRanks(hosts []Host, np int) ([]Seat, error) {
 	return seats, nil
 }
 
-// neighbours makes hosts that are called alike one: several agents that came from one machine are no hosts of their own.
+// neighbours makes hosts that are called alike one: several agents that came from one machine are no hosts of their
+// own.
 func (c *crew) neighbours() {
 	called := func(s Seat) string { return c.reach.Called(c.hosts[s.Host].Name) }
 	size, cross, alike := map[string]int{}, map[int]int{}, false

@@ -33,9 +33,12 @@ func (j *job) sendPlans(ctx context.Context) error {
 // sendPlan tells one agent. slots counts where workers may be added later.
 func (c *crew) sendPlan(l *link, workers []protocol.Worker, slots int, post func(any)) {
 	p := protocol.Plan{
-		Job: c.spec.Job, Host: l.called, Dir: c.spec.Dir, Command: c.spec.Command, Itself: c.spec.Itself, Bind: c.spec.Bind,
-		Environ: environ.Merge(l.way.Environ(c.spec.Environ), nil), Workers: workers, Total: len(workers), Hold: c.spec.elastic(),
-		DrainOn: c.spec.DrainOn, LogDir: c.spec.LogDir, Own: l.host.Own, Grace: c.spec.Grace.Milliseconds(), Results: c.spec.Results != "",
+		Job: c.spec.Job, Host: l.called, Dir: c.spec.Dir, Command: c.spec.Command, Itself: c.spec.Itself,
+		Bind:    c.spec.Bind,
+		Environ: environ.Merge(l.way.Environ(c.spec.Environ), nil), Workers: workers, Total: len(workers),
+		Hold:    c.spec.elastic(),
+		DrainOn: c.spec.DrainOn, LogDir: c.spec.LogDir, Own: l.host.Own, Grace: c.spec.Grace.Milliseconds(),
+		Results: c.spec.Results != "",
 	}
 	if p.LogDir != "" && !filepath.IsAbs(p.LogDir) {
 		p.LogDir = filepath.Join(c.spec.Dir, p.LogDir)
@@ -63,7 +66,8 @@ func (c *crew) worker(s Seat, epoch uint64) protocol.Worker {
 	c.begun[s.Rank] = time.Now()
 	at := place{
 		seat: s, size: len(c.seats), host: c.links[s.Host].called, job: c.spec.Job, epoch: epoch, addr: r.addr,
-		masterHost: r.master, masterPort: r.masterPort, elastic: c.spec.elastic(), join: c.spec.Join, progress: c.spec.Progress,
+		masterHost: r.master, masterPort: r.masterPort, elastic: c.spec.elastic(), join: c.spec.Join,
+		progress:   c.spec.Progress,
 		interfaces: c.spec.Interfaces, listen: r.listen, gpus: c.spec.GPUs,
 	}
 	if at.elastic && environ.Lookup(c.spec.Environ, "HORA_ELASTIC_TIMEOUT") == "" {

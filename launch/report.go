@@ -123,8 +123,9 @@ func (s *story) report(spec *settings, roster *elastic.Roster, o *Outcome) *even
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &event.Report{
-		Job: spec.Job, Command: spec.Command, Ended: event.Visible(o.String()), ExitCode: o.ExitCode(), Seconds: s.now(),
-		OnLoss: spec.OnLoss.String(), Restarts: roster.Used(), Epochs: s.epochs,
+		Job: spec.Job, Command: spec.Command, Ended: event.Visible(o.String()), ExitCode: o.ExitCode(),
+		Seconds: s.now(),
+		OnLoss:  spec.OnLoss.String(), Restarts: roster.Used(), Epochs: s.epochs,
 	}
 	if spec.Restarts > 0 {
 		left := max(spec.Restarts-roster.Used(), 0)
@@ -181,8 +182,9 @@ func (s *story) tell(spec *settings, roster *elastic.Roster, o *Outcome) error {
 	return nil
 }
 
-// hostLost notes the loss of a host for the story. Its agent, which lost the launcher in the same moment, asks its workers to
-// end, and one of them may tell the coordinator that it leaves before the loss is known here: it did not leave on purpose.
+// hostLost notes the loss of a host for the story. Its agent, which lost the launcher in the same moment, asks its
+// workers to end, and one of them may tell the coordinator that it leaves before the loss is known here: it did not
+// leave on purpose.
 func (s *story) hostLost(host, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

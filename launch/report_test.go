@@ -10,9 +10,9 @@ import (
 	"hora/event"
 )
 
-// TestTheStoryNamesAHostsLoss: a worker whose agent has lost the launcher is asked to end and tells the coordinator that it
-// leaves, before or after the launcher has seen the loss of the host, which is the reason in both cases. Who is asked by
-// somebody else, or elsewhere, keeps its own.
+// TestTheStoryNamesAHostsLoss: a worker whose agent has lost the launcher is asked to end and tells the coordinator
+// that it leaves, before or after the launcher has seen the loss of the host, which is the reason in both cases. Who is
+// asked by somebody else, or elsewhere, keeps its own.
 func TestTheStoryNamesAHostsLoss(t *testing.T) {
 	const closed = "Connection to b closed by remote host"
 	for _, c := range []struct {
@@ -79,7 +79,8 @@ func TestTheLastLinesOfAJob(t *testing.T) {
 		2: "2 epochs in 0.0 s, 1 restart used, 1 left\n",
 	} {
 		again := &story{began: s.began, epochs: s.epochs}
-		if got := (&event.Told{Report: again.report(&settings{Restarts: budget}, usedOne(), &Outcome{})}).String(); !strings.HasPrefix(got, want) {
+		if got := (&event.Told{Report: again.report(&settings{Restarts: budget}, usedOne(),
+			&Outcome{})}).String(); !strings.HasPrefix(got, want) {
 			t.Errorf("with a budget of %d the last lines are\n%s\nwant\n%s", budget, got, want)
 		}
 	}
@@ -87,7 +88,10 @@ func TestTheLastLinesOfAJob(t *testing.T) {
 
 // usedOne is the roster of a job that has gone on after one failure.
 func usedOne() *elastic.Roster {
-	r := elastic.NewRoster(elastic.Supply{Size: 2, Elastic: true, OnLoss: elastic.Replace, Restarts: 9, Hosts: []Host{{Name: "a", Slots: 2}}})
+	r := elastic.NewRoster(elastic.Supply{
+		Size: 2, Elastic: true, OnLoss: elastic.Replace, Restarts: 9,
+		Hosts: []Host{{Name: "a", Slots: 2}},
+	})
 	r.Step(0, elastic.Exit{Rank: 1})
 	return r
 }

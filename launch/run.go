@@ -18,12 +18,12 @@ import (
 )
 
 // settle is how long a first failure waits before the rest is ended: the others have heard of it and print what they
-// lost, and a failure that caused it may yet be heard of, since a rank that lost its peer can end before that peer's own
-// end is known here.
+// lost, and a failure that caused it may yet be heard of, since a rank that lost its peer can end before that peer's
+// own end is known here.
 const settle = 200 * time.Millisecond
 
-// job is one run; all fields belong to the goroutine of Run, except where links and meeting say otherwise. What it is made of
-// owns its part of them.
+// job is one run; all fields belong to the goroutine of Run, except where links and meeting say otherwise. What it is
+// made of owns its part of them.
 type job struct {
 	crew
 	meeting
@@ -67,7 +67,10 @@ type outputFault struct{ err error }
 // newJob returns a job of which nothing has begun.
 func newJob(spec *settings) *job {
 	j := &job{began: time.Now()}
-	j.crew = crew{spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{}, condemn: map[int]string{}}
+	j.crew = crew{
+		spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{},
+		condemn: map[int]string{},
+	}
 	j.absent, j.coming = map[int]bool{}, map[int]time.Time{}
 	j.holds = holds{held: map[int]*hold{}, frozen: map[int]int{}, say: j.event}
 	j.mailbox = mailbox{events: make(chan any, 64), over: make(chan struct{})}
@@ -231,7 +234,10 @@ func (j *job) handle(e any) {
 		e.l.ended = true
 		if !e.l.done && j.cancel == nil {
 			why := e.l.explain(e.why)
-			j.ledger.write(&entry{Kind: entryLost, At: j.ledger.now(j.began), numbered: numbered{Link: e.l.index}, Text: why})
+			j.ledger.write(&entry{
+				Kind: entryLost, At: j.ledger.now(j.began), numbered: numbered{Link: e.l.index},
+				Text: why,
+			})
 			j.hostLost(e.l, why)
 		}
 	case outputFault:
@@ -272,7 +278,8 @@ func (j *job) hear(e said) {
 			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
 		}
 	case protocol.SayFailed:
-		d.Int(-1, len(j.seats)-1) // whose start it was: all ranks of a host are started alike, and the sentence names the host
+		// whose start it was: all ranks of a host are started alike, and the sentence names the host
+		d.Int(-1, len(j.seats)-1)
 		code, text := d.Int(0, 255), event.OneLine(d.String(maxText))
 		if d.Done() != nil {
 			return

@@ -34,7 +34,8 @@ func (j *job) serve(ctx context.Context) error {
 		at = net.JoinHostPort(j.door, "")
 	}
 	ln, err := machine.Listen(ctx, at+strconv.Itoa(j.spec.Port))
-	for end := time.Now().Add(lockWait); j.resuming != nil && errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+	for end := time.Now().Add(lockWait); j.resuming != nil && errors.Is(err, syscall.EADDRINUSE) &&
+		time.Now().Before(end); {
 		time.Sleep(lockPause) // the killed launcher's coordinator is about to end
 		ln, err = machine.Listen(ctx, at+strconv.Itoa(j.spec.Port))
 	}
@@ -53,7 +54,8 @@ func (j *job) serve(ctx context.Context) error {
 	})
 	cfg := rendezvous.Config{
 		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
-		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Resets: j.spec.Resets, Silence: j.spec.Silence, Reported: true,
+		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Resets: j.spec.Resets, Silence: j.spec.Silence,
+		Reported: true,
 		OnOpen: func(epoch uint64, members []elastic.Place) {
 			j.size.Store(int64(len(members)))
 			j.epoch.Store(epoch)
@@ -114,11 +116,14 @@ func losses(j *job, cfg *rendezvous.Config) {
 }
 
 // serveApart starts the coordinator as a process of its own.
-func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post func(any), before coordinator) (*kept, error) {
+func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post func(any), before coordinator) (*kept,
+	error,
+) {
 	k := &kept{
 		argv: spec.Coordinator, environ: spec.Environ, cfg: cfg,
 		setup: setup{
-			Secret: spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max, OnLoss: cfg.OnLoss,
+			Secret: spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max,
+			OnLoss: cfg.OnLoss,
 			Resets: cfg.Resets, Silence: cfg.Silence, Dir: spec.StateDir, Away: spec.Adopt, Fresh: true,
 		},
 		restarted: func(why string) {

@@ -25,7 +25,8 @@ const (
 	CoordinatorCommand = "__coordinator" // a job's coordinator, where that is a process of its own
 )
 
-// Place is what only the process that starts a job has, and the job itself says nothing of. Self, or Reach, is required.
+// Place is what only the process that starts a job has, and the job itself says nothing of. Self, or Reach, is
+// required.
 type Place struct {
 	Self        []string // argv of an agent on this host
 	Coordinator []string // argv of a coordinator, for jobs with a CoordinatorState
@@ -40,11 +41,15 @@ type Place struct {
 	IsLocal   func(name string) bool
 	Hosts     []Host                                    // found already, instead of by the job's Hosts and Hostfile
 	Find      func(ctx context.Context) ([]Host, error) // instead of the job's Discover
-	Changed   <-chan struct{}                           // has Find asked at once; without it, and at most, it is asked once a second
-	Call      string                                    // this file's bytes are handed to every worker as a private file, named in HORA_CALL
-	Results   string                                    // what a worker writes to the file that HORA_RESULT names arrives in this folder as rank.N
-	Secret    secret.Secret                             // zero makes one
-	Itself    bool                                      // the command is arguments of this program, which every host has
+	// has Find asked at once; without it, and at most, it is asked once a second
+	Changed <-chan struct{}
+	// this file's bytes are handed to every worker as a private file, named in HORA_CALL
+	Call string
+	// what a worker writes to the file that HORA_RESULT names arrives in this folder as rank.N
+	Results string
+	Secret  secret.Secret // zero makes one
+	// the command is arguments of this program, which every host has
+	Itself bool
 
 	Stdin      *os.File // what StdinRank reads, if it runs on this machine; the others read nothing
 	StdinRank  int
@@ -56,8 +61,9 @@ type Place struct {
 	Events     *event.Sink // who listens from the beginning; nil makes one
 	Progress   bool        // workers tell what they do, as events
 
-	Grace    time.Duration // between TERM and KILL; 0 means 5 s
-	Join     time.Duration // how long ranks that have joined wait for the others; 0 is what the job says, else 30 minutes
+	Grace time.Duration // between TERM and KILL; 0 means 5 s
+	// how long ranks that have joined wait for the others; 0 is what the job says, else 30 minutes
+	Join     time.Duration
 	JoinWord time.Duration // when to say for whom they wait, and half of when to say so again; 0 means 30 s
 }
 
@@ -69,7 +75,8 @@ func Program(path string, environ []string) Place {
 		name = ""
 	}
 	return Place{
-		Self: []string{path, AgentCommand}, Coordinator: []string{path, CoordinatorCommand}, Lasts: true, Binary: path, Temp: os.TempDir(),
+		Self: []string{path, AgentCommand}, Coordinator: []string{path, CoordinatorCommand}, Lasts: true, Binary: path,
+		Temp:    os.TempDir(),
 		Environ: environ, LocalName: name, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 }
@@ -136,7 +143,8 @@ func (j *Job) Done() <-chan struct{} { return j.done }
 // Events returns what its listeners hear the job by. Who must not miss the first events gives them by Place.Events.
 func (j *Job) Events() *event.Sink { return j.events }
 
-// Signal passes a signal on to all workers; a second SIGINT ends them at once. One that comes when the job is over is lost.
+// Signal passes a signal on to all workers; a second SIGINT ends them at once. One that comes when the job is over is
+// lost.
 func (j *Job) Signal(sig os.Signal) {
 	select {
 	case j.signals <- sig:
@@ -154,7 +162,8 @@ func (j *Job) Outcome() (Outcome, bool) {
 	}
 }
 
-// Report returns the job's story: its epochs, who left and why, what it cost; nil while it runs, and where it could not begin.
+// Report returns the job's story: its epochs, who left and why, what it cost; nil while it runs, and where it could not
+// begin.
 func (j *Job) Report() *event.Report {
 	select {
 	case <-j.done:
@@ -181,16 +190,19 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		}
 	}
 	s := &settings{
-		source: spec, Command: spec.Command, NP: spec.NP, Hosts: hosts, Job: spec.Name, GPUs: spec.GPUsPerRank, Start: spec.StartTimeout,
-		Min: spec.MinNP, Max: spec.MaxNP, Restarts: cmp.Or(spec.Restarts, spec.ResetLimit), Resets: spec.ResetLimit, ByHost: spec.TakesHost(),
+		source: spec, Command: spec.Command, NP: spec.NP, Hosts: hosts, Job: spec.Name, GPUs: spec.GPUsPerRank,
+		Start: spec.StartTimeout,
+		Min:   spec.MinNP, Max: spec.MaxNP, Restarts: cmp.Or(spec.Restarts, spec.ResetLimit), Resets: spec.ResetLimit,
+		ByHost:  spec.TakesHost(),
 		CoolMin: spec.BlacklistCooldown.Min, CoolMax: spec.BlacklistCooldown.Max, Wait: spec.ElasticTimeout,
 		DrainOn: spec.DrainOn, StateDir: spec.CoordinatorState, Report: spec.Report, LogDir: spec.LogDir,
 		Port: spec.Port, Interfaces: spec.Interfaces, Untagged: !spec.Tagged(), Timestamps: spec.Timestamps,
 		SSH: SSH{Port: spec.SSHPort, Identity: spec.SSHIdentityFile, RemoteHora: spec.RemoteHora},
 
 		Itself: place.Itself, Environ: place.Environ, Env: spec.WorkerEnv(), Secret: place.Secret,
-		Self: place.Self, Coordinator: place.Coordinator, Lasts: place.Lasts, Guard: place.Guard, Temp: place.Temp, Binary: place.Binary,
-		Reach: place.Reach, LocalName: place.LocalName, IsLocal: place.IsLocal, Progress: place.Progress,
+		Self: place.Self, Coordinator: place.Coordinator, Lasts: place.Lasts, Guard: place.Guard, Temp: place.Temp,
+		Binary: place.Binary,
+		Reach:  place.Reach, LocalName: place.LocalName, IsLocal: place.IsLocal, Progress: place.Progress,
 		Stdin: place.Stdin, StdinRank: place.StdinRank, StdinAsked: place.StdinAsked, Prompts: place.Prompts,
 		Stdout: place.Stdout, Stderr: place.Stderr, Signals: place.Signals, Events: place.Events,
 		Call: place.Call, Results: place.Results, Grace: place.Grace, Join: place.Join, JoinWord: place.JoinWord,
@@ -215,7 +227,10 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 	}
 	if find != nil {
 		s.Hosts = nil
-		s.Discovery = &discovery{Find: find, Changed: place.Changed, Wait: s.Wait, CoolMin: s.CoolMin, CoolMax: s.CoolMax}
+		s.Discovery = &discovery{
+			Find: find, Changed: place.Changed, Wait: s.Wait, CoolMin: s.CoolMin,
+			CoolMax: s.CoolMax,
+		}
 	}
 	switch spec.AfterLoss() {
 	case jobs.Continue:

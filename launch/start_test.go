@@ -34,17 +34,44 @@ func TestWhatAJobAndItsPlaceComeTo(t *testing.T) {
 		place Place
 		right func(*settings) bool
 	}{
-		"alone":        {jobs.Spec{}, Place{}, func(s *settings) bool { return s.NP == 1 && len(s.Hosts) == 0 && !s.elastic() && s.Bind == BindCore }},
-		"hosts":        {jobs.Spec{Hosts: "a:2,b"}, Place{}, func(s *settings) bool { return s.NP == 3 && s.Hosts[1].Name == "b" }},
-		"hostfile":     {jobs.Spec{Hostfile: file}, Place{}, func(s *settings) bool { return s.NP == 5 }},
-		"hosts found":  {jobs.Spec{Hosts: "a:2"}, Place{Hosts: []Host{{Name: "c", Slots: 4}}}, func(s *settings) bool { return s.NP == 4 && s.Hosts[0].Name == "c" }},
-		"discovery":    {jobs.Spec{Discover: "x", MinNP: 2}, Place{}, func(s *settings) bool { return s.NP == 2 && s.Discovery != nil && s.ByHost }},
-		"replace":      {jobs.Spec{Restarts: 3}, Place{}, func(s *settings) bool { return s.OnLoss == elastic.Replace && !s.ByHost }},
-		"like Horovod": {jobs.Spec{NP: 2, MaxNP: 4}, Place{}, func(s *settings) bool { return s.OnLoss == elastic.Continue && s.Min == 2 && s.ByHost }},
-		"limits": {jobs.Spec{StartTimeout: time.Minute, PeerTimeout: 5 * time.Second}, Place{}, func(s *settings) bool {
-			return s.Start == time.Minute && s.Join == time.Minute && s.Silence == 5*time.Second && slices.Contains(s.Env, "HORA_PEER_TIMEOUT=5")
+		"alone": {jobs.Spec{}, Place{}, func(s *settings) bool {
+			return s.NP == 1 && len(s.Hosts) == 0 &&
+				!s.elastic() && s.Bind == BindCore
 		}},
-		"exported": {jobs.Spec{}, Place{Environ: []string{"HORA_START_TIMEOUT=90"}}, func(s *settings) bool { return s.Join == 90*time.Second && s.Start == 0 }},
+		"hosts": {
+			jobs.Spec{Hosts: "a:2,b"},
+			Place{},
+			func(s *settings) bool { return s.NP == 3 && s.Hosts[1].Name == "b" },
+		},
+		"hostfile": {jobs.Spec{Hostfile: file}, Place{}, func(s *settings) bool { return s.NP == 5 }},
+		"hosts found": {
+			jobs.Spec{Hosts: "a:2"},
+			Place{Hosts: []Host{{Name: "c", Slots: 4}}},
+			func(s *settings) bool { return s.NP == 4 && s.Hosts[0].Name == "c" },
+		},
+		"discovery": {
+			jobs.Spec{Discover: "x", MinNP: 2},
+			Place{},
+			func(s *settings) bool { return s.NP == 2 && s.Discovery != nil && s.ByHost },
+		},
+		"replace": {
+			jobs.Spec{Restarts: 3},
+			Place{},
+			func(s *settings) bool { return s.OnLoss == elastic.Replace && !s.ByHost },
+		},
+		"like Horovod": {jobs.Spec{NP: 2, MaxNP: 4}, Place{}, func(s *settings) bool {
+			return s.OnLoss == elastic.Continue &&
+				s.Min == 2 && s.ByHost
+		}},
+		"limits": {jobs.Spec{StartTimeout: time.Minute, PeerTimeout: 5 * time.Second}, Place{}, func(s *settings) bool {
+			return s.Start == time.Minute && s.Join == time.Minute && s.Silence == 5*time.Second &&
+				slices.Contains(s.Env, "HORA_PEER_TIMEOUT=5")
+		}},
+		"exported": {
+			jobs.Spec{},
+			Place{Environ: []string{"HORA_START_TIMEOUT=90"}},
+			func(s *settings) bool { return s.Join == 90*time.Second && s.Start == 0 },
+		},
 		"named":    {jobs.Spec{Name: "night"}, Place{}, func(s *settings) bool { return s.Job == "night" }},
 		"nameless": {jobs.Spec{}, Place{}, func(s *settings) bool { return strings.HasPrefix(s.Job, "job-") }},
 	} {

@@ -18,7 +18,8 @@ func (s *settings) elastic() bool {
 // supply returns the job's roster at its beginning.
 func (s *settings) supply() *elastic.Roster {
 	cfg := elastic.Supply{
-		Size: s.NP, Min: s.Min, Max: s.Max, Hosts: s.Hosts, Elastic: s.elastic(), OnLoss: s.OnLoss, Restarts: s.Restarts, ByHost: s.ByHost,
+		Size: s.NP, Min: s.Min, Max: s.Max, Hosts: s.Hosts, Elastic: s.elastic(), OnLoss: s.OnLoss,
+		Restarts: s.Restarts, ByHost: s.ByHost,
 		CoolMin: s.CoolMin, CoolMax: s.CoolMax, Wait: s.Wait, Spread: rand.Float64,
 	}
 	if d := s.Discovery; d != nil {
@@ -30,8 +31,8 @@ func (s *settings) supply() *elastic.Roster {
 	return elastic.NewRoster(cfg)
 }
 
-// step gives the roster a piece of news and carries out what it orders. It returns the order that ends the job, nil while
-// there is none.
+// step gives the roster a piece of news and carries out what it orders. It returns the order that ends the job, nil
+// while there is none.
 func (j *job) step(n elastic.News) *elastic.GiveUp { return j.stepAnd(n, func() {}) }
 
 // stepAnd does what step does, for news that the coordinator is to hear too, by tell: after it knows who is asked to
@@ -173,7 +174,10 @@ func (j *job) place(o elastic.Start) error {
 		j.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()})
 		return nil
 	}
-	s := Seat{Rank: o.Rank, LocalRank: o.At.Slot, LocalSize: o.Beds, CrossRank: l.index, CrossSize: len(j.links), Host: l.index, Slot: o.At.Slot}
+	s := Seat{
+		Rank: o.Rank, LocalRank: o.At.Slot, LocalSize: o.Beds, CrossRank: l.index, CrossSize: len(j.links),
+		Host: l.index, Slot: o.At.Slot,
+	}
 	for _, other := range j.links {
 		if other != l && other.called == l.called && !other.ended && !other.lost {
 			slots := j.hosts[other.index].Slots

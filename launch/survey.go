@@ -35,8 +35,8 @@ type survey struct {
 
 func (s *survey) tell(e event.Event) { s.spec.Events.Emit(e) }
 
-// routes waits for every agent. On one machine, this one, it is the loopback and nothing need be asked; else it asks each
-// host which of our addresses, and of rank 0's host, it reaches.
+// routes waits for every agent. On one machine, this one, it is the loopback and nothing need be asked; else it asks
+// each host which of our addresses, and of rank 0's host, it reaches.
 func (s *survey) routes(ctx context.Context) ([]route, error) {
 	limit := time.NewTimer(s.spec.Start)
 	defer limit.Stop()
@@ -255,7 +255,10 @@ func (s *survey) answer(ctx context.Context, l *link, limit <-chan time.Time) ([
 			}
 		case now := <-tick.C:
 			if patience.due(now) {
-				s.tell(&event.Delay{Text: fmt.Sprintf("waiting for host %s to say which addresses it reaches", l.called), Over: now.Sub(patience.began), Limit: s.spec.Start})
+				s.tell(&event.Delay{
+					Text: fmt.Sprintf("waiting for host %s to say which addresses it reaches", l.called), Over: now.Sub(patience.began),
+					Limit: s.spec.Start,
+				})
 			}
 		case sig := <-s.spec.Signals:
 			if err := s.early(sig, "while hosts were being reached"); err != nil {

@@ -49,13 +49,16 @@ func (c *crew) end(rank int, why string) {
 	c.links[c.seats[rank].Host].send(protocol.CmdSignal, b)
 }
 
-// blame deals with such a worker where a loss ends the job. The others know, and end soon; one whose connection broke may
-// yet say why it ends.
+// blame deals with such a worker where a loss ends the job. The others know, and end soon; one whose connection broke
+// may yet say why it ends.
 func (j *job) blame(e severed) {
 	if j.complete.Load() || e.rank >= len(j.seats) || !j.alive[e.rank] || e.since.Before(j.begun[e.rank]) {
 		return
 	}
-	o := Outcome{Kind: Severed, Rank: e.rank, Host: j.links[j.seats[e.rank].Host].called, Code: ExitHost, Last: e.reason}
+	o := Outcome{
+		Kind: Severed, Rank: e.rank, Host: j.links[j.seats[e.rank].Host].called, Code: ExitHost,
+		Last: e.reason,
+	}
 	if j.culprit == nil {
 		j.culprit = &o
 	}

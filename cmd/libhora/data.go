@@ -179,8 +179,10 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 		return argument("open data: the list of sources is empty; name a file or a folder")
 	}
 	cfg := dataset.Config{
-		Source: a.Source, Fields: a.Fields, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed, Memory: a.Memory, Threads: a.Threads,
-		Filter: a.Filter, Only: a.Only, Readable: a.Readable, Skip: a.Skip, Lookup: func(name string) string { return a.Env[name] },
+		Source: a.Source, Fields: a.Fields, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed, Memory: a.Memory,
+		Threads: a.Threads,
+		Filter:  a.Filter, Only: a.Only, Readable: a.Readable, Skip: a.Skip,
+		Lookup: func(name string) string { return a.Env[name] },
 	}
 	var set rows
 	var err error
@@ -240,7 +242,10 @@ func (d *data) seek(a *dataAction, o *outcome) error {
 		return err
 	}
 	d.stop()
-	d.reader, err = d.set.Read(dataset.Walk{Epoch: a.Epoch, Position: a.Position, Rank: a.Rank, Size: a.Size, Batch: a.Batch, Last: last, Blocks: a.Blocks})
+	d.reader, err = d.set.Read(dataset.Walk{
+		Epoch: a.Epoch, Position: a.Position, Rank: a.Rank, Size: a.Size,
+		Batch: a.Batch, Last: last, Blocks: a.Blocks,
+	})
 	if err != nil {
 		return err
 	}

@@ -125,8 +125,9 @@ func horaGpu(settings C.hora_str) (answer C.int64_t) {
 	label := the.gpus.label(of)
 	return the.background(func(o *outcome) error {
 		g := &gpu{
-			index: s.Device, life: of.life, bytes: s.Chunk &^ 63, timeout: time.Duration(s.Timeout * float64(time.Second)),
-			live: map[C.int64_t]*gpuOp{}, work: make(chan struct{}, 1), look: make(chan struct{}, 1),
+			index: s.Device, life: of.life, bytes: s.Chunk &^ 63,
+			timeout: time.Duration(s.Timeout * float64(time.Second)),
+			live:    map[C.int64_t]*gpuOp{}, work: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		}
 		report, err := g.open(of, label, &s)
 		if err != nil {

@@ -150,7 +150,9 @@ func enqueue(c device.Communicator, r *hora.Request, p device.Reduction, rank, r
 // swap does alltoall, gather and scatter as messages.
 func swap(c device.Communicator, r *hora.Request, p device.Reduction, rank, ranks int, s device.Stream) error {
 	in, out := sides(r, rank, ranks)
-	give := func(side *device.Side, peers []int, f func(at device.Ptr, count, t, peer int, s device.Stream) error) error {
+	give := func(side *device.Side, peers []int, f func(at device.Ptr, count, t, peer int,
+		s device.Stream) error,
+	) error {
 		at := side.At
 		for i, count := range side.Counts {
 			if count > 0 {
@@ -292,7 +294,8 @@ func shape(r *hora.Request) []int {
 	switch {
 	case r.Shape != nil:
 		return r.Shape
-	case r.Kind == hora.KindAllreduce, r.Kind == hora.KindReduce, r.Kind == hora.KindReduceScatter, r.Kind == hora.KindAllgather && r.RecvCounts == nil:
+	case r.Kind == hora.KindAllreduce, r.Kind == hora.KindReduce, r.Kind == hora.KindReduceScatter,
+		r.Kind == hora.KindAllgather && r.RecvCounts == nil:
 		return []int{r.Send.Count}
 	}
 	return nil

@@ -143,31 +143,38 @@ func (g inGroup) Start() error { return g.fault("start NCCL operation", C.libhor
 func (g inGroup) End() error   { return g.fault("start NCCL operation", C.libhora_nccl_end()) }
 
 func (g inGroup) AllReduce(send, recv device.Ptr, count, t, op int, s device.Stream) error {
-	return g.fault("allreduce", C.libhora_nccl_allreduce(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t), C.int(op), g.comm, C.uint64_t(s)))
+	return g.fault("allreduce", C.libhora_nccl_allreduce(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t),
+		C.int(op), g.comm, C.uint64_t(s)))
 }
 
 func (g inGroup) Reduce(send, recv device.Ptr, count, t, op, root int, s device.Stream) error {
-	return g.fault("reduce", C.libhora_nccl_reduce(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t), C.int(op), C.int(root), g.comm, C.uint64_t(s)))
+	return g.fault("reduce", C.libhora_nccl_reduce(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t), C.int(op),
+		C.int(root), g.comm, C.uint64_t(s)))
 }
 
 func (g inGroup) Broadcast(send, recv device.Ptr, count, t, root int, s device.Stream) error {
-	return g.fault("broadcast", C.libhora_nccl_broadcast(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t), C.int(root), g.comm, C.uint64_t(s)))
+	return g.fault("broadcast", C.libhora_nccl_broadcast(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t),
+		C.int(root), g.comm, C.uint64_t(s)))
 }
 
 func (g inGroup) AllGather(send, recv device.Ptr, count, t int, s device.Stream) error {
-	return g.fault("allgather", C.libhora_nccl_allgather(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t), g.comm, C.uint64_t(s)))
+	return g.fault("allgather", C.libhora_nccl_allgather(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t), g.comm,
+		C.uint64_t(s)))
 }
 
 func (g inGroup) ReduceScatter(send, recv device.Ptr, count, t, op int, s device.Stream) error {
-	return g.fault("reducescatter", C.libhora_nccl_reduce_scatter(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t), C.int(op), g.comm, C.uint64_t(s)))
+	return g.fault("reducescatter", C.libhora_nccl_reduce_scatter(C.uint64_t(send), C.uint64_t(recv), C.uint64_t(count), C.int(t),
+		C.int(op), g.comm, C.uint64_t(s)))
 }
 
 func (g inGroup) Send(send device.Ptr, count, t, peer int, s device.Stream) error {
-	return g.fault("send", C.libhora_nccl_send(C.uint64_t(send), C.uint64_t(count), C.int(t), C.int(peer), g.comm, C.uint64_t(s)))
+	return g.fault("send", C.libhora_nccl_send(C.uint64_t(send), C.uint64_t(count), C.int(t), C.int(peer), g.comm,
+		C.uint64_t(s)))
 }
 
 func (g inGroup) Recv(recv device.Ptr, count, t, peer int, s device.Stream) error {
-	return g.fault("recv", C.libhora_nccl_recv(C.uint64_t(recv), C.uint64_t(count), C.int(t), C.int(peer), g.comm, C.uint64_t(s)))
+	return g.fault("recv", C.libhora_nccl_recv(C.uint64_t(recv), C.uint64_t(count), C.int(t), C.int(peer), g.comm,
+		C.uint64_t(s)))
 }
 
 func (g inGroup) Scaled(factor float64, t int) (op int, drop func(), err error) {

@@ -211,6 +211,7 @@ func (g *gpu) makeLane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.lane, err = newLane(g.index, &cudaQueue{gpu: g.index, halted: g.failed}, memory, slotsOfLane, func() { g.host.Free(memory) })
+	g.lane, err = newLane(g.index, &cudaQueue{gpu: g.index, halted: g.failed}, memory, slotsOfLane,
+		func() { g.host.Free(memory) })
 	return err
 }

@@ -300,7 +300,8 @@ func (g *gpu) takeLane() (*lane, error) {
 		return nil, fmt.Errorf("stage tensor: no memory is left")
 	}
 	handle := uint64(uintptr(memory))
-	return newLane(g.index, &cudaQueue{gpu: g.index, halted: g.failed}, unsafe.Slice((*byte)(memory), size), 2, func() { the.memory.close(handle) })
+	return newLane(g.index, &cudaQueue{gpu: g.index, halted: g.failed}, unsafe.Slice((*byte)(memory), size), 2,
+		func() { the.memory.close(handle) })
 }
 
 func (g *gpu) giveLane(l *lane) {

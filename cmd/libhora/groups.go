@@ -275,7 +275,8 @@ func horaGroup(settings C.hora_str) (answer C.int64_t) {
 		if s.Timeout > 0 {
 			g.opts = append(g.opts, hora.Timeout(time.Duration(s.Timeout*float64(time.Second))))
 		}
-		inner, err := w.life.world.NewGroup(w.life.ctx, s.Ranks, append([]hora.GroupOption{hora.Called(g.label)}, g.opts...)...)
+		inner, err := w.life.world.NewGroup(w.life.ctx, s.Ranks,
+			append([]hora.GroupOption{hora.Called(g.label)}, g.opts...)...)
 		if err != nil {
 			return err
 		}

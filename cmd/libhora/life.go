@@ -130,7 +130,8 @@ func (l *library) enter(next *life, named bool) error {
 	return err
 }
 
-// depart ends a membership that no epoch has come of; the error of joining is told elsewhere. Who was asked to leave says so.
+// depart ends a membership that no epoch has come of; the error of joining is told elsewhere. Who was asked to leave
+// says so.
 func (l *life) depart(err error) {
 	if !errors.Is(err, hora.ErrDrained) {
 		_ = l.member.Close()

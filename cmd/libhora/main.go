@@ -9,7 +9,8 @@
 //
 // Goroutines: one for each ticket that stands for more than one operation (init,
 // shutdown, making a group or a buffer, exchanging sizes, join, opening data); each ends
-// with its ticket. Opened data have those of package dataset. It lives until the process ends: a Go library cannot be unloaded.
+// with its ticket. Opened data have those of package dataset. It lives until the process ends: a Go library cannot be
+// unloaded.
 package main
 
 /*
@@ -61,7 +62,8 @@ func main() {}
 func errOut(err error) C.int64_t {
 	kind, rank := classify(err)
 	text := err.Error()
-	C.libhora_fail(C.int32_t(kind), C.int32_t(rank), (*C.char)(unsafe.Pointer(unsafe.StringData(text))), C.uint64_t(len(text)))
+	C.libhora_fail(C.int32_t(kind), C.int32_t(rank), (*C.char)(unsafe.Pointer(unsafe.StringData(text))),
+		C.uint64_t(len(text)))
 	return -1
 }
 

@@ -87,13 +87,16 @@ func horaBuffer(handle, bytes C.uint64_t) (answer C.int64_t) {
 			return err
 		}
 		g.lower.Outlive(b) // arrays that view it may be read after the group's end
-		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)), memory{bytes: len(b), free: func() { g.g.Free(b) }})
+		o.memory = the.memory.add(unsafe.Pointer(unsafe.SliceData(b)),
+			memory{bytes: len(b), free: func() { g.g.Free(b) }})
 		return nil
 	})
 }
 
 //export horaRegister
-func horaRegister(handle C.uint64_t, at unsafe.Pointer, bytes C.uint64_t, fd C.int32_t, offset C.uint64_t, flags C.uint32_t) (answer C.int64_t) {
+func horaRegister(handle C.uint64_t, at unsafe.Pointer, bytes C.uint64_t, fd C.int32_t, offset C.uint64_t,
+	flags C.uint32_t,
+) (answer C.int64_t) {
 	defer guard(&answer)
 	g, err := the.find(uint64(handle))
 	if err != nil {
@@ -110,7 +113,10 @@ func horaRegister(handle C.uint64_t, at unsafe.Pointer, bytes C.uint64_t, fd C.i
 		if err := to.lower.Register(g.life.ctx, at, int(bytes), int(fd), int64(offset)); err != nil {
 			return err
 		}
-		o.memory = the.memory.registered(memory{int(bytes), func() { to.g.Free(unsafe.Slice((*byte)(at), int(bytes))) }})
+		o.memory = the.memory.registered(memory{
+			int(bytes),
+			func() { to.g.Free(unsafe.Slice((*byte)(at), int(bytes))) },
+		})
 		return nil
 	})
 }

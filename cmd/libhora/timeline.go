@@ -23,7 +23,8 @@ const stopTimeline = 2 * time.Second
 type recorder struct {
 	events event.Sink // of all worlds
 
-	mu     sync.Mutex // guards what follows; held while a file is opened or closed, for which only those wait who do the same
+	// guards what follows; held while a file is opened or closed, for which only those wait who do the same
+	mu     sync.Mutex
 	writer *timeline.Writer
 	path   string // what the environment names; "" when nothing
 	marks  bool

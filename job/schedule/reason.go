@@ -62,7 +62,10 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 	}
 	if p.blocked && p.promise.ID != id {
 		if _, fits := m.fit(m.free, e.Pool, e.Ask); !fits {
-			return Reason{Code: CodeSlots, Place: place, Text: fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now))}, true
+			return Reason{
+				Code: CodeSlots, Place: place,
+				Text: fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now)),
+			}, true
 		}
 		text := fmt.Sprintf("%s: what is free is kept for job %d, which needs %s", where, p.promise.ID, needs(m.askOf(p.promise.ID)))
 		if !p.promise.At.IsZero() {
@@ -105,7 +108,8 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 	most, total := Node{}, 0
 	open, named := false, a.Node == ""
 	for _, n := range nodes {
-		most.Slots, most.GPUs, most.Memory = max(most.Slots, n.Slots), max(most.GPUs, n.GPUs), max(most.Memory, n.Memory)
+		most.Slots, most.GPUs, most.Memory = max(most.Slots, n.Slots), max(most.GPUs, n.GPUs),
+			max(most.Memory, n.Memory)
 		total += n.Slots
 		open = open || !n.Closed
 		named = named || n.Name == a.Node
@@ -196,7 +200,8 @@ func (m *Machine) available(e *entry, free int) string {
 func (m *Machine) nextEnd(pool string, now time.Time) string {
 	var first *running
 	for _, r := range m.running {
-		if r.Pool == pool && (first == nil || r.ends().Before(first.ends()) || r.ends().Equal(first.ends()) && r.ID < first.ID) {
+		if r.Pool == pool && (first == nil || r.ends().Before(first.ends()) ||
+			r.ends().Equal(first.ends()) && r.ID < first.ID) {
 			first = r
 		}
 	}

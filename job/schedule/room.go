@@ -132,7 +132,10 @@ func (w *pass) spare(v rooms, e *entry, before map[*running][]Share, drained []*
 			r.target = before[r]
 		}
 	}
-	for _, r := range slices.Backward(w.victims(func(r *running) bool { return before[r] != nil && !slices.Contains(drained, r) })) {
+	for _, r := range slices.Backward(w.victims(func(r *running) bool {
+		return before[r] != nil &&
+			!slices.Contains(drained, r)
+	})) {
 		w.give(v, r.Ask, r.target)
 		w.take(v, r.Ask, before[r])
 		if _, ok := w.fit(v, w.pool.name, e.Ask); ok {

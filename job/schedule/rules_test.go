@@ -65,8 +65,10 @@ type history struct {
 
 func newHistory(seed uint64) *history {
 	h := &history{
-		Machine: New(time.Hour), rng: rand.New(rand.NewPCG(seed, 7)), now: t0, live: map[int64]Job{}, runs: map[int64][]Share{},
-		ends: map[int64]time.Time{}, told: map[int64][]Share{}, leaving: map[int64]bool{}, promise: map[int64]time.Time{},
+		Machine: New(time.Hour), rng: rand.New(rand.NewPCG(seed, 7)), now: t0, live: map[int64]Job{},
+		runs: map[int64][]Share{},
+		ends: map[int64]time.Time{}, told: map[int64][]Share{}, leaving: map[int64]bool{},
+		promise: map[int64]time.Time{},
 	}
 	for i := range 1 + h.rng.IntN(5) {
 		n := Node{Name: fmt.Sprintf("n%d", i), Pool: "p", Slots: 1 + h.rng.IntN(8), GPUs: h.rng.IntN(2) * 2}
@@ -206,7 +208,8 @@ func (h *history) note(d Decision) {
 			took = min(took, a.Limit)
 		}
 		h.ends[p.ID] = h.now.Add(took)
-		if at, promised := h.promise[p.ID]; promised && !at.IsZero() && h.now.Sub(at) > 300*time.Second { // steps are up to 300 s apart
+		// steps are up to 300 s apart
+		if at, promised := h.promise[p.ID]; promised && !at.IsZero() && h.now.Sub(at) > 300*time.Second {
 			h.bad("job %d was promised %v and started %v", p.ID, at, h.now)
 		}
 	}
@@ -268,7 +271,8 @@ func (h *history) check(d Decision, before []int64) {
 		clear(h.promise)
 	}
 	for _, p := range d.Promises {
-		if was, known := h.promise[p.ID]; known && !was.IsZero() && (p.At.IsZero() || p.At.After(was)) && h.now.Before(was) {
+		if was, known := h.promise[p.ID]; known && !was.IsZero() && (p.At.IsZero() || p.At.After(was)) &&
+			h.now.Before(was) {
 			h.bad("job %d was promised %v and now %v", p.ID, was, p.At)
 		}
 		for id := range h.promise {
@@ -297,7 +301,8 @@ func (h *history) check(d Decision, before []int64) {
 	for _, p := range d.Start {
 		for _, id := range before {
 			a, b := h.live[id], h.live[p.ID]
-			if h.runs[id] == nil && a.Ask == b.Ask && a.Project == b.Project && a.Priority == b.Priority && a.Queued.Before(b.Queued) {
+			if h.runs[id] == nil && a.Ask == b.Ask && a.Project == b.Project && a.Priority == b.Priority &&
+				a.Queued.Before(b.Queued) {
 				h.bad("job %d overtook job %d, which asks for the same", p.ID, id)
 			}
 		}

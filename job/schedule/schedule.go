@@ -1,8 +1,9 @@
-// Package schedule decides who runs next and where: whole gangs, by priority, then by fair share of projects, then by age.
+// Package schedule decides who runs next and where: whole gangs, by priority, then by fair share of projects, then by
+// age.
 //
 // It is a pure machine. Nodes, jobs and ends come in as calls with the time at which they happened, and Decide answers
-// with what to start, to shrink, to grow and to preempt; Why answers why a job waits. It knows no network, no clock and no
-// file, starts no goroutine, and gives equal answers to equal histories. A Machine belongs to one goroutine.
+// with what to start, to shrink, to grow and to preempt; Why answers why a job waits. It knows no network, no clock and
+// no file, starts no goroutine, and gives equal answers to equal histories. A Machine belongs to one goroutine.
 package schedule
 
 import (
@@ -157,7 +158,8 @@ type project struct {
 // DefaultHalfLife is after how long use counts half.
 const DefaultHalfLife = 24 * time.Hour
 
-// lookahead is how long what runs counts as having run already, so that one decision does not give all slots to one project.
+// lookahead is how long what runs counts as having run already, so that one decision does not give all slots to one
+// project.
 const lookahead = 60.0
 
 // New makes a machine without nodes. A half-life of 0 is DefaultHalfLife.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestDecisionsOnALargeCluster measures decisions with a long queue, a thousand nodes full of jobs, and something ending
-// or coming before each.
+// TestDecisionsOnALargeCluster measures decisions with a long queue, a thousand nodes full of jobs, and something
+// ending or coming before each.
 func TestDecisionsOnALargeCluster(t *testing.T) {
 	queue, rounds := 10_000, 100
 	if soaks(10) == 10 {
@@ -27,7 +27,10 @@ func TestDecisionsOnALargeCluster(t *testing.T) {
 		if r.IntN(4) == 0 {
 			a = Ask{Nodes: 1 + r.IntN(8), PerNode: 8}
 		}
-		m.Submit(Job{ID: id, Pool: "p", Project: fmt.Sprint("project", r.IntN(20)), Priority: 10 * r.IntN(5), Queued: after(time.Duration(id) * time.Millisecond), Ask: a})
+		m.Submit(Job{
+			ID: id, Pool: "p", Project: fmt.Sprint("project", r.IntN(20)), Priority: 10 * r.IntN(5),
+			Queued: after(time.Duration(id) * time.Millisecond), Ask: a,
+		})
 	}
 	for range queue {
 		job()

@@ -37,8 +37,8 @@ func (m *Machine) could(pool string, a Ask) (ok bool) {
 // wantsAtOnce bounds how many jobs Wants looks at.
 const wantsAtOnce = 1000
 
-// Wants counts the nodes that a pool should get for those who wait: none for what fits on free slots, or for what no node
-// will ever hold.
+// Wants counts the nodes that a pool should get for those who wait: none for what fits on free slots, or for what no
+// node will ever hold.
 func (m *Machine) Wants(pool string) int {
 	p := m.pool(pool)
 	if p.spare == 0 || len(p.lines) == 0 {

@@ -114,7 +114,10 @@ type tinyState struct {
 }
 
 func (s tinyState) with(shares []int, end, drop int) tinyState {
-	n := tinyState{now: s.now, arrived: s.arrived, free: slices.Clone(s.free), runs: append(slices.Clone(s.runs), tinyRun{end, shares})}
+	n := tinyState{
+		now: s.now, arrived: s.arrived, free: slices.Clone(s.free),
+		runs: append(slices.Clone(s.runs), tinyRun{end, shares}),
+	}
 	for i, k := range shares {
 		n.free[i] -= k
 	}

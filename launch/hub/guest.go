@@ -65,8 +65,9 @@ func (g *guest) pump() {
 // Greet says what the agent has said when it came.
 func (g *guest) Greet() (*reach.Host, error) {
 	h := &reach.Host{
-		Machine: g.hello.ID, Addrs: g.hello.Addrs, Port: g.hello.Port, Silence: g.hub.cfg.Silence, Devices: g.hub.devices(g.machine),
-		Knows: true, Own: true,
+		Machine: g.hello.ID, Addrs: g.hello.Addrs, Port: g.hello.Port, Silence: g.hub.cfg.Silence,
+		Devices: g.hub.devices(g.machine),
+		Knows:   true, Own: true,
 	}
 	if g.hello.ID == g.hub.cfg.ID {
 		h.Near = machine.Loopback()

@@ -1,7 +1,7 @@
-// Package hub reaches agents that come by themselves: each dials in, proves the job's secret and says which machine it is
-// on. To a job it is a reach whose hosts are these agents, and to one whose workers come and go the discovery that finds
-// them. Agents of one machine are called alike, so that their ranks are local to each other, side by side, and share its
-// cores and devices. It knows nothing of who starts agents.
+// Package hub reaches agents that come by themselves: each dials in, proves the job's secret and says which machine it
+// is on. To a job it is a reach whose hosts are these agents, and to one whose workers come and go the discovery that
+// finds them. Agents of one machine are called alike, so that their ranks are local to each other, side by side, and
+// share its cores and devices. It knows nothing of who starts agents.
 //
 // Goroutines: those of the gate, on which first words are awaited, and one a connection that reads it. Stop joins them.
 package hub
@@ -82,7 +82,8 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 		return nil, protocol.Fault(protocol.ExitUsage, "listen for agents at %s: %v: give --listen an address of this machine, as 10.0.0.5:7070 or :7070", at, err)
 	}
 	h := &Hub{
-		cfg: cfg, changed: make(chan struct{}, 1), news: make(chan struct{}, 1), byID: map[string]string{}, numbers: map[string]int{},
+		cfg: cfg, changed: make(chan struct{}, 1), news: make(chan struct{}, 1), byID: map[string]string{},
+		numbers: map[string]int{},
 		refused: secret.NewStrangers(func(r secret.Refused) {
 			cfg.Events.Emit(&event.Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
 		}),
@@ -119,7 +120,10 @@ func (h *Hub) Addrs() []string {
 
 // accept judges who has proved the secret.
 func (h *Hub) accept(peer secret.Identity) (secret.Identity, error) {
-	me := secret.Identity{Purpose: agent.Purpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: h.cfg.Host, Cert: h.cert.Hash}
+	me := secret.Identity{
+		Purpose: agent.Purpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: h.cfg.Host,
+		Cert: h.cert.Hash,
+	}
 	if err := secret.Match(me, peer); err != nil {
 		return me, err
 	}
@@ -153,7 +157,10 @@ func (h *Hub) enter(ctx context.Context, bare net.Conn, peer secret.Identity) {
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	g.Slots = min(max(g.Slots, 1), maxSlots)
-	gu := &guest{hub: h, conn: conn, hello: g, messages: make(chan []byte, 16), ended: make(chan struct{}), cut: make(chan struct{})}
+	gu := &guest{
+		hub: h, conn: conn, hello: g, messages: make(chan []byte, 16), ended: make(chan struct{}),
+		cut: make(chan struct{}),
+	}
 	if !h.register(gu) {
 		dismiss(conn, 0, protocol.JobOver)
 		conn.Close()
@@ -240,7 +247,9 @@ func (h *Hub) Find(context.Context) ([]elastic.Host, error) {
 const quiet = 2 * time.Second
 
 // Gather waits until agents for want workers have come, or for least and nobody more for a while.
-func (h *Hub) Gather(ctx context.Context, want, least int, limit time.Duration, signals <-chan os.Signal) ([]elastic.Host, error) {
+func (h *Hub) Gather(ctx context.Context, want, least int, limit time.Duration,
+	signals <-chan os.Signal,
+) ([]elastic.Host, error) {
 	began := time.Now()
 	end := time.NewTimer(limit)
 	defer end.Stop()

@@ -71,8 +71,8 @@ func (h *Hub) until(t *testing.T, want string) {
 	}
 }
 
-// Agents are listed by machine, those of one side by side; machines of one name are told apart; who goes before a job has
-// begun is forgotten, and nobody gets its name again.
+// Agents are listed by machine, those of one side by side; machines of one name are told apart; who goes before a job
+// has begun is forgotten, and nobody gets its name again.
 func TestMachinesAndTheirAgents(t *testing.T) {
 	h := open(t, Config{Wanted: 5})
 	v := protocol.Version
@@ -138,7 +138,8 @@ func TestTheFirstAddressThatAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dead.Close() // accepts, and says nothing
-	conn, err := agent.Dial(t.Context(), slices.Concat([]string{dead.Addr().String()}, h.Addrs()), h.cfg.Secret, "a", 20*time.Second)
+	conn, err := agent.Dial(t.Context(), slices.Concat([]string{dead.Addr().String()}, h.Addrs()), h.cfg.Secret, "a",
+		20*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +280,10 @@ func FuzzGuest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		ours, theirs := net.Pipe()
 		h := &Hub{changed: make(chan struct{}, 1), news: make(chan struct{}, 1)}
-		g := &guest{hub: h, conn: ours, messages: make(chan []byte, 16), ended: make(chan struct{}), cut: make(chan struct{})}
+		g := &guest{
+			hub: h, conn: ours, messages: make(chan []byte, 16), ended: make(chan struct{}),
+			cut: make(chan struct{}),
+		}
 		g.opened.Store(true)
 		h.readers.Add(1)
 		go g.pump()

@@ -32,8 +32,8 @@ func (h *Hub) Called(host string) string {
 	return host
 }
 
-// devices lists what the agents of a machine may use: the first of each in the order of their coming, so that a local rank
-// is the place of its own device, then the second of each; nil where none says.
+// devices lists what the agents of a machine may use: the first of each in the order of their coming, so that a local
+// rank is the place of its own device, then the second of each; nil where none says.
 func (h *Hub) devices(name string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
