@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hora/launch"
 )
 
 // adoptable starts a job of two ranks that note their process, wait for the file go and then do one allreduce.
@@ -23,7 +25,29 @@ func adoptable(t *testing.T, dir string) *lively {
 	return l
 }
 
-// TestARunningJobIsAdopted kills launchers at drawn moments; others go on with the same workers, whose ranks and sums are right.
+// besideAgents finds a launcher's children that are no agents: its coordinator and its guard.
+func besideAgents(t *testing.T, launcher int) (pids []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		var pid, parent int
+		var name, state string
+		b, _ := os.ReadFile(path) // it may have ended
+		if n, _ := fmt.Sscan(string(b), &pid, &name, &state, &parent); n != 4 || parent != launcher {
+			continue
+		}
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		if !strings.Contains(string(line), launch.AgentCommand) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// TestARunningJobIsAdopted kills launchers at drawn moments, and all but agents and workers; others go on with the same workers, whose ranks and sums are right.
 func TestARunningJobIsAdopted(t *testing.T) {
 	rounds := 2
 	if os.Getenv("HORA_SOAK") == "1" {
@@ -35,7 +59,16 @@ func TestARunningJobIsAdopted(t *testing.T) {
 		if r := command(t, dir, "hora", "run", "--adopt", "state"); r.code != 2 || !strings.Contains(r.err, "its job's launcher lives: end that first") {
 			t.Errorf("a job whose launcher lives: %+v", r)
 		}
+		others := besideAgents(t, l.cmd.Process.Pid)
+		if len(others) == 0 {
+			t.Error("no coordinator beside the launcher")
+		}
 		l.signal(syscall.SIGKILL)
+		if round%2 == 1 { // in the other rounds they end by themselves
+			for _, pid := range others {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 		second := exec.Command(self(t), "run", "--adopt", "state")
 		second.Dir, second.Env = dir, append(os.Environ(), "HORA_TEST_PROGRAM=1")
 		next := start(t, second)
