@@ -23,7 +23,8 @@ func keepJob(args []string) int {
 	// Until hora run listens to it, and after, a SIGTERM must not end the process that tells how the job ended.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	err := node.Keep(args[0], node.Process{Setenv: os.Setenv, Environ: os.Environ}, func(args []string, out, errs io.Writer) int {
+	self := node.Process{Setenv: os.Setenv, Environ: os.Environ, Kill: func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }}
+	err := node.Keep(args[0], self, func(args []string, out, errs io.Writer) int {
 		in, err := os.Open(os.DevNull)
 		if err != nil {
 			fmt.Fprintln(errs, "hora:", err)

@@ -56,7 +56,7 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate Gate) {
 	if words.Decode(&h) != nil {
 		return
 	}
-	w := node.Welcome{Session: random(), Beat: f.cfg.Beat.Seconds()}
+	w := node.Welcome{Session: random(), Beat: f.cfg.Beat.Seconds(), Patience: f.cfg.Patience.Seconds()}
 	refuse := func(err error) { _ = json.NewEncoder(conn).Encode(node.Welcome{Error: err.Error()}) }
 	if h.Protocol != node.Protocol {
 		refuse(fmt.Errorf("the server speaks version %d of what nodes say, and node %s (hora %s) version %d: install the same hora on both", node.Protocol, h.Name, h.Version, h.Protocol))
@@ -109,6 +109,9 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate Gate) {
 		var word node.Word
 		if words.Decode(&word) != nil {
 			return
+		}
+		if word.Beat > 0 {
+			l.say(node.Word{Ack: word.Beat})
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"hora/server/client"
@@ -38,17 +39,20 @@ type Hello struct {
 
 // Welcome is the server's answer.
 type Welcome struct {
-	Error   string     `json:"error,omitempty"`
-	Session string     `json:"session,omitempty"`
-	Token   string     `json:"token,omitempty"` // the node's own, for when it comes back
-	Beat    float64    `json:"beat,omitempty"`  // seconds between signs of life
-	Drop    [][2]int64 `json:"drop,omitempty"`  // attempts that go on no more
+	Error    string     `json:"error,omitempty"`
+	Session  string     `json:"session,omitempty"`
+	Token    string     `json:"token,omitempty"`    // the node's own, for when it comes back
+	Beat     float64    `json:"beat,omitempty"`     // seconds between signs of life
+	Patience float64    `json:"patience,omitempty"` // seconds of silence after which the node is lost, and its jobs run elsewhere
+	Drop     [][2]int64 `json:"drop,omitempty"`     // attempts that go on no more
 }
 
 // Word is what both say from then on, a line each; an empty one is a sign of life.
 type Word struct {
 	Dial string `json:"dial,omitempty"` // the node is to open another connection of this number
 	End  bool   `json:"end,omitempty"`  // the node is to end
+	Beat uint64 `json:"beat,omitempty"` // the node's signs of life are numbered,
+	Ack  uint64 `json:"ack,omitempty"`  // and the server says which it has heard
 }
 
 // Upgraded is the protocol's name in HTTP.
@@ -63,6 +67,8 @@ type Member struct {
 	Dir    string                 // where its own token is kept
 	Alone  time.Duration          // it ends when it has had no server and no job for so long; 0 never
 	Say    func(text string)
+
+	lease lease
 }
 
 // errEnd is for a node that was told to end.
@@ -71,7 +77,10 @@ var errEnd = errors.New("the server has ended this node")
 // Join stays with the server until the context ends, the server refuses the node, or ends it. Jobs go on in any case.
 func (m *Member) Join(ctx context.Context) error {
 	pause, silent, joined := 200*time.Millisecond, time.Now(), false
+	m.lease.recall(m.Dir)
+	m.Local.Left = m.lease.left
 	for {
+		begin := time.Now()
 		err := m.once(ctx, func() { pause, joined = 200*time.Millisecond, true })
 		var fault *client.Fault
 		switch {
@@ -80,9 +89,12 @@ func (m *Member) Join(ctx context.Context) error {
 		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable && (fault.Status != http.StatusConflict || !joined):
 			return err
 		}
+		if errors.Is(err, syscall.ECONNREFUSED) { // nobody is there who would give this node up
+			m.renew(begin)
+		}
 		if joined && pause == 200*time.Millisecond {
 			silent = time.Now()
-			m.Say(fmt.Sprintf("the server is away (%v): jobs go on, and this node tries again until it is back", err))
+			m.Say(fmt.Sprintf("the server is away (%v): jobs go on, and this node tries again until it is back%s", err, m.lease.warning()))
 		} else if !joined && pause == 200*time.Millisecond {
 			m.Say(fmt.Sprintf("%v; this node tries again until it answers", err))
 		}
@@ -141,6 +153,7 @@ func (m *Member) once(ctx context.Context, there func()) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	hello := m.Hello
 	hello.Protocol, hello.Attempts = Protocol, m.Local.Attempts()
+	sent := time.Now()
 	if err := json.NewEncoder(conn).Encode(hello); err != nil {
 		return err
 	}
@@ -163,6 +176,8 @@ func (m *Member) once(ctx context.Context, there func()) error {
 		_ = m.Local.Kill(a[0], int(a[1]), client.Stopped)
 		_ = m.Local.Forget(a[0], int(a[1]))
 	}
+	m.lease.keep(m.Dir, time.Duration(w.Patience*float64(time.Second)))
+	m.renew(sent)
 	there()
 	m.Say(fmt.Sprintf("node %s is in pool %s of %s", m.Name, m.Pool, c.URL))
 	return m.stay(ctx, c, conn, words, &w)
@@ -188,7 +203,7 @@ func (m *Member) stay(ctx context.Context, c *client.Client, conn net.Conn, word
 			select {
 			case <-tick.C:
 				_ = conn.SetWriteDeadline(time.Now().Add(3 * beat))
-				if _, err := conn.Write([]byte("{}\n")); err != nil {
+				if _, err := fmt.Fprintf(conn, "{\"beat\":%d}\n", m.lease.beat()); err != nil {
 					conn.Close()
 					return
 				}
@@ -206,6 +221,10 @@ func (m *Member) stay(ctx context.Context, c *client.Client, conn net.Conn, word
 		switch {
 		case word.End:
 			return errEnd
+		case word.Ack > 0:
+			if sent := m.lease.heard(word.Ack); !sent.IsZero() {
+				m.renew(sent)
+			}
 		case word.Dial != "":
 			all.Go(func() {
 				q := url.Values{"session": {w.Session}, "id": {word.Dial}}

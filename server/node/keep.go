@@ -32,6 +32,7 @@ type task struct {
 	Document client.Document `json:"document"`
 	Slots    int             `json:"slots"`
 	Part     *Part           `json:"part,omitempty"`
+	Term     *term           `json:"term,omitempty"` // how long its keeper has before it is told that it has longer
 }
 
 // order is what the server tells a keeper, a line each.
@@ -39,6 +40,7 @@ type order struct {
 	Follow *uint64 `json:"follow,omitempty"` // send what comes after this record
 	Stop   string  `json:"stop,omitempty"`   // an outcome: cancelled, preempted
 	Slots  int     `json:"slots,omitempty"`  // how many an elastic job has from its next commit on
+	Term   *term   `json:"term,omitempty"`   // how long the keeper has from now on
 }
 
 // keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds it by
@@ -64,6 +66,7 @@ type keeper struct {
 	last      string   // hora's own last words
 	hub       []string // where agents are awaited, just heard
 	agents    sync.WaitGroup
+	timers    timers
 }
 
 // ErrTaken is for a folder that another keeper has.
@@ -73,6 +76,7 @@ var ErrTaken = errors.New("another process keeps this job")
 type Process struct {
 	Setenv  func(name, value string) error
 	Environ func() []string
+	Kill    func() // ends it at once; what it has started ends with it
 }
 
 // Keep runs the attempt in a folder and returns when it has ended and its outbox says so.
@@ -119,7 +123,11 @@ func Keep(dir string, own Process, run Program) error {
 	if err := k.box.put(Record{Begun: &Begun{os.Getpid()}}); err != nil {
 		return err
 	}
+	if t := k.task.Term; t != nil {
+		k.term(t)
+	}
 	code := k.run(run)
+	k.over()
 	k.finish(code)
 	return nil
 }
@@ -208,6 +216,8 @@ func (k *keeper) serve(c net.Conn) {
 			k.stop(client.Outcome(o.Stop))
 		case o.Slots > 0:
 			k.slots(o.Slots)
+		case o.Term != nil:
+			k.term(o.Term)
 		}
 	}
 }
@@ -401,6 +411,8 @@ func (k *keeper) finish(code int) {
 		e.Code = max(e.Code, 1)
 	case code == 0:
 		e.Outcome, e.Text = string(client.Success), ""
+	case why == client.Lost:
+		e.Outcome, e.Text = string(why), "its node was cut off from the server for nearly as long as the server waits, and ended it"
 	case why != "":
 		e.Outcome = string(why)
 	case k.task.Part != nil && code == exitHost && strings.Contains(e.Text, "lost host"): // a node, and no fault of the job's

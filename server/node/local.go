@@ -63,6 +63,7 @@ type Local struct {
 	Environ []string // what jobs inherit
 	Nodes   []schedule.Node
 	Open    func(hash string) (io.ReadCloser, error) // content by its hash
+	Left    func() *term                             // how long a keeper that starts now has; nil where nobody gives this machine up
 
 	mu        sync.Mutex                 // guards alive and ahead
 	alive     map[string]<-chan struct{} // keepers that this process has started, until they end
@@ -116,7 +117,11 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 	if err := l.fill(filepath.Join(dir, WorkFolder), g); err != nil {
 		return err
 	}
-	b, err := json.Marshal(task{g.Job, g.Attempt, g.Document, n, g.Part})
+	t := task{Job: g.Job, Attempt: g.Attempt, Document: g.Document, Slots: n, Part: g.Part}
+	if l.Left != nil {
+		t.Term = l.Left()
+	}
+	b, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
