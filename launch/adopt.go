@@ -109,6 +109,10 @@ func (s *settings) adopt(ctx context.Context, a *Adoption) (Outcome, error) {
 	for _, r := range a.head.Routes {
 		j.rts = append(j.rts, route{addr: r.Addr, master: r.Master, masterPort: r.Port, listen: r.Listen})
 	}
+	if len(j.rts) != len(j.links) {
+		return Outcome{}, fault(ExitUsage, "--adopt %s: its file launcher is damaged (%d hosts, and %d ways to them): start the job again", a.dir,
+			len(j.links), len(j.rts))
+	}
 	relive(j)
 	if err := regreet(ctx, j, a.dir); err != nil {
 		return Outcome{}, err

@@ -311,6 +311,17 @@ func (l *ledger) end(o *Outcome) {
 	l.file.Close()
 }
 
+// fits reports whether an entry can stand at a place: a head at the first, and after it what speaks of the head's hosts.
+func (l *ledger) fits(i int, e *entry) bool {
+	switch {
+	case e.Kind == entryAlone:
+		return true
+	case i > 0:
+		return e.Kind != entryJob && e.Link >= 0 && e.Link < len(l.past[0].Head.Routes)
+	}
+	return e.Kind == entryJob && e.Head != nil && len(e.Head.Routes) > 0
+}
+
 // read reads a ledger. A last line that was cut off by the end of its writer is dropped.
 func (l *ledger) read(dir string) (*head, error) {
 	b, err := io.ReadAll(l.file)
@@ -323,8 +334,7 @@ func (l *ledger) read(dir string) (*head, error) {
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(string(b[:end]), "\n"), "\n") {
 		var e entry
-		if err := json.Unmarshal([]byte(line), &e); err != nil ||
-			e.Kind != entryAlone && ((i == 0) != (e.Kind == entryJob) || i == 0 && e.Head == nil) {
+		if err := json.Unmarshal([]byte(line), &e); err != nil || !l.fits(i, &e) {
 			return nil, fault(ExitUsage, "--adopt %s: line %d of its file launcher is damaged: the job cannot be taken over: end what is left of it, which its agents do by themselves, and start it again", dir, i+1)
 		}
 		switch e.Kind {

@@ -3,6 +3,7 @@ package launch
 import (
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,7 +50,7 @@ func TestAJobWhoseStateCannotBeKeptIsAdoptedByNobody(t *testing.T) {
 	}
 	said := 0
 	l.failed = func(error) { said++ }
-	l.write(&entry{Kind: entryJob, Head: &head{Version: protocol.Version}})
+	l.write(&entry{Kind: entryJob, Head: &head{Version: protocol.Version, Routes: []headRoute{{}}}})
 	full(t, 1024, func() {
 		l.write(&entry{Kind: entrySaid, Text: strings.Repeat("long ", 1000)})
 		l.write(&entry{Kind: entrySaid})
@@ -80,4 +81,36 @@ func full(t *testing.T, limit uint64, f func()) {
 		}
 	}()
 	f()
+}
+
+// FuzzLedger: whatever stands in a ledger, reading it ends in a head or a sentence.
+func FuzzLedger(f *testing.F) {
+	const begun = `{"kind":"job","at":0,"Head":{"Version":"4","Routes":[{}]}}` + "\n"
+	for _, text := range []string{
+		"", "{", "null\n", begun, begun + `{"kind":"said","Link":0,"N":1,"say":1,"body":"AA=="}` + "\n" + `{"kind":"st`,
+		begun + `{"kind":"said","Link":-1}` + "\n", begun + `{"kind":"end","code":3,"text":"x"}` + "\n",
+		`{"kind":"alone","text":"x"}` + "\n",
+	} {
+		f.Add([]byte(text))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(filepath.Join(dir, "launcher"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := lockLedger(dir, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.file.Close()
+		h, err := l.read(dir)
+		if (h == nil) == (err == nil) {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		for _, e := range l.past {
+			if err == nil && (e.Link < 0 || e.Link >= len(h.Routes)) {
+				t.Fatalf("%+v speaks of a host that there is not", e)
+			}
+		}
+	})
 }
