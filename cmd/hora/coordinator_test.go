@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hora/event"
+	"hora/launch"
 )
 
 // coordinatorOf waits for the process that keeps a job's state directory.
@@ -94,10 +95,14 @@ func TestTheKilledLaunchersCoordinatorEnds(t *testing.T) {
 			}
 		}
 		if len(left) == 0 {
-			return
+			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("left: %v (the coordinator was %d)\n%s", left, pid, l.text())
 		}
+	}
+	r := command(t, t.TempDir(), "hora", "run", "--adopt", dir)
+	if r.code != launch.ExitHost || !strings.Contains(r.err, "the job's agents are gone (") || !strings.Contains(r.err, "they wait 1s for somebody") {
+		t.Errorf("who comes too late: %+v", r)
 	}
 }
