@@ -6,10 +6,7 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "horovod.spark.common": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
-    "horovod.spark.keras": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
-    "horovod.spark.lightning": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
-    "horovod.spark.torch": "use hora.spark.Estimator (docs/migrate.md), or train in a function with horovod.spark.run",
+    "horovod.spark.lightning": "give the module to hora.spark.Estimator or horovod.spark.torch, or train in a function with horovod.spark.run",
     "horovod.ray": "start the job with `hora run` on the hosts of the Ray cluster",
 }
 

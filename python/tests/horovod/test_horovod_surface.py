@@ -59,11 +59,12 @@ MEMBERS = {
     "spark_tensorflow_distributor.MirroredStrategyRunner": "run",
 }
 
-# Flags and variables have tests of their own, names of TensorFlow, Keras and MXNet are walked beside those.
+# Flags and variables have tests of their own, names of TensorFlow, Keras and MXNet are walked beside those, estimators where there is a Spark.
+SPARKS = ("horovod.spark.torch", "horovod.spark.keras", "horovod.spark.common.params")
 WALKED = [
     r
     for r in ROWS
-    if not r[0].startswith(("-", "horovod.tensorflow", "horovod.keras", "horovod.mxnet", "sparkdl.horovod.tensorflow"))
+    if not r[0].startswith(("-", "horovod.tensorflow", "horovod.keras", "horovod.mxnet", "sparkdl.horovod.tensorflow", *SPARKS))
     and not r[0].isupper()
 ]
 
@@ -78,6 +79,16 @@ def test_listed(name, state, note):
             importlib.import_module(name)
     else:
         find(name)
+
+
+@pytest.mark.parametrize("name", SPARKS)
+def test_estimators_say_what_they_need(name, monkeypatch):
+    """Where pyspark is not installed; where it is, the tests of Spark import them."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for known in [m for m in sys.modules if m.startswith(("pyspark.", "horovod.spark"))]:
+        monkeypatch.delitem(sys.modules, known)
+    with pytest.raises(ImportError, match="estimators of horovod.spark need the package pyspark; run `pip install pyspark`"):
+        importlib.import_module(name)
 
 
 def test_the_list_is_whole():

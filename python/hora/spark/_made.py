@@ -1,0 +1,44 @@
+"""A model that somebody has trained elsewhere as a transformer, as if an Estimator had fitted it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ArgumentError
+from . import _fit, _frames, _net, _travel
+from ._tables import Layout, columns_of
+
+
+def wrap(
+    model: Any,
+    df: Any,
+    features: Sequence[str],
+    labels: Sequence[str],
+    *,
+    shapes: Any = None,
+    custom_objects: Mapping[str, Any] | None = None,
+) -> Any:
+    """An EstimatorModel around a torch module or a Keras model; the frame's first row shows what it gives."""
+    from ._estimator import EstimatorModel
+
+    kind = _fit.kind_of(model)
+    if kind == "function":
+        raise ArgumentError(f"transform: model is a {type(model).__name__}; give a torch module or a Keras model")
+    custom, backend = None, ""
+    if kind == "keras":
+        import keras
+
+        shapes = shapes if shapes is not None else _fit._keras_shapes(model, features)
+        blob, backend = _net.keras_bytes(model), keras.backend.backend()
+        custom = _travel.dumps(dict(custom_objects), "custom_objects") if custom_objects else None
+    else:
+        blob = _travel.dumps(model, "the model")
+    net = _net.Net(kind, blob, features, labels, shapes, (1,), False, custom, backend)
+    row = df.select(*_frames.taken(df, list(features), "transform")).limit(1).toPandas()
+    if not len(row):
+        return EstimatorModel(net)
+    columns = columns_of(row, None, "transform")
+    x = _net.inputs(columns, Layout.of(columns, list(features), "transform"), shapes)
+    net.outputs_of = _net.widths(_net.ask_torch(net.model, x) if kind == "torch" else net.model.predict_on_batch(x))
+    return EstimatorModel(net)

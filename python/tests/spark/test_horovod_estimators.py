@@ -1,0 +1,201 @@
+"""horovod.spark's estimators: programs in the style of Horovod's own examples, stores, helpers, and what bad input gets."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import sys
+
+import beside
+import numpy as np
+import pytest
+
+from hora.spark import _cluster
+
+torch = pytest.importorskip("torch")
+longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
+
+
+@pytest.fixture(scope="module")
+def table(spark):
+    """Two features as a vector, a class as a number and as a vector; 400 rows."""
+    from pyspark.ml.feature import OneHotEncoder, VectorAssembler
+    from pyspark.sql import functions as F
+
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    x = np.random.default_rng(0).normal(size=(400, 2))
+    rows = [(float(a), float(b), float(a + b > 0), i % 5 == 0) for i, (a, b) in enumerate(x)]
+    frame = spark.createDataFrame(rows, "a double, b double, label double, held boolean").withColumn("y", F.col("label").cast("int"))
+    frame = VectorAssembler(inputCols=["a", "b"], outputCol="features").transform(frame)
+    encoder = OneHotEncoder(inputCols=["label"], outputCols=["label_vec"], dropLast=False)
+    return encoder.fit(frame).transform(frame).repartition(3).cache()
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return torch.nn.functional.log_softmax(self.inner(x), dim=1)
+
+
+def accuracy(frame, spark_type="label_prob"):
+    import pyspark.sql.types as T
+    from pyspark.ml.evaluation import MulticlassClassificationEvaluator
+    from pyspark.sql.functions import udf
+
+    argmax = udf(lambda v: float(np.argmax(v)), returnType=T.DoubleType())
+    frame = frame.withColumn("label_pred", argmax(frame[spark_type]))
+    return MulticlassClassificationEvaluator(predictionCol="label_pred", labelCol="label", metricName="accuracy").evaluate(frame)
+
+
+def test_torch_as_in_horovods_example(table, tmp_path):
+    import horovod.spark.torch as hvd
+    from horovod.spark.common.backend import SparkBackend
+    from horovod.spark.common.store import Store
+
+    store = Store.create(str(tmp_path))
+    torch.manual_seed(1)
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    backend = SparkBackend(num_proc=2, stdout=sys.stdout, stderr=sys.stderr, prefix_output_with_timestamp=True)
+    estimator = hvd.TorchEstimator(
+        backend=backend, store=store, model=model, optimizer=optimizer, loss=torch.nn.NLLLoss(), input_shapes=[[-1, 2]],
+        feature_cols=["features"], label_cols=["label"], batch_size=20, epochs=3, validation=0.2, verbose=1, run_id="first",
+        partitions_per_process=4,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="horovod.spark: partitions_per_process: no effect, rows go from Spark to the ranks"):
+        fitted = estimator.fit(table).setOutputCols(["label_prob"])
+    history = fitted.getHistory()
+    assert [h["epoch"] for h in history] == [0, 1, 2] and history[-1]["validation"]["loss"] < history[0]["train"]["loss"]
+    assert isinstance(fitted.getModel(), Classifier) and fitted.getRunId() == "first"
+    assert accuracy(fitted.transform(table)) > 0.9
+    assert store.exists(store.get_checkpoint_path("first")) and store.get_checkpoints("first")
+    fitted.save(str(tmp_path / "fitted"))
+    again = hvd.TorchModel.load(str(tmp_path / "fitted")).transform(table)
+    assert again.first().label_prob == fitted.transform(table).first().label_prob
+    alone = hvd.TorchModel(model=fitted.getModel(), feature_columns=["features"], label_columns=["label"], input_shapes=[[-1, 2]])
+    assert np.allclose(alone.transform(table).first()["label__output"].toArray(), again.first().label_prob.toArray())
+
+
+@longer
+def test_keras_as_in_horovods_example(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    import horovod.spark.keras as hvd
+    import keras
+    from horovod.spark.common.store import Store
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(2, "softmax")])
+    store = Store.create(str(tmp_path))
+    estimator = hvd.KerasEstimator(
+        num_proc=2, store=store, model=model, optimizer=keras.optimizers.Adam(0.05), loss=keras.losses.categorical_crossentropy,
+        metrics=["accuracy"], feature_cols=["features"], label_cols=["label_vec"], batch_size=20, epochs=4, validation="held", verbose=0,
+    )  # fmt: skip
+    fitted = estimator.fit(table).setOutputCols(["label_prob"])
+    history = fitted.getHistory()
+    assert len(history["loss"]) == 4 and {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history)
+    assert accuracy(fitted.transform(table)) > 0.9
+    fitted.write().overwrite().save(str(tmp_path / "fitted"))
+    loaded = hvd.KerasModel.load(str(tmp_path / "fitted"))
+    assert loaded.transform(table).first().label_prob == fitted.transform(table).first().label_prob
+
+
+@longer
+def test_on_parquet_with_whole_labels(table, tmp_path):
+    """What prepare_data wrote is trained on; a label of whole numbers comes back rounded, in its type."""
+    import horovod.spark.torch as hvd
+    from horovod.spark.common import util
+    from horovod.spark.common.store import Store
+
+    store = Store.create(str(tmp_path))
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Sigmoid())
+    estimator = hvd.TorchEstimator(
+        num_proc=2, store=store, model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.1), feature_cols=["features"],
+        label_cols=["y"], loss_constructors=[torch.nn.BCELoss], batch_size=20, epochs=5, verbose=0, random_seed=3,
+        sample_weight_col="w", transformation_fn=lambda: lambda frame: frame,
+    )  # fmt: skip
+    from pyspark.sql import functions as F
+
+    weighed = table.withColumn("w", F.lit(1.0))
+    with util.prepare_data(2, store, weighed, ["y"], ["features"], validation="held", sample_weight_col="w") as idx:
+        rows, held, metadata, _ = util.get_dataset_properties(idx)
+        assert (rows, held) == (320, 80) and metadata["features"]["shape"] == 2
+        util.check_shape_compatibility(metadata, ["features"], ["y"], input_shapes=[[-1, 2]], output_shapes=[[-1, 1]])
+        fitted = estimator.fit_on_parquet(dataset_idx=idx)
+    assert "validation" in fitted.getHistory()[0]
+    scored = fitted.transform(table)
+    assert scored.schema["y__output"].dataType.simpleString() == "int"
+    assert scored.where("y = y__output").count() > 360
+
+
+def test_what_bad_input_gets_from_horovods_estimators(table, tmp_path):
+    from horovod.spark.common.backend import LocalBackend, SparkBackend
+    from horovod.spark.common.store import LocalStore
+    from horovod.spark.torch import TorchEstimator
+
+    given = {"model": Classifier(), "loss": torch.nn.NLLLoss(), "feature_cols": ["features"], "label_cols": ["label"], "num_proc": 2}
+
+    def refused(match, **more):
+        with pytest.raises(ValueError, match=match):
+            TorchEstimator(**given | more).fit(table)
+
+    refused(r"model parameter is required", model=None)
+    refused(r"no label column 'lable'; did you mean 'label'", label_cols=["lable"])
+    refused(r"Validation split 1.5 must be in the range", validation=1.5)
+    refused(r"Validation column hold does not exist", validation="hold")
+    refused(r'At most one of parameters "backend" and "num_proc"', backend=SparkBackend(2))
+    refused(r"only one of loss_constructors and loss", loss_constructors=[torch.nn.NLLLoss])
+    refused(r"train_minibatch_fn is not supported: write the whole training", train_minibatch_fn=print)
+    with pytest.raises(ValueError, match=r"there is no data in file://.*intermediate_train_data; write it there as Parquet"):
+        TorchEstimator(**given, store=LocalStore(str(tmp_path))).fit_on_parquet()
+    assert SparkBackend().num_processes() == 4 and LocalBackend(2).num_processes() == 2
+    again = TorchEstimator(**given).setEpochs(7)
+    again.write().save(str(tmp_path / "unfitted"))
+    loaded = TorchEstimator.load(str(tmp_path / "unfitted"))
+    assert (loaded.getEpochs(), loaded.getNumProc(), loaded.getLabelCols()) == (7, 2, ["label"]) and loaded.getTrainReaderNumWorker() == 2
+
+
+def test_the_names_of_the_list_are_there():
+    import importlib
+
+    listed = re.findall(r"^\| `(horovod\.spark\.[^`]+)` \| works", (beside.ROOT / "docs/horovod.md").read_text(), re.M)
+    assert "horovod.spark.torch.TorchEstimator" in listed and "horovod.spark.keras.KerasModel" in listed
+    for name in listed:
+        parts = name.split(".")
+        at = next(i for i, p in enumerate(parts) if i > 1 and (p[0].isupper() or i == len(parts) - 1))
+        thing = importlib.import_module(".".join(parts[:at])) if parts[at] != "conf" else importlib.import_module(name)
+        for part in parts[at:] if parts[at] != "conf" else ():
+            thing = getattr(thing, part)
+
+
+def test_stores(tmp_path):
+    from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
+
+    kinds = {
+        "hdfs://h:9000/a": HDFSStore,
+        "dbfs:/a": DBFSLocalStore,
+        "/dbfs/a": DBFSLocalStore,
+        "s3://b/a": FilesystemStore,
+        "/a": LocalStore,
+    }
+    for path, kind in kinds.items():
+        assert type(pickle.loads(pickle.dumps(Store.create(path)))) is kind
+    assert DBFSLocalStore.normalize_path("dbfs:/x/y") == "/dbfs/x/y" == DBFSLocalStore.normalize_path("file:///dbfs/x/y")
+    store = Store.create(str(tmp_path))
+    assert store.get_train_data_path(3) == f"file://{tmp_path}/intermediate_train_data.3"
+    assert store.get_checkpoint_path("r") == f"file://{tmp_path}/runs/r" and store.get_logs_path("r").endswith("/runs/r/logs")
+    assert not store.exists(store.get_run_path("r")) and not store.is_parquet_dataset(store.get_train_data_path())
+    store.write_text(f"{store.get_run_path('r')}/note", "said")
+    assert store.read(f"{store.get_run_path('r')}/note") == b"said" == (tmp_path / "runs/r/note").read_bytes()
+    with store.get_local_output_dir_fn("r")() as folder:
+        (tmp_path / folder / "logs").mkdir()
+        (tmp_path / folder / "logs/events").write_text("e")
+        store.sync_fn("r")(folder)
+    assert (tmp_path / "runs/r/logs/events").read_text() == "e" and store.to_remote("r", 1).train_data_path.endswith(".1")
+    other = Store.create("memory://hora-test")
+    other.write_text("memory://hora-test/runs/x", "there")
+    assert other.read("memory://hora-test/runs/x") == b"there" and other.saving_runs()
