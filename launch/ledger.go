@@ -311,7 +311,8 @@ func (l *ledger) end(o *Outcome) {
 	l.file.Close()
 }
 
-// fits reports whether an entry can stand at a place: a head at the first, and after it what speaks of the head's hosts.
+// fits reports whether an entry can stand at a place: a head at the first, and after it what speaks of the head's
+// hosts.
 func (l *ledger) fits(i int, e *entry) bool {
 	switch {
 	case e.Kind == entryAlone:
