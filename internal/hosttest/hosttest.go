@@ -351,7 +351,18 @@ func (h *Host) Rekey() {
 		h.net.t.Fatalf("make key: %v: %s", err, out)
 	}
 	h.net.run(h.pid, "sh", "-c", "kill -HUP $(ss -Hltnp | sed -n 's/.*"+h.Addr+":22 .*pid=\\([0-9]*\\).*/\\1/p')")
-	h.await()
+	public, err := os.ReadFile(path + ".pub")
+	if err != nil {
+		h.net.t.Fatal(err)
+	}
+	// The server begins anew only some time after the signal: until then the old one listens, and then nobody.
+	key := strings.Fields(string(public))[1]
+	out, err := exec.Command("nsenter", "-t", strconv.Itoa(h.pid), "--net", "sh", "-c",
+		"i=0; until ssh-keyscan -T 1 -t ed25519 "+h.Addr+" 2>/dev/null | grep -qF '"+key+"'; do "+
+			"i=$((i+1)); [ $i -gt 200 ] && exit 1; sleep 0.02; done").CombinedOutput()
+	if err != nil {
+		h.net.t.Fatalf("the ssh server of %s does not show its new key: %v: %s", h.Name, err, out)
+	}
 }
 
 // Bytes is how many bytes the host's network interface has sent and received.
