@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -14,24 +13,6 @@ import (
 	"hora/event"
 	"hora/server/client"
 )
-
-// comparison is jobs beside each other; each list has an entry a job, in the order of Jobs.
-type comparison struct {
-	Jobs    []int64             `json:"jobs"`
-	States  []string            `json:"states"`
-	Seconds []float64           `json:"seconds"` // of the last attempt; 0 for one that never ran
-	Differs map[string][]any    `json:"differs"` // what was asked, where it is not the same; null where a job has none
-	Tags    map[string][]any    `json:"tags"`    // likewise
-	Metrics map[string][]*curve `json:"metrics"` // of the lowest rank that reported it; null where a job has none
-}
-
-// curve is what a metric came to. A number that JSON has no word for is null.
-type curve struct {
-	Last  *float64 `json:"last"`
-	Min   *float64 `json:"min"`
-	Max   *float64 `json:"max"`
-	Count int64    `json:"count"`
-}
 
 func (p *program) compareCommand() *cobra.Command {
 	asJSON := false
@@ -65,7 +46,7 @@ func (p *program) compareCommand() *cobra.Command {
 				}
 				jobs, metrics = append(jobs, j), append(metrics, all)
 			}
-			v, err := compare(jobs, metrics, time.Now())
+			v, err := client.Compare(jobs, metrics, time.Now())
 			if err != nil {
 				return err
 			}
@@ -77,89 +58,6 @@ func (p *program) compareCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	return c
-}
-
-// compare puts jobs beside each other.
-func compare(jobs []client.Job, metrics [][]client.Metric, now time.Time) (*comparison, error) {
-	v := &comparison{Differs: map[string][]any{}, Tags: map[string][]any{}, Metrics: map[string][]*curve{}}
-	for i := range jobs {
-		j := &jobs[i]
-		took := time.Duration(0)
-		switch {
-		case j.Started.IsZero():
-		case j.Ended.IsZero():
-			took = now.Sub(j.Started)
-		default:
-			took = j.Ended.Sub(j.Started)
-		}
-		v.Jobs, v.States, v.Seconds = append(v.Jobs, j.ID), append(v.States, string(j.State)), append(v.Seconds, took.Seconds())
-		raw, err := json.Marshal(j.Document)
-		if err != nil {
-			return nil, err
-		}
-		var asked map[string]any
-		if err := json.Unmarshal(raw, &asked); err != nil {
-			return nil, err
-		}
-		flat := map[string]any{}
-		flatten("", asked, flat)
-		put(v.Differs, flat, i, len(jobs))
-		tags := map[string]any{}
-		for name, value := range j.Tags {
-			tags[name] = value
-		}
-		put(v.Tags, tags, i, len(jobs))
-		ranks := map[string]int{}
-		for _, m := range metrics[i] {
-			if rank, ok := ranks[m.Name]; ok && rank <= m.Rank {
-				continue
-			}
-			ranks[m.Name] = m.Rank
-			if v.Metrics[m.Name] == nil {
-				v.Metrics[m.Name] = make([]*curve, len(jobs))
-			}
-			v.Metrics[m.Name][i] = &curve{finite(m.Last), finite(m.Min), finite(m.Max), m.Count}
-		}
-	}
-	same := func(_ string, all []any) bool {
-		return !slices.ContainsFunc(all[1:], func(x any) bool { return shown(x) != shown(all[0]) })
-	}
-	maps.DeleteFunc(v.Differs, same)
-	maps.DeleteFunc(v.Tags, same)
-	return v, nil
-}
-
-// put enters one job's values.
-func put(to map[string][]any, values map[string]any, i, jobs int) {
-	for name, x := range values {
-		if to[name] == nil {
-			to[name] = make([]any, jobs)
-		}
-		to[name][i] = x
-	}
-}
-
-// flatten names what lies within by its way, with dots; a job file's fields stand alone.
-func flatten(under string, v, to map[string]any) {
-	for name, x := range v {
-		inner, ok := x.(map[string]any)
-		switch {
-		case ok && under == "" && name == "spec":
-			flatten("", inner, to)
-		case ok:
-			flatten(under+name+".", inner, to)
-		default:
-			to[under+name] = x
-		}
-	}
-}
-
-// finite is nil for what is no number: a server tells its like as the greatest there is, since JSON has no word for it.
-func finite(x float64) *float64 {
-	if math.IsNaN(x) || math.Abs(x) >= math.MaxFloat64 {
-		return nil
-	}
-	return &x
 }
 
 // shown is a value on one line; a list is told as JSON.
@@ -180,7 +78,7 @@ func shown(x any) string {
 // cellMost is how many characters of a value the table shows.
 const cellMost = 40
 
-func (p *program) showComparison(v *comparison) error {
+func (p *program) showComparison(v *client.Comparison) error {
 	w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
 	line := func(name string, cell func(i int) string) {
 		fmt.Fprint(w, event.Visible(name))

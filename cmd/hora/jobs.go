@@ -349,9 +349,9 @@ func (p *program) metricsCommand() *cobra.Command {
 		w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
 		fmt.Fprintln(w, "METRIC\tRANK\tPOINTS\tLAST\tLEAST\tGREATEST")
 		for _, m := range all {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\n", event.Visible(m.Name), m.Rank, m.Count, rounded(finite(m.Last)), rounded(finite(m.Min)), rounded(finite(m.Max)))
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\n", event.Visible(m.Name), m.Rank, m.Count, rounded(client.Finite(m.Last)), rounded(client.Finite(m.Min)), rounded(client.Finite(m.Max)))
 			for _, x := range m.Points {
-				fmt.Fprintf(w, "  %d\t%s\n", x.Step, rounded(finite(x.Value)))
+				fmt.Fprintf(w, "  %d\t%s\n", x.Step, rounded(client.Finite(x.Value)))
 			}
 		}
 		return w.Flush()

@@ -55,6 +55,18 @@ func TestPages(t *testing.T) {
 		t.Error("a page has a script or a style of its own, which its policy forbids")
 	}
 	get("/nodes", 200)
+	for path, text := range map[string]string{
+		"/pools": "1 run, 1 wait", "/projects": "<td>default</td><td>1</td><td>1</td>", "/compare?job=1&job=2": "<td>[&#34;sh&#34;",
+	} {
+		if says := get(path, 200); !strings.Contains(says, text) {
+			t.Errorf("%s has no %q:\n%s", path, text, says)
+		}
+	}
+	if says := get("/compare?job=1", 422); !strings.Contains(says, "tick 2 to 50") {
+		t.Error(says)
+	}
+	get("/compare?job=1&job=99", 404)
+	get("/compare?job=1&job=x", 422)
 	get("/static/style.css", 200)
 	if says := get("/jobs/99", 404); !strings.Contains(says, "there is no job 99") {
 		t.Error(says)

@@ -32,6 +32,8 @@ type Source interface {
 	Curves(ctx context.Context, id int64, points int) ([]client.Metric, error)
 	Results(ctx context.Context, id int64) ([]client.Artifact, error)
 	Nodes() ([]client.Node, error)
+	Pools() ([]client.Pool, error)
+	Projects(ctx context.Context) ([]client.Project, error)
 	Cancel(ctx context.Context, id int64) (client.Job, error)
 	Pause(ctx context.Context, id int64) (client.Job, error)
 	Resume(ctx context.Context, id int64) (client.Job, error)
@@ -49,13 +51,14 @@ type pages struct {
 func Register(mux *http.ServeMux, s Source) {
 	p := &pages{s, template.Must(template.New("").Funcs(template.FuncMap{
 		"title": func(j client.Job) string { return j.Title() }, "standing": standing, "slots": slots, "clock": clock, "ago": ago, "chart": draw,
+		"compared": drawJobs, "provided": provided, "used": used, "quota": quota,
 		"command": func(j client.Job) string { return strings.Join(j.Document.Spec.Command, " ") }, "bytes": size, "number": number,
 		"release": func(line string) string { name, _, _ := strings.Cut(line, " --hash"); return name },
 	}).ParseFS(files, "files/*.html"))}
 	static, _ := fs.Sub(files, "files")
 	mux.Handle("GET /static/", headers(http.StripPrefix("/static/", http.FileServerFS(static))))
 	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /nodes": p.nodes, "POST /jobs/{id}/{what}": p.do,
+		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /nodes": p.nodes, "GET /pools": p.pools, "GET /projects": p.projects, "GET /compare": p.compare, "POST /jobs/{id}/{what}": p.do,
 	} {
 		mux.Handle(pattern, headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := f(w, r); err != nil {
@@ -276,7 +279,7 @@ type chart struct {
 }
 
 type curve struct {
-	Rank   int
+	Label  string // whose it is
 	Points string
 	Class  string
 	Final  string
@@ -319,7 +322,7 @@ func drawOne(ranks []client.Metric) chart {
 			}
 			fmt.Fprintf(&b, "%.1f,%.1f ", x*chartWidth, (1-y)*chartHeight)
 		}
-		c.Curves = append(c.Curves, curve{m.Rank, strings.TrimSpace(b.String()), fmt.Sprintf("c%d", i%6), number(m.Last)})
+		c.Curves = append(c.Curves, curve{fmt.Sprintf("rank %d", m.Rank), strings.TrimSpace(b.String()), fmt.Sprintf("c%d", i%6), number(m.Last)})
 	}
 	return c
 }

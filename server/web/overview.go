@@ -1,0 +1,221 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// refusal is what a page's caller did wrong.
+type refusal struct{ text string }
+
+func (r refusal) Error() string { return r.text }
+
+// Status is what HTTP calls it.
+func (refusal) Status() int { return http.StatusUnprocessableEntity }
+
+// comparedMost is how many jobs a page puts beside each other.
+const comparedMost = 50
+
+// compare shows jobs beside each other: what client.Compare answers, and their curves.
+func (p *pages) compare(w http.ResponseWriter, r *http.Request) error {
+	ids := r.URL.Query()["job"]
+	if len(ids) < 2 || len(ids) > comparedMost {
+		return refusal{fmt.Sprintf("%d jobs were ticked: go back and tick 2 to %d", len(ids), comparedMost)}
+	}
+	type row struct {
+		Name  string
+		Cells []string
+	}
+	v := struct {
+		Jobs    []client.Job
+		Ran     []string
+		Rows    []row
+		Metrics []client.Metric // the lowest rank's of each job, whose number is its rank here
+	}{}
+	var all [][]client.Metric
+	for _, text := range ids {
+		id, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return refusal{fmt.Sprintf("%.40q is no job: the queue lists them", text)}
+		}
+		j, err := p.Job(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		metrics, err := p.Curves(r.Context(), id, 200)
+		if err != nil {
+			return err
+		}
+		v.Jobs, all = append(v.Jobs, j), append(all, metrics)
+		seen := ""
+		for _, m := range metrics { // by name, and then by rank
+			if m.Name != seen {
+				seen, m.Rank = m.Name, int(id)
+				v.Metrics = append(v.Metrics, m)
+			}
+		}
+	}
+	slices.SortStableFunc(v.Metrics, func(a, b client.Metric) int {
+		if a.Name != b.Name && a.Name < b.Name {
+			return -1
+		}
+		if a.Name != b.Name {
+			return 1
+		}
+		return 0
+	})
+	c, err := client.Compare(v.Jobs, all, time.Now())
+	if err != nil {
+		return err
+	}
+	for _, s := range c.Seconds {
+		v.Ran = append(v.Ran, fmt.Sprintf("%.1f s", s))
+	}
+	add := func(name string, n int, cell func(i int) string) {
+		one := row{Name: name}
+		for i := range n {
+			one.Cells = append(one.Cells, cell(i))
+		}
+		v.Rows = append(v.Rows, one)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Differs)) {
+		add(name, len(v.Jobs), func(i int) string { return plainly(c.Differs[name][i]) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Tags)) {
+		add("tag "+name, len(v.Jobs), func(i int) string { return plainly(c.Tags[name][i]) })
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Metrics)) {
+		add(name, len(v.Jobs), func(i int) string { return curveText(c.Metrics[name][i]) })
+	}
+	return p.show(w, "compare.html", v)
+}
+
+func plainly(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "-"
+	case string:
+		return v
+	}
+	b, _ := json.Marshal(v) // it came from JSON
+	return string(b)
+}
+
+func curveText(c *client.Curve) string {
+	if c == nil || c.Last == nil {
+		return "-"
+	}
+	if c.Min == nil || c.Max == nil || *c.Min == *c.Max {
+		return number(*c.Last)
+	}
+	return fmt.Sprintf("%s (%s to %s)", number(*c.Last), number(*c.Min), number(*c.Max))
+}
+
+// drawJobs makes one chart a metric, one curve a job.
+func drawJobs(all []client.Metric) []chart {
+	charts := draw(all)
+	at := 0
+	for i := range charts {
+		for k := range charts[i].Curves {
+			charts[i].Curves[k].Label = fmt.Sprintf("job %d", all[at].Rank)
+			at++
+		}
+	}
+	return charts
+}
+
+// pooled is a pool with what it has.
+type pooled struct {
+	Pool    client.Pool
+	Nodes   []client.Node
+	Slots   int
+	Free    int
+	Running int
+	Waiting []client.Job
+}
+
+// pools shows each pool: what it may have, its nodes, and who waits for it.
+func (p *pages) pools(w http.ResponseWriter, r *http.Request) error {
+	all, err := p.Pools()
+	if err != nil {
+		return err
+	}
+	nodes, err := p.Nodes()
+	if err != nil {
+		return err
+	}
+	jobs, err := p.Jobs(r.Context(), []job.State{job.Running, job.Preparing, job.Queued}, "", 0, 1000)
+	if err != nil {
+		return err
+	}
+	var v []pooled
+	for _, one := range all {
+		x := pooled{Pool: one}
+		for _, n := range nodes {
+			if n.Pool == one.Name {
+				x.Nodes, x.Slots = append(x.Nodes, n), x.Slots+n.Slots
+				if !n.Away {
+					x.Free += n.Free
+				}
+			}
+		}
+		for _, j := range jobs {
+			switch {
+			case j.Document.Pool != one.Name:
+			case j.State == job.Queued:
+				x.Waiting = append(x.Waiting, j)
+			default:
+				x.Running++
+			}
+		}
+		slices.SortStableFunc(x.Waiting, func(a, b client.Job) int { return place(a) - place(b) })
+		v = append(v, x)
+	}
+	return p.show(w, "pools.html", v)
+}
+
+// provided is who makes a pool's nodes.
+func provided(p client.Pool) string {
+	switch {
+	case p.Name == "default":
+		return "the server's own machine"
+	case p.Provider == "local":
+		return "processes of the server's machine"
+	case p.Provider == "command":
+		return "nodes that commands make"
+	}
+	return "machines that come by themselves"
+}
+
+// projects shows what projects have, have had and may have.
+func (p *pages) projects(w http.ResponseWriter, r *http.Request) error {
+	all, err := p.Projects(r.Context())
+	if err != nil {
+		return err
+	}
+	return p.show(w, "projects.html", all)
+}
+
+func used(slotSeconds float64) string {
+	return time.Duration(slotSeconds * float64(time.Second)).Round(time.Second).String()
+}
+
+func quota(q client.Quota) string {
+	switch {
+	case q.Slots == 0:
+		return "none"
+	case q.Max == q.Slots:
+		return fmt.Sprintf("%d slots", q.Slots)
+	case q.Max > 0:
+		return fmt.Sprintf("%d slots, %d with what it borrows", q.Slots, q.Max)
+	}
+	return fmt.Sprintf("%d slots and what it borrows", q.Slots)
+}
