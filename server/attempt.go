@@ -306,15 +306,48 @@ func (f *follower) salvage() *batch {
 	return b
 }
 
+// elsewhere takes what the ranks on other nodes than the first have left in outputs/, once the attempt has ended. Of files that
+// two nodes have, the earlier node's is taken.
+func (f *follower) elsewhere(b *batch) error {
+	have, err := f.store.Artifacts(f.ctx, f.job.ID)
+	if err != nil {
+		return err
+	}
+	taken := map[string]bool{}
+	for _, a := range append(have, b.artifacts...) {
+		taken[a.Path] = !a.At.Before(f.attempt.Started) // what an earlier attempt has left is of yesterday
+	}
+	for _, share := range f.attempt.Shares[1:] {
+		there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Nodes: []string{share.Node}}
+		for _, path := range f.left.Outputs(there) {
+			if taken[path] {
+				continue
+			}
+			a, err := f.fetch(there, path, f.now().UTC())
+			if err != nil {
+				f.log.Warn("keep a file of outputs/", "job", f.job.ID, "node", share.Node, "path", path, "error", err)
+				continue
+			}
+			taken[path] = true
+			b.artifacts = append(b.artifacts, a)
+		}
+	}
+	return nil
+}
+
 // artifact keeps a file of outputs/.
 func (f *follower) artifact(r *node.Record) (client.Artifact, error) {
-	file, err := f.left.Output(f.where(), r.Artifact.Path)
+	return f.fetch(f.where(), r.Artifact.Path, r.At)
+}
+
+func (f *follower) fetch(from fleet.Ref, path string, at time.Time) (client.Artifact, error) {
+	file, err := f.left.Output(from, path)
 	if err != nil {
 		return client.Artifact{}, err
 	}
 	defer file.Close()
 	hash, size, err := f.store.TakeBlob(f.ctx, file)
-	return client.Artifact{Path: r.Artifact.Path, Size: size, Hash: hash, At: r.At}, err
+	return client.Artifact{Path: path, Size: size, Hash: hash, At: at}, err
 }
 
 func (f *follower) write(tx *sql.Tx, b *batch) error {
@@ -360,6 +393,11 @@ const lostMost = 5
 
 // finish writes down how the attempt ended and what the job is then, in one transaction with the last records.
 func (f *follower) finish(e *node.Exit, b *batch) error {
+	if b != nil && len(f.attempt.Shares) > 1 {
+		if err := f.elsewhere(b); err != nil {
+			return err
+		}
+	}
 	f.ended = true
 	now := f.now().UTC()
 	a := f.attempt

@@ -29,7 +29,7 @@ mxnet_list=python/requirements-mxnet.txt
 spark4_list=python/requirements-spark-4.txt
 spark35_list=python/requirements-spark-3.5.txt
 
-packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps openjdk-17-jre-headless"
+packages="gcc g++ make git libc6-dev openmpi-bin libopenmpi-dev mpich slurmctld slurmd slurm-client munge libgloo-dev qemu-user openssh-client openssh-server iproute2 nftables util-linux procps chromium openjdk-17-jre-headless"
 
 find_python() {
     for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10; do

@@ -71,23 +71,7 @@ func TestPages(t *testing.T) {
 	if says := get("/jobs/99", 404); !strings.Contains(says, "there is no job 99") {
 		t.Error(says)
 	}
-	press := func(path, origin string) int {
-		t.Helper()
-		req, err := http.NewRequest("POST", s.url+path, strings.NewReader(url.Values{}.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		if origin != "" {
-			req.Header.Set("Origin", origin)
-		}
-		r, err := browser.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Body.Close()
-		return r.StatusCode
-	}
+	press := func(path, origin string) int { t.Helper(); return s.press(browser, path, origin) }
 	for _, origin := range []string{"", "http://example.org", "null"} {
 		if got := press(fmt.Sprintf("/jobs/%d/cancel", running.ID), origin); got != 401 {
 			t.Errorf("a form from %q is answered %d", origin, got)
@@ -98,4 +82,24 @@ func TestPages(t *testing.T) {
 	}
 	s.until(running.ID, in(job.Cancelled))
 	s.until(waiting.ID, in(job.Finished))
+}
+
+// press sends a form as a browser does.
+func (s *site) press(browser *http.Client, path, origin string) int {
+	t := s.t
+	t.Helper()
+	req, err := http.NewRequest("POST", s.url+path, strings.NewReader(url.Values{}.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if origin != "" {
+		req.Header.Set("Origin", origin)
+	}
+	r, err := browser.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	return r.StatusCode
 }

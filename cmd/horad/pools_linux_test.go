@@ -278,3 +278,31 @@ func TestCommandPool(t *testing.T) {
 	}
 	s.eventually("the failure is told", func() bool { return strings.Contains(s.hora("pool", "list").errs, "exit status 3: no quota") })
 }
+
+// TestPoolsExample runs examples/72-pools as its first lines say.
+func TestPoolsExample(t *testing.T) {
+	s := newSite(t, 1)
+	dir := filepath.Join("..", "..", "examples", "72-pools")
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=2,memory=1GiB", "--idle", "1m"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	r := s.horaIn(dir, "submit", "--file", "job.yaml", "--follow")
+	if r.code != 0 || strings.Count(r.out, "on node 0:") != 2 || strings.Count(r.out, "on node 1:") != 2 {
+		t.Fatalf("%+v", r)
+	}
+	to, sum := t.TempDir(), 0
+	if r := s.hora("artifacts", "1", "--to", to); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for rank := range 4 {
+		b, err := os.ReadFile(filepath.Join(to, fmt.Sprintf("primes.%d", rank)))
+		var n int
+		if _, bad := fmt.Sscan(string(b), &n); err != nil || bad != nil {
+			t.Errorf("rank %d left %q: %v", rank, b, err)
+		}
+		sum += n
+	}
+	if sum != 4203 {
+		t.Errorf("%d primes below 40,000, and there are 4203", sum)
+	}
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"hora/job"
+)
+
+// browser is a Chromium that looks at a server's pages as its user does, and what it complained of.
+type browser struct {
+	*site
+	ctx        context.Context
+	mu         sync.Mutex // guards complaints
+	complaints []string
+}
+
+func newBrowser(s *site) *browser {
+	t := s.t
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatalf("%v: make deps installs it", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	t.Cleanup(cancel)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1200, 900))
+	ctx, end := chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(end)
+	ctx, end = chromedp.NewContext(ctx)
+	t.Cleanup(end)
+	b := &browser{site: s, ctx: ctx}
+	chromedp.ListenTarget(ctx, func(e any) {
+		text := ""
+		switch e := e.(type) {
+		case *runtime.EventExceptionThrown:
+			text = e.ExceptionDetails.Error()
+		case *log.EventEntryAdded: // what a policy forbids comes here too
+			if e.Entry.Level == log.LevelError && !strings.HasSuffix(e.Entry.URL, "/favicon.ico") {
+				text = e.Entry.Text + " " + e.Entry.URL
+			}
+		}
+		if text != "" {
+			b.mu.Lock()
+			b.complaints = append(b.complaints, text)
+			b.mu.Unlock()
+		}
+	})
+	return b
+}
+
+// does some things, in order.
+func (b *browser) does(what string, actions ...chromedp.Action) {
+	b.t.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		page := ""
+		_ = chromedp.Run(b.ctx, chromedp.Text("body", &page))
+		b.t.Fatalf("%s: %v; the page says %q", what, err, page)
+	}
+}
+
+// reads waits until a page has a text, also where another page is just being loaded.
+func reads(text string) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for found := false; ; {
+			ask := fmt.Sprintf("document.body !== null && document.body.innerText.includes(%q)", text)
+			if err := chromedp.Evaluate(ask, &found).Do(ctx); err == nil && found {
+				return nil
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return fmt.Errorf("%w: there was no %q", ctx.Err(), text)
+			}
+		}
+	})
+}
+
+func click(selector string) chromedp.Action { return chromedp.Click(selector, chromedp.ByQuery) }
+
+// TestPagesInABrowser clicks through every page in Chromium: links, buttons, ticks, lines that come while one looks on, a narrow window and
+// a dark one; and the browser has nothing to complain of.
+func TestPagesInABrowser(t *testing.T) {
+	s := newSite(t, 1)
+	report := `python3 -c '
+import json, os, socket
+s = socket.socket(socket.AF_UNIX); s.connect(os.environ["HORA_REPORT"])
+for step in range(50):
+    s.sendall(json.dumps({"rank": 0, "step": step, "metrics": {"loss": %s / (step + 1)}}).encode() + b"\n")
+'; echo result > outputs/result`
+	for _, scale := range []string{"1", "2"} {
+		s.until(s.submit(shell(1, fmt.Sprintf(report, scale))).ID, in(job.Finished))
+	}
+	gate := t.TempDir() + "/gate"
+	live := s.submit(shell(1, "echo first line; until [ -e "+gate+" ]; do sleep 0.05; done; echo a line that comes later; sleep 60"))
+	s.until(live.ID, in(job.Running))
+	waits := s.submit(shell(1, "true"))
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	b := newBrowser(s)
+	b.does("log in", log.Enable(), runtime.Enable(), chromedp.Navigate(s.url+"/?token="+s.client.Token), reads("Waiting"), reads("needs 1 slot, none is free"))
+	var wide bool
+	narrow := "document.documentElement.scrollWidth > 360"
+	for _, page := range []string{"/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/nodes", "/pools", "/projects", "/compare?job=1&job=2"} {
+		b.does("narrow "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), chromedp.Navigate(s.url+page), chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate(narrow, &wide))
+		if wide {
+			t.Errorf("%s is wider than a window of 360", page)
+		}
+	}
+	var light, dark string
+	colour := "getComputedStyle(document.body).backgroundColor"
+	b.does("dark", emulation.ClearDeviceMetricsOverride(), chromedp.Navigate(s.url+"/"), chromedp.Evaluate(colour, &light),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}), chromedp.Evaluate(colour, &dark))
+	if light == dark {
+		t.Errorf("a dark page has the background %s of a light one", dark)
+	}
+	b.does("compare", click(`input[name=job][value="1"]`), click(`input[name=job][value="2"]`), click(`form[action="/compare"] button`),
+		reads("Jobs beside each other"), reads("job 1: 0.02"), reads("job 2: 0.04"), chromedp.WaitVisible("svg polyline", chromedp.ByQuery))
+	b.does("machines, pools, projects", click(`a[href="/nodes"]`), reads("Machines"), click(`a[href="/pools#default"]`), reads("machines that come by themselves"),
+		click(`a[href="/projects"]`), reads("Used counts slots"), click(`nav a[href="/"]`), reads("Running"))
+	b.does("a job with its results", click(`a[href="/jobs/1"]`), reads("loss"), reads("result"), reads("it was submitted"), click(`nav a[href="/"]`), reads("Waiting"))
+	b.does("a job that runs", click(fmt.Sprintf(`a[href="/jobs/%d"]`, live.ID)), reads("first line"), chromedp.Evaluate("window.same = true", nil))
+	if err := exec.Command("touch", gate).Run(); err != nil {
+		t.Fatal(err)
+	}
+	var same bool
+	b.does("new lines", reads("a line that comes later"), chromedp.Evaluate("window.same === true", &same))
+	if !same {
+		t.Error("the page was loaded anew, and its line was to come by itself")
+	}
+	b.does("cancel", click(fmt.Sprintf(`form[action="/jobs/%d/cancel"] button`, live.ID)))
+	s.until(live.ID, in(job.Cancelled))
+	b.does("its end", reads("cancelled"), reads("exit code"))
+	s.until(waits.ID, in(job.Finished))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.complaints) > 0 {
+		t.Errorf("the browser complains: %s", strings.Join(b.complaints, "; "))
+	}
+}
