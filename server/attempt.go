@@ -65,7 +65,10 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 		if stop != "" {
 			_ = f.back.Kill(f.where(), stop)
 		}
-		err := f.back.Watch(f.ctx, f.gang(), f.taken, f.take)
+		g, err := f.whole()
+		if err == nil {
+			err = f.back.Watch(f.ctx, g, f.taken, f.take)
+		}
 		switch {
 		case f.ended || err == nil:
 			return err
@@ -149,19 +152,26 @@ func (f *follower) gang() node.Gang {
 // where names it.
 func (f *follower) where() fleet.Ref { return ref(f.job.ID, f.attempt.Number, f.attempt.Shares) }
 
-// start lets the back end start it, with what earlier attempts left in outputs/; to do it again does nothing more.
+// start lets the back end start it; to do it again does nothing more.
 func (f *follower) start() error {
-	g := f.gang()
-	if g.Attempt > 1 {
-		all, err := f.store.Artifacts(f.ctx, f.job.ID)
-		if err != nil {
-			return err
-		}
-		for _, a := range all {
-			g.Outputs = append(g.Outputs, snapshot.File{Path: a.Path, Mode: 0o644, Size: a.Size, Hash: a.Hash})
-		}
+	g, err := f.whole()
+	if err != nil {
+		return err
 	}
 	return f.back.Start(g)
+}
+
+// whole is the gang with what earlier attempts left in outputs/, which each of its nodes gets.
+func (f *follower) whole() (node.Gang, error) {
+	g := f.gang()
+	if g.Attempt == 1 {
+		return g, nil
+	}
+	all, err := f.store.Artifacts(f.ctx, f.job.ID)
+	for _, a := range all {
+		g.Outputs = append(g.Outputs, snapshot.File{Path: a.Path, Mode: 0o644, Size: a.Size, Hash: a.Hash})
+	}
+	return g, err
 }
 
 // batch is what some records say, sorted by where it goes.

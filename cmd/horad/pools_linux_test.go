@@ -306,3 +306,18 @@ func TestPoolsExample(t *testing.T) {
 		t.Errorf("%d primes below 40,000, and there are 4203", sum)
 	}
 }
+
+// TestEachNodeGetsWhatWasSaved: an attempt goes on from what the ranks of the one before had in outputs/, on all of its nodes.
+func TestEachNodeGetsWhatWasSaved(t *testing.T) {
+	t.Parallel() // it waits, most of the time
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=1", "--idle", "1m"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	d := shell(0, `if [ $HORA_SERVER_ATTEMPT -gt 1 ]; then cat outputs/by.0 outputs/by.1 && exit 0; exit 9; fi; echo "saved by $HORA_RANK" >outputs/by.$HORA_RANK; sleep 1; exit 7`)
+	d.Pool, d.Nodes, d.PerNode, d.Retries = "two", 2, 1, 1
+	j := s.until(s.submit(d).ID, ended)
+	if text := s.text(j.ID); j.State != job.Finished || strings.Count(text, "saved by 0") != 2 || strings.Count(text, "saved by 1") != 2 {
+		t.Errorf("%+v wrote %q", j, text)
+	}
+}
