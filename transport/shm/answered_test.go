@@ -11,7 +11,8 @@ import (
 	"hora/internal/secret"
 )
 
-// heard is a context that ends when what is said to the leader gets bounded by it: after the dialling, before the answer.
+// heard is a context that ends when what is said to the leader gets bounded by it: after the
+// dialling, before the answer.
 type heard struct {
 	context.Context
 	done chan struct{}
@@ -35,9 +36,9 @@ func (h *heard) AfterFunc(f func()) func() bool {
 	return func() bool { return false }
 }
 
-// TestAnAnsweredRankHasTheMemory: a rank whose context ends while the leader answers has the link as all others have it. One of them
-// may have left at once, and that is why the context ended; an error here alone would leave the others with a group that this rank is
-// not in.
+// TestAnAnsweredRankHasTheMemory: a rank whose context ends while the leader answers has the
+// link as all others have it. One of them may have left at once, and that is why the context
+// ended; an error here alone would leave the others with a group that this rank is not in.
 func TestAnAnsweredRankHasTheMemory(t *testing.T) {
 	s := secret.New()
 	ln, err := Listen(s, ListenConfig{Job: t.Name(), Host: "h"})
@@ -46,7 +47,9 @@ func TestAnAnsweredRankHasTheMemory(t *testing.T) {
 	}
 	defer ln.Close()
 	open := func(ctx context.Context, rank int) (*Link, error) {
-		return Open(ctx, Config{Secret: s, Job: t.Name(), Host: "h", Rank: rank, Ranks: []int{0, 1}, Listener: ln, Leader: ln.Addr()})
+		return Open(ctx, Config{
+			Secret: s, Job: t.Name(), Host: "h", Rank: rank, Ranks: []int{0, 1}, Listener: ln, Leader: ln.Addr(),
+		})
 	}
 	ctx := &heard{t.Context(), make(chan struct{})}
 	got := make(chan error, 1)
