@@ -6,7 +6,6 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "horovod.spark.lightning": "give the module to hora.spark.Estimator or horovod.spark.torch, or train in a function with horovod.spark.run",
     "horovod.ray": "start the job with `hora run` on the hosts of the Ray cluster",
 }
 

@@ -21,7 +21,7 @@ _HOMES: dict[str, str] = {
 # What the front ends of hora-compat use.
 _INNER = {
     "active": "_cluster", "dumps": "_travel", "launch": "_run", "outputs": "_fit", "pack": "_run", "run_tasks": "_cluster",
-    "setting": "_cluster", "wrap": "_made",
+    "setting": "_cluster", "shaped": "_net", "wrap": "_made",
 }  # fmt: skip
 
 __all__ = sorted(_HOMES)

@@ -60,7 +60,7 @@ MEMBERS = {
 }
 
 # Flags and variables have tests of their own, names of TensorFlow, Keras and MXNet are walked beside those, estimators where there is a Spark.
-SPARKS = ("horovod.spark.torch", "horovod.spark.keras", "horovod.spark.common.params")
+SPARKS = ("horovod.spark.torch", "horovod.spark.keras", "horovod.spark.lightning", "horovod.spark.common.params")
 WALKED = [
     r
     for r in ROWS

@@ -73,11 +73,6 @@ def test_torch_as_in_horovods_example(table, tmp_path):
     assert isinstance(fitted.getModel(), Classifier) and fitted.getRunId() == "first"
     assert accuracy(fitted.transform(table)) > 0.9
     assert store.exists(store.get_checkpoint_path("first")) and store.get_checkpoints("first")
-    fitted.save(str(tmp_path / "fitted"))
-    again = hvd.TorchModel.load(str(tmp_path / "fitted")).transform(table)
-    assert again.first().label_prob == fitted.transform(table).first().label_prob
-    alone = hvd.TorchModel(model=fitted.getModel(), feature_columns=["features"], label_columns=["label"], input_shapes=[[-1, 2]])
-    assert np.allclose(alone.transform(table).first()["label__output"].toArray(), again.first().label_prob.toArray())
 
 
 @longer
@@ -102,6 +97,53 @@ def test_keras_as_in_horovods_example(table, tmp_path, monkeypatch):
     fitted.write().overwrite().save(str(tmp_path / "fitted"))
     loaded = hvd.KerasModel.load(str(tmp_path / "fitted"))
     assert loaded.transform(table).first().label_prob == fitted.transform(table).first().label_prob
+
+
+@longer
+def test_lightning_as_in_horovods_example(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(beside.folder("trainers"))])
+    import horovod.spark.lightning as hvd
+    import pytorch_lightning
+    from horovod.spark.common.store import Store
+
+    class Module(pytorch_lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.inner = Classifier()
+
+        def forward(self, x):
+            return self.inner(x)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.5)
+
+        def training_step(self, batch, batch_idx):
+            x, y = batch["features"], batch["label"]
+            return torch.nn.functional.nll_loss(self(x), y.long())
+
+        def validation_step(self, batch, batch_idx):
+            x, y = batch["features"], batch["label"]
+            self.log("val_loss", torch.nn.functional.nll_loss(self(x), y.long()), batch_size=len(y))
+
+    with pytest.raises(ValueError, match=r"model is a Linear, no LightningModule: it needs training_step"):
+        hvd.TorchEstimator(num_proc=2, model=torch.nn.Linear(2, 2), feature_cols=["features"], label_cols=["label"]).fit(table)
+    torch.manual_seed(1)
+    module = Module()
+
+    def fitted(run, epochs):
+        return hvd.TorchEstimator(
+            num_proc=2, store=Store.create(str(tmp_path)), model=module, input_shapes=[[-1, 2]], feature_cols=["features"],
+            label_cols=["label"], batch_size=20, epochs=epochs, validation="held", verbose=0, run_id=run, random_seed=5,
+            trainer_args={"gradient_clip_val": 10.0},
+        ).fit(table)  # fmt: skip
+
+    whole = fitted("whole", 3)
+    assert [h["epoch"] for h in whole.getHistory()] == [1, 2, 3] and {"loss", "val_loss"} <= set(whole.getHistory()[0])
+    assert accuracy(whole.setOutputCols(["label_prob"]).transform(table)) > 0.9
+    fitted("parts", 1)
+    parts = fitted("parts", 3)  # goes on as if it had not ended
+    assert parts.getHistory() == whole.getHistory()
+    assert all(torch.equal(a, b) for a, b in zip(parts.getModel().parameters(), whole.getModel().parameters(), strict=True))
 
 
 @longer
@@ -130,6 +172,12 @@ def test_on_parquet_with_whole_labels(table, tmp_path):
     scored = fitted.transform(table)
     assert scored.schema["y__output"].dataType.simpleString() == "int"
     assert scored.where("y = y__output").count() > 360
+    fitted.save(str(tmp_path / "fitted"))
+    again = hvd.TorchModel.load(str(tmp_path / "fitted")).setOutputCols("out")
+    assert again.transform(table).where("y = out").count() == scored.where("y = y__output").count()
+    alone = hvd.TorchModel(model=fitted.getModel(), feature_columns=["features"], label_columns=["label"], input_shapes=[[-1, 2]])
+    said = alone.transform(table).select("label__output", "y").collect()  # of a label of fractions: as it is
+    assert 0 < said[0]["label__output"] < 1 and sum((r["label__output"] > 0.5) == (r.y == 1) for r in said) > 360
 
 
 def test_what_bad_input_gets_from_horovods_estimators(table, tmp_path):

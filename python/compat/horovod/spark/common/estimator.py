@@ -14,7 +14,7 @@ from horovod.spark.common import util
 from horovod.spark.common.backend import SparkBackend, default_num_proc
 from horovod.spark.common.params import DEFAULTS, EstimatorParams, ModelParams
 
-__all__ = ["HorovodEstimator", "HorovodModel"]
+__all__ = ["NO_EFFECT", "HorovodEstimator", "HorovodModel", "say"]
 
 # What says how Horovod reads its Parquet files: here rows go from Spark to the ranks, which hold them in memory.
 NO_EFFECT = (
@@ -154,7 +154,7 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
         if np is not None:
             raise ValueError('At most one of parameters "backend" and "num_proc" may be specified')
         if not isinstance(backend, SparkBackend):
-            _say(f"a {type(backend).__name__} tells how many ranks there are; they run in task slots of the Spark session all the same")
+            say(f"a {type(backend).__name__} tells how many ranks there are; they run in task slots of the Spark session all the same")
         return backend.num_processes(), backend.environment() if isinstance(backend, SparkBackend) else {}
 
     def _compression(self) -> str | None:
@@ -167,7 +167,7 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
             p.name for p, v in self._paramMap.items() if p.name in NO_EFFECT and v is not None and v != DEFAULTS.get(p.name) and v is not False
         ]  # fmt: skip
         if set_:
-            _say(f"{', '.join(set_)}: no effect, rows go from Spark to the ranks, which hold them in memory")
+            say(f"{', '.join(set_)}: no effect, rows go from Spark to the ranks, which hold them in memory")
 
     def _loss(self) -> Any:
         return self.getLoss()
@@ -182,7 +182,8 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
 _said: set[str] = set()
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A warning, once in a process."""
     if text not in _said:
         _said.add(text)
         warnings.warn(f"horovod.spark: {text}", stacklevel=4)

@@ -1,5 +1,0 @@
-"""Not part of hora; importing it says what to use instead."""
-
-from horovod._later import refuse
-
-raise refuse("horovod.spark.lightning")
