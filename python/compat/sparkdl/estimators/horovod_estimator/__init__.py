@@ -1,0 +1,1 @@
+"""Where HorovodEstimator was."""
