@@ -8,6 +8,7 @@ names when this process has ended: from every host, whatever folders it shares w
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import sys
@@ -24,6 +25,7 @@ def main() -> None:
     with open(os.environ.pop("HORA_CALL"), "rb") as f:
         payload = f.read()
     left = os.environ.pop("HORA_RESULT")
+    lines_whole()
     outcome = _call(payload, int(os.environ["HORA_RANK"]))
     if sys.argv[1:] == ["elastic"] and outcome["ok"] and hora.is_initialized():
         outcome["rank"] = hora.rank()  # in the epoch that the work ended in
@@ -35,6 +37,13 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)  # at once: the others wait for this rank in vain
+
+
+def lines_whole() -> None:
+    """Have print write a line at once: where PYTHONUNBUFFERED is set it writes each of its arguments, and each wakes who reads."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def _call(payload: bytes, rank: int) -> dict[str, Any]:

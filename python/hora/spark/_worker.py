@@ -33,6 +33,7 @@ def main() -> None:
     word = os.environ.pop("HORA_SPARK_TOLD", "")
     if word and not os.environ.get("HORA_REPORT"):
         _report.instead = _Told(word).tell
+    _task.lines_whole()
     outcome = _task._call(payload, rank)
     del payload
     if outcome["ok"] and hora.is_initialized():
