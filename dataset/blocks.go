@@ -19,7 +19,7 @@ type loaded struct {
 	ready chan struct{}
 	err   error
 
-	raw    []byte // fetched
+	raw    []byte // fetched; the stages have it back when the block is decoded
 	chunks [][]byte
 	data   [][]byte  // of each field: its rows, or its texts
 	ends   [][]int64 // of text fields: where each begins, and the end
@@ -35,6 +35,7 @@ type stages struct {
 	workers sync.WaitGroup
 	fetched sync.WaitGroup
 	spare   chan *loaded
+	raws    chan []byte // what blocks are fetched into: as many as are fetched or decoded at a time
 	times   times
 }
 
@@ -46,7 +47,7 @@ type times struct {
 func since(t *atomic.Int64, begin time.Time) { t.Add(int64(time.Since(begin))) }
 
 func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
-	st := &stages{set: s, ctx: ctx, fetch: make(chan *loaded, depth), decode: make(chan *loaded), spare: make(chan *loaded, depth)}
+	st := &stages{set: s, ctx: ctx, fetch: make(chan *loaded, depth), decode: make(chan *loaded), spare: make(chan *loaded, depth), raws: make(chan []byte, fetchers+s.cfg.Threads)}
 	for range fetchers {
 		st.fetched.Go(func() {
 			for l := range st.fetch {
@@ -73,6 +74,11 @@ func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
 					l.err = s.columns(&d, l)
 				}
 				since(&st.times.decode, begin)
+				select {
+				case st.raws <- l.raw:
+				default:
+				}
+				l.raw = nil
 				close(l.ready)
 			}
 		})
@@ -120,6 +126,12 @@ func (st *stages) read(l *loaded) error {
 	b := &st.set.blocks[l.block]
 	f := &st.set.files[b.file]
 	g := &f.meta.Groups[b.group]
+	if l.raw == nil {
+		select {
+		case l.raw = <-st.raws:
+		default:
+		}
+	}
 	if f.table != nil {
 		raw, err := f.table.Fetch(st.ctx, b.group, l.raw)
 		if err != nil {
@@ -133,28 +145,7 @@ func (st *stages) read(l *loaded) error {
 		}
 		return nil
 	}
-	spans := make([]span, 0, 8)
-	for i := range f.index {
-		for _, c := range f.index[i] {
-			if c < 0 {
-				continue
-			}
-			k := &g.Chunks[c]
-			spans = append(spans, span{k.Offset, k.Offset + k.Compressed})
-		}
-	}
-	sort.Slice(spans, func(i, j int) bool { return spans[i].begin < spans[j].begin })
-	merged := spans[:min(1, len(spans))] // none where only folders' names are asked for
-	for i, s := range spans {
-		if i == 0 {
-			continue
-		}
-		if last := &merged[len(merged)-1]; s.begin <= last.end+gap {
-			last.end = max(last.end, s.end)
-		} else {
-			merged = append(merged, s)
-		}
-	}
+	merged := f.spans(g)
 	total := int64(0)
 	for _, s := range merged {
 		total += s.end - s.begin
@@ -200,6 +191,33 @@ type decoder struct {
 	side []byte // columns of a matrix, one after the other
 }
 
+// spans are the ranges of a row group's wanted columns, near ones together.
+func (f *file) spans(g *parquet.Group) []span {
+	spans := make([]span, 0, 8)
+	for i := range f.index {
+		for _, c := range f.index[i] {
+			if c < 0 {
+				continue
+			}
+			k := &g.Chunks[c]
+			spans = append(spans, span{k.Offset, k.Offset + k.Compressed})
+		}
+	}
+	sort.Slice(spans, func(i, j int) bool { return spans[i].begin < spans[j].begin })
+	merged := spans[:min(1, len(spans))] // none where only folders' names are asked for
+	for i, s := range spans {
+		if i == 0 {
+			continue
+		}
+		if last := &merged[len(merged)-1]; s.begin <= last.end+gap {
+			last.end = max(last.end, s.end)
+		} else {
+			merged = append(merged, s)
+		}
+	}
+	return merged
+}
+
 // columns decodes a block.
 func (s *Set) columns(d *decoder, l *loaded) error {
 	b := &s.blocks[l.block]
@@ -241,6 +259,9 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 				t.Mask, t.MaskStep = l.mask[i][n:], len(fd.cols)
 			}
 			c := f.index[i][n]
+			if fd.text && c >= 0 {
+				t.Bytes = ample(t.Bytes, &g.Chunks[c])
+			}
 			err := error(nil)
 			switch {
 			case c < 0:
@@ -266,6 +287,15 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 		s.compact(l, b)
 	}
 	return nil
+}
+
+// ample has room for the texts of a chunk, as far as what is said of their size is
+// borne out by what lies in the file.
+func ample(b []byte, k *parquet.Chunk) []byte {
+	if want := min(k.Plain, max(4*k.Compressed, 1<<20), maxBlock); int64(cap(b)) < want {
+		return make([]byte, 0, want)
+	}
+	return b
 }
 
 // interleave makes rows of columns that lie one after the other, a few rows at a time:

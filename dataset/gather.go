@@ -17,15 +17,23 @@ type gatherer struct {
 	stages *stages
 	ctx    context.Context
 
-	main   *stream
-	other  *stream // of the rows that fill the last step
-	ahead  int64   // position up to which blocks have been asked for
-	early  []int64 // where the steps begin that blocks were asked for ahead of
-	counts []int64
-	runs   []plan.Run
-	refs   []plan.Ref
-	perm   []uint32
-	from   []source
+	main      *stream
+	other     *stream // of the rows that fill the last step
+	ahead     int64   // position up to which blocks have been asked for
+	early     []int64 // where the steps begin that blocks were asked for ahead of
+	counts    []int64
+	runs      []plan.Run
+	refs      []plan.Ref
+	stretches []plan.Stretch
+	perm      []uint32
+	from      []source
+	spans     []rowSpan // of the same rows: those that lie one after the other
+}
+
+// rowSpan is so many rows of a block that follow each other.
+type rowSpan struct {
+	block  *loaded
+	row, n int
 }
 
 // source is a row: its block, and its place there.
@@ -207,6 +215,37 @@ func (g *gatherer) rows(s *stream, r plan.Range, from, to int64) error {
 	}
 	begun := time.Now()
 	defer since(&g.stages.times.gather, begun)
+	at := len(g.from)
+	if s.order.Window == 0 {
+		g.straight(s)
+	} else {
+		g.shuffled(s, r, from)
+	}
+	if n := len(g.from) - at; int64(n) != to-from {
+		return fmt.Errorf("internal fault of hora: %d rows where %d are due; please report it", n, to-from)
+	}
+	g.holes(at)
+	return nil
+}
+
+// straight adds the rows of the runs as they lie in the files.
+func (g *gatherer) straight(s *stream) {
+	g.stretches = g.stretches[:0]
+	for _, run := range g.runs {
+		g.stretches = s.plan.Stretches(g.stretches, run)
+	}
+	for _, st := range g.stretches {
+		l := &s.lanes[st.Lane]
+		block, at := l.open[int(st.Block)-l.first], len(g.from)
+		g.from = grow2(g.from, at+int(st.N))
+		for i := range g.from[at:] {
+			g.from[at+i] = source{block, int(st.Row) + i}
+		}
+	}
+}
+
+// shuffled adds the rows of the runs in the order of the step, whose row from is the first.
+func (g *gatherer) shuffled(s *stream, r plan.Range, from int64) {
 	g.refs = g.refs[:0]
 	for _, run := range g.runs {
 		g.refs = s.walker.Rows(g.refs, run)
@@ -214,25 +253,12 @@ func (g *gatherer) rows(s *stream, r plan.Range, from, to int64) error {
 	n, at := len(g.refs), len(g.from)
 	g.from = grow2(g.from, at+n)
 	into := g.from[at:]
-	if int64(n) != to-from {
-		return fmt.Errorf("internal fault of hora: %d rows where %d are due; please report it", n, to-from)
-	}
-	if s.order.Window == 0 {
-		for i, ref := range g.refs {
-			l := &s.lanes[ref.Lane]
-			into[i] = source{l.open[int(ref.Block)-l.first], int(ref.Row)}
-		}
-		g.holes(at)
-		return nil
-	}
 	g.perm = grow(g.perm, n)
 	plan.Permute(g.perm, plan.StepKey(s.order, r.Begin, from))
 	for i, ref := range g.refs {
 		l := &s.lanes[ref.Lane]
 		into[g.perm[i]] = source{l.open[int(ref.Block)-l.first], int(ref.Row)}
 	}
-	g.holes(at)
-	return nil
 }
 
 // holes leaves the rows of blocks out that are skipped. Their positions stay in the
@@ -341,11 +367,12 @@ func (g *gatherer) batch(n int) (*Batch, error) {
 	}
 	begun := time.Now()
 	defer since(&g.stages.times.gather, begun)
+	g.join()
 	bytes := g.r.fixed
 	for i := range g.set.fields {
 		if g.set.fields[i].text {
-			for _, s := range g.from {
-				bytes += int(s.block.ends[i][s.row+1] - s.block.ends[i][s.row])
+			for _, s := range g.spans {
+				bytes += int(s.block.ends[i][s.row+s.n] - s.block.ends[i][s.row])
 			}
 			bytes = up(bytes)
 		}
@@ -361,25 +388,55 @@ func (g *gatherer) batch(n int) (*Batch, error) {
 	return &Batch{slot: sl, slots: &g.set.slots}, nil
 }
 
+// join finds the rows of from that lie one after the other.
+func (g *gatherer) join() {
+	g.spans = g.spans[:0]
+	for k := 0; k < len(g.from); {
+		s, n := g.from[k], 1
+		for k+n < len(g.from) && g.from[k+n].block == s.block && g.from[k+n].row == s.row+n {
+			n++
+		}
+		g.spans = append(g.spans, rowSpan{s.block, s.row, n})
+		k += n
+	}
+}
+
+// place copies a field's rows of a width: spans where they are long, else row by row.
+func (g *gatherer) place(to []byte, width int, of func(*loaded) []byte) {
+	const long = 8
+	if len(g.spans)*long > len(g.from) {
+		rows(to, g.from, width, of)
+		return
+	}
+	for _, s := range g.spans {
+		to = to[copy(to, of(s.block)[s.row*width:(s.row+s.n)*width]):]
+	}
+}
+
 // copy copies a field's rows; texts begin at a byte of the slot, and it answers where
 // the next ones do.
 func (g *gatherer) copy(sl *slot, i, at int) int {
 	f, lay := &g.set.fields[i], &g.r.fields[i]
 	if f.Mask {
 		width := max(1, f.Count)
-		rows(sl.mem[lay.MaskAt:], g.from, width, func(l *loaded) []byte { return l.mask[i] })
+		g.place(sl.mem[lay.MaskAt:], width, func(l *loaded) []byte { return l.mask[i] })
 	}
 	if !f.text {
-		rows(sl.mem[lay.At:], g.from, f.Width, func(l *loaded) []byte { return l.data[i] })
+		g.place(sl.mem[lay.At:], f.Width, func(l *loaded) []byte { return l.data[i] })
 		return at
 	}
 	ends := unsafe.Slice((*int64)(unsafe.Pointer(&sl.mem[lay.At])), len(g.from)+1)
 	begin := at
 	ends[0] = 0
-	for k, s := range g.from {
-		from := s.block.data[i][s.block.ends[i][s.row]:s.block.ends[i][s.row+1]]
-		at += copy(sl.mem[at:], from)
-		ends[k+1] = int64(at - begin)
+	k := 0
+	for _, s := range g.spans {
+		from := s.block.ends[i][s.row : s.row+s.n+1]
+		shift := int64(at-begin) - from[0]
+		at += copy(sl.mem[at:], s.block.data[i][from[0]:from[s.n]])
+		for _, end := range from[1:] {
+			k++
+			ends[k] = end + shift
+		}
 	}
 	h := sl.header()
 	h[lay.Text], h[lay.Text+1] = int64(begin), int64(at-begin)

@@ -212,20 +212,19 @@ func (d *Decoder) put(h *header, repetition, definition, b []byte) error {
 			return err
 		}
 	}
-	present, all := n, true
+	present := n
 	if d.col.definition > 0 {
 		var err error
-		if all, err = levels(lv, definition, d.col.definition); err != nil {
+		if present, err = levels(lv, definition, d.col.definition); err != nil {
 			return err
 		}
-		if !all {
-			if present, err = d.present(lv); err != nil {
+		if present < n {
+			if err := d.allowed(lv); err != nil {
 				return err
 			}
-			all = present == n
 		}
 	}
-	if all {
+	if present == n {
 		lv = nil
 	}
 	if d.col.Width == 0 {
@@ -263,23 +262,24 @@ func (d *Decoder) regular(lv []uint8) error {
 	return nil
 }
 
-// present counts the values that are there, and refuses what the target does.
-func (d *Decoder) present(lv []uint8) (int, error) {
-	n := 0
+// allowed refuses what the target does of values that are not there.
+func (d *Decoder) allowed(lv []uint8) error {
+	if d.col.repetition == 0 && !d.to.NoNulls {
+		return nil
+	}
 	for i, l := range lv {
 		if int(l) == d.col.definition {
-			n++
 			continue
 		}
 		row := (d.done + i) / max(1, d.to.Per)
 		if d.col.repetition > 0 && int(l) < d.col.listed {
-			return 0, fmt.Errorf("row %d has no values where others have %d; lists of different lengths are read where ragged= names them", row, d.to.Per)
+			return fmt.Errorf("row %d has no values where others have %d; lists of different lengths are read where ragged= names them", row, d.to.Per)
 		}
 		if d.to.NoNulls {
-			return 0, fmt.Errorf(`row %d of the row group is null; say what a null becomes: nulls={%q: "mask"}, "nan" or a value`, row, d.col.Name)
+			return fmt.Errorf(`row %d of the row group is null; say what a null becomes: nulls={%q: "mask"}, "nan" or a value`, row, d.col.Name)
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // indices reads n numbers of dictionary entries into d.index.

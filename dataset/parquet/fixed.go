@@ -262,21 +262,9 @@ func (d *Decoder) sparse(values []byte, lv []uint8) {
 	at, from, null := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(values)), unsafe.Pointer(unsafe.SliceData(t.Null))
 	switch w {
 	case 4:
-		for i, l := range lv {
-			v := null
-			if l == there {
-				v, from = from, unsafe.Add(from, 4)
-			}
-			*(*[4]byte)(unsafe.Add(at, i*t.Step)) = *(*[4]byte)(v)
-		}
+		sparsely[[4]byte](at, t.Step, from, null, lv, there)
 	case 8:
-		for i, l := range lv {
-			v := null
-			if l == there {
-				v, from = from, unsafe.Add(from, 8)
-			}
-			*(*[8]byte)(unsafe.Add(at, i*t.Step)) = *(*[8]byte)(v)
-		}
+		sparsely[[8]byte](at, t.Step, from, null, lv, there)
 	default:
 		for i, l := range lv {
 			v := t.Null
@@ -285,5 +273,40 @@ func (d *Decoder) sparse(values []byte, lv []uint8) {
 			}
 			copy(to[i*t.Step:i*t.Step+w], v)
 		}
+	}
+}
+
+// sparsely is sparse for one width. Eight values that are there, the most frequent case
+// by far, are copied at once.
+func sparsely[T [4]byte | [8]byte](at unsafe.Pointer, step int, from, null unsafe.Pointer, lv []uint8, there uint8) {
+	width := int(unsafe.Sizeof(*new(T)))
+	all := uint64(there) * 0x0101010101010101
+	for len(lv) >= 8 {
+		if step == width && binary.LittleEndian.Uint64(lv) == all {
+			*(*[32]byte)(at) = *(*[32]byte)(from)
+			if width == 8 {
+				*(*[32]byte)(unsafe.Add(at, 32)) = *(*[32]byte)(unsafe.Add(from, 32))
+			}
+			at, from = unsafe.Add(at, 8*width), unsafe.Add(from, 8*width)
+			lv = lv[8:]
+			continue
+		}
+		for _, l := range lv[:8] {
+			v := null
+			if l == there {
+				v, from = from, unsafe.Add(from, width)
+			}
+			*(*T)(at) = *(*T)(v)
+			at = unsafe.Add(at, step)
+		}
+		lv = lv[8:]
+	}
+	for _, l := range lv {
+		v := null
+		if l == there {
+			v, from = from, unsafe.Add(from, width)
+		}
+		*(*T)(at) = *(*T)(v)
+		at = unsafe.Add(at, step)
 	}
 }

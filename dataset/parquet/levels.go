@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"unsafe"
 )
 
 var errRuns = errors.New("its runs of equal and packed numbers are damaged")
@@ -58,13 +59,18 @@ func unpack(to []uint32, packed []byte, width uint) {
 		return
 	}
 	mask := uint64(1)<<width - 1
+	// So many numbers begin at least eight bytes before the end: their words are there.
+	whole := 0
+	if len(packed) >= 8 {
+		whole = min(len(to), int((uint(len(packed)-8)*8+7)/width)+1)
+	}
+	from := unsafe.Pointer(unsafe.SliceData(packed))
 	bit := uint(0)
-	i := 0
-	for ; i < len(to) && int(bit>>3)+8 <= len(packed); i++ {
-		to[i] = uint32(binary.LittleEndian.Uint64(packed[bit>>3:]) >> (bit & 7) & mask)
+	for i := range to[:whole] {
+		to[i] = uint32(*(*uint64)(unsafe.Add(from, bit>>3)) >> (bit & 7) & mask)
 		bit += width
 	}
-	for ; i < len(to); i++ {
+	for i := whole; i < len(to); i++ {
 		var last [8]byte
 		if at := int(bit >> 3); at < len(packed) {
 			copy(last[:], packed[at:])
@@ -99,40 +105,42 @@ func fill(to []uint32, value uint32) {
 	}
 }
 
-// levels fills to with levels of at most most, and answers whether all are most.
-func levels(to []uint8, b []byte, most int) (all bool, err error) {
+// levels fills to with levels of at most most, and answers how many are most.
+func levels(to []uint8, b []byte, most int) (there int, err error) {
 	r := runs{b, uint(bits.Len(uint(most)))}
-	all = true
 	for len(to) > 0 {
 		n, value, packed, err := r.next()
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		n = min(n, len(to))
 		switch {
 		case packed == nil:
 			if int(value) > most {
-				return false, errRuns
+				return 0, errRuns
 			}
-			all = all && int(value) == most
+			if int(value) == most {
+				there += n
+			}
 			for i := range to[:n] {
 				to[i] = uint8(value)
 			}
 		case r.width == 1:
 			bitsTo(to[:n], packed)
-			all = all && allOnes(packed, n)
+			there += ones(packed, n)
 		default:
-			all = false
-			if !unpackLevels(to[:n], packed, r.width, most) {
-				return false, errRuns
+			k, whole := unpackLevels(to[:n], packed, r.width, most)
+			if !whole {
+				return 0, errRuns
 			}
+			there += k
 		}
 		to = to[n:]
 	}
-	return all, nil
+	return there, nil
 }
 
-func unpackLevels(to []uint8, packed []byte, width uint, most int) bool {
+func unpackLevels(to []uint8, packed []byte, width uint, most int) (there int, whole bool) {
 	var some [64]uint32
 	for at := 0; at < len(to); at += len(some) {
 		n := min(len(some), len(to)-at)
@@ -140,12 +148,15 @@ func unpackLevels(to []uint8, packed []byte, width uint, most int) bool {
 		unpack(some[:n], packed[from:], width)
 		for i, v := range some[:n] {
 			if int(v) > most {
-				return false
+				return 0, false
+			}
+			if int(v) == most {
+				there++
 			}
 			to[at+i] = uint8(v)
 		}
 	}
-	return true
+	return there, true
 }
 
 // bitsTo spreads bits to bytes of 0 and 1.
@@ -165,14 +176,19 @@ func bitsTo(to []uint8, packed []byte) {
 	}
 }
 
-func allOnes(packed []byte, n int) bool {
-	if len(packed)*8 < n {
-		return false
+// ones counts those of the first n bits that are 1; bits that are not there are 0.
+func ones(packed []byte, n int) int {
+	count := 0
+	for ; n >= 64 && len(packed) >= 8; n -= 64 {
+		count += bits.OnesCount64(binary.LittleEndian.Uint64(packed))
+		packed = packed[8:]
 	}
-	for i := range n >> 3 {
-		if packed[i] != 0xFF {
-			return false
-		}
+	for ; n >= 8 && len(packed) > 0; n -= 8 {
+		count += bits.OnesCount8(packed[0])
+		packed = packed[1:]
 	}
-	return n&7 == 0 || packed[n>>3]|^byte(1<<(n&7)-1) == 0xFF
+	if n > 0 && n < 8 && len(packed) > 0 {
+		count += bits.OnesCount8(packed[0] & (1<<n - 1))
+	}
+	return count
 }

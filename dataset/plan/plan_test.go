@@ -295,6 +295,21 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
+// BenchmarkResume is the first step at nine tenths of 10⁹ rows.
+func BenchmarkResume(b *testing.B) {
+	blocks := make([]int, 1_000_000)
+	for i := range blocks {
+		blocks[i] = 1000
+	}
+	for b.Loop() {
+		p := mustNew(b, blocks, Order{Seed: 1, Lanes: 96, Window: 10000})
+		w, pos := p.Walk(), p.Rows()/10*9
+		for _, r := range p.Part(nil, pos, pos+1024, 0, 1, make([]int64, p.Counts())) {
+			w.Rows(nil, r)
+		}
+	}
+}
+
 func BenchmarkRow(b *testing.B) {
 	blocks := make([]int, 1000)
 	for i := range blocks {

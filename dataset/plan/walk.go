@@ -52,6 +52,24 @@ type Ref struct {
 	Row   int32
 }
 
+// Stretch is N rows of a block that follow each other, the first of which Ref is.
+type Stretch struct {
+	Ref
+	N int32
+}
+
+// Stretches adds the rows of a run to list, of a plan that keeps the order of the files.
+func (p *Plan) Stretches(list []Stretch, r Run) []Stretch {
+	l := &p.lanes[r.Lane]
+	for i := r.Begin; i < r.End; {
+		b, row := l.find(i)
+		n := min(r.End, l.starts[b+1]) - i
+		list = append(list, Stretch{Ref{int32(r.Lane), b, int32(row)}, int32(n)})
+		i += n
+	}
+	return list
+}
+
 // Walker turns runs into rows. It keeps each lane's present window.
 type Walker struct {
 	plan    *Plan
