@@ -100,6 +100,9 @@ func (d *Decoder) Chunk(group int, col *Column, k *Chunk, data []byte, t *Target
 	} else if k.Values > 0 && int64(len(t.Data)) < (k.Values-1)*int64(t.Step)+int64(col.Width) {
 		return errors.New("the caller has no room for the values")
 	}
+	if !t.NoNulls && col.Width > 0 && col.definition > 0 && len(t.Null) != col.Width {
+		return fmt.Errorf("what stands for a null has %d bytes and the values have %d", len(t.Null), col.Width)
+	}
 	for at := 0; int64(d.done) < k.Values; {
 		page = k.Offset + int64(at)
 		h, n, err := readHeader(data[at:])

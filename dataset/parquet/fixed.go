@@ -277,36 +277,39 @@ func (d *Decoder) sparse(values []byte, lv []uint8) {
 }
 
 // sparsely is sparse for one width. Eight values that are there, the most frequent case
-// by far, are copied at once.
-func sparsely[T [4]byte | [8]byte](at unsafe.Pointer, step int, from, null unsafe.Pointer, lv []uint8, there uint8) {
+// by far, are copied at once. Places are counted in bytes from the beginnings, so that no
+// pointer is made of a place behind the end.
+func sparsely[T [4]byte | [8]byte](to unsafe.Pointer, step int, values, null unsafe.Pointer, lv []uint8, there uint8) {
 	width := int(unsafe.Sizeof(*new(T)))
 	all := uint64(there) * 0x0101010101010101
+	at, from := 0, 0
 	for len(lv) >= 8 {
 		if step == width && binary.LittleEndian.Uint64(lv) == all {
-			*(*[32]byte)(at) = *(*[32]byte)(from)
+			*(*[32]byte)(unsafe.Add(to, at)) = *(*[32]byte)(unsafe.Add(values, from))
 			if width == 8 {
-				*(*[32]byte)(unsafe.Add(at, 32)) = *(*[32]byte)(unsafe.Add(from, 32))
+				*(*[32]byte)(unsafe.Add(to, at+32)) = *(*[32]byte)(unsafe.Add(values, from+32))
 			}
-			at, from = unsafe.Add(at, 8*width), unsafe.Add(from, 8*width)
-			lv = lv[8:]
+			at, from, lv = at+8*width, from+8*width, lv[8:]
 			continue
 		}
 		for _, l := range lv[:8] {
 			v := null
 			if l == there {
-				v, from = from, unsafe.Add(from, width)
+				v = unsafe.Add(values, from)
+				from += width
 			}
-			*(*T)(at) = *(*T)(v)
-			at = unsafe.Add(at, step)
+			*(*T)(unsafe.Add(to, at)) = *(*T)(v)
+			at += step
 		}
 		lv = lv[8:]
 	}
 	for _, l := range lv {
 		v := null
 		if l == there {
-			v, from = from, unsafe.Add(from, width)
+			v = unsafe.Add(values, from)
+			from += width
 		}
-		*(*T)(at) = *(*T)(v)
-		at = unsafe.Add(at, step)
+		*(*T)(unsafe.Add(to, at)) = *(*T)(v)
+		at += step
 	}
 }

@@ -262,3 +262,27 @@ func FuzzChunk(f *testing.F) {
 		}
 	})
 }
+
+// seed is a chunk that FuzzPage begins with.
+type seed struct {
+	column, values int
+	data           []byte
+}
+
+// pageSeeds are chunks without compression, of each column and both versions of pages.
+func pageSeeds(t testing.TB) (meta *File, seeds []seed) {
+	for _, version := range []int{1, 2} {
+		file := write(t, rows(90), parquetgo.PageBufferSize(200), parquetgo.DataPageVersion(version), parquetgo.Compression(&parquetgo.Uncompressed))
+		var err error
+		if meta, err = open(file); err != nil {
+			t.Fatal(err)
+		}
+		for c := range meta.Columns {
+			k := &meta.Groups[0].Chunks[c]
+			seeds = append(seeds, seed{c, int(k.Values), file[k.Offset : k.Offset+k.Compressed]})
+		}
+	}
+	return meta, seeds
+}
+
+func isFault(err error) bool { return err != nil && strings.Contains(err.Error(), "internal fault") }
