@@ -109,6 +109,7 @@ func FuzzSparse(f *testing.F) {
 	for _, width := range []uint8{1, 2, 4, 8, 12} {
 		f.Add(bytes.Repeat([]byte{1}, 40), width, uint8(0))
 		f.Add([]byte{1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1}, width, uint8(4))
+		f.Add([]byte{1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1}, width, uint8(0))
 		f.Add(make([]byte, 11), width, uint8(3))
 	}
 	from, into, nulls := newFence(f, fenced), newFence(f, 1<<17), newFence(f, 1)
@@ -117,6 +118,7 @@ func FuzzSparse(f *testing.F) {
 		if w == 0 || w > 16 || len(lv) == 0 || len(lv) > 256 {
 			return
 		}
+		lv = bytes.Clone(lv)
 		var values, index []byte
 		for i := range lv {
 			if lv[i] &= 1; lv[i] == 1 {
