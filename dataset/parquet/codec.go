@@ -102,7 +102,7 @@ func (f *inflater) unbrotli(to, from []byte) error {
 		return fmt.Errorf("brotli: %w", err)
 	}
 	var more [1]byte
-	if n, err := f.brot.Read(more[:]); n > 0 || !errors.Is(err, io.EOF) {
+	if _, err := io.ReadFull(f.brot, more[:]); !errors.Is(err, io.EOF) { // Read alone answers 0, nil at the end of nothing
 		return errors.New("brotli: the page has more bytes than it is said to have")
 	}
 	return nil

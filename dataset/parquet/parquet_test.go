@@ -263,6 +263,21 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
+// TestEmptyPages inflates what is nothing, as all pages of a column without values are.
+func TestEmptyPages(t *testing.T) {
+	var f inflater
+	for c, from := range map[codec][]byte{
+		snappy: {0}, brotlied: {6}, lz4Raw: {0}, zstandard: {0x28, 0xb5, 0x2f, 0xfd, 0x20, 0, 1, 0, 0},
+		gzipped: {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+	} {
+		for range 2 {
+			if err := f.inflate(c, nil, from); err != nil {
+				t.Errorf("%s: %v", c, err)
+			}
+		}
+	}
+}
+
 // seed is a chunk that FuzzPage begins with.
 type seed struct {
 	column, values int
