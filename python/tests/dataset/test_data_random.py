@@ -58,7 +58,10 @@ def table(pa, rng):
         lengths = rng.choice([0, 1, 3, 8, 64], rows)
         gone, some = holes(rng, rows), rng.random() < 0.5
         columns[name] = pa.array(
-            [None if g else [None if some and v % 5 == 0 else int(v) for v in rng.integers(0, 99, n)] for g, n in zip(gone, lengths)],
+            [
+                None if g else [None if some and v % 5 == 0 else int(v) for v in rng.integers(0, 99, n)]
+                for g, n in zip(gone, lengths, strict=True)
+            ],
             pa.list_(pa.int32()),
         )
     return pa.table(columns), missing
@@ -81,7 +84,11 @@ def check(pa, pq, path, seed):
         write_batch_size=int(rng.choice([1, 13, 64, 1024])), row_group_size=int(rng.choice([50, 1000, 10**6])), store_schema=False,
         write_page_checksum=bool(rng.random() < 0.5), dictionary_pagesize_limit=int(rng.choice([100, 1 << 20])),
     )  # fmt: skip
-    stored, lists = pq.read_table(path), [n for n in made.column_names if n.startswith("lists")]
+    try:
+        stored = pq.read_table(path)
+    except pa.ArrowInvalid:  # pyarrow 26 does not read a null that is the only list of a row group
+        stored = made
+    lists = [n for n in made.column_names if n.startswith("lists")]
     names = {n: f"{n}.in" if pa.types.is_struct(made[n].type) else n for n in made.column_names}
     got = list(
         hora.dataset.open(
