@@ -64,10 +64,12 @@ def test_torch_as_in_horovods_example(table, tmp_path):
     estimator = hvd.TorchEstimator(
         backend=backend, store=store, model=model, optimizer=optimizer, loss=torch.nn.NLLLoss(), input_shapes=[[-1, 2]],
         feature_cols=["features"], label_cols=["label"], batch_size=20, epochs=3, validation=0.2, verbose=1, run_id="first",
-        partitions_per_process=4,
+        partitions_per_process=4, callbacks=[print],
     )  # fmt: skip
-    with pytest.warns(UserWarning, match="horovod.spark: partitions_per_process: no effect, rows go from Spark to the ranks"):
+    with pytest.warns(UserWarning, match="horovod.spark: ") as told:
         fitted = estimator.fit(table).setOutputCols(["label_prob"])
+    said = " ".join(str(w.message) for w in told)
+    assert "partitions_per_process: no effect, rows go from Spark to the ranks" in said and "callbacks: no effect" in said
     history = fitted.getHistory()
     assert [h["epoch"] for h in history] == [0, 1, 2] and history[-1]["validation"]["loss"] < history[0]["train"]["loss"]
     assert isinstance(fitted.getModel(), Classifier) and fitted.getRunId() == "first"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark import keyword_only
 
-from horovod.spark.common.estimator import HorovodEstimator, HorovodModel
+from horovod.spark.common.estimator import HorovodEstimator, HorovodModel, say
 from horovod.spark.common.params import add
 
 __all__ = ["TorchEstimator", "TorchModel"]
@@ -55,6 +55,8 @@ class TorchEstimator(HorovodEstimator):
             raise ValueError(
                 "train_minibatch_fn is not supported: write the whole training as a function and give it to hora.spark.Estimator (docs/spark.md)"
             )
+        if self.getCallbacks():
+            say("callbacks: no effect, the training loop of torch calls none; horovod.spark.lightning's estimator has them")
         shapes = self.getInputShapes()
         return super()._given(validation) | {"shapes": [None] * len(self.getFeatureCols()) if shapes is None else shapes}
 
