@@ -195,8 +195,8 @@ func (w *converter) group(r *Reader, b *Batch) error {
 		for i := range fields {
 			f := &fields[i]
 			o := parquet.Out{Name: f.Name, Type: f.Type, Count: f.Count, Nulls: f.Mask}
-			if f.Item > 0 {
-				o.Count = -1
+			if f.Item != 0 {
+				o.Count, o.Nulls = -1, f.Item < 0 // of numbers nulls are none: they have become values
 			}
 			columns = append(columns, o)
 		}

@@ -88,6 +88,7 @@ type Set struct {
 	hold        int64 // bytes that callers may hold
 	parts       []partition
 	skipped     skipped
+	left        []string       // columns that are not read, and why
 	shelf       *storage.Shelf // where indexes are kept
 }
 

@@ -39,7 +39,7 @@ type Field struct {
 	At     int `json:"at"` // where in the slot it lies; of texts where they end
 	MaskAt int `json:"mask_at"`
 	Text   int `json:"text"` // of texts and ragged lists: their number in the header, else -1
-	Item   int `json:"item"` // bytes of one value of a ragged list, else 0
+	Item   int `json:"item"` // bytes of one value of a ragged list; -1: it is one of texts; else 0
 }
 
 // Fields are the arrays of a batch.
@@ -51,6 +51,9 @@ func (s *Set) Fields() []Field {
 	return all
 }
 
+// Left are the columns that Readable leaves out, with the reasons.
+func (s *Set) Left() []string { return s.left }
+
 // resolve finds the wanted columns in every file and checks that they agree.
 func (s *Set) resolve() error {
 	first := &s.files[0]
@@ -58,7 +61,8 @@ func (s *Set) resolve() error {
 	if len(wanted) == 0 {
 		for i := range first.meta.Columns {
 			name := first.meta.Columns[i].Name
-			if s.cfg.Readable && first.meta.Columns[i].Why != "" {
+			if why := first.meta.Columns[i].Why; s.cfg.Readable && why != "" {
+				s.left = append(s.left, name+": "+why)
 				continue
 			}
 			wanted = append(wanted, Want{Name: name, Columns: []string{name}})
@@ -120,7 +124,7 @@ func (s *Set) field(w Want) (*field, error) {
 		}
 		per := 1
 		if col.List {
-			if per = s.perRow(c); per == 0 || w.Ragged {
+			if per = s.perRow(c); per == 0 || w.Ragged || col.Width == 0 {
 				per, f.lists = 0, true
 			}
 		}
@@ -142,7 +146,9 @@ func (s *Set) field(w Want) (*field, error) {
 	}
 	f.Width = f.value * f.per * len(f.cols)
 	if f.lists {
-		f.Item = f.value
+		if f.Item = f.value; f.value == 0 {
+			f.Item = -1
+		}
 	} else if w.Ragged {
 		return nil, fmt.Errorf("open %s: ragged= names %q, which is no list", name, w.Name)
 	}
@@ -179,6 +185,10 @@ func (f *field) nulls(said any) error {
 	f.null = make([]byte, f.value)
 	isFloat := strings.HasPrefix(f.Type, "float")
 	switch {
+	case f.lists && f.value == 0:
+		if f.noNul = said == "error"; said != nil && said != "error" {
+			return fmt.Errorf(`open data: nulls={%q: %v}, which is a list of texts: its nulls are None; use "error", or say nothing of it`, f.Name, said)
+		}
 	case said == nil || said == "nan":
 		switch {
 		case isFloat:

@@ -76,7 +76,7 @@ func (v *Verified) choose(s *Set) {
 		}
 		s.cfg.Fields = append(s.cfg.Fields, Want{Name: c.Name, Columns: []string{c.Name}, Ragged: c.List})
 		switch {
-		case !c.List:
+		case !c.List || c.Width == 0:
 		case c.Type == "bool":
 			s.cfg.Nulls[c.Name] = false
 		case strings.HasPrefix(c.Type, "V"):

@@ -207,8 +207,12 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 	d.last++
 	d.open[d.last] = one
 	o.value = int64(d.last)
+	var left []string // columns that are not read, and why
+	if table, is := set.(*dataset.Set); is {
+		left = table.Left()
+	}
 	return o.text(map[string]any{
-		"rows": set.Rows(), "files": set.Files(), "blocks": set.Blocks(), "mixing": set.Mixing(), "fields": set.Fields(),
+		"rows": set.Rows(), "files": set.Files(), "blocks": set.Blocks(), "mixing": set.Mixing(), "fields": set.Fields(), "left": left,
 		"state": state,
 	})
 }

@@ -25,7 +25,7 @@ type Target struct {
 	MaskStep int
 	NoNulls  bool // a null is an error
 
-	Ragged  bool // a list's rows have any number of values: they are added to Bytes as texts are
+	Ragged  bool // a list's rows have any number of values: they are added to Bytes as texts are; see NullText
 	Bytes   []byte
 	Offsets []int64
 	Most    int // bytes that Bytes may get

@@ -30,6 +30,7 @@ type row struct {
 	In      struct {
 		Side uint16 `parquet:"side"`
 	} `parquet:"in"`
+	Words []*string `parquet:"words,list"`
 }
 
 func rows(n int) []row {
@@ -48,6 +49,12 @@ func rows(n int) []row {
 		}
 		r.In.Side = uint16(rng.Uint32())
 		copy(r.Fixed[:], fmt.Sprintf("%05d", rng.IntN(1e5)))
+		for k := range rng.IntN(4) {
+			word := strings.Repeat("w", rng.IntN(3)) + fmt.Sprint(rng.IntN(20))
+			if r.Words = append(r.Words, &word); k == 2 {
+				r.Words[1] = nil
+			}
+		}
 	}
 	return all
 }
@@ -83,7 +90,9 @@ func column(d *Decoder, file []byte, f *File, c int) (values, mask []byte, ends 
 			return nil, nil, nil, errors.New("more than a test holds")
 		}
 		t := Target{Step: col.Width, Per: max(1, f.Groups[g].Per(c)), Null: make([]byte, col.Width), Mask: make([]byte, k.Values), MaskStep: 1, Most: 1 << 20}
-		if col.Width == 0 {
+		if col.Width == 0 && col.List {
+			t.Ragged, t.Mask, t.Offsets = true, nil, make([]int64, f.Groups[g].Rows+1)
+		} else if col.Width == 0 {
 			t.Offsets = make([]int64, k.Values+1)
 		} else {
 			t.Data = make([]byte, int(k.Values)*col.Width)
@@ -126,6 +135,16 @@ func wanted(all []row, field func(*row) any) (values, mask []byte, ends []int64)
 		case string:
 			values = append(values, v...)
 			ends = append(ends, int64(len(values)))
+		case []*string:
+			for _, word := range v {
+				if word == nil {
+					values = binary.LittleEndian.AppendUint32(values, NullText)
+					continue
+				}
+				values = append(binary.LittleEndian.AppendUint32(values, uint32(len(*word))), *word...)
+			}
+			ends = append(ends, int64(len(values)))
+			continue
 		case []float32:
 			values, _ = binary.Append(values, binary.LittleEndian, v)
 			mask = append(mask, make([]byte, len(v)-1)...)
@@ -142,6 +161,7 @@ var fields = map[string]func(*row) any{
 	"f32": func(r *row) any { return r.F32 }, "f64": func(r *row) any { return r.F64 }, "text": func(r *row) any { return r.Text },
 	"maybe": func(r *row) any { return r.Maybe }, "dict": func(r *row) any { return r.Dict }, "maydict": func(r *row) any { return r.MayDict },
 	"fixed": func(r *row) any { return r.Fixed }, "vector": func(r *row) any { return r.Vector }, "in.side": func(r *row) any { return r.In.Side },
+	"words": func(r *row) any { return r.Words },
 }
 
 // TestAgainstAnotherWriter reads what parquet-go writes, over codecs and page versions.

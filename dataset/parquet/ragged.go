@@ -1,6 +1,7 @@
 package parquet
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 )
@@ -25,12 +26,19 @@ func (d *Decoder) ragged(h *header, repetition, definition, b []byte) error {
 			present++
 		}
 	}
-	values, err := d.fixed(h.encoding, b, present)
+	var values []byte
+	var text func() ([]byte, error)
+	var err error
+	if w == 0 {
+		text, err = d.reader(h.encoding, b, present)
+	} else {
+		values, err = d.fixed(h.encoding, b, present)
+	}
 	if err != nil {
 		return err
 	}
-	if len(t.Bytes)+n*w > t.Most {
-		return fmt.Errorf("the row group's lists have more than %d MiB; write the file with smaller row groups", t.Most>>20)
+	if len(t.Bytes)+n*max(w, 4) > t.Most {
+		return d.crowded()
 	}
 	for i, l := range lv {
 		if starts[i] == 0 {
@@ -41,10 +49,16 @@ func (d *Decoder) ragged(h *header, repetition, definition, b []byte) error {
 			return errors.New("its first list begins in the middle")
 		}
 		switch {
+		case l == there && w == 0:
+			if err := d.listText(text); err != nil {
+				return err
+			}
 		case l == there:
 			t.Bytes, values = append(t.Bytes, values[:w]...), values[w:]
 		case l >= listed && t.NoNulls:
 			return fmt.Errorf(`a list of row %d of the row group has a null; say what a null becomes: nulls={%q: 0}`, d.row-1, d.col.Name)
+		case l >= listed && w == 0:
+			t.Bytes = binary.LittleEndian.AppendUint32(t.Bytes, NullText)
 		case l >= listed:
 			t.Bytes = append(t.Bytes, t.Null...)
 		}
@@ -52,4 +66,25 @@ func (d *Decoder) ragged(h *header, repetition, definition, b []byte) error {
 	}
 	d.done += n
 	return nil
+}
+
+// NullText stands in a list of texts where a text's length would, and for one that is null.
+const NullText = 1<<32 - 1
+
+// listText adds a text of a list: its length as four bytes, little end first, and itself.
+func (d *Decoder) listText(next func() ([]byte, error)) error {
+	v, err := next()
+	if err != nil {
+		return err
+	}
+	t := d.to
+	if len(t.Bytes)+4+len(v) > t.Most {
+		return d.crowded()
+	}
+	t.Bytes = append(binary.LittleEndian.AppendUint32(t.Bytes, uint32(len(v))), v...)
+	return nil
+}
+
+func (d *Decoder) crowded() error {
+	return fmt.Errorf("the row group's lists have more than %d MiB; write the file with smaller row groups", d.to.Most>>20)
 }

@@ -46,7 +46,7 @@ func (p physical) width(length int) int {
 
 // Column is a leaf of the schema.
 type Column struct {
-	Name      string // with dots below structs; a list has its own name
+	Name      string // with dots below structs; a list has its own name, and a list of structs those of their fields too
 	Type      string // of the values that come out: a NumPy type, or "string", "binary"
 	Width     int    // bytes of one value that comes out; 0: they differ
 	List      bool   // a row has a number of values
@@ -136,6 +136,8 @@ func (c *compact) schema() []node {
 // Logical types by their field in the union.
 const (
 	lString    = 1
+	lMap       = 2
+	lList      = 3
 	lEnum      = 4
 	lDecimal   = 5
 	lDate      = 6
@@ -178,8 +180,8 @@ func (c *compact) logical(e *node) {
 func leaves(nodes []node) ([]Column, error) {
 	var columns []Column
 	at := 0
-	var walk func(path, name []string, definition, repetition, listed, depth int, list bool) error
-	walk = func(path, name []string, definition, repetition, listed, depth int, list bool) error {
+	var walk func(path, name []string, definition, repetition, listed, depth, silent int) error
+	walk = func(path, name []string, definition, repetition, listed, depth, silent int) error {
 		if at >= len(nodes) || depth > maxDepth {
 			return errors.New("the schema's tree is cut")
 		}
@@ -190,7 +192,7 @@ func leaves(nodes []node) ([]Column, error) {
 				return fmt.Errorf("column %q has repetition %d", e.name, e.repetition)
 			}
 			path = append(path[:len(path):len(path)], e.name)
-			if !list {
+			if silent == 0 {
 				name = append(name[:len(name):len(name)], e.name)
 			}
 			if e.repetition > 0 {
@@ -199,14 +201,16 @@ func leaves(nodes []node) ([]Column, error) {
 			if e.repetition == 2 {
 				repetition++
 				listed = definition
-				list = true
 			}
 		}
 		if e.typ < 0 || e.children > 0 {
 			if e.children < 0 || int(e.children) > len(nodes)-at {
 				return errors.New("the schema's tree is cut")
 			}
-			inner := list || e.logical == 3 || e.converted == 3 // a LIST's inner names say nothing
+			inner := max(0, silent-1)
+			if at < len(nodes) && e.repetition != 2 {
+				inner = max(inner, e.silent(&nodes[at]))
+			}
 			for range e.children {
 				if err := walk(path, name, definition, repetition, listed, depth+1, inner); err != nil {
 					return err
@@ -222,13 +226,29 @@ func leaves(nodes []node) ([]Column, error) {
 		columns = append(columns, col)
 		return nil
 	}
-	if err := walk(nil, nil, 0, 0, 0, 0, false); err != nil {
+	if err := walk(nil, nil, 0, 0, 0, 0, 0); err != nil {
 		return nil, err
 	}
 	if at != len(nodes) {
 		return nil, errors.New("the schema's tree has more than its root")
 	}
 	return columns, nil
+}
+
+// silent is how many levels below a list or a map have names that say nothing: those that
+// only make it one. What is below them are values, or fields of structs, which have names.
+func (e *node) silent(child *node) int {
+	switch {
+	case child.repetition != 2:
+		return 0
+	case e.logical == lMap || e.converted == 1 || e.converted == 2:
+		return 1
+	case e.logical != lList && e.converted != 3:
+		return 0
+	case child.typ < 0 && child.children == 1:
+		return 2
+	}
+	return 1
 }
 
 // resolve finds what values come out as.
@@ -250,9 +270,6 @@ func (col *Column) resolve(e *node) {
 		col.set("float64", 8, decimal)
 	default:
 		col.plain(e)
-	}
-	if col.Why == "" && col.List && col.Width == 0 {
-		col.Why = "it is a list of texts"
 	}
 }
 

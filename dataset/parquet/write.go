@@ -19,7 +19,7 @@ type Out struct {
 	Name  string
 	Type  string
 	Count int
-	Nulls bool // values may be null; not of lists of any number
+	Nulls bool // values may be null; of lists of any number only where they are texts
 }
 
 // Values are a column's of a row group, as Target has them: of a fixed width in Data; of
@@ -264,6 +264,10 @@ func (w *Writer) levels(c *writeColumn, rows int, v *Values) (starts, there []ui
 		}
 	default:
 		for r := range rows {
+			if c.width == 0 {
+				starts, there = listLevels(starts, there, v.Data[v.Ends[r]:v.Ends[r+1]])
+				continue
+			}
 			k := int(v.Ends[r+1]-v.Ends[r]) / c.from
 			starts, there = append(starts, 0), append(there, 1)
 			if k == 0 {
@@ -276,6 +280,36 @@ func (w *Writer) levels(c *writeColumn, rows int, v *Values) (starts, there []ui
 		n = len(starts)
 	}
 	return starts, there, n
+}
+
+// listLevels adds the levels of a row's list of texts.
+func listLevels(starts, there []uint8, texts []byte) ([]uint8, []uint8) {
+	if len(texts) == 0 {
+		return append(starts, 0), append(there, 0)
+	}
+	for first := uint8(0); len(texts) >= 4; first = 1 {
+		n := binary.LittleEndian.Uint32(texts)
+		if texts = texts[4:]; n == NullText {
+			starts, there = append(starts, first), append(there, 1)
+			continue
+		}
+		starts, there, texts = append(starts, first), append(there, 2), texts[n:]
+	}
+	return starts, there
+}
+
+// listTexts adds the texts of lists that are there: they lie as they are written.
+func (k *writeChunk) listTexts(to, texts []byte) []byte {
+	for len(texts) >= 4 {
+		n := binary.LittleEndian.Uint32(texts)
+		if n == NullText {
+			k.nulls++
+			texts = texts[4:]
+			continue
+		}
+		to, texts = append(to, texts[:4+n]...), texts[4+n:]
+	}
+	return to
 }
 
 // packLevels adds levels with their length before them: one run where all are equal, else packed bits.
@@ -309,6 +343,9 @@ func packLevels(to []byte, levels []uint8, width uint) []byte {
 
 // plain adds the values that are there.
 func (c *writeColumn) plain(to []byte, rows int, v *Values, k *writeChunk) ([]byte, error) {
+	if c.Count < 0 && c.width == 0 {
+		return k.listTexts(to, v.Data[v.Ends[0]:v.Ends[rows]]), nil
+	}
 	n := rows * max(1, c.Count)
 	if c.Count < 0 {
 		n = int(v.Ends[rows]-v.Ends[0]) / c.from

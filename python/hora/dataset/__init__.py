@@ -18,7 +18,7 @@ from ._loader import Loader, TorchLoader, open
 from ._mix import Mixture, mix
 from ._read import Table, read
 from ._sampler import Sampler, pack, sampler
-from ._views import Batch, Ragged, Texts
+from ._views import Batch, Ragged, TextLists, Texts
 from ._write import write
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Ragged",
     "Sampler",
     "Table",
+    "TextLists",
     "Texts",
     "TorchLoader",
     "mix",

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ._loader import Loader, Wrapped
-from ._views import Batch, Ragged, Texts
+from ._views import Batch, Ragged, TextLists, Texts
 
 
 def tensorflow(loader: Loader, signature: Any) -> Any:
@@ -34,6 +34,8 @@ def tensorflow(loader: Loader, signature: Any) -> Any:
 
 def _spec(tf: Any, f: dict[str, Any]) -> dict[str, Any]:
     name = f["name"]
+    if f["item"] < 0:
+        return {name: tf.RaggedTensorSpec((None, None), tf.string, 1, tf.int64)}
     if f["item"]:
         return {name: tf.RaggedTensorSpec((None, None), _dtype(tf, f["type"]), 1, tf.int64)}
     if f["text"] >= 0 or f["type"] in ("string", "binary"):
@@ -54,6 +56,11 @@ def _dtype(tf: Any, name: str) -> Any:
 def _tensor(tf: Any, column: Any) -> Any:
     if isinstance(column, Texts):
         return np.array([bytes(v) if column.binary else v for v in column], dtype=object)
+    if isinstance(column, TextLists):
+        lists = column.tolist()
+        texts = [("" if v is None else v) for one in lists for v in one]
+        ends = np.cumsum([0] + [len(one) for one in lists])
+        return tf.RaggedTensor.from_row_splits(tf.constant(texts, tf.string), ends)
     if isinstance(column, Ragged):
         return tf.RaggedTensor.from_row_splits(_numbers(column.data), column.ends)
     return _numbers(column)

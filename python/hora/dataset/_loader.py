@@ -101,6 +101,7 @@ class Loader:
         self.rows: int = about["rows"]
         self.mixing: str = about["mixing"]
         self.fields: list[dict[str, Any]] = about["fields"]
+        self._left: list[str] = about["left"] or []
         self._state: dict[str, Any] = about["state"] | {"epoch": epoch}
         self._begun = False  # the epoch is to go on where the state says, not to begin anew
         self._said = True  # somebody said which epoch comes next

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ._views import Ragged, Texts, join
+from ._views import Ragged, TextLists, Texts, join
 
 ROWS = 1 << 16
 
 
 class Table(Mapping[str, Any]):
-    """A table in memory: columns as NumPy arrays, `Texts` or `Ragged` by name; made by `read`.
+    """A table in memory: columns as NumPy arrays, `Texts`, `Ragged` or `TextLists` by name; made by `read`.
 
     `nulls[name]` is where a column has nulls (True), for columns that have any.
     """
@@ -52,6 +52,8 @@ class Table(Mapping[str, Any]):
             if null is not None:
                 values = [None if n else v for v, n in zip(values, null, strict=True)]
             return pa.array(values, pa.large_binary() if column.binary else pa.large_string())
+        if isinstance(column, TextLists):
+            return pa.array(column.tolist(), pa.large_list(pa.large_binary() if column.binary else pa.large_string()))
         if isinstance(column, Ragged):
             return pa.LargeListArray.from_arrays(pa.array(column.ends), pa.array(column.data))
         if column.dtype.kind == "V":
@@ -73,7 +75,7 @@ class Table(Mapping[str, Any]):
             values: Any = column
             if isinstance(column, Texts):
                 values = np.asarray(column)
-            elif isinstance(column, Ragged) or column.ndim == 2:
+            elif isinstance(column, (Ragged, TextLists)) or column.ndim == 2:
                 values = _objects(list(column))
                 null = None if null is None else null.all(1)
             elif column.dtype.kind == "V":

@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 HEADER = 5  # rows, padded, epoch, position, held
+NULL_TEXT = (1 << 32) - 1
 
 
 class Batch(dict[str, Any]):
@@ -101,6 +102,52 @@ class Ragged(_Items):
         return f"<{len(self)} lists of {len(self.data)} {self.data.dtype} in all>"
 
 
+class TextLists(_Items):
+    """A column of lists of texts or bytes: an item is a list of str or bytes, None where a text is null.
+
+    The item's texts lie behind each other from `ends[i]` to `ends[i + 1]` of `data`: each with its length before it, as four
+    bytes, little end first; a length of 2³² - 1 is that of a null.
+    """
+
+    word = "list"
+
+    def __init__(self, data: Any, ends: Any, binary: bool) -> None:
+        self.data, self.ends, self.binary = data, ends, binary
+
+    def _item(self, i: int) -> list[Any]:
+        return self._parse(self.data[self.ends[i] : self.ends[i + 1]].tobytes())
+
+    def _parse(self, part: bytes) -> list[Any]:
+        out: list[Any] = []
+        at = 0
+        while at < len(part):
+            n = int.from_bytes(part[at : at + 4], "little")
+            at += 4
+            if n == NULL_TEXT:
+                out.append(None)
+                continue
+            text = part[at : at + n]
+            out.append(text if self.binary else text.decode())
+            at += n
+        return out
+
+    def tolist(self) -> list[list[Any]]:
+        """All of them, as Python's lists."""
+        whole = self.data.tobytes()
+        return [self._parse(whole[a:b]) for a, b in pairwise(self.ends.tolist())]
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return iter(self.tolist())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = np.empty(len(self), dtype=object)
+        array[:] = self.tolist()
+        return array if dtype is None else array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} lists of {'binaries' if self.binary else 'texts'}>"
+
+
 Maker = Callable[[memoryview, int, Batch], None]
 
 
@@ -112,10 +159,10 @@ def makers(layout: list[dict[str, Any]]) -> list[Maker]:
 def _makers(field: dict[str, Any]) -> Iterator[Maker]:
     name, at = field["name"], field["at"]
     columns = field["count"]
-    if field["item"]:
+    if field["item"] > 0:
         yield _lists(name, at, field["text"], np.dtype(field["type"]))
     elif field["text"] >= 0:
-        yield _text(name, at, field["text"], field["type"] == "binary")
+        yield _text(name, at, field["text"], field["type"] == "binary", TextLists if field["item"] else Texts)
     else:
         yield _fixed(name, at, np.dtype(field["type"]), columns)
     if field["mask"]:
@@ -131,11 +178,11 @@ def _fixed(name: str, at: int, dtype: Any, columns: int) -> Maker:
     return make
 
 
-def _text(name: str, at: int, header: int, binary: bool) -> Maker:
+def _text(name: str, at: int, header: int, binary: bool, kind: type[Texts | TextLists]) -> Maker:
     def make(memory: memoryview, rows: int, batch: Batch) -> None:
         begin, length = struct.unpack_from("=qq", memory, header * 8)
         ends = np.ndarray(rows + 1, np.int64, memory, at)
-        batch[name] = Texts(np.ndarray(length, np.uint8, memory, begin), ends, binary)
+        batch[name] = kind(np.ndarray(length, np.uint8, memory, begin), ends, binary)
 
     return make
 
@@ -174,21 +221,21 @@ def to_torch(batch: Batch) -> Batch:
 def join(parts: list[Any]) -> Any:
     """Arrays, texts or lists of one column, one after the other, in memory of their own."""
     first = parts[0]
-    if not isinstance(first, (Texts, Ragged)):
+    if not isinstance(first, (Texts, TextLists, Ragged)):
         return np.concatenate(parts)
     before = np.cumsum([0] + [len(p.data) for p in parts[:-1]])
     ends = np.concatenate([first.ends[:1]] + [p.ends[1:] + b for p, b in zip(parts, before, strict=True)])
     data = np.concatenate([p.data for p in parts])
-    return Texts(data, ends, first.binary) if isinstance(first, Texts) else Ragged(data, ends)
+    return Ragged(data, ends) if isinstance(first, Ragged) else type(first)(data, ends, first.binary)
 
 
 def take(column: Any, rows: Any) -> Any:
     """Some rows of a column, in memory of their own."""
     if isinstance(column, list):
         return [column[i] for i in rows]
-    if not isinstance(column, (Texts, Ragged)):
+    if not isinstance(column, (Texts, TextLists, Ragged)):
         return column[rows]
     pieces = [column.data[column.ends[i] : column.ends[i + 1]] for i in rows]
     ends = np.cumsum([0] + [len(p) for p in pieces])
     data = np.concatenate(pieces) if pieces else column.data[:0]
-    return Texts(data, ends, column.binary) if isinstance(column, Texts) else Ragged(data, ends)
+    return Ragged(data, ends) if isinstance(column, Ragged) else type(column)(data, ends, column.binary)

@@ -13,7 +13,7 @@ import hora.dataset
 from hora.dataset._arguments import place
 from hora.dataset._loader import Loader
 from hora.dataset._read import Table
-from hora.dataset._views import Ragged, Texts
+from hora.dataset._views import Ragged, TextLists, Texts
 
 from .cache import NullCache
 from .errors import NoDataAvailableError
@@ -406,9 +406,12 @@ def _view(schema, schema_fields):
 
 
 def _inferred(loader):
-    fields = []
+    fields, inner = [], {}
     for f in loader.fields:
         kind = f["type"]
+        if "." in f["name"]:  # of a struct, a map or a list of structs; and a row's fields have names of Python's
+            inner.setdefault(f["name"].partition(".")[0], []).append(f["name"])
+            continue
         if kind == "string":
             dtype = np.str_
         elif kind == "binary" or kind.startswith("V"):
@@ -419,13 +422,20 @@ def _inferred(loader):
             dtype = np.dtype(kind).type
         shape = (None,) if f["item"] or f["count"] else ()
         fields.append(UnischemaField(f["name"], dtype, shape, None, True))
+    for name, parts in inner.items():
+        warnings.warn(
+            f"Column {name!r} has fields of its own and is left out, as in Petastorm; hora.dataset.open reads {', '.join(parts)}",
+            stacklevel=5,
+        )
+    for why in loader._left:
+        warnings.warn(f"Column {why}. It is left out.", stacklevel=5)
     return Unischema("inferred_schema", fields)
 
 
 def _values(table, name):
     """A column's stored values, one by one, None where there is none."""
     column, null = table[name], table.nulls.get(name)
-    if isinstance(column, (Texts, Ragged)) or getattr(column, "ndim", 1) == 2:
+    if isinstance(column, (Texts, TextLists, Ragged)) or getattr(column, "ndim", 1) == 2:
         values = list(column)
     else:
         values = list(column)
@@ -442,6 +452,8 @@ def _array(table, name):
         values = np.asarray(column)
         values[null] = None
         return values
+    if isinstance(column, TextLists):
+        return _matrix(column.tolist())
     if isinstance(column, Ragged):
         out = np.empty(len(column), object)
         for i in range(len(column)):
@@ -460,6 +472,17 @@ def _array(table, name):
     column = column.copy()
     column[null] = np.nan if column.dtype.kind == "f" else "NaT"
     return column
+
+
+def _matrix(lists):
+    """Lists of texts: a matrix where all are equally long."""
+    if len({len(v) for v in lists}) == 1:
+        return np.array(
+            lists, dtype=object if None in itertools.chain(*lists) or isinstance(next(itertools.chain(*lists), ""), bytes) else np.str_
+        )
+    out = np.empty(len(lists), object)
+    out[:] = [np.array(v, dtype=object) for v in lists]
+    return out
 
 
 def _of_frame(column, field):

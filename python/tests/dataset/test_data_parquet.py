@@ -186,12 +186,12 @@ def test_what_cannot_be_read_is_one_sentence(arrow, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"a": [1, 2], "ragged": [[1], [2, 3, 4]], "texts": [["a"], ["b"]]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"a": [1, 2], "ragged": [[1], [2, 3, 4]], "lists": [[["a"]], [["b"]]]}), tmp_path / "a.parquet")
     (tmp_path / "c.parquet").write_bytes(b"PAR1 no table at all")
     pq.write_table(pa.table({"a": ["text"]}), tmp_path / "d.parquet")
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "e.parquet")
     for source, columns, says in [
-        ("a", ["ragged"], "row 0 has another number of values than 2; lists of different lengths are read where ragged= names them"), ("a", ["texts"], "it is a list of texts"), ("a", ["b"], 'no column "b"; there are: a, ragged, texts'),
+        ("a", ["ragged"], "row 0 has another number of values than 2; lists of different lengths are read where ragged= names them"), ("a", ["lists"], "it is a list of lists"), ("a", ["b"], 'no column "b"; there are: a, ragged, lists'),
         ("c", None, "does not end as a Parquet file does"), ("e", None, "have no rows"),
         ("[ad]", ["a"], 'column "a" is string, and int64 in'), ("x", None, "there is no such file"),
     ]:  # fmt: skip

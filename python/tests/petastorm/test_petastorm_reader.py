@@ -168,7 +168,8 @@ def test_batches_have_types(plain):
 
     with make_batch_reader(plain, shuffle_row_groups=False) as reader:
         batch = next(reader)
-    assert batch._fields == ("id", "x", "label", "text", "vector", "when", "maybe")  # lists of texts are left out
+    assert batch._fields == ("id", "x", "label", "text", "vector", "when", "maybe", "texts")
+    assert batch.texts.tolist() == [[str(i)] for i in batch.id]
     assert (
         batch.id.dtype == np.int64
         and batch.label.dtype == np.int32
@@ -177,6 +178,35 @@ def test_batches_have_types(plain):
         or len(batch.id)
     )
     assert batch.when.dtype == "M8[ns]" and np.isnan(batch.maybe[0]) and batch.maybe[1] == 1 and batch.vector.shape[1:] == (3,)
+
+
+def test_columns_with_fields_of_their_own_are_left_out(arrow, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from petastorm import TransformSpec, make_batch_reader
+    from petastorm.predicates import in_lambda
+
+    table = pa.table({
+        "id": range(6), "s": [{"a": i, "b": f"{i}"} for i in range(6)], "words": [["a"] * i for i in range(6)], "deep": [[[1], [2]]] * 6,
+        "m": pa.array([[("a", 1)]] * 6, pa.map_(pa.string(), pa.int64())), "raw": [[b"x", b"y"]] * 6,
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "a.parquet")
+    url = f"file://{tmp_path}"
+    with pytest.warns(UserWarning, match="left out") as said:
+        reader = make_batch_reader(url, shuffle_row_groups=False)
+    said = [str(w.message) for w in said]
+    assert any("'s'" in w and "hora.dataset.open reads s.a, s.b" in w for w in said) and any(
+        "Column deep: it is a list of lists" in w for w in said
+    )
+    (batch,) = reader
+    assert batch._fields == ("id", "words", "raw") and [list(w) for w in batch.words] == [["a"] * i for i in range(6)]
+    assert batch.raw.shape == (6, 2) and batch.raw[3].tolist() == [b"x", b"y"]
+    spec = TransformSpec(lambda f: f.assign(id=f["words"].map(len)))
+    with pytest.warns(UserWarning, match="left out"), make_batch_reader(url, transform_spec=spec, shuffle_row_groups=False) as reader:
+        assert next(reader).id.tolist() == [0, 1, 2, 3, 4, 5]
+    chosen = in_lambda(["words"], lambda words: [len(w) == 3 for w in words])
+    with pytest.warns(UserWarning, match="left out"), make_batch_reader(url, schema_fields=["id"], predicate=chosen) as reader:
+        assert next(reader).id.tolist() == [3]
 
 
 def test_selectors_and_indexes(made):
