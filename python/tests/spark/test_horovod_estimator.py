@@ -14,6 +14,8 @@ import pytest
 
 from hora.spark import _cluster
 
+longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
+
 
 @pytest.fixture(scope="module")
 def table(spark):
@@ -125,6 +127,7 @@ def weights(folder):
     return {n: found.get_tensor(n).tobytes() for n in found.get_variable_to_shape_map()}
 
 
+@longer
 def test_a_killed_worker_costs_the_steps_since_the_last_commit(table, tmp_path):
     """And the weights are those of a fit that nobody disturbed, which runs beside it."""
     failed = []
@@ -172,6 +175,7 @@ def canned(features, labels, mode):
     return tf.estimator.DNNClassifier([8])
 
 
+@longer
 @pytest.mark.parametrize(
     ("given", "said"),
     [
