@@ -106,7 +106,9 @@ def test_a_model_is_trained_kept_and_gone_on_with(table, tmp_path):
     (exported,) = glob.glob(f"{folder}/export/*")
     clean = os.environ | {"PYTHONPATH": str(beside.folder("tensorflow"))}
     done = subprocess.run([sys.executable, "-c", LOAD, exported, str(folder)], env=clean, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("[1, 0] []\n") and "('global_step', [])" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("[1, 0] []\n") and "('global_step', [])" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
     fitted.write().overwrite().save(str(tmp_path / "fitted"))
     estimator(folder, maxSteps=30).write().overwrite().save(str(tmp_path / "unfitted"))

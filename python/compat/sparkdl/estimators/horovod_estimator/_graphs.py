@@ -156,7 +156,9 @@ class Export:
         return Saved(os.path.join(base, str(number)), {c: p.name for c, p in self.columns.items()}, outputs, self.single)
 
     def _signature(self, outputs: Mapping[str, Any]) -> Any:
-        return v1.saved_model.signature_def_utils.predict_signature_def(self.named, {k: tf.convert_to_tensor(v) for k, v in outputs.items()})
+        return v1.saved_model.signature_def_utils.predict_signature_def(
+            self.named, {k: tf.convert_to_tensor(v) for k, v in outputs.items()}
+        )
 
 
 def _outputs(given: Any) -> dict[str, Any]:
@@ -175,7 +177,9 @@ def _predicted(name: str, tensor: Any) -> tuple[int | None, str]:
     tensor = tf.convert_to_tensor(tensor)
     kind = _KINDS.get(np.dtype(tensor.dtype.as_numpy_dtype).kind)
     if kind is None:
-        raise ValueError(f"{what} of modelFn holds {tensor.dtype.name}, of which no column is made; leave it to export_outputs, or give numbers")
+        raise ValueError(
+            f"{what} of modelFn holds {tensor.dtype.name}, of which no column is made; leave it to export_outputs, or give numbers"
+        )
     if tensor.shape.rank is None or tensor.shape.rank == 0 or None in tensor.shape.as_list()[1:]:
         raise ValueError(f"{what} of modelFn has the shape {tensor.shape}; give one row of a fixed size for each row")
     return (None if tensor.shape.rank == 1 else int(np.prod(tensor.shape.as_list()[1:]))), kind

@@ -79,7 +79,7 @@ class _Training:
                 raise ValueError("modelFn returned no loss or no train_op for mode 'train'; give EstimatorSpec(mode, loss=…, train_op=…)")
             v1.summary.scalar("loss", self.spec.loss)
             self.weights = v1.trainable_variables()
-            self.saver = None if self.spec.scaffold is None else self.spec.scaffold.saver
+            self.saver: Any = None if self.spec.scaffold is None else self.spec.scaffold.saver
             self.saver = self.saver or v1.train.Saver(max_to_keep=config.keep_checkpoint_max, save_relative_paths=True)
             self.scaffold = self.spec.scaffold or v1.train.Scaffold(saver=self.saver)
         self.writer: Any = None

@@ -103,7 +103,9 @@ class HorovodEstimator(_Saved, _Shared, Estimator):
             with open(os.path.join(folder, SEAL), "w", encoding="ascii") as f:
                 f.write(seal)
         except OSError as e:
-            raise ValueError(f"modelDir={folder!r} cannot be written: {e.strerror or e}; give another folder, which all machines share") from e
+            raise ValueError(
+                f"modelDir={folder!r} cannot be written: {e.strerror or e}; give another folder, which all machines share"
+            ) from e
         job = Job(
             model_fn=s["modelFn"], mapping=dict(s["featureMapping"]), label=s["labelCol"], folder=folder, max_steps=s["maxSteps"],
             params=dict(s["modelFnParams"] or {}), seconds=float(s["saveCheckpointsSecs"]), seal=seal,

@@ -96,7 +96,9 @@ def __getattr__(name: str) -> Any:
             f"tf.estimator.{name} is not in TensorFlow {tf.__version__}, whose last release with tf.estimator is 2.15; write the layers, the "
             "loss and the optimizer in modelFn, or install tensorflow<2.16"
         )
-    raise AttributeError(f"tf.estimator.{name}: here are EstimatorSpec, ModeKeys, RunConfig and export.*Output; install tensorflow<2.16 for more")
+    raise AttributeError(
+        f"tf.estimator.{name}: here are EstimatorSpec, ModeKeys, RunConfig and export.*Output; install tensorflow<2.16 for more"
+    )
 
 
 def install() -> Any:
