@@ -26,6 +26,14 @@ const (
 
 var roleNames = map[role]string{viewer: "viewer", member: "member", admin: "admin"}
 
+// String is what users call it: whoever asks for a writer is told of members.
+func (r role) String() string {
+	if r == writer {
+		return "member"
+	}
+	return roleNames[r]
+}
+
 func roleOf(name string) role {
 	for r, n := range roleNames {
 		if n == name {
@@ -165,11 +173,22 @@ func anybody() access {
 	return access{text: "anybody", check: func(*api, context.Context, *who, func(string) string) error { return nil }}
 }
 
-// somewhere is for who has the role in some project; the operation asks for that project itself.
+// named is for who has the role in the project that is named in what is sent: the operation asks for it itself.
+func named(r role) access {
+	c := somewhere(r)
+	c.text = r.String() + " of the project that it names"
+	return c
+}
+
+// somewhere is for who has the role in some project.
 func somewhere(r role) access {
-	return access{text: roleNames[max(r, viewer)], check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
+	text := r.String() + " of some project"
+	if r <= writer {
+		text += ", and a job's own token"
+	}
+	return access{text: text, check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
 		if !w.somewhere(r) {
-			return refuse(http.StatusForbidden, "%s is %s in no project, and this asks for one: ask an administrator for a role (hora user add)", w.label(), roleNames[max(r, viewer)])
+			return refuse(http.StatusForbidden, "%s is %s in no project, and this asks for one: ask an administrator for a role (hora user add)", w.label(), r)
 		}
 		return nil
 	}}
@@ -177,23 +196,23 @@ func somewhere(r role) access {
 
 // everywhere is for who has the role in all projects.
 func everywhere(r role) access {
-	return access{text: roleNames[r] + " of all projects", check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
+	return access{text: r.String() + " of all projects", check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
 		return allowed(w, r, everyProject)
 	}}
 }
 
 // inProject is for who has the role in the project of the path.
 func inProject(r role) access {
-	return access{text: roleNames[r] + " of the project", check: func(_ *api, _ context.Context, w *who, param func(string) string) error {
+	return access{text: r.String() + " of the project", check: func(_ *api, _ context.Context, w *who, param func(string) string) error {
 		return allowed(w, r, param("name"))
 	}}
 }
 
 // onJob is for who has the role in the project of the job of the path.
 func onJob(r role) access {
-	text := roleNames[r] + " of the job's project"
-	if r == writer {
-		text = roleNames[member] + " of the job's project, and the job itself"
+	text := r.String() + " of the job's project"
+	if r <= writer {
+		text += ", and the job's own token"
 	}
 	return access{text: text, check: func(a *api, ctx context.Context, w *who, param func(string) string) error {
 		id, err := strconv.ParseInt(param("id"), 10, 64)
@@ -215,11 +234,11 @@ func allowed(w *who, r role, project string) error {
 	}
 	have := "no role"
 	if w.job == 0 {
-		if name := roleNames[max(w.all, w.in[project])]; name != "" {
+		if name := max(w.all, w.in[project]).String(); name != "" {
 			have = "the role " + name
 		}
 	}
-	return refuse(http.StatusForbidden, "this asks for the role %s in %s, and %s has %s there: an administrator gives it with hora user add", roleNames[max(r, viewer)], where, w.label(), have)
+	return refuse(http.StatusForbidden, "this asks for the role %s in %s, and %s has %s there: an administrator gives it with hora user add", r, where, w.label(), have)
 }
 
 // allowedJob refuses where somebody lacks a role in a job's project; a job that is not there is found out later.
@@ -265,9 +284,6 @@ func (a *api) operation(id, method, path, summary string, who access) huma.Opera
 		}},
 	}
 }
-
-// Access lists the operations and who may call each, for the page that tells it.
-func (a *api) Access() [][3]string { return a.table }
 
 // ProjectRole refuses a call whose caller has less than a role in a project.
 func (s *Server) projectRole(ctx context.Context, r role, project string) error {

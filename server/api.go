@@ -102,7 +102,7 @@ type JobPath struct {
 }
 
 func (a *api) jobs() {
-	post := a.operation("submit", "POST", "/jobs", "submit a job", somewhere(member))
+	post := a.operation("submit", "POST", "/jobs", "submit a job", named(member))
 	post.DefaultStatus = http.StatusCreated
 	post.MaxBodyBytes = 4 << 20
 	huma.Register(a, post, func(ctx context.Context, in *struct {

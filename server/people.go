@@ -28,14 +28,14 @@ func (a *api) peopleCalls() {
 		all, err := a.users(ctx)
 		return answered(filled(all), err)
 	})
-	huma.Register(a, a.operation("set-role", "PUT", "/users/{user}/roles", "give a user a role; one who is not there yet is added", somewhere(admin)), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("set-role", "PUT", "/users/{user}/roles", "give a user a role; one who is not there yet is added", named(admin)), func(ctx context.Context, in *struct {
 		UserPath
 		Body client.Role
 	},
 	) (*answer[client.User], error) {
 		return answered(a.setRole(ctx, in.User, in.Body))
 	})
-	huma.Register(a, a.operation("drop-role", "DELETE", "/users/{user}/roles/{project}", "take a user's role away", somewhere(admin)), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("drop-role", "DELETE", "/users/{user}/roles/{project}", "take a user's role away", named(admin)), func(ctx context.Context, in *struct {
 		UserPath
 		Project string `path:"project" minLength:"1" maxLength:"200" doc:"a project, or * for the role in all of them"`
 	},
@@ -119,11 +119,11 @@ func (s *Server) me(ctx context.Context) client.Me {
 	w := caller(ctx)
 	m := client.Me{User: w.name, Owner: w.owner, Job: w.job, Expires: w.pass.Expires}
 	if w.all > noRole {
-		m.Roles = append(m.Roles, client.Role{Project: everyProject, Role: roleNames[w.all]})
+		m.Roles = append(m.Roles, client.Role{Project: everyProject, Role: w.all.String()})
 	}
 	for project, r := range w.in {
 		if r > w.all {
-			m.Roles = append(m.Roles, client.Role{Project: project, Role: roleNames[r]})
+			m.Roles = append(m.Roles, client.Role{Project: project, Role: r.String()})
 		}
 	}
 	slices.SortFunc(m.Roles, func(a, b client.Role) int {

@@ -51,7 +51,7 @@ func noting(ctx context.Context, f func(*sql.Tx) error) func(*sql.Tx) error {
 
 // link is a record's hash.
 func link(before string, d *client.Deed) string {
-	b, _ := json.Marshal([]any{before, d.ID, d.At.UnixNano(), d.Who, d.Address, d.What, d.Target, d.Status, d.Text})
+	b, _ := json.Marshal([]any{before, d.ID, nanos(d.At), d.Who, d.Address, d.What, d.Target, d.Status, d.Text})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
