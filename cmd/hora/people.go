@@ -24,7 +24,7 @@ func group(name, short string, below ...*cobra.Command) *cobra.Command {
 		Use: name, Short: short,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("hora %s has no %q: it has %s", name, args[0], strings.Join(has, ", "))}
+				return usageError{fmt.Errorf("hora %s has no %q: it has %s and %s", name, args[0], strings.Join(has[:len(has)-1], ", "), has[len(has)-1])}
 			}
 			return nil
 		},
