@@ -250,7 +250,7 @@ func (w *World) forget() {
 	if w.client == nil {
 		return
 	}
-	w.cfg.refused.seek()
+	w.cfg.refused.client.Store(nil)
 	w.client.Close() // joins the goroutine that calls notice
 	w.client = nil
 	w.mu.Lock()
@@ -286,7 +286,6 @@ func (w *World) serve(ctx context.Context, addr string) error {
 // meetAt joins through the coordinator at addr.
 func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 	w.cfg.Secret = s
-	w.cfg.refused.seek()
 	if err := w.listen(ctx); err != nil {
 		return err
 	}
@@ -305,7 +304,7 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 		return err
 	}
 	w.client = client
-	c.refused.found(client.Refused)
+	c.refused.client.Store(client)
 	return w.take(ctx)
 }
 

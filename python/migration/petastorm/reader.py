@@ -144,7 +144,7 @@ class Reader:
 
     def __init__(
         self, urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector,
-        num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader, index, rows=None,
+        num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader, index,
     ):  # fmt: skip
         if num_epochs is not None and (not isinstance(num_epochs, int) or num_epochs < 1):
             raise ValueError(f"iterations (num_epochs) must be positive integer or None, not {num_epochs!r}")
@@ -163,7 +163,7 @@ class Reader:
         self._predicate, self._transform, self.is_batched_reader = predicate, transform_spec, is_batched_reader
         self.last_row_consumed = False
         self.ngram = schema_fields if isinstance(schema_fields, NGram) else None
-        self._filter, self._given = _filters(filters), rows
+        self._filter, self._given = _filters(filters), None
         if isinstance(predicate, in_set) and predicate._values and all(type(v) in (int, str) for v in predicate._values):
             more = (predicate._field, "in", sorted(predicate._values, key=str))  # the same, and equal steps on all ranks
             self._filter = [[*g, more] for g in self._filter] if self._filter else [[more]]
@@ -225,11 +225,19 @@ class Reader:
                 raise NoDataAvailableError(str(e)) from e
             raise
         groups = [g["rows"] for g in self._loader._row_groups() if g["rows"]]
-        self._rows = self._given or max(1, min(MOST_ROWS, self._loader.rows // max(1, len(groups))))
+        self._batches_of(max(1, min(MOST_ROWS, self._loader.rows // max(1, len(groups)))))
+
+    def _batches_of(self, rows):
         if self.ngram is None:  # a step is no more than a rank's fair part, so that none goes without
-            self._rows = max(1, min(self._rows, -(-self._loader.rows // self._size)))
-        self._loader.global_batch = self._rows * self._size
+            rows = max(1, min(rows, -(-self._loader.rows // self._size)))
+        self._rows = rows
+        self._loader.global_batch = rows * self._size
         self._loader.set_epoch(0)
+
+    def _resize(self, rows):
+        """Make batches of so many rows, before the first of them."""
+        self._given = rows
+        self._batches_of(rows)
 
     def __len__(self):
         """The rows of an epoch, of all shards together."""

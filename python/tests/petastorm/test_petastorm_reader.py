@@ -9,47 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-
-ROWS = 205
-
-
-def schema():
-    from petastorm.codecs import CompressedImageCodec, NdarrayCodec, ScalarCodec
-    from petastorm.etl._pickled import SparkType
-    from petastorm.unischema import Unischema, UnischemaField
-
-    return Unischema("Test", [
-        UnischemaField("id", np.int64, (), ScalarCodec(SparkType("LongType")), False),
-        UnischemaField("image", np.uint8, (4, 6, 3), CompressedImageCodec("png"), False),
-        UnischemaField("matrix", np.float32, (None, 2), NdarrayCodec(), True),
-        UnischemaField("name", np.str_, (), None, True),
-        UnischemaField("price", Decimal, (), ScalarCodec(SparkType("DecimalType", precision=10, scale=2)), False),
-    ])  # fmt: skip
-
-
-def row(i):
-    rng = np.random.default_rng(i)
-    return {"id": np.int64(i), "image": rng.integers(0, 255, (4, 6, 3), np.uint8), "matrix": None if i % 5 == 0 else rng.random((i % 3 + 1, 2)).astype("f4"),
-            "name": None if i % 7 == 0 else f"n{i % 10}", "price": Decimal(i) / 100}  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory):
-    """A dataset with a schema: two files, row groups of ten rows."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from petastorm.etl.dataset_metadata import materialize_dataset
-    from petastorm.unischema import encode_row
-
-    path = tmp_path_factory.mktemp("made")
-    url = f"file://{path}"
-    with materialize_dataset(None, url, schema()):
-        rows = [encode_row(schema(), row(i)) for i in range(ROWS)]
-        columns = {n: [bytes(r[n]) if isinstance(r[n], bytearray) else r[n] for r in rows] for n in rows[0]}
-        table = pa.table(columns | {"price": pa.array(columns["price"], pa.decimal128(10, 2))})
-        pq.write_table(table[:120], path / "a.parquet", row_group_size=10)
-        pq.write_table(table[120:], path / "b.parquet", row_group_size=10)
-    return url
+from petastorm_sample import ROWS, row, schema
 
 
 @pytest.fixture(scope="session")
