@@ -250,7 +250,7 @@ func (w *World) forget() {
 	if w.client == nil {
 		return
 	}
-	w.cfg.refused.client.Store(nil)
+	w.cfg.refused.seek()
 	w.client.Close() // joins the goroutine that calls notice
 	w.client = nil
 	w.mu.Lock()
@@ -286,6 +286,7 @@ func (w *World) serve(ctx context.Context, addr string) error {
 // meetAt joins through the coordinator at addr.
 func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 	w.cfg.Secret = s
+	w.cfg.refused.seek()
 	if err := w.listen(ctx); err != nil {
 		return err
 	}
@@ -304,7 +305,7 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 		return err
 	}
 	w.client = client
-	c.refused.client.Store(client)
+	c.refused.found(client.Refused)
 	return w.take(ctx)
 }
 

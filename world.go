@@ -367,6 +367,10 @@ func (w *World) Close() error {
 	w.knots.close()
 	faults := closeGroups(groups)
 	w.recording.leave()
+	if w.member == nil {
+		w.cfg.refused.leave()
+		w.cfg.served.leave()
+	}
 	w.mu.Lock()
 	node := w.node
 	w.mu.Unlock()

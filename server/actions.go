@@ -31,10 +31,13 @@ func refuse(status int, format string, a ...any) error {
 	return &refusal{status, fmt.Sprintf(format, a...)}
 }
 
+// defaultProject is that of jobs which name none.
+const defaultProject = "default"
+
 // check fills in what a document leaves out and refuses what contradicts itself.
 func (s *Server) check(d *client.Document) error {
 	if d.Project == "" {
-		d.Project = "default"
+		d.Project = defaultProject
 	}
 	if d.Pool == "" {
 		d.Pool = "default"
@@ -221,9 +224,9 @@ func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
 	return j, err
 }
 
-// Jobs lists jobs, the newest first, with why those wait that do.
-func (s *Server) Jobs(ctx context.Context, states []job.State, project string, below int64, limit int) ([]client.Job, error) {
-	all, err := s.store.Jobs(ctx, states, project, below, limit)
+// Jobs lists jobs of some projects, of all with nil, the newest first, with why those wait that do.
+func (s *Server) Jobs(ctx context.Context, states []job.State, projects []string, below int64, limit int) ([]client.Job, error) {
+	all, err := s.store.Jobs(ctx, states, projects, below, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,8 @@ package server
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -37,7 +35,9 @@ type api struct {
 	*Server
 	Settings
 	huma.API
-	inside http.Handler // for who has proved a token
+	inside  http.Handler // for nodes, which have proved a token of theirs
+	table   [][3]string  // the operations, their paths and who may call them
+	refused refusals
 }
 
 // Handler is the HTTP interface, under /api/v1, and the pages.
@@ -58,51 +58,9 @@ func (s *Server) Handler(set Settings) http.Handler {
 	a.rest()
 	a.poolCalls()
 	a.keepCalls()
-	web.Register(mux, s)
+	a.peopleCalls()
+	web.Register(mux, view{s})
 	return a.machines(a.guard(a.strict(mux)))
-}
-
-// isOwner says whether a token is the server's own.
-func (a *api) isOwner(token string) bool {
-	want, got := sha256.Sum256([]byte(a.Token)), sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
-}
-
-// guard lets nobody in without the token: as a bearer, or in the cookie of the pages. A cookie changes nothing unless the
-// request comes from our own pages.
-func (a *api) guard(next http.Handler) http.Handler {
-	right := a.isOwner
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		cookie, err := r.Cookie(cookieName)
-		ours := r.Method == http.MethodGet || r.Method == http.MethodHead || sameOrigin(r)
-		switch {
-		case bearer && right(token), err == nil && right(cookie.Value) && ours:
-			next.ServeHTTP(w, r)
-		case r.URL.Path == "/" && right(r.URL.Query().Get("token")):
-			http.SetCookie(w, &http.Cookie{Name: cookieName, Value: r.URL.Query().Get("token"), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600, Secure: r.TLS != nil})
-			w.Header().Set("Content-Type", "text/html; charset=utf-8")
-			w.Header().Set("Content-Security-Policy", "default-src 'none'")
-			// A redirect would not bring the cookie along: the browser came from elsewhere.
-			fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>hora</title><a href="/">to the jobs</a>`)
-		default:
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
-			w.WriteHeader(http.StatusUnauthorized)
-			fmt.Fprintln(w, `{"status":401,"title":"Unauthorized","detail":"the token is missing or wrong: HORA_TOKEN, HORA_TOKEN_FILE or hora login give it; a browser is let in by the address that hora up prints"}`)
-		}
-	})
-}
-
-const cookieName = "hora"
-
-// sameOrigin says whether a browser sends this from one of our own pages.
-func sameOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
-		return site == "same-origin"
-	}
-	origin := r.Header.Get("Origin")
-	return origin == "http://"+r.Host || origin == "https://"+r.Host
 }
 
 // fault turns errors into answers.
@@ -143,12 +101,8 @@ type JobPath struct {
 	ID int64 `path:"id" minimum:"1" doc:"number of the job"`
 }
 
-func (a *api) operation(id, method, path, summary string) huma.Operation {
-	return huma.Operation{OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary}
-}
-
 func (a *api) jobs() {
-	post := a.operation("submit", "POST", "/jobs", "submit a job")
+	post := a.operation("submit", "POST", "/jobs", "submit a job", named(member))
 	post.DefaultStatus = http.StatusCreated
 	post.MaxBodyBytes = 4 << 20
 	huma.Register(a, post, func(ctx context.Context, in *struct {
@@ -157,9 +111,24 @@ func (a *api) jobs() {
 		Body client.Document
 	},
 	) (*answer[client.Job], error) {
-		return answered(a.Submit(ctx, in.Body, in.User, in.Key))
+		user, project := in.User, in.Body.Project
+		if project == "" {
+			project = defaultProject
+		}
+		w := caller(ctx)
+		if err := allowed(w, member, project); err != nil {
+			return nil, fault(err)
+		}
+		if w.name != "" {
+			user = w.name // what the token says, whatever the caller does
+		}
+		j, err := a.Submit(ctx, in.Body, user, in.Key)
+		if err == nil && !w.may(viewer, j.Document.Project) {
+			return nil, fault(refuse(409, "this key was used for another job: take a new one"))
+		}
+		return answered(j, err)
 	})
-	huma.Register(a, a.operation("jobs", "GET", "/jobs", "list jobs, the newest first"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("jobs", "GET", "/jobs", "list jobs, the newest first", anybody()), func(ctx context.Context, in *struct {
 		State   []job.State `query:"state" enum:"queued,preparing,running,paused,finished,failed,cancelled" doc:"only these states"`
 		Project string      `query:"project" minLength:"1" maxLength:"200"`
 		Cursor  string      `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"next of the answer before" doc:"next of the answer before"`
@@ -173,7 +142,7 @@ func (a *api) jobs() {
 				return nil, fault(refuse(422, "%q is no cursor: give next of the answer before, or none for the newest jobs", in.Cursor))
 			}
 		}
-		all, err := a.Jobs(ctx, in.State, in.Project, below, in.Limit)
+		all, err := view{a.Server}.Jobs(ctx, in.State, in.Project, below, in.Limit)
 		p := client.Page{Jobs: all}
 		if all == nil {
 			p.Jobs = []client.Job{}
@@ -183,15 +152,15 @@ func (a *api) jobs() {
 		}
 		return answered(p, err)
 	})
-	huma.Register(a, a.operation("job", "GET", "/jobs/{id}", "one job, and why it waits"), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
+	huma.Register(a, a.operation("job", "GET", "/jobs/{id}", "one job, and why it waits", onJob(viewer)), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
 		return answered(a.Job(ctx, in.ID))
 	})
 	for what, f := range map[string]func(context.Context, int64) (client.Job, error){"cancel": a.Cancel, "pause": a.Pause, "resume": a.Resume} {
-		huma.Register(a, a.operation(what, "POST", "/jobs/{id}/"+what, what+" a job"), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
+		huma.Register(a, a.operation(what, "POST", "/jobs/{id}/"+what, what+" a job", onJob(member)), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
 			return answered(f(ctx, in.ID))
 		})
 	}
-	huma.Register(a, a.operation("priority", "POST", "/jobs/{id}/priority", "give a job another priority"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("priority", "POST", "/jobs/{id}/priority", "give a job another priority", onJob(member)), func(ctx context.Context, in *struct {
 		JobPath
 		Body struct {
 			Priority int `json:"priority" minimum:"0" maximum:"100"`
@@ -203,14 +172,14 @@ func (a *api) jobs() {
 }
 
 func (a *api) results() {
-	huma.Register(a, a.operation("happenings", "GET", "/jobs/{id}/happenings", "a job's story"), func(ctx context.Context, in *JobPath) (*answer[[]client.Happening], error) {
+	huma.Register(a, a.operation("happenings", "GET", "/jobs/{id}/happenings", "a job's story", onJob(viewer)), func(ctx context.Context, in *JobPath) (*answer[[]client.Happening], error) {
 		if _, err := a.Job(ctx, in.ID); err != nil {
 			return nil, fault(err)
 		}
 		all, err := a.store.Happenings(ctx, in.ID)
 		return answered(filled(all), err)
 	})
-	huma.Register(a, a.operation("metrics", "GET", "/jobs/{id}/metrics", "what ranks reported"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("metrics", "GET", "/jobs/{id}/metrics", "what ranks reported", onJob(viewer)), func(ctx context.Context, in *struct {
 		JobPath
 		Name   string `query:"name" minLength:"1" maxLength:"500" doc:"only this one"`
 		First  int64  `query:"first" doc:"first step"`
@@ -224,14 +193,14 @@ func (a *api) results() {
 		all, err := a.store.Metrics(ctx, in.ID, in.Name, in.First, in.Last, in.Points)
 		return answered(filled(all), err)
 	})
-	huma.Register(a, a.operation("artifacts", "GET", "/jobs/{id}/artifacts", "what came back of outputs/"), func(ctx context.Context, in *JobPath) (*answer[[]client.Artifact], error) {
+	huma.Register(a, a.operation("artifacts", "GET", "/jobs/{id}/artifacts", "what came back of outputs/", onJob(viewer)), func(ctx context.Context, in *JobPath) (*answer[[]client.Artifact], error) {
 		if _, err := a.Job(ctx, in.ID); err != nil {
 			return nil, fault(err)
 		}
 		all, err := a.store.Artifacts(ctx, in.ID)
 		return answered(filled(all), err)
 	})
-	huma.Register(a, a.operation("blob", "GET", "/blobs/{hash}", "content by its hash: a file of outputs/ or of the code, or the list of a folder's files"), func(ctx context.Context, in *BlobPath) (*huma.StreamResponse, error) {
+	huma.Register(a, a.operation("blob", "GET", "/blobs/{hash}", "content by its hash: a file of outputs/ or of the code, or the list of a folder's files", somewhere(viewer)), func(ctx context.Context, in *BlobPath) (*huma.StreamResponse, error) {
 		f, err := os.Open(a.store.BlobFile(in.Hash))
 		if err != nil {
 			return nil, fault(refuse(404, "there is no content %s here", in.Hash))
@@ -243,7 +212,7 @@ func (a *api) results() {
 			_, _ = io.Copy(c.BodyWriter(), f)
 		}}, nil
 	})
-	put := a.operation("put-blob", "PUT", "/blobs/{hash}", "keep content under its hash")
+	put := a.operation("put-blob", "PUT", "/blobs/{hash}", "keep content under its hash", somewhere(writer).unrecorded())
 	put.MaxBodyBytes, put.BodyReadTimeout = 1<<30, -1
 	put.RequestBody = &huma.RequestBody{}
 	huma.Register(a, put, func(ctx context.Context, in *struct {
@@ -259,7 +228,7 @@ func (a *api) results() {
 		return nil, fault(err)
 	})
 	put.RequestBody.Required = false // an empty file is content
-	huma.Register(a, a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here", somewhere(writer).unrecorded()), func(ctx context.Context, in *struct {
 		Body struct {
 			Hashes []Hash `json:"hashes" maxItems:"200000"`
 		}
@@ -279,7 +248,7 @@ func (a *api) results() {
 
 // additions are what may be added to a job at any time.
 func (a *api) additions() {
-	huma.Register(a, a.operation("attach", "POST", "/jobs/{id}/artifacts", "add a file to what came back: content that is here already"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("attach", "POST", "/jobs/{id}/artifacts", "add a file to what came back: content that is here already", onJob(writer)), func(ctx context.Context, in *struct {
 		JobPath
 		Body struct {
 			Path string `json:"path" minLength:"1" maxLength:"1000" doc:"below outputs/, with slashes"`
@@ -289,7 +258,7 @@ func (a *api) additions() {
 	) (*answer[client.Artifact], error) {
 		return answered(a.Attach(ctx, in.ID, in.Body.Path, in.Body.Hash))
 	})
-	huma.Register(a, a.operation("tag", "PATCH", "/jobs/{id}/tags", "give a job tags, and take others from it"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("tag", "PATCH", "/jobs/{id}/tags", "give a job tags, and take others from it", onJob(writer)), func(ctx context.Context, in *struct {
 		JobPath
 		Body struct {
 			Set    map[string]string `json:"set,omitempty"`
@@ -314,24 +283,24 @@ func filled[T any](all []T) []T {
 }
 
 func (a *api) rest() {
-	huma.Register(a, a.operation("about", "GET", "/about", "what this server is"), func(context.Context, *struct{}) (*answer[client.About], error) {
+	huma.Register(a, a.operation("about", "GET", "/about", "what this server is", anybody()), func(context.Context, *struct{}) (*answer[client.About], error) {
 		return answered(a.About(a.Version))
 	})
-	huma.Register(a, a.operation("nodes", "GET", "/nodes", "the machines"), func(context.Context, *struct{}) (*answer[[]client.Node], error) {
+	huma.Register(a, a.operation("nodes", "GET", "/nodes", "the machines", anybody()), func(context.Context, *struct{}) (*answer[[]client.Node], error) {
 		all, err := a.Nodes()
 		return answered(filled(all), err)
 	})
-	huma.Register(a, a.operation("projects", "GET", "/projects", "what projects have and have had"), func(ctx context.Context, _ *struct{}) (*answer[[]client.Project], error) {
-		return answered(a.Projects(ctx))
+	huma.Register(a, a.operation("projects", "GET", "/projects", "what projects have and have had", anybody()), func(ctx context.Context, _ *struct{}) (*answer[[]client.Project], error) {
+		return answered(view{a.Server}.Projects(ctx))
 	})
-	huma.Register(a, a.operation("quota", "PUT", "/projects/{name}/quota", "bound a project"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("quota", "PUT", "/projects/{name}/quota", "bound a project", everywhere(admin)), func(ctx context.Context, in *struct {
 		Name string `path:"name" maxLength:"200"`
 		Body client.Quota
 	},
 	) (*answer[client.Project], error) {
 		return answered(a.SetQuota(ctx, in.Name, in.Body))
 	})
-	huma.Register(a, a.operation("down", "POST", "/down", "end the server; jobs go on"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("down", "POST", "/down", "end the server; jobs go on", everywhere(admin)), func(ctx context.Context, in *struct {
 		Body struct {
 			Now bool `json:"now,omitempty" doc:"end the jobs first"`
 		}

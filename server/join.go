@@ -21,10 +21,10 @@ type PoolPath struct {
 }
 
 func (a *api) poolCalls() {
-	huma.Register(a, a.operation("pools", "GET", "/pools", "list the pools"), func(context.Context, *struct{}) (*answer[[]client.Pool], error) {
+	huma.Register(a, a.operation("pools", "GET", "/pools", "list the pools", anybody()), func(context.Context, *struct{}) (*answer[[]client.Pool], error) {
 		return answered(a.Pools())
 	})
-	huma.Register(a, a.operation("add-pool", "PUT", "/pools/{name}", "add a pool, or change one"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("add-pool", "PUT", "/pools/{name}", "add a pool, or change one", everywhere(admin)), func(ctx context.Context, in *struct {
 		PoolPath
 		Body client.Pool
 	},
@@ -32,10 +32,10 @@ func (a *api) poolCalls() {
 		in.Body.Name = in.Name
 		return answered(a.AddPool(ctx, in.Body))
 	})
-	huma.Register(a, a.operation("remove-pool", "DELETE", "/pools/{name}", "remove a pool that no job uses; its nodes end"), func(ctx context.Context, in *PoolPath) (*struct{}, error) {
+	huma.Register(a, a.operation("remove-pool", "DELETE", "/pools/{name}", "remove a pool that no job uses; its nodes end", everywhere(admin)), func(ctx context.Context, in *PoolPath) (*struct{}, error) {
 		return nil, fault(a.RemovePool(ctx, in.Name))
 	})
-	huma.Register(a, a.operation("join-token", "POST", "/pools/{name}/token", "make a token with which machines may join a pool"), func(ctx context.Context, in *struct {
+	huma.Register(a, a.operation("join-token", "POST", "/pools/{name}/token", "make a token with which machines may join a pool", everywhere(admin)), func(ctx context.Context, in *struct {
 		PoolPath
 		Body struct {
 			Seconds float64 `json:"seconds" minimum:"1" maximum:"31536000" doc:"how long it is valid"`
@@ -64,6 +64,9 @@ func (a *api) machines(next http.Handler) http.Handler {
 		}
 		t, found, err := a.store.Token(r.Context(), text)
 		switch {
+		case err == nil && !found && blob:
+			next.ServeHTTP(w, r) // a user's
+			return
 		case err != nil:
 			problemAnswer(w, http.StatusServiceUnavailable, "the server cannot look the token up now: try again")
 			return

@@ -16,18 +16,7 @@ import (
 )
 
 func (p *program) webhookCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "webhook", Short: "let an address hear of a server's jobs",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("hora webhook has no %q: it has add, list, remove and test", args[0])}
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(p.webhookAddCommand(), p.webhookListCommand(), p.webhookRemoveCommand(), p.webhookTestCommand())
-	return c
+	return group("webhook", "let an address hear of a server's jobs", p.webhookAddCommand(), p.webhookListCommand(), p.webhookRemoveCommand(), p.webhookTestCommand())
 }
 
 func (p *program) webhookAddCommand() *cobra.Command {

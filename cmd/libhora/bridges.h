@@ -22,4 +22,9 @@ void *hora_xla(void *frame);
 /* -- TensorFlow. Called from inside tf.load_op_library, by the constructor of a library that has nothing else. */
 int32_t hora_tf_open(void); /* operations HoraEach, HoraAllgather, … and their kernels are registered; once */
 
+/* -- torch: larger tensors on the CPU in memory that the host's ranks can map. The first call points the entries of the import
+ * table of the loaded library whose file's name begins so to `bytes` of such memory; with library NULL it only tells. about:
+ * four numbers, the memory's address, its bytes, its file and the bytes in use. Answers 0 or a number of errno.h. */
+int32_t hora_arena(hora_str library, uint64_t bytes, uint64_t *about);
+
 #endif

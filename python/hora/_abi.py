@@ -75,6 +75,7 @@ BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_tf_open": (c_int32, ()),
     "hora_xla_open": (c_int32, (c_uint32, c_uint32)),
     "hora_xla": (c_void_p, (c_void_p,)),
+    "hora_arena": (c_int32, (c_char_p, c_uint64, c_void_p)),
 }
 
 

@@ -151,7 +151,7 @@ def test_what_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.Mon
     token.write_text(client._http._token + "\n")
     monkeypatch.setenv("HORA_TOKEN_FILE", str(token))
     monkeypatch.setenv("HORA_SERVER", client.url)
-    assert Client().about()["api"] == 1
+    assert Client().about()["api"] == 1 and Client().me()["owner"]
 
 
 def test_beyond_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"hora/job"
@@ -165,8 +166,8 @@ func (s *Store) Job(ctx context.Context, id int64) (client.Job, error) {
 	return j, err
 }
 
-// Jobs lists jobs, the newest first, of one state and project where they are given, below a number where it is not 0.
-func (s *Store) Jobs(ctx context.Context, states []job.State, project string, below int64, limit int) ([]client.Job, error) {
+// Jobs lists jobs, the newest first, of some states and projects where they are given, below a number where it is not 0.
+func (s *Store) Jobs(ctx context.Context, states []job.State, projects []string, below int64, limit int) ([]client.Job, error) {
 	query, args := "SELECT "+jobColumns+" FROM jobs WHERE 1", []any{}
 	if len(states) > 0 {
 		query += " AND state IN ("
@@ -179,8 +180,11 @@ func (s *Store) Jobs(ctx context.Context, states []job.State, project string, be
 		}
 		query += ")"
 	}
-	if project != "" {
-		query, args = query+" AND project = ?", append(args, project)
+	if projects != nil {
+		query += " AND project IN (" + strings.TrimSuffix(strings.Repeat("?, ", len(projects)), ", ") + ")"
+		for _, p := range projects {
+			args = append(args, p)
+		}
 	}
 	if below > 0 {
 		query, args = query+" AND id < ?", append(args, below)
@@ -411,4 +415,17 @@ func (s *Store) Quotas(ctx context.Context) (map[string]client.Quota, error) {
 		return rows.Err()
 	})
 	return all, err
+}
+
+// ProjectOf answers a job's project; false where there is no such job.
+func (s *Store) ProjectOf(ctx context.Context, id int64) (project string, found bool, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		err := tx.QueryRow("SELECT project FROM jobs WHERE id = ?", id).Scan(&project)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		found = err == nil
+		return err
+	})
+	return project, found, err
 }

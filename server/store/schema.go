@@ -96,6 +96,30 @@ CREATE TABLE retention (
 	PRIMARY KEY (project, kind)
 ) STRICT, WITHOUT ROWID;
 `,
+	`
+CREATE TABLE users (name TEXT PRIMARY KEY, added INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE roles (
+	user TEXT NOT NULL REFERENCES users (name) ON DELETE CASCADE,
+	project TEXT NOT NULL, -- '*' for all of them
+	role TEXT NOT NULL,
+	PRIMARY KEY (user, project)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE passes ( -- people's tokens, and the sessions of their browsers
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	hash TEXT NOT NULL UNIQUE,
+	user TEXT NOT NULL,                                   -- '' for who has the server's own token
+	parent TEXT NOT NULL,                                 -- of a session: the hash of what it was made from
+	role TEXT NOT NULL, project TEXT NOT NULL, job INTEGER NOT NULL, -- narrower than the user's roles, where not empty
+	label TEXT NOT NULL,
+	made INTEGER NOT NULL, expires INTEGER NOT NULL       -- nanoseconds since 1970; 0 for never
+) STRICT;
+CREATE TABLE audit (
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	at INTEGER NOT NULL, who TEXT NOT NULL, address TEXT NOT NULL,
+	what TEXT NOT NULL, target TEXT NOT NULL, status INTEGER NOT NULL, text TEXT NOT NULL,
+	before TEXT NOT NULL, hash TEXT NOT NULL -- of the record before this one, and of this one with it
+) STRICT;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

@@ -34,6 +34,8 @@ type Source interface {
 	Nodes() ([]client.Node, error)
 	Pools() ([]client.Pool, error)
 	Projects(ctx context.Context) ([]client.Project, error)
+	Deeds(ctx context.Context, below int64, limit int) ([]client.Deed, error)
+	Chain(ctx context.Context) (client.Chain, error)
 	Cancel(ctx context.Context, id int64) (client.Job, error)
 	Pause(ctx context.Context, id int64) (client.Job, error)
 	Resume(ctx context.Context, id int64) (client.Job, error)
@@ -58,7 +60,7 @@ func Register(mux *http.ServeMux, s Source) {
 	static, _ := fs.Sub(files, "files")
 	mux.Handle("GET /static/", headers(http.StripPrefix("/static/", http.FileServerFS(static))))
 	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /nodes": p.nodes, "GET /pools": p.pools, "GET /projects": p.projects, "GET /compare": p.compare, "POST /jobs/{id}/{what}": p.do,
+		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /nodes": p.nodes, "GET /pools": p.pools, "GET /projects": p.projects, "GET /compare": p.compare, "GET /audit": p.audit, "POST /jobs/{id}/{what}": p.do,
 	} {
 		mux.Handle(pattern, headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := f(w, r); err != nil {
@@ -193,6 +195,27 @@ func (p *pages) nodes(w http.ResponseWriter, _ *http.Request) error {
 		return err
 	}
 	return p.show(w, "nodes.html", all)
+}
+
+// audit shows who did what, to administrators.
+func (p *pages) audit(w http.ResponseWriter, r *http.Request) error {
+	below, _ := strconv.ParseInt(r.URL.Query().Get("below"), 10, 64)
+	v := struct {
+		Chain client.Chain
+		Deeds []client.Deed
+		Older int64
+	}{}
+	var err error
+	if v.Deeds, err = p.Deeds(r.Context(), below, pageJobs); err != nil {
+		return err
+	}
+	if v.Chain, err = p.Chain(r.Context()); err != nil {
+		return err
+	}
+	if len(v.Deeds) == pageJobs && v.Deeds[pageJobs-1].ID > 1 {
+		v.Older = v.Deeds[pageJobs-1].ID
+	}
+	return p.show(w, "audit.html", v)
 }
 
 // do is a button. That the form is ours was seen to before: the cookie alone does not let others' forms in.

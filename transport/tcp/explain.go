@@ -178,6 +178,9 @@ func (m *Mesh) heard(job int, c wire.Control) {
 	case wire.ControlPoison:
 		m.heardPoison(from, c)
 	case wire.ControlBye:
+		m.mu.Lock()
+		m.parted[c.Origin] = true
+		m.mu.Unlock()
 		m.loseRank(c.Origin, loss{reason: transport.ReasonLeft, grace: lingerTime})
 	case wire.ControlWant:
 		if int(c.Seq) < m.stride && c.Seq < maxLanes+1 && m.dials(from) {

@@ -67,6 +67,7 @@ type Mesh struct {
 	dialing  map[int]bool
 	wanting  int // index of the lane the driver waits for, or -1
 	lost     map[int]loss
+	parted   []bool // ranks that have made this group and left it
 	failed   error
 	doomed   *time.Timer // will fail the mesh when the grace for others' losses ends
 	doomFor  error

@@ -33,7 +33,7 @@ func (n *Node) Open(ctx context.Context, cfg MeshConfig) (*Mesh, error) {
 	m := &Mesh{
 		n: n, cfg: cfg, byJob: make(map[int]int, size), stride: cfg.Lanes + 1,
 		news: make(chan struct{}, 1), pairPeer: -1, pairSeen: make([]uint64, 2*size), asks: map[ask]*inquiry{},
-		dialing: map[int]bool{}, wanting: -1, lost: map[int]loss{},
+		dialing: map[int]bool{}, wanting: -1, lost: map[int]loss{}, parted: make([]bool, size),
 	}
 	m.own = make([]*lane, size*m.stride)
 	m.ready = make([]*lane, size*m.stride)
@@ -167,7 +167,7 @@ func (m *Mesh) await(ctx context.Context) error {
 		}
 		err := m.failed
 		for r, why := range m.lost {
-			if err == nil {
+			if err == nil && !m.hasBeen(r, why, slices.Contains(missing, r)) {
 				err = m.lostBy(r, why)
 			}
 		}
@@ -181,15 +181,24 @@ func (m *Mesh) await(ctx context.Context) error {
 			m.mu.Unlock()
 			return nil
 		}
+		if ctx.Err() != nil {
+			return m.missing(missing, context.Cause(ctx))
+		}
 		select {
 		case <-again.C:
 			m.dialNear() // an attempt may have been given up
-		case <-ctx.Done():
-			return m.missing(missing, context.Cause(ctx))
+		case <-ctx.Done(): // what is there now counts
 		case <-m.news:
 		case <-changed:
 		}
 	}
+}
+
+// hasBeen reports of a rank that cannot be reached any more whether it has made this group before it left: its good-bye
+// to the group says so. To others the group has it, so it has it here; whoever waits for it will hear that it has left.
+// Its connection, if absent, may be between the acceptor and the mesh. mu is held.
+func (m *Mesh) hasBeen(r int, why loss, absent bool) bool {
+	return m.parted[r] && why.reason == transport.ReasonLeft && (!absent || time.Since(why.at) < lingerTime)
 }
 
 func (m *Mesh) missing(ranks []int, cause error) error {

@@ -6,7 +6,6 @@ __all__ = ["INSTEAD", "refuse"]
 
 # Module → what to use instead.
 INSTEAD = {
-    "sparkdl.estimators.horovod_estimator.estimator": "give the training as a Keras model or a function to hora.spark.Estimator",
     "horovod.ray": "start the job with `hora run` on the hosts of the Ray cluster",
 }
 

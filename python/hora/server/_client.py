@@ -283,6 +283,10 @@ class Client:
         """The machines."""
         return list(self._http.call("GET", "/nodes"))
 
+    def me(self) -> dict[str, Any]:
+        """Whom the server takes this client for: user, owner, roles."""
+        return dict(self._http.call("GET", "/me"))
+
     def about(self) -> dict[str, Any]:
         """What the server is."""
         return dict(self._http.call("GET", "/about"))

@@ -12,7 +12,7 @@ from ..call import Kind, Op
 from ..errors import ArgumentError
 from ..gradients import agree, check_buckets, label, split
 from ..group import Group
-from . import _replicas
+from . import _arena, _replicas
 from ._tensor import code
 from ._watching import Watching
 from .buckets import Bucket, assign, finish
@@ -38,6 +38,7 @@ class Placing(Watching):
     _custom: list[torch.nn.Parameter]
     _cut: str
     _every: int
+    _spread: bool  # large gradients are reduced where they lie, on every rank
     _steps: int
 
     def _open(self) -> None:
@@ -45,7 +46,7 @@ class Placing(Watching):
         self._sparse, self._custom = [], []
         self._place(self._trainable(), [])
 
-    def _place(self, params: list[torch.nn.Parameter], buckets: list[Bucket], why: str = "parameters") -> None:
+    def _place(self, params: list[torch.nn.Parameter], buckets: list[Any], why: str = "parameters") -> None:
         """Say for each of these how its gradient is reduced, beside those that are in buckets. What fails changes nothing."""
         sparse, bucket_bytes = self._agree(params, why)
         rest = [p for p in params if id(p) not in sparse]
@@ -59,13 +60,22 @@ class Placing(Watching):
         if groups is None and self._num_groups > 0:
             groups = split(rest, self._num_groups)
         layout = assign(rest, groups, bucket_bytes)
+        if self._spread:
+            layout = _arena.spread(layout)
+            _arena.share(self._channel)
         place = {p: i for i, members in enumerate(layout, 1) for p in members}
         check_buckets(self._greatest, self._group, [place.get(p, 0) for p in params], lambda i: self._names.get(params[i], i))
-        made = []
+        made: list[Any] = []
         self._prefix = f"gradient.{self._number}/" if self._number else "gradient."
         for i, members in enumerate(layout, len(buckets)):
-            bucket = Bucket(i, members, label(self._names.get(members[0], i), len(members), self._prefix))
-            bucket.open(self._channel, self._wire_op, *self._scales, dtype)
+            name = label(self._names.get(members[0], i), len(members), self._prefix)
+            bucket: Bucket | _arena.Scattered
+            if self._spread and _arena.fits(members[0]):
+                bucket = _arena.Scattered(i, members[0], name)
+                bucket.open(self._channel, self._wire_op, *self._scales)
+            else:
+                bucket = Bucket(i, members, name)
+                bucket.open(self._channel, self._wire_op, *self._scales, dtype)
             if len(members) > 1:
                 _world.parts(bucket.name, [self._names[p] for p in members if p in self._names])
             made.append(bucket)
@@ -81,10 +91,12 @@ class Placing(Watching):
         """The parameters (ids) whose gradient is sparse on some rank, and the size of buckets that is the smallest on any."""
         sparse = [p.grad is not None and p.grad.is_sparse for p in params]
         first = _replicas.numbers(self) if why == "parameters" else []
-        terms = agree(self._greatest, self._group, sparse, self._bucket_bytes, self._number, why, first)
+        apart = self._compression is not Compression.none or not _arena.open_arena()
+        terms = agree(self._greatest, self._group, sparse, self._bucket_bytes, self._number, why, [int(apart), *first])
         self._number = terms.number
+        self._spread = not terms.more[0]
         if first:
-            _replicas.judge(self, terms.more)
+            _replicas.judge(self, terms.more[1:])
         found = {p for p, s in zip(params, terms.sparse, strict=True) if s}
         if self._sparse_as_dense:
             self._thin |= found

@@ -17,6 +17,7 @@ from .. import _lib, _world
 from ..errors import HoraError
 from ..gradients import cut_short, label
 from ..group import Group, Kind, Op, Plan
+from . import _arena
 from ._channel import Channel
 from ._tensor import code
 from ._work import failure
@@ -25,7 +26,7 @@ from .buckets import Bucket, _like, assign, finish
 __all__ = ["Averager"]
 
 # Buckets that were in flight when their model went: the other ranks may still write to them.
-_stranded: list[Bucket] = []
+_stranded: list[Any] = []
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 _grad_enabled = torch.is_grad_enabled
@@ -119,6 +120,26 @@ class _Bucket(Bucket):
             _copy([g for g, _ in both], [v for _, v in both])
 
 
+class _Scattered(_arena.Scattered):
+    """One gradient that stays where autograd put it, as DDP's are: what was dropped counts as zeros and stays away."""
+
+    def take(self, p: torch.nn.Parameter) -> None:
+        """Nothing is copied."""
+
+    def gather(self, name: Any) -> None:
+        """The gradient as it is sent."""
+        p = self._param
+        g = p.grad
+        if g is not None and (g.dtype is not self._like[0] or g.layout is not torch.strided):
+            raise _Bucket.changed(name(p), g, torch.empty(0, dtype=self._like[0]))
+        self.collect()
+        if g is None:
+            p.grad = None
+
+    def give(self) -> None:
+        """The average is there."""
+
+
 class Averager:
     """One model's gradients: which have come, and their buckets.
 
@@ -135,8 +156,8 @@ class Averager:
         self.asked = False
         self.cut = ""  # what cut an average short
         self.came: deque = deque(maxlen=16 * len(params) + 64)  # one more for each hook; backward passes nobody asked for are many
-        self.buckets: list[_Bucket] = []
-        self.home: dict[torch.nn.Parameter, _Bucket] = {}
+        self.buckets: list[_Bucket | _Scattered] = []
+        self.home: dict[torch.nn.Parameter, _Bucket | _Scattered] = {}
         self.next = 0  # the bucket to send next, where they are sent early
         self.hooks: list[Any] = []
         self.late: list[Any] = []
@@ -248,8 +269,9 @@ class Averager:
             raise failure(error) from error
         except BaseException as error:  # a signal handler's, most likely
             self.cut = type(error).__name__
-            for p in self.params if self.as_view else ():
-                p.grad = None  # the buckets may be on their way for a while
+            for p in self.params:
+                if self.as_view or isinstance(self.home.get(p), _Scattered):
+                    p.grad = None  # its memory may be on its way for a while
             raise
 
     def average(self) -> None:
@@ -271,17 +293,26 @@ class Averager:
         """At the first average: agree on the buckets, take memory, make the plans. Every rank does so."""
         layout = assign(self.params, None, self.limit)
         shape = [n for members in layout for n in (len(members), sum(p.numel() * p.element_size() for p in members))]
-        early = torch.tensor([float(self.overlap)])
+        early = torch.tensor([float(self.overlap), float(_arena.open_arena())])
         at = early.data_ptr()
         self.channel.run(
-            Kind.ALLREDUCE, Op.MIN, code(early), 0, at, at, 1, name="DistributedDataParallel.buckets", shape=shape,
+            Kind.ALLREDUCE, Op.MIN, code(early), 0, at, at, 2, name="DistributedDataParallel.buckets", shape=shape,
             timeout=self.channel.seconds, keep=early,
         )  # fmt: skip
-        self.overlap = bool(early.item())
-        made = []
+        self.overlap, spread = bool(early[0]), bool(early[1])
+        if spread:
+            layout = _arena.spread(layout)
+            _arena.share(self.channel)
+        made: list[_Bucket | _Scattered] = []
         for i, members in enumerate(layout):
-            bucket = _Bucket(i, members, label(self.name(members[0]), len(members)), self.as_view)
-            bucket.open(self.channel, Op.AVERAGE, 1.0, 1.0, None)
+            name = label(self.name(members[0]), len(members))
+            bucket: _Bucket | _Scattered
+            if spread and _arena.fits(members[0]):
+                bucket = _Scattered(i, members[0], name)
+                bucket.open(self.channel, Op.AVERAGE, 1.0, 1.0, self.channel.seconds)
+            else:
+                bucket = _Bucket(i, members, name, self.as_view)
+                bucket.open(self.channel, Op.AVERAGE, 1.0, 1.0, None)
             if len(members) > 1:
                 _world.parts(bucket.name, [self.name(p) for p in members])
             made.append(bucket)

@@ -99,6 +99,20 @@ class Bucket:
         """Whether p's gradient is worth a hook of its own; small ones are collected together."""
         return self.takes and p.numel() * p.element_size() >= _TAKEN
 
+    def zero(self, drop: bool) -> None:
+        """Make the gradients zeros; where `drop` asks for it and that is cheaper, drop them."""
+        if drop and self.large:
+            for p in self.params:
+                p.grad = None
+            return
+        if self.params[0].grad is not self.views[0]:
+            self.collect()
+        self.flat.zero_()
+        if drop:
+            for p in self.params:
+                if not p.requires_grad:  # frozen since: no backward pass makes it a gradient
+                    p.grad = None
+
     def take(self, p: torch.nn.Parameter) -> None:
         """Move p's gradient here as soon as autograd has made it.
 
@@ -179,7 +193,7 @@ class Bucket:
             plan.close()
 
 
-def finish(buckets: Iterable[Bucket], channel: Channel) -> None:
+def finish(buckets: Iterable[Any], channel: Channel) -> None:
     """Wait for all that was started, whatever fails; the first error is raised then."""
     first: BaseException | None = None
     for bucket in buckets:

@@ -318,17 +318,7 @@ class _Mixin(Placing):
             super().zero_grad(set_to_none)
             return
         for bucket in self._buckets:
-            if set_to_none and bucket.large:
-                for p in bucket.params:
-                    p.grad = None
-                continue
-            if bucket.params[0].grad is not bucket.views[0]:
-                bucket.collect()
-            bucket.flat.zero_()
-            if set_to_none:
-                for p in bucket.params:
-                    if not p.requires_grad:  # frozen since: no backward pass makes it a gradient
-                        p.grad = None
+            bucket.zero(set_to_none)
         for p in (*self._sparse, *self._thin):
             p.grad = None
         for p in self._frozen:  # by now they may have one

@@ -60,7 +60,10 @@ MEMBERS = {
 }
 
 # Flags and variables have tests of their own, names of TensorFlow, Keras and MXNet are walked beside those, estimators where there is a Spark.
-SPARKS = ("horovod.spark.torch", "horovod.spark.keras", "horovod.spark.lightning", "horovod.spark.common.params")
+SPARKS = (
+    "horovod.spark.torch", "horovod.spark.keras", "horovod.spark.lightning", "horovod.spark.common.params",
+    "sparkdl.estimators.horovod_estimator.estimator",
+)  # fmt: skip
 WALKED = [
     r
     for r in ROWS
@@ -87,7 +90,7 @@ def test_estimators_say_what_they_need(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     for known in [m for m in sys.modules if m.startswith(("pyspark.", "horovod.spark"))]:
         monkeypatch.delitem(sys.modules, known)
-    with pytest.raises(ImportError, match="estimators of horovod.spark need the package pyspark; run `pip install pyspark`"):
+    with pytest.raises(ImportError, match="needs? the package pyspark; run `pip install pyspark`"):
         importlib.import_module(name)
 
 

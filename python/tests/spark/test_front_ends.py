@@ -134,6 +134,16 @@ def test_the_estimators_example(whole, capsys, monkeypatch, tmp_path):
     assert "both learned the ring" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(
+    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; test_horovod_estimator.py has the main path (make test-spark)"
+)
+def test_the_horovod_estimator_s_example(whole, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(beside.folder("tensorflow"))])
+    example("56-horovod-estimator", "train").main(str(tmp_path))
+    out = capsys.readouterr().out
+    assert "step 200: loss" in out and "step 400: loss" in out and "of all rows right" in out
+
+
 def test_the_elastic_example(whole, capsys):
     example("51-spark-elastic", "train").main()
     assert "every step was counted once" in capsys.readouterr().out

@@ -1,0 +1,190 @@
+"""sparkdl's HorovodEstimator: a model_fn on a v1 session, its folder, going on, faults, and what bad input gets."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+import sys
+import threading
+
+import beside
+import numpy as np
+import pytest
+
+from hora.spark import _cluster
+
+longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
+
+
+@pytest.fixture(scope="module")
+def table(spark):
+    """A vector of two, a class, text that nobody asks for, and which rows validate."""
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    x = np.random.default_rng(0).normal(size=(400, 2))
+    rows = [([float(a), float(b)], int(a + b > 0), i % 5 == 0) for i, (a, b) in enumerate(x)]
+    return spark.createDataFrame(rows, "point array<double>, label int, held boolean").repartition(3).cache()
+
+
+@pytest.fixture(autouse=True)
+def tensorflow(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(beside.folder("tensorflow"))])
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def model_fn(features, labels, mode, params, config):
+    """A linear classifier, written as for TensorFlow 1."""
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    w = v1.get_variable("w", (2, 2), initializer=v1.zeros_initializer())
+    b = v1.get_variable("b", (2,), initializer=v1.zeros_initializer())
+    logits = tf.matmul(features["x"], w) + b
+    predictions = {"probabilities": tf.nn.softmax(logits), "classes": tf.argmax(logits, axis=1)}
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        outputs = {"serving_default": tf.estimator.export.PredictOutput(predictions)}
+        return tf.estimator.EstimatorSpec(mode=mode, predictions=predictions, export_outputs=outputs)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+    if mode == tf.estimator.ModeKeys.EVAL:
+        right = v1.metrics.accuracy(labels=labels, predictions=predictions["classes"])
+        return tf.estimator.EstimatorSpec(mode=mode, loss=loss, eval_metric_ops={"accuracy": right})
+    optimizer = v1.train.MomentumOptimizer(params["rate"], 0.9)
+    if params.get("wrapped", True):
+        optimizer = hvd.DistributedOptimizer(optimizer)
+    step = v1.train.get_global_step()
+    hooks = []
+    if params.get("dies"):  # rank 1 is killed once, in the middle
+
+        class Dies(v1.train.SessionRunHook):
+            def after_run(self, run_context, run_values):
+                if hvd.rank() == 1 and run_context.session.run(step) == 12 and not os.path.exists(params["dies"]):
+                    open(params["dies"], "w").close()
+                    os.kill(os.getpid(), 9)
+
+        hooks.append(Dies())
+    if hvd.rank() == 0 and params.get("begun"):
+
+        class Tells(v1.train.SessionRunHook):
+            def after_create_session(self, session, coord):
+                with open(params["begun"], "a") as f:
+                    f.write(f"{session.run(step)}\n")
+
+        hooks.append(Tells())
+    return tf.estimator.EstimatorSpec(mode=mode, loss=loss, train_op=optimizer.minimize(loss, global_step=step), training_hooks=hooks)
+
+
+def estimator(folder, **more):
+    from sparkdl.estimators.horovod_estimator.estimator import HorovodEstimator
+
+    given = dict(
+        modelFn=model_fn, featureMapping={"point": "x"}, modelDir=str(folder), labelCol="label", batchSize=40, maxSteps=20,
+        modelFnParams={"rate": 0.5}, np=2,
+    )  # fmt: skip
+    return HorovodEstimator(**(given | more))
+
+
+LOAD = """
+import sys, numpy as np, tensorflow as tf
+found = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](x=tf.constant([[3.0, 1.0], [-3.0, -1.0]]))
+print(found["classes"].numpy().tolist(), [n for n in sys.modules if n.split(".")[0] in ("hora", "horovod", "sparkdl")])
+print(tf.train.list_variables(tf.train.latest_checkpoint(sys.argv[2])))
+"""
+
+
+def test_a_model_is_trained_kept_and_gone_on_with(table, tmp_path):
+    folder = tmp_path / "model"
+    fitted = estimator(folder, isValidationCol="held").fit(table)
+    assert [h["step"] for h in fitted.history] == [20] and fitted.history[0]["val_accuracy"] > 0.9
+    found = fitted.transform(table)
+    assert found.schema["predictions"].dataType.simpleString() == "struct<probabilities:array<double>,classes:bigint>"
+    rows = found.collect()
+    assert np.mean([r.predictions.classes == r.label for r in rows]) > 0.9
+    assert all(abs(sum(r.predictions.probabilities) - 1) < 1e-5 for r in rows)
+    assert glob.glob(f"{folder}/events.out.tfevents.*") and glob.glob(f"{folder}/eval/events.out.tfevents.*")
+    (exported,) = glob.glob(f"{folder}/export/*")
+    clean = os.environ | {"PYTHONPATH": str(beside.folder("tensorflow"))}
+    done = subprocess.run([sys.executable, "-c", LOAD, exported, str(folder)], env=clean, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("[1, 0] []\n") and "('global_step', [])" in done.stdout, (
+        done.stdout + done.stderr
+    )
+
+    fitted.write().overwrite().save(str(tmp_path / "fitted"))
+    estimator(folder, maxSteps=30).write().overwrite().save(str(tmp_path / "unfitted"))
+    from sparkdl.estimators.horovod_estimator.estimator import HorovodEstimator, TFTransformer
+
+    again = TFTransformer.load(str(tmp_path / "fitted"))
+    assert again.transform(table).select("predictions").collect() == [(r.predictions,) for r in rows] and again.history == fitted.history
+    further = HorovodEstimator.load(str(tmp_path / "unfitted"))
+    assert further.getMaxSteps() == 30 and further.getModelDir() == str(folder)
+    assert [h["step"] for h in further.fit(table).history] == [30]
+    assert os.path.exists(f"{folder}/model.ckpt-20.index") and os.path.exists(f"{folder}/model.ckpt-30.index")
+
+
+def weights(folder):
+    import tensorflow as tf
+
+    found = tf.train.load_checkpoint(str(folder))
+    return {n: found.get_tensor(n).tobytes() for n in found.get_variable_to_shape_map()}
+
+
+@longer
+def test_a_killed_worker_costs_the_steps_since_the_last_commit(table, tmp_path):
+    """And the weights are those of a fit that nobody disturbed, which runs beside it."""
+    failed = []
+
+    def quiet():
+        try:
+            estimator(tmp_path / "quiet").fit(table)
+        except Exception as e:
+            failed.append(e)
+
+    beside_it = threading.Thread(target=quiet)
+    beside_it.start()
+    params = {"rate": 0.5, "dies": str(tmp_path / "died"), "begun": str(tmp_path / "begun")}
+    estimator(tmp_path / "killed", modelFnParams=params, saveCheckpointsSecs=1e-6).fit(table)
+    beside_it.join()
+    assert not failed and os.path.exists(tmp_path / "died")
+    begun = [int(line) for line in (tmp_path / "begun").read_text().split()]
+    assert len(begun) == 2 and begun[0] == 0 and begun[1] in (11, 12), begun
+    assert weights(tmp_path / "killed") == weights(tmp_path / "quiet")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"modelFn": None}, "modelFn is missing"),
+        ({"modelFn": lambda x: x}, "takes no argument `features`"),
+        ({"featureMapping": {}}, "featureMapping={}; give a mapping from column"),
+        ({"featureMapping": {"nope": "x"}}, "the table has no column 'nope'"),
+        ({"labelCol": "lable"}, "the table has no label column 'lable'; it has point, label, held"),
+        ({"modelDir": "s3://bucket/x"}, "modelDir='s3://bucket/x' is a URL"),
+        ({"modelDir": "/proc/nowhere"}, "cannot be written"),
+        ({"maxSteps": 0}, "maxSteps=0; give a whole number, 1 or more"),
+        ({"saveCheckpointsSecs": -1}, "saveCheckpointsSecs=-1; give seconds"),
+        ({"isValidationCol": "hold"}, "no validation column 'hold'; did you mean 'held'"),
+    ],
+)
+def test_refused_before_the_job(table, tmp_path, given, said):
+    with pytest.raises(Exception, match=said.replace("(", r"\(").replace("{}", r"\{\}")):
+        estimator(**({"folder": tmp_path, "restarts": 0} | given)).fit(table)
+
+
+def canned(features, labels, mode):
+    import tensorflow as tf
+
+    return tf.estimator.DNNClassifier([8])
+
+
+@longer
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"modelFn": canned}, "tf.estimator.DNNClassifier is not in TensorFlow 2"),
+        ({"modelFnParams": {"rate": 0.5, "wrapped": False}}, "the ranks' weights differ after a step .* hvd.DistributedOptimizer"),
+    ],
+)
+def test_refused_by_the_ranks(table, tmp_path, given, said):
+    with pytest.raises(Exception, match=said):
+        estimator(tmp_path, restarts=0, **given).fit(table)

@@ -1,0 +1,304 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"hora/server/store"
+)
+
+// role is how much somebody may do in a project; each includes those before it.
+type role int
+
+const (
+	noRole role = iota
+	viewer      // reads
+	writer      // what a job's own token is beside: it adds files and tags
+	member      // submits, and cancels, pauses and orders jobs
+	admin       // gives roles
+)
+
+var roleNames = map[role]string{viewer: "viewer", member: "member", admin: "admin"}
+
+// String is what users call it: whoever asks for a writer is told of members.
+func (r role) String() string {
+	if r == writer {
+		return "member"
+	}
+	return roleNames[r]
+}
+
+func roleOf(name string) role {
+	for r, n := range roleNames {
+		if n == name {
+			return r
+		}
+	}
+	return noRole
+}
+
+// everyProject stands for all of them where a role is given.
+const everyProject = "*"
+
+// who is whose call it is.
+type who struct {
+	owner   bool            // has the server's own token, or a session that was made from it
+	name    string          // the user's; "" for who has the server's own token
+	all     role            // in every project
+	in      map[string]role // in projects
+	job     int64           // nothing but this job, where it is not 0
+	pass    store.Pass      // what let them in, but for the server's own token
+	hash    string          // of what let them in
+	session bool
+}
+
+// label is what records and jobs say of whose call it was.
+func (w *who) label() string {
+	switch {
+	case w.name == "":
+		return "owner"
+	case w.job != 0:
+		return fmt.Sprintf("%s's job %d", w.name, w.job)
+	}
+	return w.name
+}
+
+func (w *who) may(r role, project string) bool { return w.all >= r || w.in[project] >= r }
+
+func (w *who) mayJob(r role, id int64, project string) bool {
+	if w.job != 0 {
+		return id == w.job && r <= writer
+	}
+	return w.may(r, project)
+}
+
+// somewhere says whether there is a project where they may.
+func (w *who) somewhere(r role) bool {
+	for _, have := range w.in {
+		if have >= r {
+			return true
+		}
+	}
+	return w.all >= r || w.job != 0 && r <= writer
+}
+
+// projects are those that they see; nil for all of them.
+func (w *who) projects() []string {
+	if w.all >= viewer {
+		return nil
+	}
+	all := []string{}
+	for project := range w.in {
+		all = append(all, project)
+	}
+	return all
+}
+
+// admit makes of a pass what its holder may: the user's roles as they are now, and no more than the pass itself.
+func admit(p store.Pass, hash string) *who {
+	w := &who{name: p.User, job: p.Job, pass: p, hash: hash, session: p.Parent != "", in: map[string]role{}}
+	if p.Job != 0 {
+		return w
+	}
+	most := roleOf(p.Role)
+	if p.Role == "" {
+		most = admin
+	}
+	if p.User == "" {
+		w.all = most
+		w.owner = p.Role == "" && p.Project == ""
+	}
+	for _, r := range p.Roles {
+		if have := min(roleOf(r.Role), most); r.Project == everyProject {
+			w.all = have
+		} else {
+			w.in[r.Project] = have
+		}
+	}
+	if p.Project != "" {
+		w.in = map[string]role{p.Project: max(w.all, w.in[p.Project])}
+		w.all = noRole
+	}
+	return w
+}
+
+// resolve finds whose token it is; nil where it is nobody's.
+func (a *api) resolve(ctx context.Context, text string) (*who, error) {
+	if a.isOwner(text) {
+		return &who{owner: true, all: admin, hash: store.HashOf(text)}, nil
+	}
+	p, found, err := a.store.Pass(ctx, text, store.HashOf(a.Token))
+	switch {
+	case err != nil:
+		return nil, refuse(http.StatusServiceUnavailable, "the server cannot look the token up now: try again")
+	case !found:
+		return nil, nil
+	case !p.Expires.IsZero() && time.Now().After(p.Expires):
+		return nil, refuse(http.StatusUnauthorized, "the token has expired on %s UTC: ask for a new one, which hora token new prints", p.Expires.Format(time.DateTime))
+	}
+	return admit(p, store.HashOf(text)), nil
+}
+
+type whoKey struct{}
+
+// caller is whose call a context is of. What the server does by itself is its owner's.
+func caller(ctx context.Context) *who {
+	if w, _ := ctx.Value(whoKey{}).(*who); w != nil {
+		return w
+	}
+	return &who{owner: true, all: admin}
+}
+
+// access says who may call an operation. Its zero value is none: each is made by one of the functions below.
+type access struct {
+	text  string
+	quiet bool // no record is made of it: it changes nothing that anybody sees
+	check func(a *api, ctx context.Context, w *who, param func(string) string) error
+}
+
+// unrecorded is for a POST or PUT that changes nothing that anybody sees.
+func (c access) unrecorded() access {
+	c.quiet = true
+	return c
+}
+
+// anybody may call it who has a token; the operation says itself what they see.
+func anybody() access {
+	return access{text: "anybody", check: func(*api, context.Context, *who, func(string) string) error { return nil }}
+}
+
+// named is for who has the role in the project that is named in what is sent: the operation asks for it itself.
+func named(r role) access {
+	c := somewhere(r)
+	c.text = r.String() + " of the project that it names"
+	return c
+}
+
+// somewhere is for who has the role in some project.
+func somewhere(r role) access {
+	text := r.String() + " of some project"
+	if r <= writer {
+		text += ", and a job's own token"
+	}
+	return access{text: text, check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
+		if !w.somewhere(r) {
+			return refuse(http.StatusForbidden, "%s is %s in no project, and this asks for one: ask an administrator for a role (hora user add)", w.label(), r)
+		}
+		return nil
+	}}
+}
+
+// everywhere is for who has the role in all projects.
+func everywhere(r role) access {
+	return access{text: r.String() + " of all projects", check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
+		return allowed(w, r, everyProject)
+	}}
+}
+
+// inProject is for who has the role in the project of the path.
+func inProject(r role) access {
+	return access{text: r.String() + " of the project", check: func(_ *api, _ context.Context, w *who, param func(string) string) error {
+		return allowed(w, r, param("name"))
+	}}
+}
+
+// onJob is for who has the role in the project of the job of the path.
+func onJob(r role) access {
+	text := r.String() + " of the job's project"
+	if r <= writer {
+		text += ", and the job's own token"
+	}
+	return access{text: text, check: func(a *api, ctx context.Context, w *who, param func(string) string) error {
+		id, err := strconv.ParseInt(param("id"), 10, 64)
+		if err != nil {
+			return nil // what is wrong with it is said where it is read
+		}
+		return a.allowedJob(ctx, w, r, id)
+	}}
+}
+
+// allowed refuses where somebody lacks a role.
+func allowed(w *who, r role, project string) error {
+	if project == everyProject && w.all >= r || project != everyProject && w.may(r, project) {
+		return nil
+	}
+	where := "project " + project
+	if project == everyProject {
+		where = "all projects"
+	}
+	have := "no role"
+	if w.job == 0 {
+		if name := max(w.all, w.in[project]).String(); name != "" {
+			have = "the role " + name
+		}
+	}
+	return refuse(http.StatusForbidden, "this asks for the role %s in %s, and %s has %s there: an administrator gives it with hora user add", r, where, w.label(), have)
+}
+
+// allowedJob refuses where somebody lacks a role in a job's project; a job that is not there is found out later.
+func (s *Server) allowedJob(ctx context.Context, w *who, r role, id int64) error {
+	if w.all >= r {
+		return nil
+	}
+	if w.job != 0 {
+		if !w.mayJob(r, id, "") {
+			return refuse(http.StatusForbidden, "this token is for job %d: it reads that job and adds files and tags to it, and nothing else", w.job)
+		}
+		return nil
+	}
+	project, found, err := s.store.ProjectOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return nil
+	}
+	if r == writer {
+		r = member
+	}
+	return allowed(w, r, project)
+}
+
+// operation describes a call and says who may make it.
+func (a *api) operation(id, method, path, summary string, who access) huma.Operation {
+	a.table = append(a.table, [3]string{id, method + " " + path, who.text})
+	return huma.Operation{
+		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary, Description: "For: " + who.text + ".",
+		Middlewares: huma.Middlewares{func(c huma.Context, next func(huma.Context)) {
+			if d := deedOf(c.Context()); d != nil {
+				d.What = id
+				d.quiet = who.quiet
+			}
+			if err := who.check(a, c.Context(), caller(c.Context()), c.Param); err != nil {
+				fault, _ := fault(err).(huma.StatusError)
+				_ = huma.WriteErr(a, c, fault.GetStatus(), fault.Error())
+				return
+			}
+			next(c)
+		}},
+	}
+}
+
+// ProjectRole refuses a call whose caller has less than a role in a project.
+func (s *Server) projectRole(ctx context.Context, r role, project string) error {
+	return allowed(caller(ctx), r, project)
+}
+
+// revoke takes a pass back.
+func (s *Server) revoke(ctx context.Context, id int64, user string) error {
+	found := false
+	err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
+		found, err = store.DropPass(tx, id, user)
+		return err
+	})
+	if err == nil && !found {
+		return refuse(http.StatusNotFound, "there is no token %d of yours: hora token list has them", id)
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"hora/server/client"
+	"hora/server/store"
+)
+
+// cookieName is that of the browser's session.
+const cookieName = "hora"
+
+// sessionTime is how long a browser is let in.
+const sessionTime = 30 * 24 * time.Hour
+
+// isOwner says whether a token is the server's own.
+func (a *api) isOwner(token string) bool {
+	want, got := sha256.Sum256([]byte(a.Token)), sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
+
+// guard lets nobody in without a token: as a bearer, or by a session in the cookie of the pages. A cookie changes nothing unless the
+// request comes from our own pages. What is changed, and what is refused, is recorded.
+func (a *api) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if cookie, err := r.Cookie(cookieName); err == nil && !bearer && (reads || sameOrigin(r)) {
+			text = cookie.Value
+		}
+		entering := r.URL.Path == "/" && r.Method == http.MethodGet && r.URL.Query().Get("token") != ""
+		if entering {
+			text = r.URL.Query().Get("token")
+		}
+		var is *who
+		err := error(nil)
+		if text != "" {
+			is, err = a.resolve(r.Context(), text)
+		}
+		switch {
+		case is == nil:
+			a.stranger(w, r, err)
+		case is.session && bearer:
+			a.stranger(w, r, nil) // a browser's session is no token for programs
+		case entering:
+			a.enterBrowser(w, r, is)
+		case r.URL.Path == "/metrics" && is.all < viewer:
+			problemAnswer(w, http.StatusForbidden, "the server's figures are for who has a role in all projects: an administrator gives it with hora user add NAME --all")
+		case reads:
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)))
+		default:
+			a.recorded(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)), is, next)
+		}
+	})
+}
+
+// stranger answers who has no token that is known.
+func (a *api) stranger(w http.ResponseWriter, r *http.Request, err error) {
+	text := "the token is missing or wrong: HORA_TOKEN, HORA_TOKEN_FILE or hora login give it; a browser is let in by the address that hora up prints"
+	status := http.StatusUnauthorized
+	if err != nil {
+		text, status = err.Error(), fault(err).(interface{ GetStatus() int }).GetStatus()
+	}
+	a.refused.note(a.Server, client.Deed{Who: "nobody", Address: addressOf(r), What: r.Method, Target: clip(r.URL.Path), Status: status})
+	w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
+	problemAnswer(w, status, text)
+}
+
+// enterBrowser makes a session of a token in an address, which then leaves the address.
+func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
+	p := store.Pass{Pass: is.pass.Pass, Parent: is.hash}
+	p.Expires = time.Now().Add(sessionTime)
+	if is.session {
+		p.Parent = is.pass.Parent
+	}
+	text, _, err := a.addPass(r.Context(), &p)
+	if err != nil {
+		problemAnswer(w, http.StatusServiceUnavailable, "the server cannot let a browser in now: try again")
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: text, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionTime.Seconds()), Secure: r.TLS != nil})
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	// A redirect would not bring the cookie along: the browser came from elsewhere.
+	fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>hora</title><a href="/">to the jobs</a>`)
+}
+
+// sameOrigin says whether a browser sends this from one of our own pages.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin"
+	}
+	origin := r.Header.Get("Origin")
+	return origin == "http://"+r.Host || origin == "https://"+r.Host
+}
+
+// -- records
+
+// deed is what a call that changes something is recorded as.
+type deed struct {
+	store.Deed
+	quiet bool
+}
+
+type deedKey struct{}
+
+func deedOf(ctx context.Context) *deed {
+	d, _ := ctx.Value(deedKey{}).(*deed)
+	return d
+}
+
+// remark adds to what is recorded of a call.
+func remark(ctx context.Context, format string, a ...any) {
+	if d := deedOf(ctx); d != nil {
+		d.Text = fmt.Sprintf(format, a...)
+	}
+}
+
+// recorded has a call written down with the first thing that it writes, or once it has answered. What was refused because of the caller's
+// roles is written down too.
+func (a *api) recorded(w http.ResponseWriter, r *http.Request, is *who, next http.Handler) {
+	d := &deed{}
+	d.Deed.Deed = client.Deed{At: time.Now().UTC(), Who: is.label(), Address: addressOf(r), What: r.Method, Target: clip(strings.TrimPrefix(r.URL.Path, "/api/v1")), Status: http.StatusOK}
+	ctx := context.WithValue(r.Context(), deedKey{}, d)
+	out := &answering{ResponseWriter: w, status: http.StatusOK}
+	next.ServeHTTP(out, r.WithContext(store.WithDeed(ctx, &d.Deed)))
+	switch {
+	case d.Written():
+	case out.status == http.StatusForbidden:
+		d.Status = out.status
+		a.refused.note(a.Server, d.Deed.Deed)
+	case out.status < 400 && !d.quiet:
+		if err := a.store.Note(context.WithoutCancel(r.Context()), d.Deed.Deed); err != nil {
+			a.log.Warn("record who did what", "error", err)
+		}
+	}
+}
+
+// answering keeps the status of an answer.
+type answering struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *answering) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answering) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// refusals are recorded once a second at most, with how many there were, so that nobody fills the disk with them. The zero value is ready.
+type refusals struct {
+	mu     sync.Mutex // guards what follows
+	last   time.Time
+	silent int
+}
+
+func (f *refusals) note(s *Server, d client.Deed) {
+	f.mu.Lock()
+	if time.Since(f.last) < time.Second {
+		f.silent++
+		f.mu.Unlock()
+		return
+	}
+	if f.silent > 0 {
+		d.Text = fmt.Sprintf("and %d refusals before it that are not recorded", f.silent)
+	}
+	f.last, f.silent = time.Now(), 0
+	f.mu.Unlock()
+	d.At = time.Now().UTC()
+	s.wg.Go(func() {
+		if err := s.store.Note(s.ctx, d); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("record what was refused", "error", err)
+		}
+	})
+}
+
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// clip bounds what a stranger has written down.
+func clip(text string) string { return text[:min(len(text), 200)] }

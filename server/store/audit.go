@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"hora/server/client"
+)
+
+// Each record of who did what has the hash of the one before it, and its own: of that and of all that it says. Who changes or removes a
+// record must change all that follow; who has noted the last hash elsewhere sees even that.
+
+// Deed is a record that is written with the first write of the call it is about, in the same transaction, or by itself.
+type Deed struct {
+	client.Deed
+	written atomic.Bool
+}
+
+// Written says whether it is on its way to the disk.
+func (d *Deed) Written() bool { return d.written.Load() }
+
+type deedKey struct{}
+
+// WithDeed has the first Do of this context write d down with what it writes.
+func WithDeed(ctx context.Context, d *Deed) context.Context {
+	return context.WithValue(ctx, deedKey{}, d)
+}
+
+// noting adds the deed of a context, if it has one that is not written, to a write.
+func noting(ctx context.Context, f func(*sql.Tx) error) func(*sql.Tx) error {
+	d, _ := ctx.Value(deedKey{}).(*Deed)
+	if d == nil || d.Written() {
+		return f
+	}
+	return func(tx *sql.Tx) error {
+		if err := f(tx); err != nil {
+			return err
+		}
+		if !d.written.CompareAndSwap(false, true) {
+			return nil
+		}
+		return AddDeed(tx, d.Deed)
+	}
+}
+
+// link is a record's hash.
+func link(before string, d *client.Deed) string {
+	b, _ := json.Marshal([]any{before, d.ID, nanos(d.At), d.Who, d.Address, d.What, d.Target, d.Status, d.Text})
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// AddDeed writes a record down.
+func AddDeed(tx *sql.Tx, d client.Deed) error {
+	before := ""
+	err := tx.QueryRow("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").Scan(&d.ID, &before)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	d.ID++
+	_, err = tx.Exec("INSERT INTO audit (id, at, who, address, what, target, status, text, before, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		d.ID, nanos(d.At), d.Who, d.Address, d.What, d.Target, d.Status, d.Text, before, link(before, &d))
+	return err
+}
+
+// Note writes a record down by itself.
+func (s *Store) Note(ctx context.Context, d client.Deed) error {
+	return s.Do(ctx, func(tx *sql.Tx) error { return AddDeed(tx, d) })
+}
+
+const deedColumns = "id, at, who, address, what, target, status, text, before, hash"
+
+func scanDeed(scan func(...any) error, d *client.Deed, before *string) error {
+	var when int64
+	err := scan(&d.ID, &when, &d.Who, &d.Address, &d.What, &d.Target, &d.Status, &d.Text, before, &d.Hash)
+	d.At = at(when)
+	return err
+}
+
+// Deeds lists records below a number, the newest first; below 0 all of them.
+func (s *Store) Deeds(ctx context.Context, below int64, limit int) (all []client.Deed, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT "+deedColumns+" FROM audit WHERE ? = 0 OR id < ? ORDER BY id DESC LIMIT ?", below, below, limit)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var d client.Deed
+			var before string
+			if err := scanDeed(rows.Scan, &d, &before); err != nil {
+				return err
+			}
+			all = append(all, d)
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
+// CheckDeeds follows the chain from its beginning, and answers its length and its last hash, or the first record that does not fit.
+func (s *Store) CheckDeeds(ctx context.Context) (c client.Chain, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT " + deedColumns + " FROM audit ORDER BY id")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var d client.Deed
+			var before string
+			if err := scanDeed(rows.Scan, &d, &before); err != nil {
+				return err
+			}
+			c.Records++
+			switch {
+			case d.ID != c.Records:
+				c.Broken = fmt.Sprintf("record %d is missing: record %d follows record %d", c.Records, d.ID, c.Records-1)
+			case before != c.Hash:
+				c.Broken = fmt.Sprintf("record %d does not follow what stands before it: record %d was changed, or others were put in its place", d.ID, d.ID-1)
+			case link(before, &d) != d.Hash:
+				c.Broken = fmt.Sprintf("record %d was changed after it was written", d.ID)
+			}
+			if c.Broken != "" {
+				return nil
+			}
+			c.Hash = d.Hash
+		}
+		return rows.Err()
+	})
+	return c, err
+}
