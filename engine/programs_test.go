@@ -122,7 +122,7 @@ func (p program) play(groups []*Group, wait bool, limit time.Duration) (told []s
 // TestRandomPrograms: ranks with equal programs get right sums and no word, all others a true
 // sentence on every rank, at the latest as they leave.
 func TestRandomPrograms(t *testing.T) {
-	seeds := 120
+	seeds := 200
 	if os.Getenv("HORA_SOAK") != "" {
 		seeds = 2000
 	}

@@ -21,7 +21,7 @@ import hora
 from hora import _lib
 from hora.group import Call, Kind
 
-COUNT = 10_000 if os.environ.get("HORA_SOAK") else 600  # exceptions, over both worlds
+COUNT = 10_000 if os.environ.get("HORA_SOAK") else 1_000  # exceptions, over both worlds
 
 
 class Interrupted(Exception):

@@ -10,6 +10,35 @@ import pytest
 import torch
 
 
+def names_of_a_cycle(hvd):
+    """An asynchronous call's name is refused on every rank while nobody knows that the call before has ended, though it has."""
+    from horovod.torch import _handles
+
+    _handles.CYCLE = 60.0
+    calls = [
+        (f, (torch.ones(2) if "grouped" not in f.__name__ else [torch.ones(2)], *more))
+        for f, *more in (
+            (hvd.allreduce_async,), (hvd.allreduce_async_,), (hvd.grouped_allreduce_async,), (hvd.grouped_allreduce_async_,), (hvd.allgather_async,),
+            (hvd.grouped_allgather_async,), (hvd.broadcast_async, 0), (hvd.broadcast_async_, 0), (hvd.alltoall_async,), (hvd.reducescatter_async,),
+            (hvd.grouped_reducescatter_async,),
+        )
+    ]  # fmt: skip
+    for f, args in calls:
+        first = f(*args, name=f.__name__)
+        hvd.barrier()  # after it the first is through on every rank, or nearly so
+        for _ in range(10):
+            with pytest.raises(ValueError, match="Duplicate tensor name"):
+                f(*args, name=f.__name__)
+        hvd.synchronize(first)
+        second = f(*args, name=f.__name__)
+        while not hvd.poll(second):
+            pass
+        hvd.synchronize(f(*args, name=f.__name__))
+        hvd.synchronize(second)
+    assert not _handles._taken
+    assert (hvd.allreduce(torch.ones(2), op=hvd.Sum) == hvd.size()).all()  # names that count calls are the same on all ranks
+
+
 def work_forms():
     """Asynchronous, in place, grouped: all give what allreduce, allgather and the others give."""
     import horovod.torch as hvd
@@ -115,6 +144,7 @@ def work_forms():
     for fresh in (torch.optim.SGD(rows.parameters(), lr=0.1), torch.optim.SparseAdam(rows.parameters())):
         hvd.broadcast_optimizer_state(fresh, 0, rows)
         assert rows.weight.grad.is_sparse and not rows.weight.grad.to_dense().any()
+    names_of_a_cycle(hvd)
 
 
 def work_sparse_adam():

@@ -65,7 +65,7 @@ def _reduce_later(
             dst.detach().copy_(b)
         return result
 
-    return start(handle, group, calls, finish, (keep, srcs, dsts))
+    return start(handle, group, calls, finish, (keep, srcs, dsts), name and base)
 
 
 class _Allreduce(torch.autograd.Function):

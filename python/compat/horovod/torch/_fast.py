@@ -14,7 +14,7 @@ from hora.group import COUNTED, NAMED, Call, Kind
 
 from ..common.process_sets import ProcessSet
 from ._check import dtype_code
-from ._handles import PLACED, Pending, _handle_map, group_of, internal, label, next_handle, run
+from ._handles import PLACED, Pending, claim, group_of, internal, label, next_handle, run
 
 __all__ = ["begin_here", "reduce_here"]
 
@@ -44,12 +44,14 @@ def begin_here(t: torch.Tensor, name: str | None, op: Any, pre: float, post: flo
     key = _key(t, op, pre, post, group, flags)
     call = _known.get(key) or _remember(key, t, op, pre, post, flags)
     handle = next_handle()
+    if name:
+        claim(group, f"allreduce.{name}")
     call.rename(full or b"allreduce.noname.%d" % handle)
     try:
         ticket = group.submit(call, t)
     except BaseException as error:
         raise _cut_short(key, error) from None
-    _handle_map[handle] = Pending(group, [ticket], None, (t, call))
+    Pending(handle, group, [ticket], None, (t, call), name and f"allreduce.{name}")
     return handle
 
 

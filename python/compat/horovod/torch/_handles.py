@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,23 +23,50 @@ _handle_map: dict[int, Pending] = {}
 _cut: dict[int, Pending] = {}  # in flight at the last shutdown, with the memory they use
 _numbers = itertools.count(1)
 
+# Names that the program gave and the handles of their last calls, which nobody has asked for since. Horovod gathers the calls of a
+# cycle before it begins with them, so that a second call of a name within it is refused on every rank. Here the first may be through by
+# then on one rank and not on another: the second would be refused on some ranks only.
+CYCLE = 0.001  # seconds
+_taken: dict[tuple[hora.Group, str], tuple[int, float]] = {}
+
 
 class Pending:
     """Operations of one handle: tickets, what they read and write, and how their result is made.
 
-    Without `finish` there is one ticket, and the result is the first thing kept.
+    Without `finish` there is one ticket, and the result is the first thing kept. `claimed` is the program's own name for them.
     """
 
-    __slots__ = ("finish", "group", "keep", "tickets")
+    __slots__ = ("claimed", "finish", "group", "keep", "tickets")
 
-    def __init__(self, group: hora.Group, tickets: list[int], finish: Callable[[list[int]], Any] | None, keep: Any) -> None:
+    def __init__(
+        self, handle: int, group: hora.Group, tickets: list[int], finish: Callable[[list[int]], Any] | None, keep: Any, name: str | None
+    ) -> None:
         self.group, self.tickets, self.finish, self.keep = group, tickets, finish, keep
+        self.claimed = (group, name) if name else None
+        if self.claimed is not None:
+            _taken[self.claimed] = handle, time.monotonic()
+        _handle_map[handle] = self
+
+    def known(self, handle: int) -> None:
+        """The program knows that the operation has ended: its name is free."""
+        if self.claimed is not None and _taken.get(self.claimed, (0,))[0] == handle:
+            del _taken[self.claimed]
+
+
+def claim(group: hora.Group, name: str) -> None:
+    """Raise while the name's last asynchronous call is of the same cycle and nobody has asked for its end."""
+    if time.monotonic() - _taken.get((group, name), (0, 0.0))[1] < CYCLE:
+        raise ValueError(
+            f"Duplicate tensor name {name}: rank {group.rank} has begun an operation of that name a moment ago; "
+            "synchronize() its handle first, or choose another name"
+        )
 
 
 def _forget() -> None:
     global _numbers, _cut
     _cut = dict(_handle_map)
     _handle_map.clear()
+    _taken.clear()
     _numbers = itertools.count(1)
 
 
@@ -64,21 +92,27 @@ def run(group: hora.Group, call: Call) -> None:
         raise internal(error) from error
 
 
-def start(handle: int, group: hora.Group, calls: list[Call], finish: Callable[[list[int]], Any], keep: Any) -> int:
-    """Submit named operations as one unit and remember them under the handle."""
+def start(handle: int, group: hora.Group, calls: list[Call], finish: Callable[[list[int]], Any], keep: Any, name: str | None = None) -> int:
+    """Submit named operations as one unit and remember them under the handle; name is the program's own for them."""
+    if name:
+        claim(group, name)
     calls[0].keep = keep  # with one, all of them keep it
     try:
         tickets = group.submit_many(calls)
     except hora.HoraError as error:
         raise internal(error) from error
-    _handle_map[handle] = Pending(group, tickets, finish, keep)
+    Pending(handle, group, tickets, finish, keep, name)
     return handle
 
 
 def poll(handle: int) -> bool:
     """Whether synchronize(handle) would return at once."""
     pending = _handle_map.get(handle)
-    return pending is None or all(map(pending.group.poll, pending.tickets))
+    if pending is not None and not all(map(pending.group.poll, pending.tickets)):
+        return False
+    if pending is not None:
+        pending.known(handle)
+    return True
 
 
 def synchronize(handle: int) -> Any:
@@ -120,11 +154,13 @@ def complete(handle: int) -> Any:
     except BaseException:
         pending = _handle_map.pop(handle, None)
         if pending is not None:
+            pending.known(handle)
             pending.group.give_up(pending.tickets)
         raise
 
 
 def _close(handle: int, pending: Pending) -> None:
     _handle_map.pop(handle, None)
+    pending.known(handle)
     for ticket in pending.tickets:
         pending.group.release(ticket)

@@ -81,7 +81,7 @@ def _gather(tensors: Sequence[torch.Tensor], name: str | None, prefix: str, ps: 
         outs = [_fetch(group, ticket, t)[0] for ticket, t in zip(tickets, tensors, strict=True)]
         return outs[0] if single else outs
 
-    return start(handle, group, calls, finish, (keep, tensors))
+    return start(handle, group, calls, finish, (keep, tensors), name and base)
 
 
 class _Allgather(torch.autograd.Function):
@@ -214,7 +214,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = 
         out, rows = _fetch(group, tickets[0], tensor)
         return out if splits is None else (out, torch.tensor(rows, dtype=torch.int32))
 
-    return start(handle, group, [call], finish, a)
+    return start(handle, group, [call], finish, a, name and called)
 
 
 # -- reducescatter
@@ -253,7 +253,7 @@ def _scatter(
         done = [b if d.type == "cpu" else b.to(d) for b, d in back]
         return done[0] if single else done
 
-    return start(handle, group, calls, finish, keep)
+    return start(handle, group, calls, finish, keep, name and base)
 
 
 class _Reducescatter(torch.autograd.Function):

@@ -101,7 +101,7 @@ def _broadcast(src: torch.Tensor, dst: torch.Tensor, root_rank: int, name: str |
             dst.detach().copy_(b)
         return dst
 
-    return start(handle, group, [call], finish, (src, b))
+    return start(handle, group, [call], finish, (src, b), name and called)
 
 
 class _Broadcast(torch.autograd.Function):
