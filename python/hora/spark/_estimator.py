@@ -49,6 +49,8 @@ class Estimator(_Shared, _Saved, _Estimator):
     np: ranks; all task slots without it. store, run_id: a folder that all machines share, or a URL, where the run is kept and
         gone on from; restarts: how often a gang that lost a worker is started anew.
     learning_rate: sets the optimizer's. transform: a function of the columns' mapping, on each rank before the training.
+    minibatch: torch: a function of (model, optimizer, outputs_of, loss_of, inputs, labels, weights) that makes one step and returns
+        (outputs, loss). storage_options: what fsspec is given for a store that is a URL; it is not saved with the estimator.
     progress: called on the driver with each epoch's metrics while the job runs.
     """
 
@@ -85,7 +87,8 @@ class Estimator(_Shared, _Saved, _Estimator):
         steps: int | None = None, validation_steps: int | None = None, validation_batch_size: int | None = None, gpu: bool | None = None,
         verbose: bool | None = None, batch_bytes: int | None = None, transform: Callable[[Any], Any] | None = None,
         callbacks: Sequence[Any] = (), custom_objects: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
-        progress: Callable[[dict[str, Any]], Any] | None = None,
+        progress: Callable[[dict[str, Any]], Any] | None = None, minibatch: Callable[..., Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.model, self.loss, self.optimizer, self.metrics, self.row_transform = model, loss, optimizer, metrics, transform
@@ -95,6 +98,7 @@ class Estimator(_Shared, _Saved, _Estimator):
             dict(env or {}),
             progress,
         )
+        self.minibatch, self.storage_options = minibatch, None if storage_options is None else dict(storage_options)
         self._setDefault(
             weight=None, class_weight=None, validation=None, batch_size=32, epochs=1, learning_rate=None, np=None, store=None, run_id=None,
             restarts=0, seed=0, shuffle=True, shapes=None, label_shapes=None, loss_weights=None, accumulate=1, compression=None, steps=None,

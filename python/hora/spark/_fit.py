@@ -50,7 +50,7 @@ def fit(e: Any, df: Any) -> Any:
     if kind == "keras" and s["shapes"] is None:
         s["shapes"] = _keras_shapes(e.model, features)
     blob = _blob(e, s, kind)
-    store = None if s["store"] is None else _store.Store(s["store"])
+    store = None if s["store"] is None else _store.Store(s["store"], e.storage_options)
     run = s["run_id"] or time.strftime("run-%Y%m%d-%H%M%S-") + secrets.token_hex(3)
     session = df.sparkSession
     np = s["np"] or _cluster.wait_for_slots(session, None, _cluster.start_limit(), _cluster.Teller())
@@ -63,7 +63,7 @@ def fit(e: Any, df: Any) -> Any:
             raise ArgumentError(f"{WHO}: the table has {rows} row{'s' * (rows != 1)} for np={np} ranks; give np={rows} or less")
         plan = _plan(s, kind, blob, features, labels, run, np)
         if store is not None:
-            plan.seal = secrets.token_hex(8)
+            plan.storage, plan.seal = e.storage_options, secrets.token_hex(8)
             _store.seal(store, run, plan.seal)
         show = _show(plan.word, e.progress, s["verbose"])
         env = _environment(e, kind)
@@ -105,6 +105,11 @@ def _check(s: dict[str, Any], kind: str, e: Any) -> None:
         raise ArgumentError(
             f"{WHO}: validation={v!r}; give a part of the rows between 0 and 1, or the name of a column that is true for them"
         )
+    if e.minibatch is not None and (kind != "torch" or s["accumulate"] > 1):
+        what = f"accumulate={s['accumulate']} with" if kind == "torch" else f"a model that is a {kind} has no"
+        raise ArgumentError(f"{WHO}: {what} minibatch, a function that makes the step of a torch module itself; give one or the other")
+    if e.storage_options and (s["store"] is None or "://" not in s["store"]):
+        raise ArgumentError(f"{WHO}: storage_options without a store that is a URL; give store=, such as s3://bucket/runs")
     if s["run_id"] and s["store"] is None:
         raise ArgumentError(f"{WHO}: run_id={s['run_id']!r} without a store: give store=, the folder where runs are kept")
     if s["run_id"] and ("/" in s["run_id"] or s["run_id"].startswith(".")):
@@ -259,7 +264,8 @@ def _blob(e: Any, s: dict[str, Any], kind: str) -> bytes:
     if kind == "torch":
         # Together, so that the optimizer's parameters stay the model's.
         return _travel.dumps(
-            given | {"model": e.model, "loss": e.loss, "optimizer": e.optimizer, "metrics": e.metrics}, "the model, loss or optimizer"
+            given | {"model": e.model, "loss": e.loss, "optimizer": e.optimizer, "metrics": e.metrics, "minibatch": e.minibatch},
+            "the model, loss, optimizer or minibatch",
         )
     return _travel.dumps(given | {"model": e.model}, "the training function")
 

@@ -49,6 +49,7 @@ def fit(t: Training) -> dict[str, Any] | None:
         backward_passes_per_step=t.plan.passes,
     )
     passes = t.plan.passes
+    own = None if given["minibatch"] is None else _Own(given["minibatch"], model, optimizer, losses, shares, device)
     for epoch in range(t.first, t.epochs):
         torch.manual_seed(hash((t.seed, epoch, t.part)) & 0x7FFFFFFF)  # what an epoch draws does not depend on where the run began
         model.train()
@@ -58,11 +59,14 @@ def fit(t: Training) -> dict[str, Any] | None:
         for step, (x, y, w) in enumerate(t.batches(epoch)):
             if step >= last:
                 break
-            out, loss = _loss(model, x, y, w, losses, shares, device)
-            (loss * t.share(step)).backward()
-            if (step + 1) % passes == 0 or step + 1 == last:
-                optimizer.step()
-                optimizer.zero_grad()
+            if own is not None:
+                out, loss = own(x, y, w, t.share(step))
+            else:
+                out, loss = _loss(model, x, y, w, losses, shares, device)
+                (loss * t.share(step)).backward()
+                if (step + 1) % passes == 0 or step + 1 == last:
+                    optimizer.step()
+                    optimizer.zero_grad()
             rows += _count(x)
             sums.add("loss", loss, _count(x))
             sums.metrics(metrics, out, y, _count(x), device)
@@ -183,11 +187,40 @@ def _loss(
     model: torch.nn.Module, x: Any, y: Any, w: Any, losses: list[_Loss], shares: Iterable[float], device: torch.device
 ) -> tuple[Any, torch.Tensor]:
     out = model(*_tensors(x, device))
+    return out, _total(out, _tensors(y, device), _weights(w, device), losses, shares)
+
+
+def _weights(w: Any, device: torch.device) -> torch.Tensor | None:
+    return None if w is None else torch.from_numpy(np.ascontiguousarray(w)).to(device)
+
+
+def _total(out: Any, truths: Iterable[torch.Tensor], weights: torch.Tensor | None, losses: list[_Loss], shares: Iterable[float]) -> Any:
     total: Any = 0.0
-    weights = None if w is None else torch.from_numpy(np.ascontiguousarray(w)).to(device)
-    for loss, share, o, truth in zip(losses, shares, _several(out), _tensors(y, device), strict=False):
+    for loss, share, o, truth in zip(losses, shares, _several(out), truths, strict=False):
         total = total + share * (loss.mean(o, truth) if weights is None else loss.weighed(o, truth, weights))
-    return out, total
+    return total
+
+
+class _Own:
+    """The user's own step: what it is given is Horovod's train_minibatch_fn's."""
+
+    def __init__(self, function: Any, model: Any, optimizer: Any, losses: list[_Loss], shares: Iterable[float], device: Any) -> None:
+        self.function, self.model, self.optimizer = function, model, optimizer
+        self.losses, self.shares, self.device = losses, list(shares), device
+
+    def __call__(self, x: Any, y: Any, w: Any, share: float) -> tuple[Any, Any]:
+        def loss_of(out: Any, truths: Any, weights: Any = None) -> Any:
+            loss = _total(out, truths if isinstance(truths, (list, tuple)) else [truths], weights, self.losses, self.shares)
+            # Its value is the rows' mean; its gradient weighs as this rank's rows do in the ranks' average.
+            return loss.detach() + (loss - loss.detach()) * share
+
+        said = self.function(
+            self.model, self.optimizer, lambda out, truths: (_several(out), truths), loss_of,
+            _tensors(x, self.device), _tensors(y, self.device), _weights(w, self.device),
+        )  # fmt: skip
+        if not isinstance(said, tuple) or len(said) != 2:
+            raise ArgumentError(f"{WHO}: the function of a step returned a {type(said).__name__}; return (outputs, loss)")
+        return said
 
 
 class _Sums:

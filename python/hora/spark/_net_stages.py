@@ -21,7 +21,7 @@ def packed(estimator: Any) -> bytes:
     model = _net.keras_bytes(e.model) if kind == "keras" else e.model
     rest = {
         "kind": kind, "model": model, "loss": e.loss, "optimizer": e.optimizer, "metrics": e.metrics, "transform": e.row_transform,
-        "callbacks": e.callbacks, "custom_objects": e.custom_objects, "env": e.env,
+        "callbacks": e.callbacks, "custom_objects": e.custom_objects, "env": e.env, "minibatch": e.minibatch,
     }  # fmt: skip
     return _travel.dumps(rest, "the estimator's model, loss, optimizer, metrics or transform")
 

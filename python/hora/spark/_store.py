@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, HoraError
@@ -18,7 +19,7 @@ _HEAD = struct.Struct("<q")
 class Store:
     """Files by name below a folder."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self.url = str(url).rstrip("/") or "/"
         self._fs: Any = None
         path = self.url
@@ -27,7 +28,7 @@ class Store:
         elif path.startswith("file:"):
             path = "/" + path.removeprefix("file:").lstrip("/")
         if "://" in path:
-            self._fs, path = _remote(path)
+            self._fs, path = _remote(path, options or {})
         self.root = path
 
     @property
@@ -65,16 +66,16 @@ class Store:
         os.replace(beside, path)
 
 
-def _remote(url: str) -> tuple[Any, str]:
+def _remote(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
         raise HoraError(f"the store {url} is read with the package fsspec, which is not here; run `pip install fsspec`") from None
     try:
-        fs, path = fsspec.core.url_to_fs("s3://" + url.partition("://")[2] if url.startswith(("s3a://", "s3n://")) else url)
+        fs, path = fsspec.core.url_to_fs("s3://" + url.partition("://")[2] if url.startswith(("s3a://", "s3n://")) else url, **options)
     except ImportError as e:
         raise HoraError(f"the store {url} needs a package that is not here: {e}") from None
-    except ValueError as e:
+    except (TypeError, ValueError) as e:  # the former where options are not those of the file system
         raise ArgumentError(f"the store {url}: {e}; give a path, or a URL such as s3://… or hdfs://…") from None
     return fs, str(path)
 

@@ -51,6 +51,7 @@ class Plan:
     compression: str | None = None
     gpu: bool = True
     store: str | None = None
+    storage: dict[str, Any] | None = None  # what fsspec is given besides the store's URL; it may hold secrets
     run: str = ""
     seal: str = ""  # what the driver wrote into the run's folder
     settled: dict[str, Any] = field(default_factory=dict)  # what may not change between the parts of a run
@@ -112,7 +113,7 @@ class Training:
         self.plan, self.rank, self.size = plan, hora.rank(), hora.size()
         self.epochs, self.batch_size, self.learning_rate, self.seed = plan.epochs, plan.batch_size, plan.learning_rate, plan.seed
         self.given: dict[str, Any] = pickle.loads(plan.blob)
-        self._keep = _store.Store(plan.store) if plan.store is not None and self.rank == 0 else None
+        self._keep = _store.Store(plan.store, plan.storage) if plan.store is not None and self.rank == 0 else None
         self.first, self.state, self.history = self._restored()
         self.rows, self.validation = self._taken()
         self.counts = self._counted(rows_of(self.rows))

@@ -148,6 +148,71 @@ def test_lightning_as_in_horovods_example(table, tmp_path, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(parts.getModel().parameters(), whole.getModel().parameters(), strict=True))
 
 
+def step_by_hand(model, optimizer, transform_outputs, loss_fn, inputs, labels, sample_weights):
+    """What Horovod does by itself, with gradients that are clipped."""
+    optimizer.zero_grad()
+    outputs, labels = transform_outputs(model(*inputs), labels)
+    loss = loss_fn(outputs, labels, sample_weights)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+    optimizer.step()
+    return outputs, loss
+
+
+@longer
+def test_a_step_of_the_users_own_and_a_store_with_options(table, tmp_path):
+    """The same weights as without it; the run lies where the file system's own options say."""
+    import horovod.spark.torch as hvd
+    from horovod.spark.common.store import Store
+
+    found = []
+    for name, more in (("plain", {}), ("own", {"train_minibatch_fn": step_by_hand})):
+        (tmp_path / name).mkdir()
+        store = Store.create("dir://kept", storage_options={"path": str(tmp_path / name), "target_protocol": "file"})
+        torch.manual_seed(2)
+        model = Classifier()
+        fitted = hvd.TorchEstimator(
+            num_proc=2, store=store, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), loss=torch.nn.NLLLoss(),
+            feature_cols=["features"], label_cols=["label"], batch_size=30, epochs=2, validation="held", verbose=0, run_id="r", **more,
+        ).fit(table)  # fmt: skip
+        found.append((fitted.getHistory(), [p.tolist() for p in fitted.getModel().parameters()]))
+        assert list((tmp_path / name).rglob("runs/r/checkpoint")) and store.get_checkpoints("r")
+    (history, weights), (own_history, own_weights) = found
+    np.testing.assert_allclose(
+        np.concatenate([np.ravel(w) for w in own_weights]), np.concatenate([np.ravel(w) for w in weights]), atol=1e-6
+    )
+    assert own_history[-1]["validation"]["loss"] == pytest.approx(history[-1]["validation"]["loss"], abs=1e-5)
+
+
+@longer
+def test_helpers_of_data_frames(spark):
+    from horovod.spark.common import util
+    from pyspark.ml.linalg import DenseVector, SparseVector, VectorUDT
+    from pyspark.sql.types import FloatType, StructField, StructType
+
+    rows = [
+        (1, 1.0, [1, 1], DenseVector([1.0, 2.0]), SparseVector(2, {1: 1.0}), True),
+        (2, None, [1, 2], SparseVector(2, {1: 1.0}), SparseVector(2, {}), False),
+    ]
+    frame = spark.createDataFrame(rows, ["whole", "part", "list", "mixed", "sparse", "held"])
+    kinds, shapes, sizes = util._get_col_info(frame)
+    assert kinds["part"] == {float, type(None)} and kinds["mixed"] == {DenseVector, SparseVector} and kinds["list"] == {list}
+    assert shapes == {"whole": 1, "part": 1, "list": 2, "mixed": 2, "sparse": 2, "held": 1} and (sizes["mixed"], sizes["sparse"]) == (2, 1)
+    with pytest.raises(ValueError, match="Column list does not have uniform shape"):
+        util._get_col_info(spark.createDataFrame([([1],), ([1, 2],)], ["list"]))
+    train, val, part = util._train_val_split(frame, "held")
+    assert (train.count(), val.count(), part) == (1, 1, 0.5) and "held" not in val.columns
+    assert util._train_val_split(frame, None)[1:] == (None, 0.0) and util._train_val_split(frame, 0.25)[2] == 0.25
+    schema = StructType([StructField("a", FloatType()), StructField("y", VectorUDT())])
+    metadata = {"a": {"spark_data_type": FloatType}, "y": {"spark_data_type": DenseVector}}
+    made = util.get_spark_df_output_schema(schema, ["a", "y"], ["a_out", "y_out"], metadata)
+    assert made.names == ["a", "y", "a_out", "y_out"] == util.get_output_cols(schema, ["a_out", "y_out"])
+    assert made["a_out"].dataType == FloatType() and made["y_out"].dataType == VectorUDT()
+    with pytest.raises(ValueError, match="Output col 'a' exists"):
+        util.get_spark_df_output_schema(schema, ["y"], ["a"], metadata)
+    assert (util.data_type_to_str(VectorUDT), util.data_type_to_str(FloatType), util.is_databricks()) == ("Vector", "Float", False)
+
+
 @longer
 def test_on_parquet_with_whole_labels(table, tmp_path):
     """What prepare_data wrote is trained on; a label of whole numbers comes back rounded, in its type."""
@@ -199,7 +264,12 @@ def test_what_bad_input_gets_from_horovods_estimators(table, tmp_path):
     refused(r"Validation column hold does not exist", validation="hold")
     refused(r'At most one of parameters "backend" and "num_proc"', backend=SparkBackend(2))
     refused(r"only one of loss_constructors and loss", loss_constructors=[torch.nn.NLLLoss])
-    refused(r"train_minibatch_fn is not supported: write the whole training", train_minibatch_fn=print)
+    refused(r"train_minibatch_fn is a str; give a function", train_minibatch_fn="no")
+    refused(
+        r"accumulate=2 with minibatch, a function that makes the step of a torch module itself",
+        train_minibatch_fn=print,
+        backward_passes_per_step=2,
+    )
     with pytest.raises(ValueError, match=r"there is no data in file://.*intermediate_train_data; write it there as Parquet"):
         TorchEstimator(**given, store=LocalStore(str(tmp_path))).fit_on_parquet()
     assert SparkBackend().num_processes() == 4 and LocalBackend(2).num_processes() == 2
@@ -212,7 +282,9 @@ def test_what_bad_input_gets_from_horovods_estimators(table, tmp_path):
 def test_the_names_of_the_list_are_there():
     import importlib
 
-    listed = re.findall(r"^\| `(horovod\.spark\.[^`]+)` \| works", (beside.ROOT / "docs/horovod.md").read_text(), re.M)
+    listed = re.findall(
+        r"^\| `((?:horovod\.spark|sparkdl\.estimators)\.[^`]+)` \| works", (beside.ROOT / "docs/horovod.md").read_text(), re.M
+    )
     assert "horovod.spark.torch.TorchEstimator" in listed and "horovod.spark.keras.KerasModel" in listed
     for name in listed:
         parts = name.split(".")

@@ -135,7 +135,9 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
         keeps = store is not None and store.saving_runs()
         if keeps and not store.get_runs_path().endswith("/runs"):
             raise ValueError(f"runs_path {store.get_runs_path()} must be a folder of the name runs")
+        options = store.run_options() if keeps and "://" in store.get_runs_path().removeprefix("file://") else None
         return {
+            "storage_options": options or None,
             "model": self.getModel(), "loss": self._loss(), "optimizer": get("optimizer"), "metrics": self._metrics(),
             "features": list(get("feature_cols")), "label": list(get("label_cols")), "weight": get("sample_weight_col"),
             "validation": validation, "batch_size": get("batch_size"), "epochs": get("epochs"), "np": np, "env": env,

@@ -98,6 +98,10 @@ class AbstractFilesystemStore(Store):
         """Whether runs are kept."""
         return self._save_runs
 
+    def run_options(self) -> dict[str, Any]:
+        """What fsspec is given besides the URL."""
+        return dict(self.storage_options)
+
     def get_runs_path(self) -> str:
         """The folder of all runs."""
         return self._runs_path
@@ -237,8 +241,12 @@ class HDFSStore(AbstractFilesystemStore):
             self._fs = self._get_filesystem_fn()()
         return self._fs
 
+    def run_options(self) -> dict[str, Any]:
+        """What fsspec is given besides the URL: of HDFS the host, port and user too."""
+        return self._hdfs | self.storage_options
+
     def _get_filesystem_fn(self) -> Callable[[], Any]:
-        prefix, given = self.prefix_path, self._hdfs | self.storage_options
+        prefix, given = self.prefix_path, self.run_options()
 
         def connect() -> Any:
             import fsspec

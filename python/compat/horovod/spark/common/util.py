@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "check_shape_compatibility", "check_validation", "clear_training_cache", "get_dataset_properties", "get_simple_meta_from_parquet",
-    "prepare_data", "to_list",
+    "check_shape_compatibility", "check_validation", "clear_training_cache", "data_type_to_str", "get_dataset_properties",
+    "get_output_cols", "get_simple_meta_from_parquet", "get_spark_df_output_schema", "is_databricks", "prepare_data", "to_list",
 ]  # fmt: skip
 
 _guard = threading.Lock()  # of the two below
@@ -81,6 +81,105 @@ def prepare_data(
     with _guard:
         _training_cache[idx] = (train_rows, val_rows, metadata, _row_size(metadata))
     yield idx
+
+
+def _train_val_split(df: Any, validation: Any) -> tuple[Any, Any, float]:
+    """The rows for training, those for validation (None without), and which part of all the latter are."""
+    from pyspark.sql import functions as F
+
+    check_validation(validation, df)
+    if not validation:
+        return df, None, 0.0
+    if not isinstance(validation, str):
+        train, val = df.randomSplit([1.0 - validation, float(validation)])
+        return train, val, float(validation)
+    held = F.coalesce(F.col(f"`{validation}`").cast("boolean"), F.lit(False))
+    rows, some = df.agg(F.count(F.lit(1)), F.sum(held.cast("int"))).collect()[0]
+    return df.where(~held).drop(validation), df.where(held).drop(validation), (some or 0) / max(1, rows)
+
+
+def _get_col_info(df: Any) -> tuple[dict[str, set[type]], dict[str, int], dict[str, int]]:
+    """Of each column the Python types of its values, their shape, and the most of them that a row has (of sparse vectors: that are not 0)."""
+    from pyspark.ml.linalg import DenseVector, SparseVector
+
+    def look(batches: Any) -> Any:
+        found: dict[str, tuple[set[type], set[int], set[int]]] = {}
+        for row in batches:
+            for name, value in row.asDict().items():
+                if isinstance(value, SparseVector):
+                    shape, size = int(value.size), len(value.indices)
+                elif isinstance(value, (DenseVector, list)):
+                    shape = size = len(value)
+                else:
+                    shape = size = 1
+                kinds, shapes, sizes = found.setdefault(name, (set(), set(), set()))
+                kinds.add(type(value))
+                shapes.update({shape})
+                sizes.update({size})
+                if len(shapes) > 2:  # two are enough to tell that they differ
+                    shapes.intersection_update({min(shapes), max(shapes)})
+                if len(sizes) > 2:
+                    sizes.intersection_update({min(sizes), max(sizes)})
+        yield found
+
+    kinds: dict[str, set[type]] = {n: set() for n in df.columns}
+    shapes: dict[str, set[int]] = {n: set() for n in df.columns}
+    sizes: dict[str, set[int]] = {n: set() for n in df.columns}
+    for part in df.rdd.mapPartitions(look).collect():
+        for name, (k, s, z) in part.items():
+            kinds[name] |= k
+            shapes[name] |= s
+            sizes[name] |= z
+    for name in df.columns:
+        if len(shapes[name]) > 1:
+            raise ValueError(f"Column {name} does not have uniform shape. shape set: {shapes[name]}")
+        if len(sizes[name]) > 1 and SparseVector not in kinds[name]:
+            raise ValueError(f"Rows of column {name} have varying sizes. This is only allowed for SparseVector")
+    return kinds, {n: max(v, default=1) for n, v in shapes.items()}, {n: max(v, default=1) for n, v in sizes.items()}
+
+
+def get_output_cols(input_df_schema: Any, output_cols: Sequence[str]) -> list[str]:
+    """The columns that a model's transform gives."""
+    return [*input_df_schema.names, *output_cols]
+
+
+def get_spark_df_output_schema(
+    input_df_schema: Any, label_cols: Sequence[str], output_cols: Sequence[str], metadata: Mapping[str, Any]
+) -> Any:
+    """The schema of what a model's transform gives: the frame's own columns, and each output in its label's type."""
+    from pyspark.ml.linalg import DenseVector, SparseVector, VectorUDT
+    from pyspark.sql.types import StructField, StructType
+
+    if len(label_cols) != len(output_cols):
+        raise ValueError("Number of output columns must equal to number of label columns.")
+    for name in output_cols:
+        if name in input_df_schema.names:
+            raise ValueError(f"Output col '{name}' exists in original df schema: {', '.join(input_df_schema.names)}")
+    made = []
+    for label, name in zip(label_cols, output_cols, strict=True):
+        kind = metadata[label]["spark_data_type"]
+        own = input_df_schema[label].dataType if label in input_df_schema.names else None
+        made.append(StructField(name, VectorUDT() if kind in (DenseVector, SparseVector) else own or kind(), True))
+    return StructType([*input_df_schema.fields, *made])
+
+
+def data_type_to_str(dtype: Any) -> str:
+    """The short name of a type of Spark's."""
+    name = str(dtype.__name__)
+    known = {
+        "VectorUDT": "Vector", "SparseVector": "Vector", "DenseVector": "Vector", "IntegerType": "Int", "StringType": "String",
+        "FloatType": "Float", "BinaryType": "Binary", "DoubleType": "Double", "LongType": "Long", "BooleanType": "Boolean",
+    }  # fmt: skip
+    if name not in known:
+        raise ValueError(f"Unrecognized data type: {dtype}")
+    return known[name]
+
+
+def is_databricks() -> bool:
+    """Whether this is a Databricks runtime."""
+    import os
+
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
 def _count(df: Any, path: str) -> int:

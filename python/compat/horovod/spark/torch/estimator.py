@@ -51,14 +51,16 @@ class TorchEstimator(HorovodEstimator):
         return found or None
 
     def _given(self, validation: Any) -> dict[str, Any]:
-        if self.getTrainMinibatchFn() is not None:
+        step = self.getTrainMinibatchFn()
+        if step is not None and not callable(step):
             raise ValueError(
-                "train_minibatch_fn is not supported: write the whole training as a function and give it to hora.spark.Estimator (docs/spark.md)"
+                f"train_minibatch_fn is a {type(step).__name__}; give a function of model, optimizer, … that returns (outputs, loss)"
             )
         if self.getCallbacks():
             say("callbacks: no effect, the training loop of torch calls none; horovod.spark.lightning's estimator has them")
         shapes = self.getInputShapes()
-        return super()._given(validation) | {"shapes": [None] * len(self.getFeatureCols()) if shapes is None else shapes}
+        own = {} if step is None else {"minibatch": step}
+        return super()._given(validation) | own | {"shapes": [None] * len(self.getFeatureCols()) if shapes is None else shapes}
 
     def _model(self, fitted: Any) -> TorchModel:
         history = []
