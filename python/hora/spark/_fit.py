@@ -127,7 +127,7 @@ def _check(s: dict[str, Any], kind: str, e: Any) -> None:
     elif kind == "keras":
         _check_keras(e)
     if s["store"] is not None:
-        _store.Store(s["store"])
+        _store.Store(s["store"], e.storage_options)
 
 
 def _check_keras(e: Any) -> None:
