@@ -458,6 +458,15 @@ print(again.copy().getOrDefault("vote"), PartitionEnsemble.load(sys.argv[4]).set
 """
 
 
+def test_many_partitions_are_as_many_models():
+    """1,000 in the soak; the ordinary run has 100 of them."""
+    n = 1000 if os.environ.get("HORA_SOAK") else 100
+    x, y = two_classes(10 * n)
+    model = PartitionEnsemble(tree(max_depth=2), n=n, workers=0).fit(x, y)
+    assert len(model.models) == n and [r["rows"] for r in model.report] == [10] * n
+    assert (model.predict(x) == y).mean() > 0.9
+
+
 def test_a_folder_is_read_where_there_is_no_spark(tmp_path):
     x, y = two_classes(60)
     ensemble = PartitionEnsemble(tree(), n=3, workers=0)
