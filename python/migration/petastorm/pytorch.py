@@ -246,7 +246,9 @@ class InMemBatchedDataLoader:
 
     def __iter__(self):
         if self._done:
-            raise RuntimeError("InMemBatchedDataLoader goes through its rows once: say how often with num_epochs=")
+            raise RuntimeError(
+                "InMemBatchedDataLoader couldn't be used multiple times: say how often it goes through its rows with num_epochs="
+            )
         self._done = True
         for epoch in range(self._num_epochs):
             order = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+import threading
 import warnings
 
 import numpy as np
@@ -170,7 +172,8 @@ class Reader:
             self._predicate = None
         self._only = self._selected(urls, rowgroup_selector, index)
         self._open(schema, schema_fields)
-        self._stopped, self._epoch, self._items = False, 0, None
+        self._stopped, self._items = False, None
+        self._one = threading.Lock()  # threads may share a reader: each item is one's
 
     # -- what is read
 
@@ -274,8 +277,7 @@ class Reader:
             return {n: _array(table, n) for n in self.schema.fields}
         frame = table.to_pandas()
         if self._predicate is not None:
-            asked = frame[sorted(self._predicate.get_fields())]
-            frame = frame[np.asarray(self._predicate.do_include(asked), bool)]
+            frame = frame[self._included(frame[sorted(self._predicate.get_fields())])]
             frame = frame[list(self._stored_schema.fields)].reset_index(drop=True)
         if self._transform is not None:
             frame = self._transform.func(frame) if self._transform.func else frame
@@ -285,6 +287,15 @@ class Reader:
                     f"Transformed result columns ({sorted(map(str, frame.columns))}) do not match required schema columns({sorted(self.schema.fields)})"
                 )
         return {n: _of_frame(frame[n], self.schema.fields[n]) for n in self.schema.fields}
+
+    def _included(self, asked):
+        """Which rows of a frame the predicate wants. What only looks at the folders' names is asked for each of them, not for columns."""
+        folders = {part.partition("=")[0] for g in self._loader._row_groups() for part in g["file"].split("/")[:-1] if "=" in part}
+        if not set(asked.columns) <= folders:
+            return np.asarray(self._predicate.do_include(asked), bool)
+        keys = [tuple(row) for row in asked.itertuples(index=False)]
+        wanted = {key: bool(self._predicate.do_include(dict(zip(asked.columns, key, strict=True)))) for key in set(keys)}
+        return np.array([wanted[key] for key in keys], bool)
 
     # -- iterating
 
@@ -338,7 +349,8 @@ class Reader:
         if self._items is None:
             self._items = self._epochs_of_items()
         try:
-            return next(self._items)
+            with self._one:
+                return next(self._items)
         except StopIteration:
             self.last_row_consumed = True
             raise
@@ -385,7 +397,8 @@ class Reader:
     def __exit__(self, exc_type, exc_val, exc_tb):
         self.stop()
         self.join()
-        self.cache.cleanup()
+        with contextlib.suppress(OSError):
+            self.cache.cleanup()
 
 
 # -- between Parquet, Petastorm's schemas and NumPy

@@ -115,7 +115,10 @@ def tf_tensors(reader, shuffling_queue_capacity=0, min_after_dequeue=0):
             "shuffling_queue_capacity can not be used with a reader of batches: use make_reader, or make_petastorm_dataset(reader).unbatch().shuffle(n)"
         )
     v1 = tf.compat.v1
-    views = {None: reader.schema} if reader.ngram is None else _views(reader)
+    views = {None: reader.schema}
+    if reader.ngram is not None:  # steps between those that were named have rows without fields
+        begin = min(reader.ngram.fields)
+        views = {k: reader.ngram.get_schema_at_timestep(reader.schema, k) for k in range(begin, begin + reader.ngram.length)}
     fields = [f for view in views.values() for f in view.fields.values()]
     types = [_numpy_to_tf_dtypes(f.numpy_dtype) for f in fields]
 

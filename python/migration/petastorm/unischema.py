@@ -137,12 +137,12 @@ def _field_spark_dtype(field):
     if field.codec is not None:
         return field.codec.spark_dtype()
     if field.shape != ():
-        raise ValueError(f"field {field.name!r} is no scalar and has no codec: there is no Spark type for it")
+        raise ValueError(f"field {field.name!r} has codec set to None and is no scalar: give it a codec, whose Spark type is the field's")
     from pyspark.sql import types
 
     name = _SPARK.get(getattr(field.numpy_dtype, "__name__", ""))
     if name is None:
-        raise ValueError(f"there is no Spark type for {field.numpy_dtype} of field {field.name!r}")
+        raise ValueError(f"Was not able to map type {field.numpy_dtype} of field {field.name!r} to one of Spark's: give the field a codec")
     return getattr(types, name)()
 
 

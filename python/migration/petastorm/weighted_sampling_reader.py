@@ -16,9 +16,9 @@ class WeightedSamplingReader:
         first = readers[0]
         for r in readers[1:]:
             if set(r.schema.fields) != set(first.schema.fields):
-                raise ValueError("the readers' schemas are not the same")
+                raise ValueError("all readers should have the same schema: name the same fields with schema_fields")
             if r.batched_output != first.batched_output or (r.ngram is None) != (first.ngram is None) or r.ngram != first.ngram:
-                raise ValueError("the readers do not answer the same kind of items")
+                raise ValueError("all readers should answer the same kind of items: rows or batches, with the same ngram or none")
         self._readers, self._next = readers, None
         self._bounds = np.cumsum(np.asarray(probabilities, float) / np.sum(probabilities))
         self.last_row_consumed = False

@@ -169,6 +169,70 @@ def test_columns_with_fields_of_their_own_are_left_out(arrow, tmp_path):
         assert next(reader).id.tolist() == [3]
 
 
+def test_predicates_on_folders_names(arrow, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from petastorm import make_batch_reader
+    from petastorm.predicates import PredicateBase, in_lambda
+
+    pq.write_to_dataset(pa.table({"id": range(60), "key": [f"k{i % 3}" for i in range(60)]}), tmp_path, partition_cols=["key"])
+    asked = []
+
+    class Chosen(PredicateBase):  # of single values, as petastorm asks where folders' names decide
+        def get_fields(self):
+            return {"key"}
+
+        def do_include(self, values):
+            asked.append(values["key"])
+            return values["key"] in {"k0", "k2"}
+
+    for predicate in (Chosen(), in_lambda(["key"], lambda key: key != "k1")):
+        with make_batch_reader(f"file://{tmp_path}", predicate=predicate) as reader:
+            assert sorted(i for b in reader for i in b.id.tolist()) == [i for i in range(60) if i % 3 != 1]
+    assert set(asked) == {"k0", "k1", "k2"}
+
+
+def test_threads_share_a_reader(made):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from petastorm import make_reader
+
+    with make_reader(made) as reader, ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(lambda _: next(reader).id, range(ROWS))) == list(range(ROWS))
+
+
+def test_a_cache_that_cannot_be_deleted_is_no_failure(made, tmp_path, monkeypatch):
+    from petastorm import make_reader
+
+    def fails():
+        raise OSError("busy")
+
+    cache = {"cache_type": "local-disk", "cache_location": str(tmp_path), "cache_size_limit": 10**6, "cache_row_size_estimate": 10}
+    with pytest.warns(UserWarning, match="puts nothing into the cache"), make_reader(made, **cache) as reader:
+        monkeypatch.setattr(reader.cache, "cleanup", fails)
+        next(reader)
+
+
+def test_options_of_command_lines():
+    import argparse
+
+    from petastorm.tools.copy_dataset import args_parser
+    from petastorm.tools.spark_session_cli import configure_spark
+
+    class Builder(dict):
+        config = dict.__setitem__
+
+        def master(self, name):
+            self["master"] = name
+
+    said = args_parser().parse_args(["a", "b", "--master", "local[2]", "--spark-session-config", "x=1", "y=a=b"])
+    assert configure_spark(Builder(), said) == {"x": "1", "y": "a=b", "master": "local[2]"}
+    with pytest.raises(ValueError, match="WRONG.*key=value"):
+        configure_spark(Builder(), args_parser().parse_args(["a", "b", "--spark-session-config", "WRONG"]))
+    with pytest.raises(RuntimeError, match="call add_configure_spark_arguments"):
+        configure_spark(Builder(), argparse.Namespace())
+
+
 def test_selectors_and_indexes(made):
     from petastorm import NoDataAvailableError, make_reader
     from petastorm.etl.rowgroup_indexers import FieldNotNullIndexer, SingleFieldIndexer

@@ -46,12 +46,12 @@ with v1.Graph().as_default(), v1.Session() as session, make_reader(url, schema_f
     coordinator.request_stop()
     session.run(v1.no_op())
 assert len(set(ids)) == 60
-steps = NGram({0: ["id"], 1: ["id", "image"]}, 1, "id")
+steps = NGram({0: ["id"], 2: ["id", "image"]}, 1, "id")
 with v1.Graph().as_default(), v1.Session() as session, make_reader(url, schema_fields=steps, shuffle_row_groups=False) as reader:
     item = tf_tensors(reader)
-    assert item[1].image.shape == (4, 6, 3)
+    assert list(item) == [0, 1, 2] and item[1] == () and item[2].image.shape == (4, 6, 3)
     got = session.run(item)
-    assert got[1].id == got[0].id + 1
+    assert got[2].id == got[0].id + 2
 with v1.Graph().as_default(), v1.Session() as session, make_batch_reader(converter.file_urls, num_epochs=1, shuffle_row_groups=False) as reader:
     row = tf_tensors(reader)
     assert row.id.shape.as_list() == [None] and row.x.shape.as_list() == [None, None]

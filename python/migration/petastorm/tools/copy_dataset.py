@@ -9,6 +9,7 @@ from functools import reduce
 
 from ..etl.dataset_metadata import get_schema_from_dataset_url, materialize_dataset
 from ..unischema import match_unischema_fields
+from .spark_session_cli import add_configure_spark_arguments, configure_spark
 
 
 def copy_dataset(
@@ -49,6 +50,7 @@ def args_parser():
     a.add_argument("--partition-count", type=int, help="files of the copy")
     a.add_argument("--row-group-size-mb", type=int, help="MiB of a row group; 1")
     a.add_argument("--hdfs-driver", default="libhdfs3", help="accepted")
+    add_configure_spark_arguments(a)
     return a
 
 
@@ -60,7 +62,8 @@ def main(args=None):
         sys.exit(
             "petastorm-copy-dataset.py: Spark is needed and pyspark is not installed: install it, or copy with hora.dataset.read and hora.dataset.write"
         )
-    copy_dataset(SparkSession.builder.getOrCreate(), said.source_url, said.target_url, said.field_regex, said.not_null_fields, said.overwrite_output,
+    spark = configure_spark(SparkSession.builder.appName("petastorm-copy"), said).getOrCreate()
+    copy_dataset(spark, said.source_url, said.target_url, said.field_regex, said.not_null_fields, said.overwrite_output,
                  said.partition_count, said.row_group_size_mb, said.hdfs_driver)  # fmt: skip
 
 
