@@ -40,6 +40,8 @@ __all__ = [
 
 _START = 600.0  # seconds until all tasks have started, as Horovod's start_timeout
 _QUIET = 15.0  # seconds without a new executor after which no further one is waited for
+_BACK = 120.0  # the same where the cluster has had as many: a lost executor's replacement is a new JVM, perhaps on a new machine
+_had: dict[str, int] = {}  # the most slots that an application has had
 _SETTLE = 1.5  # seconds after a gang that failed in which Spark may yet end an executor of it
 _shipped: set[tuple[int, str]] = set()
 _failed: dict[int, float] = {}  # when a session's last gang failed
@@ -113,13 +115,23 @@ def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[
     while True:
         have = slots(spark)
         now = time.monotonic()
-        if have is None or (wanted is not None and have >= wanted):
+        if have is None:
+            return None
+        application = str(spark.sparkContext.applicationId)
+        had = _had[application] = max(have, _had.get(application, 0))
+        if wanted is not None and have >= wanted:
             return have
         if have > most:
             most, grown = have, now
-        if most > 0 and (fixed or now - grown > (_QUIET if wanted is not None else 2)):
+        quiet = 2.0 if wanted is None else _BACK if had >= wanted else _QUIET
+        if most > 0 and (fixed or now - grown > quiet):
             if wanted is None:
                 return most
+            if had >= wanted:
+                raise HoraError(
+                    f"spark.run: np={wanted}, the cluster has {most} of the {had} task slots that it had: executors were lost, and none came in "
+                    f"their place in {quiet:.0f} s; give np={most} or less, or look at the cluster's page"
+                )
             raise HoraError(
                 f"spark.run: np={wanted}, the cluster has {most} task slot{'s' * (most != 1)}: give np={most} or less, or more executors or cores "
                 "(spark.executor.instances, spark.executor.cores; a task takes spark.task.cpus)"

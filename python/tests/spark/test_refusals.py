@@ -39,6 +39,29 @@ def test_dynamic_allocation_starts_no_gang(spark):
         spark.conf.unset(rejected)
 
 
+def test_an_executor_that_is_being_replaced_is_waited_for(monkeypatch):
+    """A new JVM may take longer than executors that register one after the other."""
+    monkeypatch.setattr(_cluster, "_QUIET", 0.2)
+    monkeypatch.setattr(_cluster, "setting", lambda spark, name, default="": "spark://one:7077")
+    session = types.SimpleNamespace(sparkContext=types.SimpleNamespace(applicationId="replaced"))
+    began, have = time.monotonic(), lambda: 2
+    monkeypatch.setattr(_cluster, "slots", lambda spark: have())
+
+    def wait(n):
+        return _cluster.wait_for_slots(session, n, 60, lambda text: None)
+
+    assert wait(2) == 2
+    have = lambda: 1 + (time.monotonic() > began + 1)
+    began = time.monotonic()
+    assert wait(2) == 2 and time.monotonic() - began > 1
+    with pytest.raises(hora.HoraError, match="np=3, the cluster has 2 task slots: give np=2 or less"):
+        wait(3)
+    monkeypatch.setattr(_cluster, "_BACK", 0.2)
+    have = lambda: 1
+    with pytest.raises(hora.HoraError, match="np=2, the cluster has 1 of the 2 task slots that it had: executors were lost, and none came"):
+        wait(2)
+
+
 @pytest.mark.parametrize(
     ("spark_says", "hora_says"),
     [
