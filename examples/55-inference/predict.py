@@ -17,8 +17,7 @@ def load():
     return torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
 
 
-def main():
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+def main(spark):
     rows = spark.range(20_000, numPartitions=4).select("id", *[F.randn(i).alias(c) for i, c in enumerate("abcd")])
     rows = rows.withColumn("c", F.when(F.col("id") % 5000 != 7, F.col("c")))  # four rows have a null
 
@@ -30,8 +29,9 @@ def main():
     first = scored.where("prediction is not null").orderBy("id").first()
     alone = load()(torch.tensor([[first.a, first.b, first.c, first.d]])).softmax(1).detach().numpy()[0]
     print(f"row {first.id} is of class {first.prediction}, as the model alone says: {np.allclose(first.p, alone, atol=1e-5)}")
-    spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    main(session)
+    session.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 
@@ -25,7 +26,8 @@ def test_ensembles_vote():
     assert "rows [337, 337, 337, 336]" in out and "rows [1347, 1347, 1347, 1347]" in out
 
 
-def test_predictions_become_a_column():
-    out = said("55-inference/predict.py")
+def test_predictions_become_a_column(spark, capsys):
+    runpy.run_path(str(ROOT / "examples/55-inference/predict.py"))["main"](spark)
+    out = capsys.readouterr().out
     assert "20,000 rows, 19,996 predicted" in out and out.count("column 'c' is null") == 4, out
     assert "as the model alone says: True" in out

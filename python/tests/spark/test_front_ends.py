@@ -55,7 +55,7 @@ ALL = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a 
     ],
 )
 def test_one_program_says_the_same_in_a_session_of_its_own(master, tmp_path):
-    """The standalone cluster is test_standalone.py's."""
+    """The standalone cluster is test_faults.py's, on hosts of its own."""
     done = subprocess.run([sys.executable, same.__file__, master, tmp_path], capture_output=True, text=True, timeout=300)
     assert done.stdout.endswith("the same\n"), done.stdout + done.stderr
 
