@@ -122,6 +122,9 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	if err := s.check(&d); err != nil {
 		return client.Job{}, err
 	}
+	if err := s.checkSecrets(ctx, &d); err != nil {
+		return client.Job{}, err
+	}
 	if d.Code != "" && !s.store.HasBlob(ctx, d.Code) {
 		return client.Job{}, refuse(409, "the folder %s is not here: send its files first", d.Code)
 	}

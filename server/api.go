@@ -59,6 +59,7 @@ func (s *Server) Handler(set Settings) http.Handler {
 	a.poolCalls()
 	a.keepCalls()
 	a.peopleCalls()
+	a.secretCalls()
 	web.Register(mux, view{s})
 	return a.machines(a.guard(a.strict(mux)))
 }

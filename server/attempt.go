@@ -155,6 +155,9 @@ func (f *follower) where() fleet.Ref { return ref(f.job.ID, f.attempt.Number, f.
 // start lets the back end start it; to do it again does nothing more.
 func (f *follower) start() error {
 	g, err := f.whole()
+	if err == nil {
+		_, err = f.secrets()
+	}
 	if err != nil {
 		return err
 	}
@@ -164,6 +167,7 @@ func (f *follower) start() error {
 // whole is the gang with what earlier attempts left in outputs/, which each of its nodes gets.
 func (f *follower) whole() (node.Gang, error) {
 	g := f.gang()
+	g.Secrets, _ = f.secrets() // one that is gone is missed where the attempt is started
 	if g.Attempt == 1 {
 		return g, nil
 	}

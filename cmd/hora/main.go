@@ -160,6 +160,7 @@ func (p *program) root() *cobra.Command {
 		p.webhookCommand(),
 		p.userCommand(),
 		p.tokenCommand(),
+		p.secretCommand(),
 		p.whoamiCommand(),
 		p.auditCommand(),
 		p.poolCommand(),

@@ -36,6 +36,7 @@ func queueFields() []job.Field {
 		{Flags: "--project", Arg: "NAME", Help: "whose share of the slots it counts against", Default: "default"},
 		{Flags: "--pip", Arg: "REQUIREMENT", Help: "a package that the job needs, as numpy==2.1; may be repeated"},
 		{Flags: "--env-file", Arg: "FILE", Help: "what it needs: a requirements file, or an environment of conda (.yml); --env FILE is the same"},
+		{Flags: "--secret", Arg: "NAME", Help: "a secret of the project that it gets as the file NAME in the folder HORA_SECRETS; may be repeated"},
 		{Flags: "--whole", Help: "nobody else's job runs on its nodes meanwhile"},
 		{Flags: "--held", Help: "it begins paused; hora resume lets it queue"},
 		{Flags: "--follow -f", Help: "show what it writes, and exit with its code"},
@@ -185,6 +186,8 @@ func (s *submission) set(name, v string) (err error) {
 	case "pip":
 		s.needs().Pip = append(s.Environment.Pip, v)
 		return environment.Check(s.Environment)
+	case "secret":
+		s.Secrets = append(s.Secrets, v)
 	case "env-file":
 		more, err := readNeeds(v)
 		if err != nil {
@@ -302,7 +305,7 @@ func (s *submission) readFile(name string, table []job.Field) error {
 			continue
 		}
 		values := []*yaml.Node{value}
-		if value.Kind == yaml.SequenceNode && f.Name() == "pip" {
+		if value.Kind == yaml.SequenceNode && (f.Name() == "pip" || f.Name() == "secret") {
 			values = value.Content
 		}
 		for _, one := range values {

@@ -27,6 +27,7 @@ type Document struct {
 	Held        bool              `json:"held,omitempty" doc:"it begins paused"`
 	Whole       bool              `json:"whole,omitempty" doc:"nobody else's job runs on its nodes meanwhile"`
 	Environment *Environment      `json:"environment,omitempty" doc:"packages beside those of the pool's interpreter"`
+	Secrets     []string          `json:"secrets,omitempty" maxItems:"100" doc:"names of secrets of the project that it gets, each as a file in the folder HORA_SECRETS"`
 	Tags        map[string]string `json:"tags,omitempty" doc:"words to find it by; the job's tags have them from then on"`
 }
 

@@ -63,6 +63,7 @@ type keeper struct {
 	own       Process
 	reports   sync.WaitGroup // connections of ranks
 	followers sync.WaitGroup
+	mask      *mask    // of its secrets
 	last      string   // hora's own last words
 	hub       []string // where agents are awaited, just heard
 	agents    sync.WaitGroup
@@ -110,6 +111,12 @@ func Keep(dir string, own Process, run Program) error {
 	}
 	if err := own.Setenv(OutputsVariable, filepath.Join(dir, WorkFolder, OutputsName)); err != nil {
 		return err
+	}
+	if k.mask = readMask(dir); len(k.task.Document.Secrets) > 0 {
+		defer dropSecrets(dir)
+		if err := own.Setenv(SecretsVariable, filepath.Join(dir, secretsFolder)); err != nil {
+			return err
+		}
 	}
 	if k.task.Part != nil {
 		name := filepath.Join(dir, secretFile)

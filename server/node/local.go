@@ -37,6 +37,7 @@ type Gang struct {
 	Code     string          // hash of the folder that goes along
 	Outputs  []snapshot.File // what earlier attempts left in outputs/
 	Part     *Part           // where it runs on several nodes
+	Secrets  map[string][]byte
 }
 
 // Part is what one node has of a gang on several.
@@ -115,6 +116,9 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 		return err
 	}
 	if err := l.fill(filepath.Join(dir, WorkFolder), g); err != nil {
+		return err
+	}
+	if err := putSecrets(dir, g.Secrets); err != nil {
 		return err
 	}
 	t := task{Job: g.Job, Attempt: g.Attempt, Document: g.Document, Slots: n, Part: g.Part}

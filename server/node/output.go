@@ -29,6 +29,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	s.k.mu.Lock()
 	for text := range strings.SplitSeq(strings.TrimSuffix(string(p), "\n"), "\n") {
 		s.k.lines++
+		text = s.k.mask.line(text)
 		l := Line{N: s.k.lines, At: now, Rank: -1, Err: s.err, Text: text}
 		if rank, rest, ok := untag(text); ok {
 			l.Rank, l.Text = rank, rest
@@ -102,7 +103,7 @@ func (k *keeper) events() {
 			return
 		}
 		if line := b[:i]; json.Valid(line) {
-			_ = k.box.put(Record{Event: bytes.Clone(line)})
+			_ = k.box.put(Record{Event: bytes.Clone(k.mask.event(line))})
 			if addrs := Listens(line); k.task.Part != nil && addrs != nil {
 				k.hub = addrs
 			}

@@ -120,6 +120,14 @@ CREATE TABLE audit (
 	before TEXT NOT NULL, hash TEXT NOT NULL -- of the record before this one, and of this one with it
 ) STRICT;
 `,
+	`
+CREATE TABLE secrets (
+	project TEXT NOT NULL, name TEXT NOT NULL,
+	box BLOB NOT NULL,                           -- for the key in secrets.key, beside the database
+	by TEXT NOT NULL, at INTEGER NOT NULL,
+	PRIMARY KEY (project, name)
+) STRICT, WITHOUT ROWID;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

@@ -1,0 +1,105 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// SecretsVariable names the folder in which a job finds its secrets, a file each, of its user alone. They are nowhere else: not in what is
+// kept of the job, in no variable and on no command line; they go with the job's end.
+const SecretsVariable = "HORA_SECRETS"
+
+const secretsFolder = "secrets"
+
+func putSecrets(dir string, all map[string][]byte) error {
+	if len(all) == 0 {
+		return nil
+	}
+	at := filepath.Join(dir, secretsFolder)
+	if err := os.Mkdir(at, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(at)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for name, value := range all {
+		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(value)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropSecrets takes them away.
+func dropSecrets(dir string) { _ = os.RemoveAll(filepath.Join(dir, secretsFolder)) }
+
+// masked stands for a secret in what a job writes.
+const masked = "***"
+
+// shortest is the length from which on a secret, or a line of one, is masked: what is shorter stands in too many lines.
+const shortest = 4
+
+// mask replaces secrets in text: whole ones, and each line of those that have several. nil masks nothing.
+type mask struct {
+	text *strings.Replacer
+	json *strings.Replacer
+}
+
+// readMask makes one of the secrets of an attempt's folder.
+func readMask(dir string) *mask {
+	entries, err := os.ReadDir(filepath.Join(dir, secretsFolder))
+	if err != nil {
+		return nil
+	}
+	var plain, quoted []string
+	add := func(value string) {
+		if value = strings.Trim(value, "\r\n"); len(value) < shortest {
+			return
+		}
+		plain = append(plain, value, masked)
+		b, _ := json.Marshal(value)
+		quoted = append(quoted, string(b[1:len(b)-1]), masked)
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(dir, secretsFolder, e.Name()))
+		if err != nil {
+			continue
+		}
+		add(string(b))
+		if lines := bytes.Split(b, []byte("\n")); len(lines) > 1 {
+			for _, line := range lines {
+				add(string(line))
+			}
+		}
+	}
+	if plain == nil {
+		return nil
+	}
+	return &mask{strings.NewReplacer(plain...), strings.NewReplacer(quoted...)}
+}
+
+func (m *mask) line(text string) string {
+	if m == nil {
+		return text
+	}
+	return m.text.Replace(text)
+}
+
+// event masks one that is written as JSON.
+func (m *mask) event(b []byte) []byte {
+	if m == nil {
+		return b
+	}
+	return []byte(m.json.Replace(string(b)))
+}
