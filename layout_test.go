@@ -62,7 +62,7 @@ var packages = map[string]struct {
 	"server/fleet":       {"job/schedule server/client server/node", "std"},
 	"server/node":        {"job job/schedule server/client server/environment server/snapshot", "std"},
 	"server/snapshot":    {"", "std"},
-	"server/store":       {"job server/client storage", "modernc.org/sqlite github.com/klauspost/compress"},
+	"server/store":       {"job server/client storage", "modernc.org/sqlite filippo.io/age github.com/klauspost/compress"},
 	"server/web":         {"job server/client", "std"},
 	"cmd/horad":          {"any", ""},
 	"cmd/hora":           {"any", ""},

@@ -135,6 +135,7 @@ func Keep(dir string, own Process, run Program) error {
 	}
 	code := k.run(run)
 	k.over()
+	dropSecrets(dir) // before it says that it has ended
 	k.finish(code)
 	return nil
 }
