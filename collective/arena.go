@@ -61,13 +61,15 @@ func putAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int, past
 	}
 }
 
-// takeAt is fetchAt, past the cache if asked to.
+// takeAt is fetchAt of a block that is part of the result as it is, past the cache if asked to.
 func takeAt(dst unsafe.Pointer, dstAt int, src unsafe.Pointer, srcAt, n int, past bool) {
 	if past && n > 0 {
 		kernel.CopyStream(unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt), n)
 		return
 	}
-	fetchAt(dst, dstAt, src, srcAt, n)
+	if n > 0 {
+		kernel.CopyTake(unsafe.Add(dst, dstAt), unsafe.Add(src, srcAt), n)
+	}
 }
 
 // at is n bytes of memory from offset on.

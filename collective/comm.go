@@ -88,8 +88,9 @@ type operation struct {
 	phase  uint32 // steps that I have posted
 	// lastPhase is, of a peeked operation, the phase after which nobody reads others' memory.
 	lastPhase uint32
-	timed     *pace // where to note how long it takes, and since when
+	timed     *pace // where to note how long it takes, since when, and what asking the system had taken before
 	began     time.Time
+	asked     time.Duration
 	inline    [transport.InlineBytes]byte
 }
 

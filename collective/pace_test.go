@@ -7,19 +7,21 @@ func TestTheQuickerWayIsTaken(t *testing.T) {
 	var p pace
 	cost := [2]uint32{byPeek: 100, byParts: 60}
 	var spent, least, told uint32
+	var try, coming try
 	for i := range 3000 {
 		if i == 1000 {
 			cost = [2]uint32{byPeek: 50, byParts: 100}
 		}
-		try := p.next()
-		p.learn(told, told) // the headers of this call tell of the one before
+		try, coming = coming, p.next()
+		p.learn(told, told) // the headers of this call tell of the one before, and of the next
+		p.ran = try
 		if told = 0; try.timed {
 			told = cost[try.way]
 		}
 		if i%1000 >= 2*trialEach {
 			spent, least = spent+cost[try.way], least+min(cost[0], cost[1])
 		}
-		quicker, settled := cost[1] < cost[0], i > settling+2*tries+1 && i < 1000
+		quicker, settled := cost[1] < cost[0], i > settling+2*tries+2 && i < 1000
 		if settled && !try.timed && (try.way == byParts) != quicker {
 			t.Fatalf("call %d goes way %d", i, try.way)
 		}
@@ -34,9 +36,11 @@ func TestAWayIsKept(t *testing.T) {
 	for _, peek := range []uint32{96, 104, 0} {
 		var p pace
 		told := uint32(0)
+		var try, coming try
 		for range 1000 {
-			try := p.next()
+			try, coming = coming, p.next()
 			p.learn(told, 100)
+			p.ran = try
 			if told = peek; try.way == byParts {
 				told = 100
 			}

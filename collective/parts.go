@@ -120,7 +120,7 @@ func (c *Comm) spread(p unsafe.Pointer, n, from int) error {
 			return err
 		}
 		if from != c.seat {
-			fetchAt(p, at, c.inPart(from, k), 0, now)
+			takeAt(p, at, c.inPart(from, k), 0, now, false)
 			c.board.Count(0, now)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 	"unsafe"
 
 	"hora/internal/kernel"
@@ -49,7 +50,7 @@ type peeking struct {
 // peekHeader is what a rank says of its memory that may be read through the system.
 type peekHeader struct {
 	able       bool // I can read yours
-	parts      bool // of the first seat: this call goes through parts all the same
+	parts      bool // of the first seat: the next call of this kind and size goes through parts all the same
 	timed      bool // likewise: and its time is taken
 	large      bool // mine is on huge pages; only said above smallPages
 	send, recv uint64
@@ -95,14 +96,27 @@ func (c *Comm) offer(h *peekHeader, call *Call) {
 		}
 		recv = send
 	}
-	h.able = p.able && c.readable(send, recv)
+	h.send, h.recv = address(send.Ptr), address(recv.Ptr)
+	h.word, h.value = address(unsafe.Pointer(p.witness)), *p.witness
+	var how try
+	if c.op.plan.measure {
+		how = c.paceOf(call).told
+		c.tell(h, call)
+	}
+	if how.way == byParts || !p.able {
+		c.op.asked = 0
+		return
+	}
+	var began time.Time
+	if how.timed {
+		began = time.Now()
+	}
+	h.able = c.readable(send, recv)
 	if h.able && c.wholeBytes(call) >= smallPages {
 		h.large = c.board.Large(send.Ptr, send.Len()) && c.board.Large(recv.Ptr, recv.Len())
 	}
-	h.send, h.recv = address(send.Ptr), address(recv.Ptr)
-	h.word, h.value = address(unsafe.Pointer(p.witness)), *p.witness
-	if h.able && c.op.plan.measure {
-		c.tell(h, call)
+	if how.timed {
+		c.op.asked = time.Since(began)
 	}
 }
 
@@ -128,9 +142,13 @@ func (c *Comm) settlePeek(call *Call) error {
 	o := &c.op
 	other := 1 - c.seat
 	a, b := &c.headers[0].peek, &c.headers[1].peek
+	var how try
+	if o.plan.measure {
+		how = c.heed(call)
+	}
 	if a.able && b.able && (a.large && b.large || c.wholeBytes(call) < smallPages) {
-		if !c.heed(call) {
-			return nil
+		if how.timed {
+			c.start(call)
 		}
 		o.ready = peeked
 		if o.lastPhase = 1; call.Kind != Allreduce {
@@ -139,6 +157,9 @@ func (c *Comm) settlePeek(call *Call) error {
 		chunk := 2 * peekStep / call.Type.Size()
 		o.lastPhase = uint32((call.Send.Count+chunk-1)/chunk) + 1
 		return c.board.Sound()
+	}
+	if how.timed && how.way == byParts {
+		c.start(call)
 	}
 	if p := &c.peeking; !p.tried {
 		p.tried = true

@@ -226,6 +226,10 @@ func copyStreamVector(l Level, dst, src unsafe.Pointer, n int) int {
 }
 
 func copyAheadVector(l Level, dst, src unsafe.Pointer, n int) int {
+	if n >= stringLeast {
+		copyString(dst, src, n)
+		return n
+	}
 	if n &^= 63; n == 0 {
 		return 0
 	}

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"math"
 	"unsafe"
 
 	"hora/tensor"
@@ -119,6 +120,11 @@ func copyStreamVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0
 
 // copyFetchVector leaves it to the processor, which finds the stream by itself.
 func copyFetchVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0 }
+
+// stringLeast says that no string instruction copies here.
+const stringLeast = math.MaxInt
+
+func copyTakeVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0 }
 
 func copyAheadVector(_ Level, dst, src unsafe.Pointer, n int) int {
 	if n &^= 63; n == 0 {

@@ -126,7 +126,7 @@ func BenchmarkCopy(b *testing.B) {
 		for _, way := range []struct {
 			name string
 			copy func(dst, src unsafe.Pointer, bytes int)
-		}{{"plain", Copy}, {"stream", CopyStream}, {"ahead", CopyAhead}, {"fetch", CopyFetch}} {
+		}{{"plain", Copy}, {"stream", CopyStream}, {"ahead", CopyAhead}, {"fetch", CopyFetch}, {"take", CopyTake}} {
 			b.Run(fmt.Sprintf("%dKiB/%s", n>>10, way.name), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {

@@ -1,6 +1,9 @@
 package kernel
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // Copy copies bytes with plain stores. The ranges may be equal or disjoint, no other overlap.
 func Copy(dst, src unsafe.Pointer, bytes int) {
@@ -24,6 +27,12 @@ func CopyAhead(dst, src unsafe.Pointer, bytes int) { Best().CopyAhead(dst, src, 
 // asks for the lines some way before it reads them.
 func CopyFetch(dst, src unsafe.Pointer, bytes int) { Best().CopyFetch(dst, src, bytes) }
 
+// CopyTake is CopyFetch of what nobody adds to soon: a block that has come whole.
+func CopyTake(dst, src unsafe.Pointer, bytes int) { Best().CopyTake(dst, src, bytes) }
+
+// ByString reports that long copies between two cores go by the processor's string instruction.
+func ByString() bool { return stringLeast < math.MaxInt }
+
 // CopyStream is the package's CopyStream with the instructions of l.
 func (l Level) CopyStream(dst, src unsafe.Pointer, bytes int) {
 	l.copyBy(dst, src, bytes, copyStreamVector)
@@ -37,6 +46,11 @@ func (l Level) CopyAhead(dst, src unsafe.Pointer, bytes int) {
 // CopyFetch is the package's CopyFetch with the instructions of l.
 func (l Level) CopyFetch(dst, src unsafe.Pointer, bytes int) {
 	l.copyBy(dst, src, bytes, copyFetchVector)
+}
+
+// CopyTake is the package's CopyTake with the instructions of l.
+func (l Level) CopyTake(dst, src unsafe.Pointer, bytes int) {
+	l.copyBy(dst, src, bytes, copyTakeVector)
 }
 
 func (l Level) copyBy(dst, src unsafe.Pointer, bytes int, vector func(Level, unsafe.Pointer, unsafe.Pointer, int) int) {

@@ -284,7 +284,7 @@ func TestCopies(t *testing.T) {
 			for _, way := range []struct {
 				name string
 				copy func(dst, src unsafe.Pointer, bytes int)
-			}{{"Copy", Copy}, {"CopyStream", level.CopyStream}, {"CopyAhead", level.CopyAhead}, {"CopyFetch", level.CopyFetch}} {
+			}{{"Copy", Copy}, {"CopyStream", level.CopyStream}, {"CopyAhead", level.CopyAhead}, {"CopyFetch", level.CopyFetch}, {"CopyTake", level.CopyTake}} {
 				fill(r, x, tensor.Uint8)
 				way.copy(ptr(z), ptr(x), n)
 				if !bytes.Equal(x, z) {

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"math"
 	"unsafe"
 
 	"hora/tensor"
@@ -35,6 +36,10 @@ func combineVector(Level, unsafe.Pointer, unsafe.Pointer, unsafe.Pointer, int, t
 	return 0
 }
 
+// stringLeast says that no string instruction copies here.
+const stringLeast = math.MaxInt
+
 func copyStreamVector(Level, unsafe.Pointer, unsafe.Pointer, int) int { return 0 }
 func copyAheadVector(Level, unsafe.Pointer, unsafe.Pointer, int) int  { return 0 }
 func copyFetchVector(Level, unsafe.Pointer, unsafe.Pointer, int) int  { return 0 }
+func copyTakeVector(Level, unsafe.Pointer, unsafe.Pointer, int) int   { return 0 }
