@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -124,6 +125,14 @@ class Estimator(_Shared, _Saved, _Estimator):
                 f"Estimator.fit: the table is a {type(dataset).__name__}; give a Spark DataFrame (spark.createDataFrame makes one)"
             )
         return super().fit(dataset, params) if params is not None else super().fit(dataset)
+
+    def fitMultiple(self, dataset: Any, paramMaps: Any) -> Any:
+        """One fitted model for each map, as CrossValidator asks for them: each a run of its own, for a run goes on from its rows' model."""
+        own, call = self.getParam("run_id"), secrets.token_hex(4)
+        run = self.getOrDefault(own)
+        if run is not None:
+            paramMaps = [{own: f"{run}-{call}-{i}", **m} for i, m in enumerate(paramMaps)]
+        return super().fitMultiple(dataset, paramMaps)
 
     def _fit(self, dataset: Any) -> EstimatorModel:
         from . import _fit

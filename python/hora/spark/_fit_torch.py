@@ -39,6 +39,8 @@ def fit(t: Training) -> dict[str, Any] | None:
         model.load_state_dict(kept["model"])
         optimizer.load_state_dict(kept["optimizer"])
     broadcast_parameters(model.state_dict(), 0)
+    if t.validates:
+        t.validate_with((list(t.validation_batches()), len(t.plan.labels), device.index), lambda: _saved({"model": model.state_dict()}))
     losses = [_Loss(f, device) for f in _each(given["loss"], len(t.plan.labels), "loss")]
     shares = given["loss_weights"] or [1.0] * len(losses)
     metrics = _metrics(given["metrics"])
@@ -70,9 +72,9 @@ def fit(t: Training) -> dict[str, Any] | None:
             rows += _count(x)
             sums.add("loss", loss, _count(x))
             sums.metrics(metrics, out, y, _count(x), device)
-        logs = t.mean(sums.totals, rows)
-        logs |= {f"val_{k}": v for k, v in _validate(t, model, losses, shares, metrics, device).items()}
-        t.end_epoch(epoch, logs, lambda: _state(model, optimizer))
+        _agree(model)
+        t.end_epoch(epoch, t.mean(sums.totals, rows), lambda: _state(model, optimizer))
+    t.settle()
     if hora.rank() != 0:
         return None
     weights = {k: v.detach().cpu() for k, v in model.state_dict().items()}
@@ -245,19 +247,28 @@ def _metrics(given: Any) -> dict[str, Callable[..., Any]]:
     return {name: METRICS[m] if isinstance(m, str) else m for name, m in pairs}
 
 
-def _validate(t: Training, model: Any, losses: list[_Loss], shares: Any, metrics: Any, device: torch.device) -> dict[str, float]:
-    if not t.plan.validates:
-        return {}
+def validated(
+    model: Any, batches: Iterable[Any], losses: list[_Loss], shares: Any, metrics: Any, device: torch.device
+) -> tuple[dict[str, float], int]:
+    """Sums over the rows of some batches, and how many rows they have."""
     model.eval()
     sums, rows = _Sums(), 0
     sums.totals = dict.fromkeys(["loss", *metrics], 0.0)  # a rank without such rows adds nothing
     with torch.no_grad():
-        for x, y, w in t.validation_batches():
+        for x, y, w in batches:
             out, loss = _loss(model, x, y, w, losses, shares, device)
             sums.add("loss", loss, _count(x))
             sums.metrics(metrics, out, y, _count(x), device)
             rows += _count(x)
-    return t.mean(sums.totals, rows)
+    return sums.totals, rows
+
+
+def _agree(model: torch.nn.Module) -> None:
+    """Averages what the ranks have each gathered of their own rows, such as a BatchNorm's means: a run that goes on deals rows anew."""
+    for name, buffer in sorted(model.named_buffers()):
+        if buffer.is_floating_point():
+            mean = hora.allreduce(buffer.detach().cpu().numpy(), hora.AVERAGE, name=f"hora.spark.buffer {name}", named=True)
+            buffer.copy_(torch.from_numpy(np.asarray(mean)))
 
 
 def _state(model: torch.nn.Module, optimizer: Any) -> bytes:

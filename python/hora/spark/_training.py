@@ -7,16 +7,19 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import hora
 
 from ..errors import ArgumentError, HoraError
-from . import _store, _work
+from . import _events, _store, _work
 from ._rows import batches
 from ._tables import Columns, Layout, columns_of, rows_of, take
+
+if TYPE_CHECKING:
+    from ._validator import Validator
 
 __all__ = ["ORDER", "VALID", "Plan", "Training", "work"]
 
@@ -60,9 +63,14 @@ class Plan:
 
 def work(plan: Plan) -> dict[str, Any] | None:
     """What a rank does; rank 0 returns what was learned."""
+    validator = None
+    if plan.validates and plan.kind == "torch":
+        from ._validator import Validator
+
+        validator = Validator(plan.blob)  # before there are threads and connections
     hora.init()
     try:
-        training = Training(plan)
+        training = Training(plan, validator)
         if plan.kind == "torch":
             from . import _fit_torch
 
@@ -75,6 +83,9 @@ def work(plan: Plan) -> dict[str, Any] | None:
             made = _call(training)
     except ModuleNotFoundError as e:
         raise HoraError(f"{WHO}: {_work.say(e)}") from e
+    finally:
+        if validator is not None:
+            validator.close()
     if hora.rank() != 0:
         return None
     assert made is not None
@@ -109,11 +120,15 @@ class Training:
     end_epoch(epoch, logs, state): to be called on all ranks; `state` is a function that returns bytes to go on from.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, validator: Validator | None = None) -> None:
+        self._validator = validator
+        self._given: tuple[Any, ...] = ()
+        self._model: Callable[[], bytes] | None = None
         self.plan, self.rank, self.size = plan, hora.rank(), hora.size()
         self.epochs, self.batch_size, self.learning_rate, self.seed = plan.epochs, plan.batch_size, plan.learning_rate, plan.seed
         self.given: dict[str, Any] = pickle.loads(plan.blob)
         self._keep = _store.Store(plan.store, plan.storage) if plan.store is not None and self.rank == 0 else None
+        self._events = None if self._keep is None else _events.of(plan.kind, self._keep, plan.run)
         self.first, self.state, self.history = self._restored()
         self.rows, self.validation = self._taken()
         self.counts = self._counted(rows_of(self.rows))
@@ -256,19 +271,53 @@ class Training:
         both = np.asarray(hora.allreduce(both, hora.SUM, name="hora.spark.mean " + " ".join(names), named=True))
         return {n: float(v / both[-1]) for n, v in zip(names, both[:-1], strict=True)} if both[-1] else {}
 
+    @property
+    def validates(self) -> bool:
+        """Whether a process of its own evaluates rows for validation."""
+        return self._validator is not None
+
+    def validate_with(self, given: tuple[Any, ...], model: Callable[[], bytes]) -> None:
+        """What that process needs: all that stays the same, and a function that gives the model's state after an epoch."""
+        self._given, self._model, self.validation = given, model, None
+        if self.history and "val_loss" not in self.history[-1]:  # the run ended beside this epoch's validation
+            self._begin()
+
+    def _begin(self) -> None:
+        assert self._validator is not None and self._model is not None
+        self._validator.begin(self._given, self._model())
+        self._given = ()  # which it has
+
+    def settle(self) -> None:
+        """Waits for the validation that is under way, if one is, and tells of its epoch. To be called on all ranks."""
+        if self._validator is not None and self._validator.busy:
+            sums, rows = self._validator.end()
+            self.history[-1] |= {f"val_{k}": v for k, v in self.mean(sums, rows).items()}
+            self._tell()
+
     def end_epoch(self, epoch: int, logs: dict[str, float], state: Callable[[], bytes] | None = None) -> None:
         """To be called on all ranks after each epoch: its metrics go to the driver, its state into the store."""
+        self.settle()
         self.history.append({"epoch": epoch + 1, **{k: float(v) for k, v in logs.items()}})
+        if self._model is not None:
+            self._begin()  # beside the next epoch's steps
+        else:
+            self._tell()
+        if self._keep is not None and state is not None:
+            _store.checkpoint(self._keep, self.plan, epoch + 1, self.history, state())
+
+    def _tell(self) -> None:
         if self.rank == 0:
             said = {"epochs": self.epochs, "run_id": self.plan.run, **self.history[-1]}
             sys.stdout.write(f"{self.plan.word}{json.dumps(said)}\n")
             sys.stdout.flush()
-            if self._keep is not None and state is not None:
-                _store.checkpoint(self._keep, self.plan, epoch + 1, self.history, state())
+            if self._events is not None:
+                self._events.add(self.history[-1])
 
     def leave(self, made: dict[str, Any]) -> None:
         """The files of a fitted model, into the run's folder."""
         if self._keep is not None:
+            if self._events is not None:
+                self._events.close()
             for name, data in made.get("files", {}).items():
                 self._keep.write(f"runs/{self.plan.run}/{name}", data)
             self._keep.write(f"runs/{self.plan.run}/history.json", json.dumps(self.history, indent=1).encode())

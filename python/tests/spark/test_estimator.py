@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import sys
+import threading
 
 import beside
 import numpy as np
@@ -96,6 +99,109 @@ def test_a_run_goes_on_as_if_it_had_not_ended(table, tmp_path):
         parts.fit(table, {parts.learning_rate: 0.2})
 
 
+def test_validation_runs_beside_the_next_steps(table, tmp_path):
+    """It waits for one of them, in a process of its own; where that one is killed the fit ends with a sentence."""
+
+    def tell(columns):
+        import os
+
+        open(f"{tmp_path}/{os.getpid()}", "a").close()
+        return columns
+
+    def mae(out, y):
+        import os
+        import time
+
+        if os.path.exists(f"{tmp_path}/{os.getpid()}"):  # the rank's own process
+            with open(f"{tmp_path}/{os.getpid()}", "a") as f:
+                f.write("x")
+        elif os.path.exists(f"{tmp_path}/kill"):
+            os.kill(os.getpid(), 9)
+        else:
+            end = time.monotonic() + 60
+            while os.path.getsize(f"{tmp_path}/{os.getppid()}") <= 2:  # an epoch has two steps
+                if time.monotonic() > end:
+                    raise TimeoutError("the next epoch has not begun")
+                time.sleep(0.01)
+        return (out.reshape(y.shape) - y).abs().mean()
+
+    given = {"validation": "held", "metrics": [mae], "transform": tell, "batch_size": 100, "steps": 2}
+    fitted = estimator(epochs=2, **given).fit(table)
+    assert all({"val_loss", "val_mae"} <= set(h) for h in fitted.history) and len(fitted.history) == 2
+    (tmp_path / "kill").touch()
+    refused(r"the process that validates has ended: killed by signal 9 \(SIGKILL\)", table, epochs=1, **given)
+
+
+SOAK = os.environ.get("HORA_SOAK") == "1"
+SEED = int(os.environ.get("HORA_TEST_SEED", random.randrange(1 << 30)))
+
+
+class Killer(threading.Thread):
+    """Kills one of two ranks, so long after they have told of themselves; `hit` says whether there was one to kill."""
+
+    def __init__(self, ranks, after, which):
+        super().__init__(daemon=True)
+        self.ranks, self.after, self.which, self.over, self.hit = ranks, after, which, threading.Event(), False
+
+    def run(self):
+        while not self.over.wait(0.01):
+            found = sorted(int(p.name) for p in self.ranks.iterdir())
+            if len(found) == 2:
+                if not self.over.wait(self.after) and os.path.exists(f"/proc/{found[self.which]}"):
+                    os.kill(found[self.which], 9)
+                    self.hit = True
+                return
+
+    def end(self):
+        self.over.set()
+        self.join()
+
+
+def test_a_fit_killed_at_random_moments_goes_on_as_if_it_had_not_been(table, tmp_path):
+    """A rank is killed between where it has its rows and its end; the same run is fitted again until it is done."""
+    print(f"replay with HORA_TEST_SEED={SEED}")
+    chance, ranks = random.Random(SEED), tmp_path / "ranks"
+
+    def tell(columns):
+        import os
+
+        open(f"{ranks}/{os.getpid()}", "w").close()
+        return columns
+
+    def run(name):
+        shutil.rmtree(ranks, ignore_errors=True)
+        ranks.mkdir()
+        given = {"epochs": 60, "batch_size": 20, "optimizer": torch.optim.Adam, "validation": "held", "transform": tell}
+        e = estimator(store=str(tmp_path), run_id=name, **given)
+        torch.manual_seed(1)
+        e.model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))  # which remembers the rows that each rank had
+        return e.fit(table)
+
+    undisturbed = run("undisturbed")
+    took = (tmp_path / "runs/undisturbed/checkpoint").stat().st_mtime - min(p.stat().st_mtime for p in ranks.iterdir())
+    wanted, killed, runs = 20 if SOAK else 2, 0, 0
+    while killed < wanted:
+        runs, fitted = runs + 1, None
+        while fitted is None:
+            killer = Killer(ranks, chance.uniform(0, took), chance.randrange(2))
+            if killed < wanted:
+                killer.start()
+            try:
+                fitted = run(f"run{runs}")
+            except hora.HoraError:
+                killer.end()
+                assert killer.hit
+                killed += 1
+                print(f"run{runs}: a rank killed {killer.after:.2f} s after it had its rows")
+            finally:
+                if killer.ident:
+                    killer.end()
+        assert fitted.history == undisturbed.history and len(fitted.history) == 60
+        weights = undisturbed.model.state_dict()
+        assert all(torch.equal(v, weights[k]) for k, v in fitted.model.state_dict().items())
+        assert runs < 10 * wanted
+
+
 @longer
 def test_weights_and_classes(table):
     """Rows of weight 0 teach nothing; classes come as the likeliest one."""
@@ -165,6 +271,11 @@ def test_keras(table, tmp_path, monkeypatch):
     fitted.save(str(tmp_path / "saved"))
     row = hora.spark.EstimatorModel.load(str(tmp_path / "saved")).transform(table).first()
     assert row.prediction == pytest.approx(2 * row.a - row.b + 1, abs=0.3)
+    import tensorflow as tf
+
+    events = [e for f in sorted((tmp_path / "runs/k/logs").iterdir()) for e in tf.compat.v1.train.summary_iterator(str(f))]
+    points = {(v.tag, e.step): v.simple_value for e in events for v in e.summary.value}
+    assert [points["val_loss", i] for i in range(1, 5)] == pytest.approx([h["val_loss"] for h in fitted.history])
     alone = keras.saving.load_model(tmp_path / "runs/k/model.keras")
     assert np.array_equal(alone.get_weights()[0].ravel(), kernel)
 
@@ -204,6 +315,8 @@ def test_what_bad_input_gets(table, tmp_path):
     refused(r"run_id='r' without a store", table, run_id="r")
     refused(r"batch_size=0 is no number of batch size; give 1 or more", table, batch_size=0)
     refused(r"the table has no rows", table.where("a > 1e9"))
+    lock = threading.Lock()
+    refused(r"cannot be pickled.*uses the variable 'lock' \(a _thread.lock\)", table, loss=lambda out, y: lock and out.mean())
     with pytest.raises(hora.ArgumentError, match="model is the class Linear; give an instance"):
         hora.spark.Estimator(torch.nn.Linear, loss="mse").fit(table)
     with pytest.raises(hora.ArgumentError, match="table is a dict; give a Spark DataFrame"):

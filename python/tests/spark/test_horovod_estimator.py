@@ -55,13 +55,14 @@ def model_fn(features, labels, mode, params, config):
         optimizer = hvd.DistributedOptimizer(optimizer)
     step = v1.train.get_global_step()
     hooks = []
-    if params.get("dies"):  # rank 1 is killed once, in the middle
+    if params.get("dies"):  # rank 1, or the executor that it runs on, is killed once, in the middle
+        import ends
 
         class Dies(v1.train.SessionRunHook):
             def after_run(self, run_context, run_values):
                 if hvd.rank() == 1 and run_context.session.run(step) == 12 and not os.path.exists(params["dies"]):
                     open(params["dies"], "w").close()
-                    os.kill(os.getpid(), 9)
+                    os.kill(ends.executor_of(os.getpid()) if params.get("executor") else os.getpid(), 9)
 
         hooks.append(Dies())
     if hvd.rank() == 0 and params.get("begun"):
@@ -130,7 +131,8 @@ def weights(folder):
 
 
 @longer
-def test_a_killed_worker_costs_the_steps_since_the_last_commit(table, tmp_path):
+@pytest.mark.parametrize("who", ["worker", "executor"])
+def test_a_kill_costs_the_steps_since_the_last_commit(table, tmp_path, who):
     """And the weights are those of a fit that nobody disturbed, which runs beside it."""
     failed = []
 
@@ -142,13 +144,32 @@ def test_a_killed_worker_costs_the_steps_since_the_last_commit(table, tmp_path):
 
     beside_it = threading.Thread(target=quiet)
     beside_it.start()
-    params = {"rate": 0.5, "dies": str(tmp_path / "died"), "begun": str(tmp_path / "begun")}
+    params = {"rate": 0.5, "dies": str(tmp_path / "died"), "begun": str(tmp_path / "begun"), "executor": who == "executor"}
     estimator(tmp_path / "killed", modelFnParams=params, saveCheckpointsSecs=1e-6).fit(table)
     beside_it.join()
     assert not failed and os.path.exists(tmp_path / "died")
     begun = [int(line) for line in (tmp_path / "begun").read_text().split()]
     assert len(begun) == 2 and begun[0] == 0 and begun[1] in (11, 12), begun
     assert weights(tmp_path / "killed") == weights(tmp_path / "quiet")
+
+
+@longer
+def test_a_cross_validator_s_fits_run_at_once_in_folders_of_their_own(table, tmp_path):
+    """A fold that went on in another's folder would be at maxSteps already, with what that one learned."""
+    from pyspark.ml.evaluation import Evaluator
+    from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+
+    class Right(Evaluator):
+        def _evaluate(self, dataset):
+            return np.mean([r.predictions.classes == r.label for r in dataset.select("predictions", "label").collect()])
+
+    e = estimator(tmp_path, np=1)
+    grid = ParamGridBuilder().addGrid(e.modelFnParams, [{"rate": 0.5}, {"rate": 1e-9}]).build()
+    found = CrossValidator(estimator=e, estimatorParamMaps=grid, evaluator=Right(), numFolds=2, parallelism=2, seed=1).fit(table)
+    assert found.avgMetrics[0] > 0.9 > 0.8 > found.avgMetrics[1], found.avgMetrics
+    folders = glob.glob(f"{tmp_path}/maps/*")
+    assert len(folders) == 4 and all(glob.glob(f"{f}/model.ckpt-20.index") for f in folders), folders
+    assert os.path.exists(f"{tmp_path}/model.ckpt-20.index") and found.bestModel.getModelDir() == str(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import warnings
 from typing import Any
 
@@ -91,6 +92,14 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
     def fit(self, df: Any, params: Any = None) -> Any:
         """The fitted model of a Spark data frame."""
         return super().fit(df, params) if params is not None else super().fit(df)
+
+    def fitMultiple(self, dataset: Any, paramMaps: Any) -> Any:
+        """One fitted model for each map, as CrossValidator asks for them: each a run of its own."""
+        own, call = self.getParam("run_id"), secrets.token_hex(4)
+        run = self.getOrDefault(own)
+        if run is not None:
+            paramMaps = [{own: f"{run}-{call}-{i}", **m} for i, m in enumerate(paramMaps)]
+        return super().fitMultiple(dataset, paramMaps)
 
     def fit_on_parquet(self, params: Any = None, dataset_idx: int | None = None) -> Any:
         """The fitted model of the Parquet data that the store has, of training and, where it is there, of validation."""

@@ -90,6 +90,17 @@ class HorovodEstimator(_Saved, _Shared, Estimator):
         """The transformer of a Spark data frame; with a list of parameter maps one for each."""
         return super().fit(dataset, params) if params is not None else super().fit(dataset)
 
+    def fitMultiple(self, dataset: Any, paramMaps: Any) -> Any:
+        """One transformer for each map, as CrossValidator asks for them: each in a folder of its own below modelDir.
+
+        In modelDir itself a fold would go on from what the one before it has learned of its rows.
+        """
+        own, call = self.getParam("modelDir"), secrets.token_hex(4)
+        below = self.getOrDefault(own)
+        if isinstance(below, (str, os.PathLike)) and str(below):
+            paramMaps = [{own: f"{str(below).rstrip('/')}/maps/{call}-{i}", **m} for i, m in enumerate(paramMaps)]
+        return super().fitMultiple(dataset, paramMaps)
+
     def _fit(self, dataset: Any) -> TFTransformer:
         from hora.spark import Estimator as Trainer
 
