@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import os
 import sys
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .errors import ArgumentError, HoraError
@@ -19,15 +21,27 @@ def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     except ImportError:
         raise HoraError("run: sending a function needs the package cloudpickle; run `pip install cloudpickle` (or hora[run])") from None
     beside = [m for m in list(sys.modules.values()) if _lies_beside(m)]
-    for m in beside:
-        cloudpickle.register_pickle_by_value(m)
-    try:
-        return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": cloudpickle.dumps((func, args, kwargs))})
-    except Exception as e:
-        raise ArgumentError(_blame(cloudpickle, func, args, kwargs, e)) from e
-    finally:
-        for m in beside:
-            cloudpickle.unregister_pickle_by_value(m)
+    with by_value(cloudpickle, beside):
+        try:
+            return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": cloudpickle.dumps((func, args, kwargs))})
+        except Exception as e:
+            raise ArgumentError(_blame(cloudpickle, func, args, kwargs, e)) from e
+
+
+_one = threading.RLock()  # cloudpickle's list of modules is the whole process's
+
+
+@contextlib.contextmanager
+def by_value(cloudpickle: Any, modules: list[Any]) -> Iterator[None]:
+    """Within it these modules travel as their text; one thread at a time."""
+    with _one:
+        for m in modules:
+            cloudpickle.register_pickle_by_value(m)
+        try:
+            yield
+        finally:
+            for m in modules:
+                cloudpickle.unregister_pickle_by_value(m)
 
 
 def _lies_beside(module: Any) -> bool:

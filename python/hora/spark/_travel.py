@@ -22,20 +22,16 @@ def dumps(value: Any, what: str) -> bytes:
     except Exception:
         pass
     cloudpickle = _cloudpickle(what)
-    for m in own:
-        cloudpickle.register_pickle_by_value(m)
-    try:
-        return cloudpickle.dumps(value, protocol=5)
-    except Exception as e:
-        found = _travel._captured(value, lambda v: _goes(cloudpickle, v), set())
-        where = f": it uses the variable {found[1]!r} (a {_travel._type(found[2])}) in line {found[3]}" if found else f": {e}"
-        raise ArgumentError(
-            f"{what} (a {_travel._type(value)}) cannot be pickled, so it cannot go to other processes{where}; open files, locks and "
-            "connections inside of it"
-        ) from e
-    finally:
-        for m in own:
-            cloudpickle.unregister_pickle_by_value(m)
+    with _travel.by_value(cloudpickle, own):
+        try:
+            return cloudpickle.dumps(value, protocol=5)
+        except Exception as e:
+            found = _travel._captured(value, lambda v: _goes(cloudpickle, v), set())
+            where = f": it uses the variable {found[1]!r} (a {_travel._type(found[2])}) in line {found[3]}" if found else f": {e}"
+            raise ArgumentError(
+                f"{what} (a {_travel._type(value)}) cannot be pickled, so it cannot go to other processes{where}; open files, locks and "
+                "connections inside of it"
+            ) from e
 
 
 def _cloudpickle(what: str) -> Any:
