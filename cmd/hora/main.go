@@ -154,6 +154,7 @@ func (p *program) root() *cobra.Command {
 		p.metricsCommand(),
 		p.compareCommand(),
 		p.artifactsCommand(),
+		p.codeCommand(),
 		p.projectsCommand(),
 		p.quotaCommand(),
 		p.retentionCommand(),

@@ -424,9 +424,26 @@ func source(ctx context.Context, dir string) map[string]string {
 	}
 	if commit := git("rev-parse", "HEAD"); commit != "" {
 		at["commit"] = commit
-		if git("status", "--porcelain") != "" {
-			at["changed"] = "yes"
+		if changed := git("status", "--porcelain", "--no-renames", "."); changed != "" {
+			at["changed"] = changedFiles(changed)
 		}
 	}
 	return at
+}
+
+// mostChanged is how many changed files a submission names.
+const mostChanged = 20
+
+// changedFiles names the files of git's short status.
+func changedFiles(status string) string {
+	var names []string
+	for line := range strings.Lines(status) {
+		if _, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	if more := len(names) - mostChanged; more > 0 {
+		names = append(names[:mostChanged], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
