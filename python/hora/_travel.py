@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .errors import ArgumentError, HoraError
@@ -20,8 +21,7 @@ def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         import cloudpickle
     except ImportError:
         raise HoraError("run: sending a function needs the package cloudpickle; run `pip install cloudpickle` (or hora[run])") from None
-    beside = [m for m in list(sys.modules.values()) if _lies_beside(m)]
-    with by_value(cloudpickle, beside):
+    with by_value(cloudpickle, beside()):
         try:
             return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": cloudpickle.dumps((func, args, kwargs))})
         except Exception as e:
@@ -44,20 +44,30 @@ def by_value(cloudpickle: Any, modules: list[Any]) -> Iterator[None]:
                 cloudpickle.unregister_pickle_by_value(m)
 
 
-def _lies_beside(module: Any) -> bool:
-    """Whether a module is the user's own: in or below the working directory or the main program's, not installed."""
-    path = getattr(module, "__file__", None)
-    name = getattr(module, "__name__", "")
-    if not isinstance(module, types.ModuleType) or not path or name == "__main__" or name.split(".")[0] in ("hora", "cloudpickle"):
-        return False
-    path = os.path.realpath(path)
-    if "site-packages" in path or "dist-packages" in path or path.startswith(os.path.realpath(sys.base_prefix) + os.sep):
-        return False
-    folders = {os.path.realpath(os.getcwd())}
+def beside(modules: Iterable[Any] | None = None) -> list[Any]:
+    """Those of the modules (or of all that are loaded) that are the user's own: in or below the working directory or the main program's, not installed."""
+    folders = [os.path.realpath(os.getcwd())]
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main:
-        folders.add(os.path.dirname(os.path.realpath(main)))
-    return any(path.startswith(f + os.sep) for f in folders)
+        folders.append(os.path.dirname(os.path.realpath(main)))
+    inside = tuple(f + os.sep for f in folders)
+    found = []
+    for module in list(sys.modules.values()) if modules is None else modules:
+        path = getattr(module, "__file__", None)
+        name = getattr(module, "__name__", "")
+        if not isinstance(module, types.ModuleType) or not path or name == "__main__" or name.split(".")[0] in ("hora", "cloudpickle"):
+            continue
+        if _own_file(os.path.abspath(path)).startswith(inside):
+            found.append(module)
+    return found
+
+
+@functools.cache  # a program has thousands of modules, and each of a path's folders is asked about
+def _own_file(path: str) -> str:
+    """Where a file really is; empty for one that was installed."""
+    path = os.path.realpath(path)
+    installed = "site-packages" in path or "dist-packages" in path or path.startswith(os.path.realpath(sys.base_prefix) + os.sep)
+    return "" if installed else path
 
 
 def _blame(cloudpickle: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cause: Exception) -> str:

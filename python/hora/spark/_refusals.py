@@ -56,7 +56,7 @@ def _of_spark(value: Any) -> bool:
 def _own(function: Any, fn: Any) -> bool:
     """Whether a function is the user's own, and goes by value."""
     module = getattr(function, "__module__", None)
-    return module in ("__main__", getattr(fn, "__module__", "")) or _travel._lies_beside(sys.modules.get(module or ""))
+    return module in ("__main__", getattr(fn, "__module__", "")) or bool(_travel.beside([sys.modules.get(module or "")]))
 
 
 def _instead(value: Any) -> str:

@@ -14,15 +14,15 @@ from ..errors import ArgumentError
 
 def dumps(value: Any, what: str) -> bytes:
     """The bytes of a value; plain pickle where that is enough, cloudpickle for what lies in the user's own files."""
-    own = [m for m in list(sys.modules.values()) if _travel._lies_beside(m)]
     try:
         plain = pickle.dumps(value, protocol=5)
-        if not {"__main__", *(m.__name__ for m in own)} & modules(plain):
+        named = modules(plain)
+        if "__main__" not in named and not _travel.beside([sys.modules.get(n) for n in named]):
             return plain
     except Exception:
         pass
     cloudpickle = _cloudpickle(what)
-    with _travel.by_value(cloudpickle, own):
+    with _travel.by_value(cloudpickle, _travel.beside()):
         try:
             return cloudpickle.dumps(value, protocol=5)
         except Exception as e:
