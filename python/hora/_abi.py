@@ -73,6 +73,7 @@ BRIDGES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hora_bridge_group": (c_int32, (c_uint64, c_uint64)),
     "hora_bridge_failure": (c_char_p, (c_void_p, c_void_p)),
     "hora_tf_open": (c_int32, ()),
+    "hora_tf_xla": (c_int32, ()),
     "hora_xla_open": (c_int32, (c_uint32, c_uint32)),
     "hora_xla": (c_void_p, (c_void_p,)),
     "hora_arena": (c_int32, (c_char_p, c_uint64, c_void_p)),
@@ -342,3 +343,11 @@ def names(ops: bytes) -> list[bytes]:
 
 capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 capsule_pointer.argtypes, capsule_pointer.restype = (ctypes.py_object, c_char_p), c_void_p
+
+
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+def end_with_parent(signal: int) -> None:
+    """Have the system send this process a signal when the one that forked it ends. Linux."""
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import multiprocessing
 import os
@@ -13,11 +12,10 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
+from .. import _abi
 from ..errors import HoraError
 
 __all__ = ["Validator"]
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Validator:
@@ -78,7 +76,7 @@ class Validator:
 def _live(line: Connection, blob: bytes, parent: int) -> None:
     """The forked process: it never leaves this function, and calls nothing of the rank's but torch."""
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _abi.end_with_parent(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(0)
         evaluate = None
