@@ -21,6 +21,7 @@ void *hora_xla(void *frame);
 
 /* -- TensorFlow. Called from inside tf.load_op_library, by the constructor of a library that has nothing else. */
 int32_t hora_tf_open(void); /* operations HoraEach, HoraAllgather, … and their kernels are registered; once */
+int32_t hora_tf_xla(void); /* an allreduce for what TensorFlow's XLA compiles, named hora_each; once, where it can be taken */
 
 /* -- torch: larger tensors on the CPU in memory that the host's ranks can map. The first call points the entries of the import
  * table of the loaded library whose file's name begins so to `bytes` of such memory; with library NULL it only tells. about:

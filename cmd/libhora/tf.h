@@ -107,6 +107,7 @@ struct work {
 // What runs an operation: begin reads its inputs and says what is to be done (0, or -1 with the kernel's failure told).
 typedef int (*tf_begin)(work *);
 int libhora_tf_each(work *w);
+uint8_t libhora_tf_type(int64_t type); // hora's element type for TensorFlow's; 0: none
 int libhora_tf_gather(work *w);
 int libhora_tf_exchange(work *w);
 int libhora_tf_scatter(work *w);

@@ -11,6 +11,8 @@
 static const uint8_t types[24] = {[1] = 12, [2] = 13, [3] = 7, [4] = 2, [5] = 5, [6] = 3, [8] = 14, [9] = 9, [10] = 1,
                                   [14] = 11, [17] = 4, [18] = 15, [19] = 10, [22] = 6, [23] = 8};
 
+uint8_t libhora_tf_type(int64_t type) { return type >= 0 && type < (int64_t)(sizeof types) ? types[type] : 0; }
+
 enum { INT32 = 3, BROADCAST = 3, ALLGATHER = 4, REDUCESCATTER = 5, ALLTOALL = 6 };
 
 // ---- failures

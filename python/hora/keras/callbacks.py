@@ -30,13 +30,20 @@ __all__ = [
 
 def warn_of_jit(model: Any) -> None:
     """Say once that XLA cannot hold TensorFlow's operations of ours, and compile without it."""
-    if getattr(model, "jit_compile", False) and _backend.backend_of() == "tensorflow":
+    if getattr(model, "jit_compile", False) and _backend.backend_of() == "tensorflow" and not _compiles():
         warnings.warn(
             "hora.keras: jit_compile=True is not possible with hora's operations on TensorFlow, since XLA knows only its own; this model runs "
-            "without it. Pass jit_compile=False to compile() to be rid of this line.",
+            "without it. Pass jit_compile=False to compile() to be rid of this line, or set HORA_TF_XLA=1.",
             stacklevel=2,
         )
         model.jit_compile = False
+
+
+def _compiles() -> bool:
+    """Whether HORA_TF_XLA=1 lets XLA compile steps that reduce."""
+    from ..tensorflow import _xla
+
+    return _xla.able()
 
 
 def _settle(model: Any) -> None:

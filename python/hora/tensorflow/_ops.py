@@ -13,6 +13,7 @@ import tensorflow as tf
 from .. import _find, _lib
 from ..errors import VersionError
 from ..group import Kind, Op
+from . import _xla
 from .graphs import Unnamed, plain_graph, within
 
 _lock = threading.Lock()
@@ -50,6 +51,8 @@ class _Ops:
             if not plain_graph():
                 if isinstance(label, Unnamed) and not named:
                     label = str(label) + within()
+                if name == "hora_each" and _xla.takes(args[0], attrs):
+                    return _xla.reduce(list(args[0]), attrs, str(label), named)
                 return now(*args, label=label, named=named, **attrs)
             if later is None:
                 raise VersionError(f"{name}: this TensorFlow cannot run hora in graphs of version 1; call it eagerly or in a tf.function")

@@ -29,6 +29,7 @@ ELASTIC""".split()
 NUMBERS = """FUSION_THRESHOLD CACHE_CAPACITY STALL_CHECK_DISABLE STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS START_TIMEOUT
 GLOO_TIMEOUT_SECONDS ELASTIC_TIMEOUT""".split()
 ON_SPARK = ["SPARK_START_TIMEOUT"]  # python/tests/spark
+ON_TENSORFLOW = ["ENABLE_XLA_OPS"]  # python/tests/tensorflow/test_xla.py
 IN_A_JOB = ["DYNAMIC_PROCESS_SETS", "TIMELINE", "TIMELINE_MARK_CYCLES"]
 
 
@@ -38,7 +39,7 @@ def rows(state: str) -> set[str]:
 
 def test_the_list_is_whole():
     assert {name for name, _ in ROWS} == {f"HOROVOD_{n}" for n in ALL} | {"_HOROVOD_SECRET_KEY"}
-    assert rows("works") == {f"HOROVOD_{n}" for n in FROM_THE_LAUNCHER + NUMBERS + IN_A_JOB + ON_SPARK}
+    assert rows("works") == {f"HOROVOD_{n}" for n in FROM_THE_LAUNCHER + NUMBERS + IN_A_JOB + ON_SPARK + ON_TENSORFLOW}
     assert rows("refused") == {"HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"}
 
 
