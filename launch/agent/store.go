@@ -30,6 +30,6 @@ func (s *store) look(end bool) bool {
 	}
 	s.pause *= 2
 	s.next = time.Now().Add(s.pause)
-	s.used = machine.PortUsed(s.port) || machine.PortUsed(machine.Second(s.port))
+	s.used = machine.PortUsed(s.port, machine.Second(s.port))
 	return s.used
 }

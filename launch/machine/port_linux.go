@@ -77,22 +77,36 @@ func (h *heldPort) Close() error {
 	return nil
 }
 
-// PortUsed says whether a socket of this host has, or a moment ago had, the port at either end.
-func PortUsed(port int) bool {
-	mark := fmt.Appendf(nil, ":%04X", port)
+// PortUsed says whether a socket of this host has, or a moment ago had, one of the ports at either end. Each look takes
+// some 5 ms a file: the system walks its whole table of connections, however few there are.
+func PortUsed(ports ...int) bool {
+	var marks [][]byte
+	for _, port := range ports {
+		marks = append(marks, fmt.Appendf(nil, ":%04X", port))
+	}
 	for _, name := range [...]string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		f, err := os.Open(name)
-		if err != nil {
+		if hasPort(name, marks) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasPort(name string, marks [][]byte) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := bytes.Fields(lines.Bytes()) // number, local address, remote address, …
+		if len(fields) <= 2 {
 			continue
 		}
-		found := false
-		for lines := bufio.NewScanner(f); !found && lines.Scan(); {
-			fields := bytes.Fields(lines.Bytes()) // number, local address, remote address, …
-			found = len(fields) > 2 && (bytes.HasSuffix(fields[1], mark) || bytes.HasSuffix(fields[2], mark))
-		}
-		f.Close()
-		if found {
-			return true
+		for _, mark := range marks {
+			if bytes.HasSuffix(fields[1], mark) || bytes.HasSuffix(fields[2], mark) {
+				return true
+			}
 		}
 	}
 	return false
