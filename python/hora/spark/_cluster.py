@@ -44,6 +44,7 @@ _BACK = 120.0  # the same where the cluster has had as many: a lost executor's r
 _had: dict[str, int] = {}  # the most slots that an application has had
 _SETTLE = 1.5  # seconds after a gang that failed in which Spark may yet end an executor of it
 _shipped: set[tuple[int, str]] = set()
+_shipping = threading.Lock()
 _failed: dict[int, float] = {}  # when a session's last gang failed
 
 
@@ -166,8 +167,14 @@ def ship(spark: Any, program: str) -> tuple[str, str]:
     with open(program, "rb") as f:
         digest = hashlib.sha256(f.read()).hexdigest()
     name = f"hora-{digest[:16]}"
-    if setting(spark, "spark.master").startswith("local[") or (id(spark), digest) in _shipped:
-        return name, digest
+    with _shipping:  # of two jobs that begin at once one sends it: a name stands for one path
+        if not setting(spark, "spark.master").startswith("local[") and (id(spark), digest) not in _shipped:
+            _send(spark, program, name)
+            _shipped.add((id(spark), digest))
+    return name, digest
+
+
+def _send(spark: Any, program: str, name: str) -> None:
     folder = tempfile.mkdtemp(prefix="hora-ship-")
     try:
         path = os.path.join(folder, name)
@@ -181,8 +188,6 @@ def ship(spark: Any, program: str) -> tuple[str, str]:
     finally:
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
-    _shipped.add((id(spark), digest))
-    return name, digest
 
 
 class Job:

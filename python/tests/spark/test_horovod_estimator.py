@@ -148,7 +148,9 @@ def test_a_kill_costs_the_steps_since_the_last_commit(table, tmp_path, who):
     params = {"rate": 0.5, "dies": str(tmp_path / "died"), "begun": str(tmp_path / "begun"), "executor": who == "executor"}
     estimator(tmp_path / "killed", modelFnParams=params, saveCheckpointsSecs=1e-6).fit(table)
     beside_it.join()
-    assert not failed and os.path.exists(tmp_path / "died")
+    if failed:
+        raise failed[0]
+    assert os.path.exists(tmp_path / "died")
     begun = [int(line) for line in (tmp_path / "begun").read_text().split()]
     assert len(begun) == 2 and begun[0] == 0 and begun[1] in (11, 12), begun
     assert weights(tmp_path / "killed") == weights(tmp_path / "quiet")
