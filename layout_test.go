@@ -66,7 +66,7 @@ var packages = map[string]struct {
 	"server/web":         {"job server/client", "std"},
 	"cmd/horad":          {"any", ""},
 	"cmd/hora":           {"any", ""},
-	"cmd/libhora":        {". internal/bridge tensor device timeline event checkpoint dataset dataset/plan", "std"},
+	"cmd/libhora":        {". internal/bridge tensor device timeline event dataset dataset/plan", "std"},
 	"internal/simtest":   {"any", "std"},
 	"internal/hosttest":  {"", "std"},
 	"internal/jobtest":   {"", "std"}, // its tests may import any, as all tests
@@ -87,7 +87,7 @@ var packages = map[string]struct {
 }
 
 // pure packages are state machines: no network, files, clock, locks or goroutines.
-var pure = []string{"elastic", "observe", "dataset/plan", "job", "sweep", "pipeline", "job/schedule"}
+var pure = []string{"elastic", "observe", "dataset/plan", "job", "job/schedule"}
 
 var drawers = []string{"util", "utils", "common", "helper", "helpers", "misc", "pkg", "base"}
 
@@ -112,15 +112,48 @@ func nestedModule(dir string) bool {
 	return err == nil && dir != "."
 }
 
+// goFiles are the files of this module.
 func goFiles(t *testing.T) []goFile {
 	t.Helper()
-	var files []goFile
+	return filesOf(t, ".")
+}
+
+// allGoFiles are those of the modules within it too: of the tools, of the kernels' generator.
+func allGoFiles(t *testing.T) []goFile {
+	t.Helper()
+	all := goFiles(t)
 	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || !d.IsDir() || p == ".":
+			return err
+		case skipped(d.Name()):
+			return fs.SkipDir
+		case nestedModule(p):
+			all = append(all, filesOf(t, p)...)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// skipped reports a folder's name below which nothing is a source of ours.
+func skipped(name string) bool {
+	return strings.HasPrefix(name, ".") || name == "testdata" || name == "dist"
+}
+
+// filesOf are the files of the module in a folder.
+func filesOf(t *testing.T, module string) []goFile {
+	t.Helper()
+	var files []goFile
+	err := filepath.WalkDir(module, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			if p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "dist" || nestedModule(p)) {
+			if p != module && (skipped(d.Name()) || nestedModule(p)) {
 				return fs.SkipDir
 			}
 			return nil
@@ -144,8 +177,8 @@ func goFiles(t *testing.T) []goFile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 5 {
-		t.Fatalf("found %d Go files: the walk is broken", len(files))
+	if len(files) < 3 {
+		t.Fatalf("found %d Go files below %s: the walk is broken", len(files), module)
 	}
 	return files
 }
@@ -171,6 +204,17 @@ func ours(importPath string) (string, bool) {
 var shown = []string{".", "dataset", "dataset/plan", "dataset/source", "demo/digits"}
 
 func TestImportTable(t *testing.T) {
+	there := map[string]bool{}
+	for _, f := range goFiles(t) {
+		there[f.dir] = true
+	}
+	for dir, row := range packages {
+		for _, named := range append(strings.Fields(row.mayImport), dir) {
+			if named != "any" && !there[named] {
+				t.Errorf("the row of %s names package %s, which is not there", dir, named)
+			}
+		}
+	}
 	for _, f := range goFiles(t) {
 		if f.dir == "examples" || strings.HasPrefix(f.dir, "examples/") {
 			for _, imp := range imports(f) {
@@ -279,10 +323,12 @@ func TestPackageComments(t *testing.T) {
 
 func TestPurePackages(t *testing.T) {
 	banned := []string{"net", "os", "sync", "io/fs", "os/exec", "sync/atomic", "net/http"}
+	missing := slices.Clone(pure)
 	for _, f := range goFiles(t) {
 		if f.test || !slices.Contains(pure, f.dir) {
 			continue
 		}
+		missing = slices.DeleteFunc(missing, func(dir string) bool { return dir == f.dir })
 		for _, imp := range imports(f) {
 			if slices.Contains(banned, imp) {
 				t.Errorf("%s imports %s: %s is a pure machine, events in and actions out", f.path, imp, f.dir)
@@ -299,6 +345,9 @@ func TestPurePackages(t *testing.T) {
 			}
 			return true
 		})
+	}
+	if len(missing) > 0 {
+		t.Errorf("the list of pure packages names %v, which are not there", missing)
 	}
 }
 

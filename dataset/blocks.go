@@ -47,7 +47,10 @@ type times struct {
 func since(t *atomic.Int64, begin time.Time) { t.Add(int64(time.Since(begin))) }
 
 func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
-	st := &stages{set: s, ctx: ctx, fetch: make(chan *loaded, depth), decode: make(chan *loaded), spare: make(chan *loaded, depth), raws: make(chan []byte, fetchers+s.cfg.Threads)}
+	st := &stages{
+		set: s, ctx: ctx, fetch: make(chan *loaded, depth), decode: make(chan *loaded),
+		spare: make(chan *loaded, depth), raws: make(chan []byte, fetchers+s.cfg.Threads),
+	}
 	for range fetchers {
 		st.fetched.Go(func() {
 			for l := range st.fetch {
@@ -319,7 +322,8 @@ func interleave(to, from []byte, columns, width int) {
 func turn[T uint32 | uint64](toBytes, fromBytes []byte, columns int) {
 	const few = 64
 	n := len(toBytes) / int(unsafe.Sizeof(T(0)))
-	to, from := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(toBytes))), n), unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(fromBytes))), n)
+	to := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(toBytes))), n)
+	from := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(fromBytes))), n)
 	rows := n / columns
 	for r := 0; r < rows; r += few {
 		k := min(few, rows-r)

@@ -189,7 +189,9 @@ func moment(op, text, typ string, wrong error) (bound, error) {
 		if err != nil {
 			continue
 		}
-		ns := new(big.Int).Add(new(big.Int).Mul(big.NewInt(at.Unix()), big.NewInt(1e9)), big.NewInt(int64(at.Nanosecond())))
+		ns := new(big.Int).Add(
+			new(big.Int).Mul(big.NewInt(at.Unix()), big.NewInt(1e9)), big.NewInt(int64(at.Nanosecond())),
+		)
 		unit := map[string]int64{"datetime64[D]": 86400e9, "datetime64[ms]": 1e6, "datetime64[us]": 1e3, "datetime64[ns]": 1}[typ]
 		return whole(op, new(big.Rat).SetFrac(ns, big.NewInt(unit)), false), nil
 	}

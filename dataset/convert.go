@@ -83,7 +83,9 @@ func Convert(ctx context.Context, c Conversion) (*Converted, error) {
 		for i, name := range v.Files {
 			v.Files[i] = filepath.Join(c.To, filepath.Base(name))
 		}
-		if err := errors.Join(os.Chmod(w.folder, 0o755), os.Rename(w.folder, strings.TrimSuffix(c.To, "/"))); err != nil {
+		if err := errors.Join(
+			os.Chmod(w.folder, 0o755), os.Rename(w.folder, strings.TrimSuffix(c.To, "/")),
+		); err != nil {
 			return nil, fmt.Errorf("write %s: %w", c.To, err)
 		}
 		return v, nil
@@ -108,7 +110,10 @@ func vacant(ctx context.Context, to storage.Store, name string) error {
 
 // open opens the source in its order, with nulls told apart.
 func (c *Conversion) open(ctx context.Context, v *Converted) (*Set, error) {
-	s := &Set{hold: 1 << 62, cfg: Config{Source: c.Source, Memory: 1 << 62, Threads: max(1, c.Threads), Lookup: c.Lookup, Shuffle: None, Nulls: map[string]any{"*": "mask"}}}
+	s := &Set{hold: 1 << 62, cfg: Config{
+		Source: c.Source, Memory: 1 << 62, Threads: max(1, c.Threads), Lookup: c.Lookup, Shuffle: None,
+		Nulls: map[string]any{"*": "mask"},
+	}}
 	if err := s.find(ctx); err != nil {
 		return nil, err
 	}

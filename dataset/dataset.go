@@ -224,7 +224,9 @@ func (s *Set) footers(ctx context.Context) error {
 func (s *Set) index(ctx context.Context, f *file) error {
 	if f.table == nil {
 		var err error
-		if f.table, err = foreign.Open(ctx, f.kind, foreign.File{Store: f.store, Object: f.object}, s.shelf); err != nil {
+		if f.table, err = foreign.Open(
+			ctx, f.kind, foreign.File{Store: f.store, Object: f.object}, s.shelf,
+		); err != nil {
 			return err
 		}
 	}
@@ -352,7 +354,8 @@ func (s *Set) Blocks() int { return len(s.blocks) }
 // State is where the data stand at a position of an epoch.
 func (s *Set) State(epoch uint64, position int64) *plan.State {
 	return &plan.State{
-		Version: plan.Version, Data: s.fingerprint, Seed: s.cfg.Seed, Epoch: epoch, Position: position, Lanes: s.lanes, Window: s.window,
+		Version: plan.Version, Data: s.fingerprint, Seed: s.cfg.Seed, Epoch: epoch, Position: position, Lanes: s.lanes,
+		Window: s.window,
 	}
 }
 

@@ -46,7 +46,9 @@ func table(t testing.TB, dir string, group int64, files ...int) int64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := parquet.NewGenericWriter[record](f, parquet.MaxRowsPerRowGroup(group), parquet.Compression(&parquet.Snappy))
+		w := parquet.NewGenericWriter[record](
+			f, parquet.MaxRowsPerRowGroup(group), parquet.Compression(&parquet.Snappy),
+		)
 		for range n {
 			if _, err := w.Write([]record{numbered(id)}); err != nil {
 				t.Fatal(err)
@@ -134,7 +136,12 @@ func ids(t testing.TB, r *Reader, b *Batch) []int64 {
 	return all
 }
 
-var everything = []Want{{Name: "id", Columns: []string{"id"}}, {Name: "ab", Columns: []string{"a", "b"}}, {Name: "text", Columns: []string{"text"}}, {Name: "maybe", Columns: []string{"maybe"}}}
+var everything = []Want{
+	{Name: "id", Columns: []string{"id"}},
+	{Name: "ab", Columns: []string{"a", "b"}},
+	{Name: "text", Columns: []string{"text"}},
+	{Name: "maybe", Columns: []string{"maybe"}},
+}
 
 // TestHistories: readers of changing worlds, batches and ends take each row once.
 func TestHistories(t *testing.T) {
@@ -324,7 +331,12 @@ func TestErrors(t *testing.T) {
 			if err := os.Chtimes(name, info.ModTime(), info.ModTime()); err != nil {
 				t.Fatal(err)
 			}
-			s = mustOpen(t, Config{Source: []string{dir}, Shuffle: None, Fields: []Want{{Name: "id", Columns: []string{"id"}}, {Name: "a", Columns: []string{"a"}}, {Name: "b", Columns: []string{"b"}}, {Name: "text", Columns: []string{"text"}}}})
+			s = mustOpen(t, Config{Source: []string{dir}, Shuffle: None, Fields: []Want{
+				{Name: "id", Columns: []string{"id"}},
+				{Name: "a", Columns: []string{"a"}},
+				{Name: "b", Columns: []string{"b"}},
+				{Name: "text", Columns: []string{"text"}},
+			}})
 		}
 		r := mustRead(t, s, Walk{0, 0, 0, 1, 100, plan.Short, nil})
 		var err error

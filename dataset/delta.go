@@ -66,7 +66,8 @@ var (
 
 // delta answers the files of a Delta table, and whether a source is one.
 func (s *Set) delta(ctx context.Context, store storage.Store, name string) ([]storage.Object, bool, error) {
-	if storage.IsPattern(name) || isParquet(name) || foreign.Of(name) != foreign.None || strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
+	if storage.IsPattern(name) || isParquet(name) || foreign.Of(name) != foreign.None ||
+		strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
 		return nil, false, nil
 	}
 	folder := strings.TrimSuffix(name, "/")
@@ -92,7 +93,8 @@ func (s *Set) delta(ctx context.Context, store storage.Store, name string) ([]st
 	var live []storage.Object
 	for _, p := range slices.Sorted(maps.Keys(log.live)) {
 		plain, err := url.PathUnescape(p)
-		if err != nil || strings.Contains(p, "://") || strings.HasPrefix(p, "/") || slices.Contains(strings.Split(plain, "/"), "..") {
+		if err != nil || strings.Contains(p, "://") || strings.HasPrefix(p, "/") ||
+			slices.Contains(strings.Split(plain, "/"), "..") {
 			return nil, true, fmt.Errorf("its log names the file %q, which lies elsewhere; hora reads tables whose files lie in their folder", p)
 		}
 		o, there := known[plain]
@@ -111,7 +113,9 @@ func (s *Set) delta(ctx context.Context, store storage.Store, name string) ([]st
 
 // readDelta goes through the last checkpoint and the commits after it; nil where there
 // is no log at all.
-func readDelta(ctx context.Context, store storage.Store, logged []storage.Object, lookup func(string) string) (*deltaLog, error) {
+func readDelta(
+	ctx context.Context, store storage.Store, logged []storage.Object, lookup func(string) string,
+) (*deltaLog, error) {
 	commits, points := map[int64]storage.Object{}, map[int64][]storage.Object{}
 	parts, second := map[int64]int{}, int64(-1)
 	last := int64(-1)
@@ -240,7 +244,9 @@ func readable(version int64, features []string) error {
 
 // checkpoint takes over what a checkpoint says.
 func (l *deltaLog) checkpoint(ctx context.Context, files []storage.Object, lookup func(string) string) error {
-	s := &Set{hold: 1 << 62, cfg: Config{Memory: 1 << 62, Threads: 1, Lookup: lookup, Shuffle: None, Nulls: map[string]any{"*": "mask"}}}
+	s := &Set{hold: 1 << 62, cfg: Config{
+		Memory: 1 << 62, Threads: 1, Lookup: lookup, Shuffle: None, Nulls: map[string]any{"*": "mask"},
+	}}
 	for _, o := range files {
 		s.cfg.Source = append(s.cfg.Source, o.Name)
 	}

@@ -41,7 +41,10 @@ func (s *Set) filter(ctx context.Context) error {
 	if len(s.cfg.Filter) == 0 {
 		return nil
 	}
-	sub := &Set{cfg: Config{Source: s.cfg.Source, Threads: 1, Nulls: map[string]any{}, Skip: s.cfg.Skip}, files: append([]file(nil), s.files...), blocks: s.blocks, parts: s.parts, rows: s.rows}
+	sub := &Set{
+		cfg:   Config{Source: s.cfg.Source, Threads: 1, Nulls: map[string]any{}, Skip: s.cfg.Skip},
+		files: append([]file(nil), s.files...), blocks: s.blocks, parts: s.parts, rows: s.rows,
+	}
 	number := map[string]int{}
 	for _, group := range s.cfg.Filter {
 		for _, c := range group {

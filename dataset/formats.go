@@ -181,7 +181,9 @@ func (s *Set) images(ctx context.Context, store storage.Store, folder string, ob
 		case foreign.Of(o.Name) == foreign.Images:
 			pictures = append(pictures, o)
 			size += o.Size
-		case slices.Contains(foreign.Labels, strings.TrimPrefix(strings.TrimPrefix(o.Name, strings.TrimSuffix(root, "/")), "/")):
+		case slices.Contains(
+			foreign.Labels, strings.TrimPrefix(strings.TrimPrefix(o.Name, strings.TrimSuffix(root, "/")), "/"),
+		):
 			table = &foreign.File{Store: store, Object: o}
 		}
 	}

@@ -85,20 +85,26 @@ func TestFormatsAreTables(t *testing.T) {
 			t.Fatalf("row %d is %d", i, id)
 		}
 	}
-	only := mustOpen(t, Config{Source: []string{dir}, Shuffle: None, Filter: [][]Condition{{{Column: "part", Op: "==", Value: number("2")}, {Column: "id", Op: "<", Value: number("5010")}}}})
+	only := mustOpen(t, Config{
+		Source: []string{dir}, Shuffle: None,
+		Filter: [][]Condition{{{Column: "part", Op: "==", Value: number("2")}, {Column: "id", Op: "<", Value: number("5010")}}},
+	})
 	if got := fmt.Sprint(column(t, only, "id", 1)); got != "[5001 5002 5003 5004 5005 5006 5007 5008 5009]" {
 		t.Error(got)
 	}
 	bad := filepath.Join(dir, "part=1", "1.csv")
 	put(t, dir, "part=1/1.csv", "id,half,name\n1,x,y\n")
-	if _, err := Open(context.Background(), Config{Source: []string{dir}}); err == nil || !strings.Contains(err.Error(), bad+": column \"half\" is string, and float64 in ") {
+	if _, err := Open(context.Background(), Config{Source: []string{dir}}); err == nil ||
+		!strings.Contains(err.Error(), bad+": column \"half\" is string, and float64 in ") {
 		t.Error(err)
 	}
 	put(t, dir, "part=1/1.csv", "id,half\n\"1,2\n")
-	if _, err := Open(context.Background(), Config{Source: []string{dir}}); err == nil || !strings.Contains(err.Error(), "open "+bad+": line 2") {
+	if _, err := Open(context.Background(), Config{Source: []string{dir}}); err == nil ||
+		!strings.Contains(err.Error(), "open "+bad+": line 2") {
 		t.Error(err)
 	}
-	if s, err := Open(context.Background(), Config{Source: []string{dir}, Skip: true}); err != nil || s.Rows() != 11000 || len(s.Skipped()) != 1 {
+	if s, err := Open(context.Background(), Config{Source: []string{dir}, Skip: true}); err != nil ||
+		s.Rows() != 11000 || len(s.Skipped()) != 1 {
 		t.Error(err)
 	}
 }
@@ -115,7 +121,9 @@ func TestConvert(t *testing.T) {
 		if i == 2 {
 			to += ".parquet"
 		}
-		v, err := Convert(ctx, Conversion{Source: []string{filepath.Join(dir, "in")}, To: to, Group: 50_000, Compression: compression, Threads: 2})
+		v, err := Convert(ctx, Conversion{
+			Source: []string{filepath.Join(dir, "in")}, To: to, Group: 50_000, Compression: compression, Threads: 2,
+		})
 		if err != nil || v.Rows != int64(n) || v.Groups < 4 || len(v.Files) != 1 {
 			t.Fatalf("%+v %v", v, err)
 		}
@@ -140,7 +148,8 @@ func TestConvert(t *testing.T) {
 		if p.NumRows() != v.Rows || len(p.OffsetIndexes()) != v.Groups*4 {
 			t.Errorf("another reader finds %d rows and %d offset indexes", p.NumRows(), len(p.OffsetIndexes()))
 		}
-		if _, err := Convert(ctx, Conversion{Source: []string{filepath.Join(dir, "in")}, To: to}); err == nil || !strings.Contains(err.Error(), "is there already; choose another name") {
+		if _, err := Convert(ctx, Conversion{Source: []string{filepath.Join(dir, "in")}, To: to}); err == nil ||
+			!strings.Contains(err.Error(), "is there already; choose another name") {
 			t.Error(err)
 		}
 	}
@@ -149,7 +158,10 @@ func TestConvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := mustOpen(t, Config{Source: []string{filepath.Join(dir, "again")}, Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Shuffle: None})
+	s := mustOpen(t, Config{
+		Source: []string{filepath.Join(dir, "again")}, Fields: everything, Nulls: map[string]any{"maybe": "mask"},
+		Shuffle: None,
+	})
 	r := mustRead(t, s, Walk{0, 0, 0, 1, 500, plan.Short, nil})
 	b, err := next(t, r)
 	if err != nil || b.Rows != 500 || v.Rows != 500 {
@@ -160,7 +172,9 @@ func TestConvert(t *testing.T) {
 			t.Fatalf("row %d is %d", i, id)
 		}
 	}
-	if _, err := Convert(ctx, Conversion{Source: []string{filepath.Join(dir, "in")}, To: filepath.Join(dir, "x"), Compression: "lzma"}); err == nil || !strings.Contains(err.Error(), "use snappy, zstd or none") {
+	if _, err := Convert(ctx, Conversion{
+		Source: []string{filepath.Join(dir, "in")}, To: filepath.Join(dir, "x"), Compression: "lzma",
+	}); err == nil || !strings.Contains(err.Error(), "use snappy, zstd or none") {
 		t.Error(err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, ".hora-convert-*"))
@@ -244,7 +258,8 @@ func TestDelta(t *testing.T) {
 	}
 	refused := func(says string) {
 		t.Helper()
-		if got, err := open(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "as a Delta table") {
+		if got, err := open(); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), "as a Delta table") {
 			t.Errorf("%q %v, want %q", got, err, says)
 		}
 	}

@@ -265,7 +265,9 @@ func (g *gatherer) shuffled(s *stream, r plan.Range, from int64) {
 // order, so all ranks take as many steps as before: this batch is shorter.
 func (g *gatherer) holes(at int) {
 	if g.set.cfg.Skip {
-		g.from = append(g.from[:at], slices.DeleteFunc(g.from[at:], func(s source) bool { return s.block.err != nil })...)
+		g.from = append(
+			g.from[:at], slices.DeleteFunc(g.from[at:], func(s source) bool { return s.block.err != nil })...,
+		)
 	}
 }
 
@@ -339,7 +341,9 @@ func (g *gatherer) await(s *stream, run plan.Run) error {
 // step's.
 func (g *gatherer) release(s *stream) {
 	for _, run := range g.runs {
-		first, _ := s.plan.Need(plan.Run{Lane: run.Lane, Begin: min(run.End, s.plan.LaneRows(run.Lane)-1), End: run.End})
+		first, _ := s.plan.Need(plan.Run{
+			Lane: run.Lane, Begin: min(run.End, s.plan.LaneRows(run.Lane)-1), End: run.End,
+		})
 		if run.End == s.plan.LaneRows(run.Lane) {
 			first = len(s.plan.Blocks(run.Lane))
 		}

@@ -46,7 +46,9 @@ func Inspect(ctx context.Context, source []string, memory int64, lookup func(str
 		return nil, err
 	}
 	first := &s.files[0]
-	l := &Look{Files: len(s.files), Blocks: len(s.blocks), Rows: s.rows, Format: first.kind.String(), Writer: first.meta.By}
+	l := &Look{
+		Files: len(s.files), Blocks: len(s.blocks), Rows: s.rows, Format: first.kind.String(), Writer: first.meta.By,
+	}
 	for i := range s.files {
 		l.Bytes += s.files[i].object.Size
 	}

@@ -100,11 +100,15 @@ func (m *Mixed) alike() error {
 	}
 	for k, s := range m.sets {
 		if len(s.fields) != len(first.fields) {
-			return fmt.Errorf("open a mixture: %q has %d arrays (%s) and %q has %d (%s); say with columns= which are read", m.parts[0].Name, len(first.fields), first.arrays(), m.parts[k].Name, len(s.fields), s.arrays())
+			return fmt.Errorf(
+				"open a mixture: %q has %d arrays (%s) and %q has %d (%s); say with columns= which are read",
+				m.parts[0].Name, len(first.fields), first.arrays(), m.parts[k].Name, len(s.fields), s.arrays(),
+			)
 		}
 		for i := range s.fields {
 			a, b := &first.fields[i], &s.fields[i]
-			if a.Name != b.Name || a.Type != b.Type || a.Width != b.Width || a.Count != b.Count || a.Mask != b.Mask || a.Item != b.Item || a.text != b.text {
+			if a.Name != b.Name || a.Type != b.Type || a.Width != b.Width || a.Count != b.Count || a.Mask != b.Mask ||
+				a.Item != b.Item || a.text != b.text {
 				return fmt.Errorf("open a mixture: %s in %q, and %s in %q; read arrays that are alike with columns=, nulls= and ragged=, or write the data again", a.about(), m.parts[0].Name, b.about(), m.parts[k].Name)
 			}
 		}
@@ -239,7 +243,9 @@ func (m *Mixed) State(epoch uint64, position int64) (*plan.MixState, error) {
 	if err := m.draws(row, counts); err != nil {
 		return nil, err
 	}
-	st := &plan.MixState{Version: plan.Version, Seed: m.seed, Rows: m.rows, Epoch: epoch, Position: position, Began: m.began}
+	st := &plan.MixState{
+		Version: plan.Version, Seed: m.seed, Rows: m.rows, Epoch: epoch, Position: position, Began: m.began,
+	}
 	for i, s := range m.sets {
 		st.Members = append(st.Members, plan.Member{
 			Name: m.parts[i].Name, Weight: m.parts[i].Weight, Data: s.fingerprint,
@@ -261,7 +267,10 @@ func (m *Mixed) Resume(from *plan.MixState) error {
 		if member.Name != m.parts[i].Name {
 			return fmt.Errorf("go on from saved state: its member %d is %q and here it is %q; give the members in the order of that time: %s", i, member.Name, m.parts[i].Name, names(from))
 		}
-		if err := s.Resume(&plan.State{Version: plan.Version, Data: member.Data, Seed: plan.MemberSeed(from.Seed, i), Epoch: member.Epoch, Position: member.Position, Lanes: member.Lanes, Window: member.Window}); err != nil {
+		if err := s.Resume(&plan.State{
+			Version: plan.Version, Data: member.Data, Seed: plan.MemberSeed(from.Seed, i), Epoch: member.Epoch,
+			Position: member.Position, Lanes: member.Lanes, Window: member.Window,
+		}); err != nil {
 			return fmt.Errorf("member %q of the mixture: %w", member.Name, err)
 		}
 		weights = append(weights, member.Weight)

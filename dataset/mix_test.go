@@ -61,7 +61,10 @@ func TestMixture(t *testing.T) {
 	sizes := []int64{500, 130}
 	for seed := range uint64(9) {
 		rng := rand.New(rand.NewPCG(seed, 4))
-		cfg := Config{Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Seed: seed, Shuffle: []Shuffle{Window, None}[seed%2], Memory: 40_000, Threads: 2}
+		cfg := Config{
+			Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Seed: seed,
+			Shuffle: []Shuffle{Window, None}[seed%2], Memory: 40_000, Threads: 2,
+		}
 		m := mixture(t, cfg, 1700, slices.Clone(parts)...)
 		state, err := m.State(seed, 0)
 		if err != nil {
@@ -86,7 +89,9 @@ func TestMixture(t *testing.T) {
 				rows := [2][]int64{}
 				for rank := range size {
 					n := 0
-					for _, row := range oneStep(t, m, Walk{Epoch: state.Epoch, Position: pos, Rank: rank, Size: size, Batch: batch}, 1700) {
+					for _, row := range oneStep(
+						t, m, Walk{Epoch: state.Epoch, Position: pos, Rank: rank, Size: size, Batch: batch}, 1700,
+					) {
 						rows[row[0]] = append(rows[row[0]], row[1])
 						n++
 					}
@@ -234,7 +239,8 @@ func TestMixtureFaults(t *testing.T) {
 	if _, err := m.Read(Walk{Epoch: 1, Size: 1, Batch: 1}); err == nil || !strings.Contains(err.Error(), "lies before row 966, at which its weights were changed") {
 		t.Error(err)
 	}
-	if _, err := m.Read(Walk{Epoch: 3, Size: 1, Batch: 1, Last: plan.Pad}); err == nil || !strings.Contains(err.Error(), `use last="short"`) {
+	if _, err := m.Read(Walk{Epoch: 3, Size: 1, Batch: 1, Last: plan.Pad}); err == nil ||
+		!strings.Contains(err.Error(), `use last="short"`) {
 		t.Error(err)
 	}
 	state, err := m.State(2, 120)
@@ -257,7 +263,9 @@ func TestMixtureFaults(t *testing.T) {
 	dir := t.TempDir()
 	table(t, dir, 10, 20)
 	cfg := Config{Fields: []Want{{Name: "x", Columns: []string{"id"}}}}
-	if _, err := OpenMix(context.Background(), cfg, []Part{{"a", "1", []string{dir}}, {"b", "1", parts[1].Source}}, 0, ""); err != nil {
+	if _, err := OpenMix(
+		context.Background(), cfg, []Part{{"a", "1", []string{dir}}, {"b", "1", parts[1].Source}}, 0, "",
+	); err != nil {
 		t.Error(err)
 	}
 	if fmt.Sprint(m.List()[0].Rows, m.Files(), m.Blocks() > 10, len(m.Skipped())) != "41 4 true 0" {

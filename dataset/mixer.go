@@ -56,7 +56,10 @@ func (m *Mixed) Read(w Walk) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &mixer{shares: m.shares, rows: m.rows, seed: m.seed, before: make([]int64, len(m.sets)), after: make([]int64, len(m.sets))}
+	x := &mixer{
+		shares: m.shares, rows: m.rows, seed: m.seed, before: make([]int64, len(m.sets)),
+		after: make([]int64, len(m.sets)),
+	}
 	if err := x.draws(begin, x.before); err != nil {
 		return nil, err
 	}

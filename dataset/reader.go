@@ -189,7 +189,8 @@ func (r *Reader) Times() Times {
 	for _, st := range append(r.more[:len(r.more):len(r.more)], r.stages) {
 		t := &st.times
 		for to, n := range map[*float64]*atomic.Int64{
-			&all.Fetch: &t.fetch, &all.Decode: &t.decode, &all.Gather: &t.gather, &all.Caller: &t.caller, &all.Blocks: &t.blocks, &all.Full: &t.full,
+			&all.Fetch: &t.fetch, &all.Decode: &t.decode, &all.Gather: &t.gather, &all.Caller: &t.caller,
+			&all.Blocks: &t.blocks, &all.Full: &t.full,
 		} {
 			*to += float64(n.Load()) / 1e9
 		}

@@ -67,7 +67,10 @@ func (s *slots) take(bytes int, most int64) (*slot, error) {
 
 func mapSlot(bytes int) (*slot, error) {
 	const page = 4096
-	mem, err := syscall.Mmap(-1, 0, (bytes+bytes/8+page)&^(page-1), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	mem, err := syscall.Mmap(
+		-1, 0, (bytes+bytes/8+page)&^(page-1), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("read data: the system gives no %d KiB for a batch: %w; use smaller batches", bytes>>10, err)
 	}

@@ -24,7 +24,10 @@ type Verified struct {
 
 // Verify decodes every column of every row group that hora reads.
 func Verify(ctx context.Context, source []string, threads int, lookup func(string) string) (*Verified, error) {
-	s := &Set{hold: 1 << 62, cfg: Config{Source: source, Memory: 1 << 62, Threads: max(1, threads), Lookup: lookup, Skip: true, Shuffle: None, Nulls: map[string]any{"*": "mask"}}}
+	s := &Set{hold: 1 << 62, cfg: Config{
+		Source: source, Memory: 1 << 62, Threads: max(1, threads), Lookup: lookup, Skip: true, Shuffle: None,
+		Nulls: map[string]any{"*": "mask"},
+	}}
 	if err := s.find(ctx); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,8 @@ func TestVerifyNamesWhatIsDamaged(t *testing.T) {
 	if err := v.Write(&text); err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Damaged) != 1 || v.Damaged[0].Group != 0 || v.Damaged[0].Rows != 50 || !strings.Contains(text.String(), name+": row group 0, column") {
+	if len(v.Damaged) != 1 || v.Damaged[0].Group != 0 || v.Damaged[0].Rows != 50 ||
+		!strings.Contains(text.String(), name+": row group 0, column") {
 		t.Fatalf("%+v\n%s", v, text.String())
 	}
 	if err := os.WriteFile(name, whole[:len(whole)/2], 0o600); err != nil {
@@ -63,7 +64,10 @@ func TestLabelsMix(t *testing.T) {
 	)
 	total, held, steps := 0.0, 0, 0
 	for seed := range uint64(12) {
-		s := &Set{cfg: Config{Memory: blocks * rows / 10 * 8, Seed: seed}, rows: blocks * rows, fields: []field{{Field: Field{Width: 8}}}}
+		s := &Set{
+			cfg: Config{Memory: blocks * rows / 10 * 8, Seed: seed}, rows: blocks * rows,
+			fields: []field{{Field: Field{Width: 8}}},
+		}
 		s.sizes, s.blocks = slices.Repeat([]int{rows}, blocks), make([]block, blocks)
 		if err := s.order(); err != nil {
 			t.Fatal(err)
@@ -116,7 +120,9 @@ func TestSkipIsTheSameEverywhere(t *testing.T) {
 		seen, steps := map[int64]int{}, map[int]bool{}
 		left := 0
 		for rank := range 3 {
-			s := mustOpen(t, Config{Source: []string{dir}, Fields: []Want{{Name: "id", Columns: []string{"id"}}}, Skip: true, Seed: 1})
+			s := mustOpen(t, Config{
+				Source: []string{dir}, Fields: []Want{{Name: "id", Columns: []string{"id"}}}, Skip: true, Seed: 1,
+			})
 			r := mustRead(t, s, Walk{Rank: rank, Size: 3, Batch: 30})
 			n := 0
 			for {

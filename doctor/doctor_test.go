@@ -55,75 +55,86 @@ func limited(what, to string) string {
 	return regexp.MustCompile(what+` +unlimited`).ReplaceAllString(wellLimited, what+" "+to)
 }
 
+// findings are what is found on machines with some files and programs.
+var findings = []struct {
+	name            string
+	topic           string
+	state           State
+	text, do        string // what they contain
+	files, programs map[string]string
+}{
+	{name: "version", topic: "hora", state: Good, text: "version 1.2.3"},
+	{name: "no Linux", topic: "kernel", state: Note, text: "no /proc", do: "TCP"},
+	{name: "odd kernel", topic: "kernel", state: Note, text: "release strange", files: map[string]string{"proc/sys/kernel/osrelease": "strange\n"}},
+	{name: "old kernel", topic: "kernel", state: Problem, text: "release 4.18.0-el8 is old", do: "5.3", files: map[string]string{"proc/sys/kernel/osrelease": "4.18.0-el8\n"}},
+	{name: "5.2", topic: "kernel", state: Problem, text: "5.2.1", do: "pidfd", files: map[string]string{"proc/sys/kernel/osrelease": "5.2.1\n"}},
+	{name: "kernel", topic: "kernel", state: Good, text: "Linux 6.1.0-12", files: map[string]string{"proc/sys/kernel/osrelease": "6.1.0-12\n"}},
+	{name: "cores", topic: "cores", state: Good, text: "2 NUMA nodes, Fast CPU (avx2 avx512f)", files: map[string]string{
+		"proc/cpuinfo": "model name\t: Fast CPU\nflags\t\t: sse2 avx2 avx512f\n", "sys/devices/system/node/node0/x": "", "sys/devices/system/node/node1/x": "",
+	}},
+	{name: "throttled", topic: "cores", state: Note, text: "may use 0.5 of", do: "at most 1 ranks", files: map[string]string{"sys/fs/cgroup/cpu.max": "50000 100000\n"}},
+	{name: "throttled in a group of its own", topic: "cores", state: Note, text: "(/sys/fs/cgroup/slurm/job7) may use 0.5 of", do: "at most 1 ranks", files: map[string]string{
+		"proc/self/cgroup": "0::/slurm/job7/step\n", "sys/fs/cgroup/slurm/job7/cpu.max": "50000 100000\n", "sys/fs/cgroup/slurm/job7/step/cpu.max": "max 100000\n", "sys/fs/cgroup/slurm/cpu.max": "90000 100000\n",
+	}},
+	{name: "throttled by the first version", topic: "cores", state: Note, text: "(/sys/fs/cgroup/cpu/docker/x) may use 0.2 of", files: map[string]string{
+		"proc/self/cgroup": "3:cpu,cpuacct:/docker/x\n0::/\n", "sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us": "20000\n", "sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us": "100000\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+	}},
+	{name: "memory unknown", topic: "memory", state: Note, text: "size unknown"},
+	{name: "memory", topic: "memory", state: Good, text: "8.0 GiB, 4.0 GiB available", files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"}},
+	{name: "container's memory", topic: "memory", state: Note, text: "may use 1.0 GiB", files: map[string]string{
+		"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "sys/fs/cgroup/memory.max": "1073741824\n",
+	}},
+	{name: "a group's memory", topic: "memory", state: Note, text: "(/sys/fs/cgroup/user.slice/job) may use 2.0 GiB", do: "fit in that", files: map[string]string{
+		"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "proc/self/cgroup": "0::/user.slice/job\n",
+		"sys/fs/cgroup/user.slice/job/memory.max": "2147483648\n", "sys/fs/cgroup/user.slice/memory.max": "4294967296\n", "sys/fs/cgroup/memory.max": "max\n",
+	}},
+	{name: "a group's memory by the first version", topic: "memory", state: Note, text: "(/sys/fs/cgroup/memory/m) may use 2.0 GiB", files: map[string]string{
+		"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "proc/self/cgroup": "3:memory:/m\n",
+		"sys/fs/cgroup/memory/m/memory.limit_in_bytes": "2147483648\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+	}},
+	{name: "no memory", topic: "memory", state: Problem, text: "1.0 % of the memory", do: "end what is not needed", files: map[string]string{"proc/meminfo": "MemTotal: 10000000 kB\nMemAvailable: 100000 kB\n"}},
+	{name: "limits", topic: "limits", state: Good, text: "ample", files: map[string]string{"proc/self/limits": wellLimited}},
+	{
+		name: "files", topic: "limits", state: Note, text: "1024 open files", do: "ulimit -n",
+		files: map[string]string{"proc/self/limits": strings.Replace(wellLimited, "65536", "1024", 1)},
+	},
+	{name: "locked", topic: "limits", state: Note, text: "64 KiB may be locked", do: "ulimit -l", files: map[string]string{"proc/self/limits": limited("Max locked memory", "65536")}},
+	{name: "address space", topic: "limits", state: Note, text: "32.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "34359738368")}},
+	{name: "little address space", topic: "limits", state: Problem, text: "2.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "2147483648")}},
+	{name: "no shm", topic: "shared memory", state: Note, text: "/dev/shm is missing", do: "memfd"},
+	{name: "rights", topic: "rights", state: Good, text: "no filter"},
+	{name: "seccomp", topic: "rights", state: Note, text: "seccomp filter", do: "memfd_create", files: map[string]string{"proc/self/status": "Name:\thora\nSeccomp:\t2\n"}},
+	{name: "ptrace", topic: "rights", state: Note, text: "scope 3", do: "hora does not need it", files: map[string]string{"proc/sys/kernel/yama/ptrace_scope": "3\n"}},
+	{name: "no ssh", topic: "ssh", state: Note, text: "ssh was not found", do: "openssh-client"},
+	{name: "ssh", topic: "ssh", state: Good, text: "OpenSSH_9.2", programs: map[string]string{"ssh": "OpenSSH_9.2\nmore\n"}},
+	{name: "no python", topic: "python", state: Note, text: "python3 was not found", do: "3.10"},
+	{name: "python", topic: "python", state: Good, text: "python 3.11.7 /usr/bin/python3, hora 0.1.0, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\ntorch 2.15.0\n"}},
+	{name: "no package", topic: "python", state: Note, text: "hora is not installed", do: "pip install --no-index --find-links dist hora", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n"}},
+	{name: "two horovods", topic: "python", state: Problem, text: "horovod 0.28.1 is installed over hora-compat", do: "pip uninstall -y horovod", programs: map[string]string{"python3": "python 3.11.7 x\nhora 0.1.0\nhora-compat 0.1.0\nhorovod 0.28.1\n"}},
+	{name: "another python", topic: "python", state: Good, text: "python 3.12.1 /opt/bin/python, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n", "python": "python 3.12.1 /opt/bin/python\ntorch 2.15.0\n"}},
+	{name: "another python's package", topic: "python", state: Note, text: "hora is not installed for this python", do: "python -m pip install", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\n", "python": "python 3.12.1 /opt/bin/python\n"}},
+	{name: "nccl of a package", topic: "gpu", state: Good, text: "/v/nvidia/nccl/lib/libnccl.so.2 (for python3.12)", programs: map[string]string{
+		"python3": "python 3.11.7 /usr/bin/python3\n", "python3.12": "python 3.12.1 /v/bin/python3.12\ntorch 2.15.0\nnccl /v/nvidia/nccl/lib/libnccl.so.2\n", "nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n",
+	}},
+	{name: "no gpu", topic: "gpu", state: Good, text: "no NVIDIA driver"},
+	{name: "driver broken", topic: "gpu", state: Problem, text: "nvidia-smi failed: driver mismatch", do: "nvidia-smi", programs: map[string]string{"nvidia-smi": "fails: driver mismatch"}},
+	{name: "held gpu", topic: "gpu", state: Note, text: "process 77, python3, 900 MiB", do: "end it", programs: map[string]string{
+		"nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n", "nvidia-smi --query-compute-apps": "77, python3, 900 MiB\n",
+	}},
+	{name: "no nccl", topic: "gpu", state: Note, text: "no libnccl", do: "libnccl2", programs: map[string]string{"nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n"}},
+	{
+		name: "nccl", topic: "gpu", state: Good, text: "libnccl.so.2",
+		files:    map[string]string{"usr/lib/x86_64-linux-gnu/libnccl.so.2": ""},
+		programs: map[string]string{"nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n"},
+	},
+}
+
 func TestFindings(t *testing.T) {
-	for _, c := range []struct {
-		name            string
-		topic           string
-		state           State
-		text, do        string // what they contain
-		files, programs map[string]string
-	}{
-		{name: "version", topic: "hora", state: Good, text: "version 1.2.3"},
-		{name: "no Linux", topic: "kernel", state: Note, text: "no /proc", do: "TCP"},
-		{name: "odd kernel", topic: "kernel", state: Note, text: "release strange", files: map[string]string{"proc/sys/kernel/osrelease": "strange\n"}},
-		{name: "old kernel", topic: "kernel", state: Problem, text: "release 4.18.0-el8 is old", do: "5.3", files: map[string]string{"proc/sys/kernel/osrelease": "4.18.0-el8\n"}},
-		{name: "5.2", topic: "kernel", state: Problem, text: "5.2.1", do: "pidfd", files: map[string]string{"proc/sys/kernel/osrelease": "5.2.1\n"}},
-		{name: "kernel", topic: "kernel", state: Good, text: "Linux 6.1.0-12", files: map[string]string{"proc/sys/kernel/osrelease": "6.1.0-12\n"}},
-		{name: "cores", topic: "cores", state: Good, text: "2 NUMA nodes, Fast CPU (avx2 avx512f)", files: map[string]string{
-			"proc/cpuinfo": "model name\t: Fast CPU\nflags\t\t: sse2 avx2 avx512f\n", "sys/devices/system/node/node0/x": "", "sys/devices/system/node/node1/x": "",
-		}},
-		{name: "throttled", topic: "cores", state: Note, text: "may use 0.5 of", do: "at most 1 ranks", files: map[string]string{"sys/fs/cgroup/cpu.max": "50000 100000\n"}},
-		{name: "throttled in a group of its own", topic: "cores", state: Note, text: "(/sys/fs/cgroup/slurm/job7) may use 0.5 of", do: "at most 1 ranks", files: map[string]string{
-			"proc/self/cgroup": "0::/slurm/job7/step\n", "sys/fs/cgroup/slurm/job7/cpu.max": "50000 100000\n", "sys/fs/cgroup/slurm/job7/step/cpu.max": "max 100000\n", "sys/fs/cgroup/slurm/cpu.max": "90000 100000\n",
-		}},
-		{name: "throttled by the first version", topic: "cores", state: Note, text: "(/sys/fs/cgroup/cpu/docker/x) may use 0.2 of", files: map[string]string{
-			"proc/self/cgroup": "3:cpu,cpuacct:/docker/x\n0::/\n", "sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us": "20000\n", "sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us": "100000\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-		}},
-		{name: "memory unknown", topic: "memory", state: Note, text: "size unknown"},
-		{name: "memory", topic: "memory", state: Good, text: "8.0 GiB, 4.0 GiB available", files: map[string]string{"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"}},
-		{name: "container's memory", topic: "memory", state: Note, text: "may use 1.0 GiB", files: map[string]string{
-			"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "sys/fs/cgroup/memory.max": "1073741824\n",
-		}},
-		{name: "a group's memory", topic: "memory", state: Note, text: "(/sys/fs/cgroup/user.slice/job) may use 2.0 GiB", do: "fit in that", files: map[string]string{
-			"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "proc/self/cgroup": "0::/user.slice/job\n",
-			"sys/fs/cgroup/user.slice/job/memory.max": "2147483648\n", "sys/fs/cgroup/user.slice/memory.max": "4294967296\n", "sys/fs/cgroup/memory.max": "max\n",
-		}},
-		{name: "a group's memory by the first version", topic: "memory", state: Note, text: "(/sys/fs/cgroup/memory/m) may use 2.0 GiB", files: map[string]string{
-			"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n", "proc/self/cgroup": "3:memory:/m\n",
-			"sys/fs/cgroup/memory/m/memory.limit_in_bytes": "2147483648\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-		}},
-		{name: "no memory", topic: "memory", state: Problem, text: "1.0 % of the memory", do: "end what is not needed", files: map[string]string{"proc/meminfo": "MemTotal: 10000000 kB\nMemAvailable: 100000 kB\n"}},
-		{name: "limits", topic: "limits", state: Good, text: "ample", files: map[string]string{"proc/self/limits": wellLimited}},
-		{name: "files", topic: "limits", state: Note, text: "1024 open files", do: "ulimit -n", files: map[string]string{"proc/self/limits": strings.Replace(wellLimited, "65536", "1024", 1)}},
-		{name: "locked", topic: "limits", state: Note, text: "64 KiB may be locked", do: "ulimit -l", files: map[string]string{"proc/self/limits": limited("Max locked memory", "65536")}},
-		{name: "address space", topic: "limits", state: Note, text: "32.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "34359738368")}},
-		{name: "little address space", topic: "limits", state: Problem, text: "2.0 GiB of address space", do: "ulimit -v unlimited", files: map[string]string{"proc/self/limits": limited("Max address space", "2147483648")}},
-		{name: "no shm", topic: "shared memory", state: Note, text: "/dev/shm is missing", do: "memfd"},
-		{name: "rights", topic: "rights", state: Good, text: "no filter"},
-		{name: "seccomp", topic: "rights", state: Note, text: "seccomp filter", do: "memfd_create", files: map[string]string{"proc/self/status": "Name:\thora\nSeccomp:\t2\n"}},
-		{name: "ptrace", topic: "rights", state: Note, text: "scope 3", do: "hora does not need it", files: map[string]string{"proc/sys/kernel/yama/ptrace_scope": "3\n"}},
-		{name: "no ssh", topic: "ssh", state: Note, text: "ssh was not found", do: "openssh-client"},
-		{name: "ssh", topic: "ssh", state: Good, text: "OpenSSH_9.2", programs: map[string]string{"ssh": "OpenSSH_9.2\nmore\n"}},
-		{name: "no python", topic: "python", state: Note, text: "python3 was not found", do: "3.10"},
-		{name: "python", topic: "python", state: Good, text: "python 3.11.7 /usr/bin/python3, hora 0.1.0, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\ntorch 2.15.0\n"}},
-		{name: "no package", topic: "python", state: Note, text: "hora is not installed", do: "pip install --no-index --find-links dist hora", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n"}},
-		{name: "two horovods", topic: "python", state: Problem, text: "horovod 0.28.1 is installed over hora-compat", do: "pip uninstall -y horovod", programs: map[string]string{"python3": "python 3.11.7 x\nhora 0.1.0\nhora-compat 0.1.0\nhorovod 0.28.1\n"}},
-		{name: "another python", topic: "python", state: Good, text: "python 3.12.1 /opt/bin/python, torch 2.15.0", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\n", "python": "python 3.12.1 /opt/bin/python\ntorch 2.15.0\n"}},
-		{name: "another python's package", topic: "python", state: Note, text: "hora is not installed for this python", do: "python -m pip install", programs: map[string]string{"python3": "python 3.11.7 /usr/bin/python3\nhora 0.1.0\n", "python": "python 3.12.1 /opt/bin/python\n"}},
-		{name: "nccl of a package", topic: "gpu", state: Good, text: "/v/nvidia/nccl/lib/libnccl.so.2 (for python3.12)", programs: map[string]string{
-			"python3": "python 3.11.7 /usr/bin/python3\n", "python3.12": "python 3.12.1 /v/bin/python3.12\ntorch 2.15.0\nnccl /v/nvidia/nccl/lib/libnccl.so.2\n", "nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n",
-		}},
-		{name: "no gpu", topic: "gpu", state: Good, text: "no NVIDIA driver"},
-		{name: "driver broken", topic: "gpu", state: Problem, text: "nvidia-smi failed: driver mismatch", do: "nvidia-smi", programs: map[string]string{"nvidia-smi": "fails: driver mismatch"}},
-		{name: "held gpu", topic: "gpu", state: Note, text: "process 77, python3, 900 MiB", do: "end it", programs: map[string]string{
-			"nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n", "nvidia-smi --query-compute-apps": "77, python3, 900 MiB\n",
-		}},
-		{name: "no nccl", topic: "gpu", state: Note, text: "no libnccl", do: "libnccl2", programs: map[string]string{"nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n"}},
-		{name: "nccl", topic: "gpu", state: Good, text: "libnccl.so.2", files: map[string]string{"usr/lib/x86_64-linux-gnu/libnccl.so.2": ""}, programs: map[string]string{"nvidia-smi --query-gpu": "0, H200, 143771 MiB, 900 MiB\n"}},
-	} {
+	for _, c := range findings {
 		t.Run(c.name, func(t *testing.T) {
 			for _, f := range Examine(t.Context(), box(t, c.files, c.programs)) {
-				if f.Topic == c.topic && f.State == c.state && strings.Contains(f.Text, c.text) && strings.Contains(f.Do, c.do) {
+				if f.Topic == c.topic && f.State == c.state && strings.Contains(f.Text, c.text) &&
+					strings.Contains(f.Do, c.do) {
 					if f.State == Problem && f.Do == "" {
 						t.Errorf("a problem without a next step: %+v", f)
 					}
@@ -201,7 +212,11 @@ func TestThisMachine(t *testing.T) {
 }
 
 func TestPageMarksProblemsAndCountsThem(t *testing.T) {
-	all := []Finding{{Topic: "a", State: Good, Text: "fine"}, {Topic: "b", State: Note, Text: "so so", Do: "wait"}, {Host: "h2", Topic: "c", State: Problem, Text: "bad", Do: "mend it"}}
+	all := []Finding{
+		{Topic: "a", State: Good, Text: "fine"},
+		{Topic: "b", State: Note, Text: "so so", Do: "wait"},
+		{Host: "h2", Topic: "c", State: Problem, Text: "bad", Do: "mend it"},
+	}
 	var page bytes.Buffer
 	if err := WritePage(&page, all); err != nil {
 		t.Fatal(err)
@@ -221,7 +236,8 @@ func TestPageMarksProblemsAndCountsThem(t *testing.T) {
 		Findings []Finding
 		Worst    State
 	}
-	if err := json.Unmarshal(page.Bytes(), &back); err != nil || len(back.Findings) != 3 || back.Findings[2] != all[2] || back.Worst != Problem {
+	if err := json.Unmarshal(page.Bytes(), &back); err != nil || len(back.Findings) != 3 ||
+		back.Findings[2] != all[2] || back.Worst != Problem {
 		t.Errorf("%v %s", err, page.String())
 	}
 }
@@ -265,7 +281,8 @@ func TestHosts(t *testing.T) {
 	has := func(host, topic string, state State, text string) {
 		t.Helper()
 		for _, f := range found {
-			if f.Host == host && f.Topic == topic && f.State == state && strings.Contains(f.Text, text) && (state == Good || f.Do != "") {
+			if f.Host == host && f.Topic == topic && f.State == state && strings.Contains(f.Text, text) &&
+				(state == Good || f.Do != "") {
 				return
 			}
 		}
@@ -287,9 +304,8 @@ func TestANetworkThatCannotBeMeasuredIsAProblem(t *testing.T) {
 	page := func(context.Context, string) (string, error) {
 		return `{"findings":[{"topic":"hora","state":"ok","text":"version 1"}]}`, nil
 	}
-	found, net := ExamineHosts(t.Context(), []string{"a", "b"}, Hosts{Page: page, Net: func(context.Context, []string) (*probe.Net, error) {
-		return nil, errors.New("lost rank 1")
-	}})
+	lost := func(context.Context, []string) (*probe.Net, error) { return nil, errors.New("lost rank 1") }
+	found, net := ExamineHosts(t.Context(), []string{"a", "b"}, Hosts{Page: page, Net: lost})
 	last := found[len(found)-1]
 	if net != nil || last.State != Problem || last.Text != "lost rank 1" || !strings.Contains(last.Do, "--network-interface") {
 		t.Errorf("%+v", found)
@@ -302,7 +318,9 @@ func TestANetworkThatCannotBeMeasuredIsAProblem(t *testing.T) {
 
 // Two names of one machine have no network between them to say anything of.
 func TestTwoNamesOfOneMachine(t *testing.T) {
-	net := &probe.Net{Hosts: []string{"a", "b"}, Pairs: []probe.Pair{{From: "a", To: "b", Latency: 5, Rate: 90}, {From: "b", To: "a", Latency: 5, Rate: 90}}}
+	net := &probe.Net{Hosts: []string{"a", "b"}, Pairs: []probe.Pair{
+		{From: "a", To: "b", Latency: 5, Rate: 90}, {From: "b", To: "a", Latency: 5, Rate: 90},
+	}}
 	net.Same, net.Advice = [][2]string{{"a", "b"}}, "none"
 	net.Allreduce = []probe.Predicted{{Bytes: 4, Predicted: 1, Measured: 1}}
 	said := 0
@@ -321,7 +339,9 @@ func TestTwoNamesOfOneMachine(t *testing.T) {
 
 // A number of threads that two ranks have no cores for is told.
 func TestThreadsWithoutCores(t *testing.T) {
-	for threads, told := range map[string]bool{"": false, "1": false, "many": false, strconv.Itoa(runtime.NumCPU()/2 + 1): runtime.NumCPU() > 1} {
+	for threads, told := range map[string]bool{
+		"": false, "1": false, "many": false, strconv.Itoa(runtime.NumCPU()/2 + 1): runtime.NumCPU() > 1,
+	} {
 		m := box(t, nil, nil)
 		m.Lookup = func(name string) string { return map[string]string{"OMP_NUM_THREADS": threads}[name] }
 		got := false

@@ -47,7 +47,8 @@ func besideAgents(t *testing.T, launcher int) (pids []int) {
 	return pids
 }
 
-// TestARunningJobIsAdopted kills launchers at drawn moments, and all but agents and workers; others go on with the same workers, whose ranks and sums are right.
+// TestARunningJobIsAdopted kills launchers at drawn moments, and all but agents and workers; others go on with the same
+// workers, whose ranks and sums are right.
 func TestARunningJobIsAdopted(t *testing.T) {
 	rounds := 2
 	if os.Getenv("HORA_SOAK") == "1" {
@@ -89,7 +90,8 @@ func TestARunningJobIsAdopted(t *testing.T) {
 			if want := fmt.Sprintf("[%d]<stdout>:rank %d of 2 on ", rank, rank); !strings.Contains(r.out, want) || strings.Count(r.out, " sums 3;") != 2 {
 				t.Errorf("round %d: no %q with the sum in %+v", round, want, r)
 			}
-			if b, err := os.ReadFile(filepath.Join(dir, fmt.Sprint("pids.", rank))); err != nil || strings.Count(string(b), "\n") != 1 {
+			if b, err := os.ReadFile(filepath.Join(dir, fmt.Sprint("pids.", rank))); err != nil ||
+				strings.Count(string(b), "\n") != 1 {
 				t.Errorf("round %d: rank %d was started again: %q, %v", round, rank, b, err)
 			}
 		}

@@ -61,8 +61,8 @@ func concluded(t *testing.T, dir string, l *lively) *event.Report {
 	return &r
 }
 
-// TestAnAdoptedJobGoesOnElastically: what the killed launcher would have done its heir does: a host that is about to go is left,
-// a worker that is killed is replaced or done without, and the report tells of both launchers' times.
+// TestAnAdoptedJobGoesOnElastically: what the killed launcher would have done its heir does: a host that is about to go
+// is left, a worker that is killed is replaced or done without, and the report tells of both launchers' times.
 func TestAnAdoptedJobGoesOnElastically(t *testing.T) {
 	t.Run("drain", func(t *testing.T) {
 		t.Parallel()
@@ -74,7 +74,8 @@ func TestAnAdoptedJobGoesOnElastically(t *testing.T) {
 		}
 		l.await("localhost is about to go: notice by ", "world of 2 as rank 0 on 127.0.0.1")
 		r := concluded(t, dir, l)
-		if g := r.Epochs[0].Gone; g == nil || g.Rank != 0 || g.Host != "localhost" || r.Restarts != 0 || r.Left == nil || *r.Left != 2 || r.Epochs[1].Hosts["127.0.0.1"] != 2 {
+		if g := r.Epochs[0].Gone; g == nil || g.Rank != 0 || g.Host != "localhost" || r.Restarts != 0 ||
+			r.Left == nil || *r.Left != 2 || r.Epochs[1].Hosts["127.0.0.1"] != 2 {
 			t.Errorf("the report is %+v", r)
 		}
 	})
@@ -103,10 +104,12 @@ func TestAnAdoptedJobGoesOnElastically(t *testing.T) {
 				l = heirOf(t, dir)
 			}
 			r := concluded(t, dir, l)
-			if r.Epochs[0].Size != 2 || r.Epochs[1].Size != c.size || r.Epochs[0].Gone == nil || r.Epochs[0].Gone.Rank != 1 {
+			if r.Epochs[0].Size != 2 || r.Epochs[1].Size != c.size || r.Epochs[0].Gone == nil ||
+				r.Epochs[0].Gone.Rank != 1 {
 				t.Errorf("the report is %+v", r)
 			}
-			if e := r.Epochs[0]; e.Ended <= e.Began || r.Epochs[1].Began < e.Ended || r.Epochs[1].Began >= r.Seconds || r.Epochs[1].Recovery == nil {
+			if e := r.Epochs[0]; e.Ended <= e.Began || r.Epochs[1].Began < e.Ended || r.Epochs[1].Began >= r.Seconds ||
+				r.Epochs[1].Recovery == nil {
 				t.Errorf("the report's times are %+v", r)
 			}
 		})

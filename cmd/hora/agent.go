@@ -42,7 +42,8 @@ func keep(args []string, temp string, signals <-chan os.Signal) int {
 const coordinatorCommand = launch.CoordinatorCommand
 
 func coordinator() int {
-	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT) // it ends with its input
+	// It ends with its input.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	if err := launch.Coordinate(os.Stdin, os.Stdout, os.NewFile(3, "door")); err != nil {
 		fmt.Fprintln(os.Stderr, "hora coordinator:", err)
 		return launch.ExitBug
@@ -107,8 +108,8 @@ func hostAgent(args []string) int {
 			kept = true
 		}
 	}
-	// An agent ends when its launcher does, never by what a terminal sends; caught signals are default ones again in the
-	// workers, ignored ones would not be.
+	// An agent ends when its launcher does, never by what a terminal sends; caught signals are default ones again in
+	// the workers, ignored ones would not be.
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	defer signal.Stop(caught)

@@ -192,15 +192,16 @@ func TestStrangersAtAllOfAJobsAddresses(t *testing.T) {
 			m := regexp.MustCompile(`refused (\d+) more connections`).FindStringSubmatch(l.text())
 			if m == nil {
 				t.Error("nobody says how many there were")
-			} else if n, _ := strconv.Atoi(m[1]); n < all/100 || n > all { // most push each other out before they are looked at
+			} else if n, _ := strconv.Atoi(m[1]); n < all/100 || n > all {
+				// most push each other out before they are looked at
 				t.Errorf("it says %d, of %d", n, all)
 			}
 		})
 	}
 }
 
-// A launcher that may have 1,024 descriptors, and 1,500 strangers at its port who say nothing and come back when they are
-// sent away: a rank that is killed is replaced at once, by one restart.
+// A launcher that may have 1,024 descriptors, and 1,500 strangers at its port who say nothing and come back when they
+// are sent away: a rank that is killed is replaced at once, by one restart.
 func TestIdleStrangersDoNotBurnRestarts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long under the race detector")

@@ -212,7 +212,8 @@ func (p *program) benchConfig(plan bench.Plan, impi string) (bench.Config, error
 		cache = os.TempDir()
 	}
 	cfg := bench.Config{
-		Plan: plan, Self: []string{self, benchRankCommand}, Environ: os.Environ(), Cache: filepath.Join(cache, "hora", "peers"), Chrt: true,
+		Plan: plan, Self: []string{self, benchRankCommand}, Environ: os.Environ(),
+		Cache: filepath.Join(cache, "hora", "peers"), Chrt: true,
 		Say: func(format string, args ...any) { fmt.Fprintf(p.err, format+"\n", args...) },
 	}
 	cfg.Impi = p.intelMPI(impi)

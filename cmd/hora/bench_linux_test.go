@@ -163,7 +163,8 @@ func TestBenchRows(t *testing.T) {
 		if err := errors.Join(json.Unmarshal([]byte(line), &has), json.Unmarshal([]byte(line), &row)); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
-		if bytes := []int{4, 64, 1024}[i%3]; row.Op != "allreduce" || row.Link != "shm" || row.NP != 2 || row.Bytes != bytes || row.DType != "float32" || row.HoraUS <= 0 {
+		if bytes := []int{4, 64, 1024}[i%3]; row.Op != "allreduce" || row.Link != "shm" || row.NP != 2 ||
+			row.Bytes != bytes || row.DType != "float32" || row.HoraUS <= 0 {
 			t.Errorf("row %d is %s", i, line)
 		}
 		if i >= 3 {
@@ -176,7 +177,8 @@ func TestBenchRows(t *testing.T) {
 			t.Errorf("a row has the fields %s, want %s", got, fields)
 		}
 		between := row.PeerUS / row.HoraUS // of the medians of two rounds
-		if row.Peer != "gloo" || row.PeerUS != 5e9 || row.RatioMin > row.Ratio || row.Ratio > row.RatioMax || between < row.RatioMin || between > row.RatioMax {
+		if row.Peer != "gloo" || row.PeerUS != 5e9 || row.RatioMin > row.Ratio || row.Ratio > row.RatioMax ||
+			between < row.RatioMin || between > row.RatioMax {
 			t.Errorf("row %d is %s", i, line)
 		}
 	}
@@ -277,7 +279,8 @@ func TestBenchOnAFullDisk(t *testing.T) {
 	var errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = full, &errs
 	_ = cmd.Run() // its exit code tells
-	if text := errs.String(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(text, "hora: write results: ") || !strings.Contains(text, "keep peer gloo: ") {
+	if text := errs.String(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(text, "hora: write results: ") ||
+		!strings.Contains(text, "keep peer gloo: ") {
 		t.Errorf("%v: %s", cmd.ProcessState, text)
 	}
 }
@@ -357,7 +360,9 @@ func TestBenchInterrupted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // its exit code tells
-		if got := cmd.ProcessState.ExitCode(); got != 128+int(signal) || strings.Count(out.String(), "interrupted") != 2 || !strings.Contains(errs.String(), "what was measured until then") {
+		if got := cmd.ProcessState.ExitCode(); got != 128+int(signal) ||
+			strings.Count(out.String(), "interrupted") != 2 ||
+			!strings.Contains(errs.String(), "what was measured until then") {
 			t.Errorf("%v: exit code %d\n%s%s", signal, got, out.String(), errs.String())
 		}
 		for _, pid := range left {

@@ -2,9 +2,9 @@ package main
 
 import "fmt"
 
-// checkBuild answers in Horovod's form, as the package horovod does: of frameworks those are marked whose module it has,
-// of controllers and operations those whose work this program does itself. NCCL is not, wherever its library may be:
-// scripts take that mark, and hvd.nccl_built(), for Horovod's own ways, such as an Adasum that adds inside a host.
+// checkBuild answers in Horovod's form, as the package horovod does: of frameworks those are marked whose module it
+// has, of controllers and operations those whose work this program does itself. NCCL is not, wherever its library may
+// be: scripts take that mark, and hvd.nccl_built(), for Horovod's own ways, such as an Adasum that adds inside a host.
 func (p *program) checkBuild() {
 	fmt.Fprintf(p.out, "Horovod v%s (hora):\n", version())
 	groups := []struct {

@@ -139,8 +139,8 @@ func (p *program) codeFile(ctx context.Context, s *client.Client, id int64, m *s
 	return err
 }
 
-// codeDiff compares what went along with the current folder, by content: A for a file that the folder alone has, D for one
-// that the job alone has, M for one whose content, mode or target differs.
+// codeDiff compares what went along with the current folder, by content: A for a file that the folder alone has, D for
+// one that the job alone has, M for one whose content, mode or target differs.
 func (p *program) codeDiff(id int64, m *snapshot.Manifest) error {
 	dir, err := os.Getwd()
 	if err != nil {

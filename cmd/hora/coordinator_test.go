@@ -39,7 +39,8 @@ func coordinatorOf(t *testing.T, dir string) int {
 // notice and its worker moves, and the report has it all.
 func TestAJobThatLosesItsCoordinatorAndAHost(t *testing.T) {
 	dir := t.TempDir()
-	state, story, notice, enough := filepath.Join(dir, "state"), filepath.Join(dir, "story"), filepath.Join(dir, "notice"), filepath.Join(dir, "enough")
+	state, story := filepath.Join(dir, "state"), filepath.Join(dir, "story")
+	notice, enough := filepath.Join(dir, "notice"), filepath.Join(dir, "enough")
 	lines, wait := followed(t, enough, "run", "-np", "2", "-H", "localhost:1,127.0.0.1:2", "--restarts", "2",
 		"--report", story, "--coordinator-state", state, "--drain-on", "sh:[ $HORA_HOST = localhost ] && [ -e "+notice+" ]")
 	follow(t, lines, "world of 2 as ", 2)
@@ -59,10 +60,12 @@ func TestAJobThatLosesItsCoordinatorAndAHost(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
-	if err != nil || len(r.Epochs) != 2 || r.ExitCode != 0 || r.Restarts != 0 || r.Left == nil || *r.Left != 2 || r.Epochs[1].Hosts["127.0.0.1"] != 2 {
+	if err != nil || len(r.Epochs) != 2 || r.ExitCode != 0 || r.Restarts != 0 || r.Left == nil || *r.Left != 2 ||
+		r.Epochs[1].Hosts["127.0.0.1"] != 2 {
 		t.Fatalf("%v: the report is\n%s", err, b)
 	}
-	if g, c := r.Epochs[0].Gone, r.Epochs[1].Recovery; g == nil || g.Rank != 0 || g.Host != "localhost" || !strings.Contains(g.Reason, "notice by ") || c == nil || c.Seconds <= 0 {
+	if g, c := r.Epochs[0].Gone, r.Epochs[1].Recovery; g == nil || g.Rank != 0 || g.Host != "localhost" ||
+		!strings.Contains(g.Reason, "notice by ") || c == nil || c.Seconds <= 0 {
 		t.Errorf("the report is\n%s", b)
 	}
 	if !strings.Contains(rest, ", 0 restarts used, 2 left") {
@@ -70,7 +73,8 @@ func TestAJobThatLosesItsCoordinatorAndAHost(t *testing.T) {
 	}
 }
 
-// TestTheKilledLaunchersCoordinatorEnds when nobody adopts the job, and so do the workers, their detached children among them.
+// TestTheKilledLaunchersCoordinatorEnds when nobody adopts the job, and so do the workers, their detached children
+// among them.
 func TestTheKilledLaunchersCoordinatorEnds(t *testing.T) {
 	dir := t.TempDir()
 	mark := fmt.Sprintf("HORA_TEST_MARK=launcher-%d", os.Getpid())

@@ -63,7 +63,8 @@ func TestReadmeCapture(t *testing.T) {
 	got := strings.Split(withoutNumbers(r.out), "\n")
 	for _, line := range lines {
 		if line == "…" { // epochs left out
-			for len(got) > 0 && strings.HasPrefix(got[0], "epoch") && !strings.HasPrefix(got[1], "-") && strings.HasPrefix(got[1], "epoch") {
+			for len(got) > 0 && strings.HasPrefix(got[0], "epoch") && !strings.HasPrefix(got[1], "-") &&
+				strings.HasPrefix(got[1], "epoch") {
 				got = got[1:]
 			}
 			continue
@@ -201,7 +202,8 @@ func TestDemoKill(t *testing.T) {
 		}
 		calm := horaCommand(t, "demo", "-np", np, "--epochs", "6")
 		epochs := regexp.MustCompile(`epoch +\d+/\d+  loss [0-9.]+  test +[0-9.]+`)
-		if a, b := epochs.FindAllString(calm.out, -1), epochs.FindAllString(r.out, -1); len(a) != 6 || !slices.Equal(a, b) {
+		if a, b := epochs.FindAllString(calm.out, -1), epochs.FindAllString(r.out, -1); len(a) != 6 ||
+			!slices.Equal(a, b) {
 			t.Errorf("%s processes: without a loss\n%q\nwith one\n%q", np, a, b)
 		}
 		took := regexp.MustCompile(`training after (\d+) ms, \d+ steps? done again`).FindStringSubmatch(r.out)

@@ -171,8 +171,8 @@ func pidOf(t *testing.T, line string) (pid int) {
 	return pid
 }
 
-// TestWhatAFailedWorkerTakesAway: its slot, so that the other worker of its host goes on, or its host, whose other worker
-// then leaves, since enough are left elsewhere.
+// TestWhatAFailedWorkerTakesAway: its slot, so that the other worker of its host goes on, or its host, whose other
+// worker then leaves, since enough are left elsewhere.
 func TestWhatAFailedWorkerTakesAway(t *testing.T) {
 	for _, c := range []struct {
 		argv []string

@@ -13,8 +13,8 @@ import (
 	"hora/server/node"
 )
 
-// makeEnvironment makes an environment that standard input tells of, in the folder that its one argument names, before the
-// job is there that needs it.
+// makeEnvironment makes an environment that standard input tells of, in the folder that its one argument names, before
+// the job is there that needs it.
 func makeEnvironment(args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "hora: "+node.EnvironmentCommand+" is what a server calls: use hora submit --pip or --env")
@@ -27,7 +27,9 @@ func makeEnvironment(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	place := environment.Place{Dir: args[0], Environ: os.Environ(), Say: func(text string, _ bool) { fmt.Fprintln(os.Stderr, text) }}
+	place := environment.Place{
+		Dir: args[0], Environ: os.Environ(), Say: func(text string, _ bool) { fmt.Fprintln(os.Stderr, text) },
+	}
 	made, err := place.Make(ctx, &e)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hora:", err)

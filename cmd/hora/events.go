@@ -21,8 +21,8 @@ type eventFile struct {
 	err  error // the first failed write: a line may be cut off there, so none follows
 }
 
-// openEvents begins the file of --events, before anything starts. Only a regular file takes lines whenever there are some:
-// a pipe whose reader is busy would hold the job up.
+// openEvents begins the file of --events, before anything starts. Only a regular file takes lines whenever there are
+// some: a pipe whose reader is busy would hold the job up.
 func openEvents(path string) (*eventFile, error) {
 	const next = "name a file in a folder that you may write to"
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() {

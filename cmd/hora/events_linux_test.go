@@ -64,7 +64,8 @@ func TestEventsAsLines(t *testing.T) {
 	}
 }
 
-// A file of events that cannot be written is an error before anything starts; a pipe, whose reader could hold the job up, is one too.
+// A file of events that cannot be written is an error before anything starts; a pipe, whose reader could hold the job
+// up, is one too.
 func TestEventsThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {

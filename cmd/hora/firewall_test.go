@@ -50,7 +50,8 @@ func TestALauncherBehindAFirewall(t *testing.T) {
 			c.before()
 			argv := append([]string{"env", "HORA_TEST_PROGRAM=1", program, "run", "-np", "2", "-H", c.hosts}, strings.Fields(c.flags)...)
 			code, out, errs := desk.Output(60*time.Second, append(argv, "--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=1", worker)...)
-			if code != c.code || c.code == 0 && !met(out, 2) || !strings.Contains(out, c.out) || !strings.Contains(errs, c.err) {
+			if code != c.code || c.code == 0 && !met(out, 2) || !strings.Contains(out, c.out) ||
+				!strings.Contains(errs, c.err) {
 				t.Errorf("exit code %d, want %d with %q and %q\n%s%s", code, c.code, c.out, c.err, out, errs)
 			}
 			if strings.Contains(errs, "through ssh") != (c.name == "through ssh") {

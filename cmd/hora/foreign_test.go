@@ -20,7 +20,8 @@ func met(out string, n int) bool {
 	return strings.Count(out, fmt.Sprintf(" of %d on", n)) == n && strings.Count(out, fmt.Sprintf(" sums %d;", n*(n+1)/2)) == n
 }
 
-// Workers of a real Slurm on two nodes: with and without PMI, on one of them, on both, and under a batch script's mpiexec.
+// Workers of a real Slurm on two nodes: with and without PMI, on one of them, on both, and under a batch script's
+// mpiexec.
 func TestWorkersStartedBySrun(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -51,7 +52,10 @@ func TestWorkersStartedBySrun(t *testing.T) {
 		{2, file, "srun -N2 -n2 --mpi=pmi2", "shm false tcp true"},
 		{2, file, "srun -N2 -n2 --mpi=pmix", "shm false tcp true"},
 	} {
-		code, out, errs := head.Output(60*time.Second, append(append([]string{"env", "HORA_TEST_WORKER=1", c.env}, strings.Fields(c.argv)...), program)...)
+		code, out, errs := head.Output(
+			60*time.Second,
+			append(append([]string{"env", "HORA_TEST_WORKER=1", c.env}, strings.Fields(c.argv)...), program)...,
+		)
 		if code != 0 || !met(out, c.ranks) || !strings.Contains(out, c.wants) {
 			t.Errorf("%s: exit code %d\n%s%s", c.argv, code, out, errs)
 		}

@@ -59,8 +59,8 @@ func (p *program) agentCommand() *cobra.Command {
 	return c
 }
 
-// keepGuest is the process above such an agent: when that is killed it ends what is left, and when it is killed itself the
-// agent ends all.
+// keepGuest is the process above such an agent: when that is killed it ends what is left, and when it is killed itself
+// the agent ends all.
 func (p *program) keepGuest(hubs []string, slots int) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -119,8 +119,9 @@ func (p *program) guest(hubs []string, slots int) error {
 		}()
 	}
 	return p.offer(agent.Config{
-		In: conn, Out: conn, InputRank: -1, Temp: os.TempDir(), Getenv: p.getenv, Grace: hubGrace, Signals: caught, Secret: s, Ended: ended,
-		Environ: guestEnviron(os.Environ()), Guest: &agent.Guest{Name: name, ID: hostID(p.getenv), Slots: slots},
+		In: conn, Out: conn, InputRank: -1, Temp: os.TempDir(), Getenv: p.getenv, Grace: hubGrace, Signals: caught,
+		Secret: s, Ended: ended, Environ: guestEnviron(os.Environ()),
+		Guest: &agent.Guest{Name: name, ID: hostID(p.getenv), Slots: slots},
 	})
 }
 

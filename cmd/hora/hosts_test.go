@@ -34,7 +34,8 @@ func TestFiguresOfTheNetworkBetweenNames(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &n); err != nil || r.code != 0 {
 		t.Fatalf("%v %+v", err, r)
 	}
-	if strings.Join(n.Hosts, " ") != "localhost 127.0.0.1" || len(n.Pairs) != 2 || n.Pairs[0].Rate <= 0 || n.Pairs[1].Latency <= 0 || n.Advice == "" {
+	if strings.Join(n.Hosts, " ") != "localhost 127.0.0.1" || len(n.Pairs) != 2 || n.Pairs[0].Rate <= 0 ||
+		n.Pairs[1].Latency <= 0 || n.Advice == "" {
 		t.Errorf("%+v", n)
 	}
 	if len(n.Allreduce) == 0 {
@@ -49,7 +50,8 @@ func TestFiguresOfTheNetworkBetweenNames(t *testing.T) {
 		t.Errorf("%v: %s", n.Same, n.Advice)
 	}
 	var page bytes.Buffer
-	if err := n.WritePage(&page); err != nil || strings.Contains(page.String(), "predicted, µs") || strings.Contains(page.String(), "a step") {
+	if err := n.WritePage(&page); err != nil || strings.Contains(page.String(), "predicted, µs") ||
+		strings.Contains(page.String(), "a step") {
 		t.Errorf("%v\n%s", err, page.String())
 	}
 	r = horaCommand(t, "bench", "net")

@@ -87,7 +87,10 @@ func (l *lasting) code(t *testing.T, limit time.Duration) int {
 // gather starts a hub, on a host or with nil on this machine.
 func gather(t *testing.T, on *hosttest.Host, args ...string) *gathering {
 	t.Helper()
-	g := &gathering{t: t, dir: t.TempDir(), secret: secret.New(), mark: fmt.Sprintf("HUB_MARK=%d-%d", os.Getpid(), time.Now().UnixNano())}
+	g := &gathering{
+		t: t, dir: t.TempDir(), secret: secret.New(),
+		mark: fmt.Sprintf("HUB_MARK=%d-%d", os.Getpid(), time.Now().UnixNano()),
+	}
 	file := filepath.Join(g.dir, "secret")
 	if err := os.WriteFile(file, []byte(g.secret.Hex()), 0o600); err != nil {
 		t.Fatal(err)
@@ -130,7 +133,8 @@ func (g *gathering) await(kind string, n int, limit time.Duration) (found []even
 		b, _ := os.ReadFile(filepath.Join(g.dir, "events"))
 		found = found[:0]
 		for line := range strings.Lines(string(b)) {
-			if e, err := event.Unmarshal([]byte(line)); err == nil && event.NameOf(e) == kind && strings.HasSuffix(line, "\n") {
+			if e, err := event.Unmarshal([]byte(line)); err == nil && event.NameOf(e) == kind &&
+				strings.HasSuffix(line, "\n") {
 				found = append(found, e)
 			}
 		}
@@ -194,8 +198,8 @@ func (g *gathering) nothingLeft(limit time.Duration) {
 	}
 }
 
-// TestAgentsThatCome: agents of one machine are one host, whose ranks are local to each other; the call reaches every worker
-// and what each leaves comes back; a stranger is kept out; the agents end with the job's code.
+// TestAgentsThatCome: agents of one machine are one host, whose ranks are local to each other; the call reaches every
+// worker and what each leaves comes back; a stranger is kept out; the agents end with the job's code.
 func TestAgentsThatCome(t *testing.T) {
 	dir := t.TempDir()
 	call := bytes.Repeat([]byte("call"), 300_000)
@@ -292,7 +296,8 @@ func TestNothingSurvivesAHub(t *testing.T) {
 			c.end(g)
 			g.nothingLeft(3 * time.Second)
 			g.hub.code(t, 5*time.Second)
-			if left, _ := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("hora-%d-*", g.agents[0].cmd.Process.Pid))); len(left) > 0 {
+			its := fmt.Sprintf("hora-%d-*", g.agents[0].cmd.Process.Pid)
+			if left, _ := filepath.Glob(filepath.Join(os.TempDir(), its)); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
 		})
@@ -316,8 +321,8 @@ func (g *gathering) killBelow(pid int) {
 	}
 }
 
-// TestAReplacementComes: where workers come and go, a job goes on without an agent that is killed and takes in one that comes
-// later, at once.
+// TestAReplacementComes: where workers come and go, a job goes on without an agent that is killed and takes in one that
+// comes later, at once.
 func TestAReplacementComes(t *testing.T) {
 	enough := filepath.Join(t.TempDir(), "enough")
 	g := gather(t, nil, "-np", "2", "--min-np", "1", "--max-np", "2", "--env", "HORA_TEST_WORKER=elastic", "--env", "ENOUGH="+enough, "--", self(t))
@@ -365,7 +370,8 @@ func TestALargeResult(t *testing.T) {
 	}
 }
 
-// TestAgentsOfTwoHosts: ranks of agents on two hosts reach each other, and a host that is cut off is a loss within seconds.
+// TestAgentsOfTwoHosts: ranks of agents on two hosts reach each other, and a host that is cut off is a loss within
+// seconds.
 func TestAgentsOfTwoHosts(t *testing.T) {
 	n := hosttest.Up(t, "server1", "server2", "driver")
 	for _, h := range n.Hosts {

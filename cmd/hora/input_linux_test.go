@@ -89,7 +89,10 @@ func TestAFileGoesToTheRankThatIsNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), self(t), append(append([]string{"run", "-np", "2"}, strings.Fields(c.args)...), "sh", "-c", asks)...)
+		cmd := exec.CommandContext(
+			t.Context(), self(t),
+			append(append([]string{"run", "-np", "2"}, strings.Fields(c.args)...), "sh", "-c", asks)...,
+		)
 		cmd.Env = append(os.Environ(), "HORA_TEST_PROGRAM=1")
 		cmd.Stdin = in
 		out, err := cmd.CombinedOutput()
@@ -111,7 +114,8 @@ func TestWhoCannotHaveTheInput(t *testing.T) {
 		{"-np 2 --stdin=-1 true", 2, `--stdin: "-1" is not a whole number from 0`},
 		{"-np 2 --stdin 1 -H localhost:1,nosuch.invalid:1 true", 2, "--stdin 1: rank 1 runs on nosuch.invalid, and this machine's input stays here: name a rank of this machine, or start the ranks by hand"},
 	} {
-		if r := horaCommand(t, append([]string{"run"}, strings.Fields(c.args)...)...); r.code != c.code || !strings.Contains(r.last(), c.say) {
+		if r := horaCommand(t, append([]string{"run"}, strings.Fields(c.args)...)...); r.code != c.code ||
+			!strings.Contains(r.last(), c.say) {
 			t.Errorf("%s: exit code %d\n%s", c.args, r.code, r.err)
 		}
 	}

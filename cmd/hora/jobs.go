@@ -67,7 +67,9 @@ func jobNumber(text string) (int64, error) {
 }
 
 // onJob is a subcommand that takes a job.
-func (p *program) onJob(use, short string, f func(ctx context.Context, c *client.Client, id int64, args []string) error) *cobra.Command {
+func (p *program) onJob(
+	use, short string, f func(ctx context.Context, c *client.Client, id int64, args []string) error,
+) *cobra.Command {
 	words := strings.Fields(use)
 	return &cobra.Command{
 		Use: use, Short: short,
@@ -125,7 +127,10 @@ func (p *program) jobsCommand() *cobra.Command {
 			for i := range page.Jobs {
 				j := &page.Jobs[i]
 				d := &j.Document
-				fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%s\t%s\t%s\n", j.ID, j.State, max(d.Spec.NP, d.Nodes*max(d.PerNode, 1), 1), *d.Priority, d.Project, event.Visible(j.Title()), event.Visible(standing(j)))
+				fmt.Fprintf(
+					w, "%d\t%s\t%d\t%d\t%s\t%s\t%s\n", j.ID, j.State, max(d.Spec.NP, d.Nodes*max(d.PerNode, 1), 1),
+					*d.Priority, d.Project, event.Visible(j.Title()), event.Visible(standing(j)),
+				)
 			}
 			if err := w.Flush(); err != nil {
 				return err
@@ -219,7 +224,9 @@ func shortLock(lock []string) (short []string) {
 }
 
 // follow shows what a job writes until it ends; this program exits with its code.
-func (p *program) follow(ctx context.Context, c *client.Client, id int64, f client.Following, submitted *client.Job) error {
+func (p *program) follow(
+	ctx context.Context, c *client.Client, id int64, f client.Following, submitted *client.Job,
+) error {
 	last, away := "", false
 	if submitted != nil {
 		last = standing(submitted)
@@ -349,7 +356,10 @@ func (p *program) metricsCommand() *cobra.Command {
 		w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
 		fmt.Fprintln(w, "METRIC\tRANK\tPOINTS\tLAST\tLEAST\tGREATEST")
 		for _, m := range all {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\n", event.Visible(m.Name), m.Rank, m.Count, rounded(client.Finite(m.Last)), rounded(client.Finite(m.Min)), rounded(client.Finite(m.Max)))
+			fmt.Fprintf(
+				w, "%s\t%d\t%d\t%s\t%s\t%s\n", event.Visible(m.Name), m.Rank, m.Count, rounded(client.Finite(m.Last)),
+				rounded(client.Finite(m.Min)), rounded(client.Finite(m.Max)),
+			)
 			for _, x := range m.Points {
 				fmt.Fprintf(w, "  %d\t%s\n", x.Step, rounded(client.Finite(x.Value)))
 			}

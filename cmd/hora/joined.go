@@ -13,8 +13,8 @@ import (
 	"hora/launch"
 )
 
-// apart is the sentence about a Python script that ran on several ranks as if each were alone, "" where there is nothing
-// to say. Only Python is spoken of: who starts hostname, or a shell, on each rank means that.
+// apart is the sentence about a Python script that ran on several ranks as if each were alone, "" where there is
+// nothing to say. Only Python is spoken of: who starts hostname, or a shell, on each rank means that.
 func apart(command []string, out *launch.Outcome) string {
 	script := pythonScript(command)
 	if script == "" || !out.Apart {
@@ -43,7 +43,8 @@ func pythonScript(command []string) string {
 			return module(word[2:])
 		case word == "-X", word == "-W":
 			rest = rest[min(1, len(rest)-1):]
-		case word == "-", strings.HasPrefix(word, "-c"), strings.HasPrefix(word, "-V"), strings.HasPrefix(word, "-h"), strings.HasPrefix(word, "--"):
+		case word == "-", strings.HasPrefix(word, "-c"), strings.HasPrefix(word, "-V"),
+			strings.HasPrefix(word, "-h"), strings.HasPrefix(word, "--"):
 			return ""
 		case !strings.HasPrefix(word, "-"):
 			return filepath.Base(word)

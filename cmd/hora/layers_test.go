@@ -12,8 +12,9 @@ import (
 	"hora/internal/hosttest"
 )
 
-// TestHierarchicalBesideFlat times an allreduce of two hosts with two ranks each, once with the ranks of a host reducing
-// in their memory first and once with all ranks alike, in turn, over a wire of 1 Gbit/s and over one without a limit.
+// TestHierarchicalBesideFlat times an allreduce of two hosts with two ranks each, once with the ranks of a host
+// reducing in their memory first and once with all ranks alike, in turn, over a wire of 1 Gbit/s and over one without a
+// limit.
 func TestHierarchicalBesideFlat(t *testing.T) {
 	if os.Getenv("HORA_SOAK") == "" {
 		t.Skip("takes long; HORA_SOAK=1 runs it (make soak)")

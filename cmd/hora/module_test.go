@@ -26,7 +26,8 @@ func TestAModule(t *testing.T) {
 		{[]string{"horovodrun", "-np", "1", "-m", "train"}, 0, "[0]<stdout>:-m train\n", ""},
 		{[]string{"run", "-np", "1", "-m"}, 2, "", "hora: flag -m needs MODULE: see hora run --help\n"},
 	} {
-		if r := commandEnv(t, folder, []string{path}, "hora", c.args...); r.code != c.code || r.out != c.out || r.err != c.err {
+		if r := commandEnv(t, folder, []string{path}, "hora", c.args...); r.code != c.code || r.out != c.out ||
+			r.err != c.err {
 			t.Errorf("%q: %+v", c.args, r)
 		}
 	}

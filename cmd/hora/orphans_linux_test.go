@@ -40,7 +40,8 @@ func (o *orphanage) ours(word string) (pids []int) {
 		line, _ := os.ReadFile(f)
 		env, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "environ"))
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-		its := bytes.Contains(env, []byte(o.mark)) || bytes.Contains(line, []byte(o.temp)) // the guard has no environment
+		// The guard has no environment.
+		its := bytes.Contains(env, []byte(o.mark)) || bytes.Contains(line, []byte(o.temp))
 		if its && bytes.Contains(line, []byte(word)) {
 			pids = append(pids, pid)
 		}
@@ -51,7 +52,8 @@ func (o *orphanage) ours(word string) (pids []int) {
 // kill ends some at once.
 func (o *orphanage) kill(pids ...int) {
 	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH { // the one before may have taken it along
+		// The one before may have taken it along.
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
 			o.t.Fatalf("kill %d: %v", pid, err)
 		}
 	}
@@ -76,8 +78,8 @@ func (o *orphanage) nothingLeft() {
 	}
 }
 
-// TestNothingOutlivesLauncherAndAgent kills two of the launcher, its agent and the guard at once, and then all three: what
-// is left then goes with the next job of this user.
+// TestNothingOutlivesLauncherAndAgent kills two of the launcher, its agent and the guard at once, and then all three:
+// what is left then goes with the next job of this user.
 func TestNothingOutlivesLauncherAndAgent(t *testing.T) {
 	one := func(o *orphanage, word string) int {
 		pids := o.ours(word)

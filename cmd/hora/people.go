@@ -255,7 +255,10 @@ func (p *program) tokenListCommand() *cobra.Command {
 			fmt.Fprintln(w, "TOKEN\tUSER\tMADE\tLABEL\tMAY DO")
 			for i := range all {
 				t := &all[i]
-				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", t.ID, whose(t.User), t.Made.Local().Format(time.DateOnly), event.Visible(t.Label), rightsText(t))
+				fmt.Fprintf(
+					w, "%d\t%s\t%s\t%s\t%s\n", t.ID, whose(t.User), t.Made.Local().Format(time.DateOnly),
+					event.Visible(t.Label), rightsText(t),
+				)
 			}
 			return w.Flush()
 		},
@@ -371,7 +374,11 @@ func (p *program) auditCommand() *cobra.Command {
 			fmt.Fprintln(w, "RECORD\tWHEN\tWHO\tFROM\tWHAT\tOF\tANSWER\t")
 			for i := len(all) - 1; i >= 0; i-- {
 				d := &all[i]
-				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", d.ID, d.At.Local().Format(time.DateTime), event.Visible(d.Who), d.Address, event.Visible(d.What), event.Visible(d.Target), d.Status, event.Visible(d.Text))
+				fmt.Fprintf(
+					w, "%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", d.ID, d.At.Local().Format(time.DateTime),
+					event.Visible(d.Who), d.Address, event.Visible(d.What), event.Visible(d.Target), d.Status,
+					event.Visible(d.Text),
+				)
 			}
 			return w.Flush()
 		},

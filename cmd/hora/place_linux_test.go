@@ -79,7 +79,8 @@ func TestWorkersAreBoundToCores(t *testing.T) {
 		}
 		plan, _ := onCores(t, 2, "run", "--dry-run", "-np", "2", "sh", "-c", tellCores)
 		for rank, cores := range bound(t, r, 2) {
-			if f := strings.Fields(strings.Split(plan.out, "\n")[rank+1]); len(f) < 6 || f[0] != strconv.Itoa(rank) || f[5] != cores[0] {
+			if f := strings.Fields(strings.Split(plan.out, "\n")[rank+1]); len(f) < 6 || f[0] != strconv.Itoa(rank) ||
+				f[5] != cores[0] {
 				t.Errorf("rank %d has %v, and the plan was\n%s", rank, cores, plan.out)
 			}
 		}
@@ -148,7 +149,8 @@ func TestLogsOfManyRanksAreInOrder(t *testing.T) {
 	for rank := range 11 {
 		want := fmt.Sprintf("rank.%02d", rank)
 		b, err := os.ReadFile(filepath.Join(dir, "logs", want, "stdout"))
-		if err != nil || string(b) != fmt.Sprintf("I am %d\n", rank) || len(folders) != 11 || filepath.Base(folders[rank]) != want {
+		if err != nil || string(b) != fmt.Sprintf("I am %d\n", rank) || len(folders) != 11 ||
+			filepath.Base(folders[rank]) != want {
 			t.Errorf("%s: %q %v among %v", want, b, err, folders)
 		}
 		if line := fmt.Sprintf(`(?m)^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\[%[1]d\]<stdout>:I am %[1]d$`, rank); !regexp.MustCompile(line).MatchString(r.out) {

@@ -155,7 +155,10 @@ func (p *program) poolListCommand() *cobra.Command {
 				a := &all[i]
 				limit, size := "-", "-"
 				if a.Provider != "static" {
-					limit, size = strconv.Itoa(a.Max), fmt.Sprintf("%s, %d MiB, %s", event.Counted(a.Node.Cores, "core"), a.Node.Memory>>20, event.Counted(a.Node.GPUs, "GPU"))
+					limit, size = strconv.Itoa(a.Max), fmt.Sprintf(
+						"%s, %d MiB, %s", event.Counted(a.Node.Cores, "core"), a.Node.Memory>>20,
+						event.Counted(a.Node.GPUs, "GPU"),
+					)
 				}
 				fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", a.Name, a.Provider, a.Ready, a.Starting, a.Min, limit, size)
 			}
@@ -249,7 +252,10 @@ func (p *program) nodesCommand() *cobra.Command {
 				if n.Away {
 					state = "away"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d MiB\t%d\t%d\t%s\n", event.Visible(n.Name), event.Visible(n.Pool), n.Slots, n.Free, n.Memory>>20, n.GPUs, n.Jobs, state)
+				fmt.Fprintf(
+					w, "%s\t%s\t%d\t%d\t%d MiB\t%d\t%d\t%s\n", event.Visible(n.Name), event.Visible(n.Pool), n.Slots,
+					n.Free, n.Memory>>20, n.GPUs, n.Jobs, state,
+				)
 			}
 			return w.Flush()
 		},

@@ -31,7 +31,11 @@ func (p *program) projectsCommand() *cobra.Command {
 			fmt.Fprintln(w, "PROJECT\tRUNNING\tWAITING\tUSED\tQUOTA")
 			for i := range all {
 				a := &all[i]
-				fmt.Fprintf(w, "%s\t%s\t%s\t%v\t%s\n", event.Visible(a.Name), event.Counted(a.Running, "slot"), event.Counted(a.Waiting, "job"), time.Duration(a.Used*float64(time.Second)).Round(time.Second), quotaText(a.Quota))
+				fmt.Fprintf(
+					w, "%s\t%s\t%s\t%v\t%s\n", event.Visible(a.Name), event.Counted(a.Running, "slot"),
+					event.Counted(a.Waiting, "job"), time.Duration(a.Used*float64(time.Second)).Round(time.Second),
+					quotaText(a.Quota),
+				)
 			}
 			return w.Flush()
 		},

@@ -115,7 +115,8 @@ until ss -Hltn | grep -q ':2222 '; do sleep 0.02; done`); code != 0 {
 			}
 		}
 		b, err := os.ReadFile(filepath.Join(a.Home, "sessions"))
-		if err != nil || strings.Count(string(b), "\n") != 2 || strings.Count(string(b), " trainer ") != 1 || strings.Count(string(b), " server3 ") != 1 {
+		if err != nil || strings.Count(string(b), "\n") != 2 || strings.Count(string(b), " trainer ") != 1 ||
+			strings.Count(string(b), " server3 ") != 1 {
 			t.Errorf("%s: ssh was started with\n%s%v", round, b, err)
 		}
 	}
@@ -146,7 +147,8 @@ func TestAProgramThatIsThereAlready(t *testing.T) {
 	}
 	for path, why := range map[string]string{"/no/such/hora": "not found", "/etc/passwd": "Permission denied"} {
 		r := run(path)
-		if want := "hora: reach host server2: --remote-hora " + path + " cannot be started there ("; r.code != 69 || !strings.HasPrefix(r.last(), want) || !strings.Contains(r.last(), why) || strings.Count(r.err, "\n") != 1 {
+		if want := "hora: reach host server2: --remote-hora " + path + " cannot be started there ("; r.code != 69 ||
+			!strings.HasPrefix(r.last(), want) || !strings.Contains(r.last(), why) || strings.Count(r.err, "\n") != 1 {
 			t.Errorf("%+v, want %s… %s", r, want, why)
 		}
 	}

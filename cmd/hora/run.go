@@ -290,7 +290,8 @@ func (r *reporter) Operation(*event.Operation) {}
 
 func (r *reporter) Event(e event.Event) {
 	switch e.(type) {
-	case *event.Restarted, *event.Shrunk, *event.Grown, *event.Moved, *event.Parked, *event.Told, *event.Delay, *event.Held:
+	case *event.Restarted, *event.Shrunk, *event.Grown, *event.Moved, *event.Parked, *event.Told, *event.Delay,
+		*event.Held:
 		fmt.Fprintf(r.w, "hora: %s\n", event.Visible(e.String()))
 	case *event.Warning, *event.Banned:
 		fmt.Fprintf(r.w, "hora: warning: %s\n", event.Visible(e.String()))
@@ -333,8 +334,8 @@ func (o *options) settle() {
 	}
 }
 
-// widen has an elastic job of horovodrun's begin with all slots of the hosts that it names, or --max-np of them: there -np is
-// how many are waited for.
+// widen has an elastic job of horovodrun's begin with all slots of the hosts that it names, or --max-np of them: there
+// -np is how many are waited for.
 func (o *options) widen(hosts []launch.Host) {
 	j := &o.spec
 	if !o.horovod || j.MinNP == 0 || len(hosts) == 0 || j.AfterLoss() != job.Continue {

@@ -199,7 +199,8 @@ type complaint struct {
 func (c complaint) check(t *testing.T) {
 	t.Helper()
 	r := horaCommand(t, strings.Fields(c.args)...)
-	if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "invalid argument") || strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
+	if r.code != c.code || !strings.Contains(r.err, c.want) || strings.Contains(r.err, "invalid argument") ||
+		strings.Count(strings.TrimSpace(r.err), "\n") != 0 || r.out != "" {
 		t.Errorf("hora %s: exit code %d, want %d with %q; it said\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
 	}
 }
@@ -221,7 +222,8 @@ func TestTagsAndTheirOpposite(t *testing.T) {
 		"--config-file c.yaml":              "x\n",
 		"--config-file c.yaml --tag-output": "[0]<stdout>:x\n",
 	} {
-		if r := command(t, dir, "hora", append(append([]string{"run"}, strings.Fields(flags)...), "echo", "x")...); r.code != 0 || r.out != want {
+		if r := command(t, dir, "hora", append(append([]string{"run"}, strings.Fields(flags)...), "echo", "x")...); r.code != 0 ||
+			r.out != want {
 			t.Errorf("%s: %+v, want %q", flags, r, want)
 		}
 	}
@@ -400,7 +402,8 @@ func TestHelpAndCompletion(t *testing.T) {
 		}
 	}
 	const fallback = "number of processes; without it"
-	if theirs := command(t, t.TempDir(), "horovodrun", "--help"); !strings.Contains(theirs.out, "number of processes; required") || strings.Contains(theirs.out, fallback) || !strings.Contains(r.out, fallback) {
+	if theirs := command(t, t.TempDir(), "horovodrun", "--help"); !strings.Contains(theirs.out, "number of processes; required") ||
+		strings.Contains(theirs.out, fallback) || !strings.Contains(r.out, fallback) {
 		t.Errorf("help says of -np: %s", theirs.out)
 	}
 	if r := horaCommand(t, "__complete", "run", "--log-d"); !strings.Contains(r.out, "--log-dir") {

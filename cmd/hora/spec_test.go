@@ -39,7 +39,8 @@ func TestAJobFromAFile(t *testing.T) {
 		{[]string{"--file", "none.yaml"}, 2, "", "hora: read --file \"none.yaml\": no such file or directory: name a file with lines such as \"np: 2\", as hora run --print-spec writes it: see hora run --help\n"},
 		{[]string{"--dir", "none", "true"}, 2, "", "hora: --dir none: there is no such folder: name one, or make it\n"},
 	} {
-		if r := command(t, dir, "hora", append([]string{"run"}, c.args...)...); r.code != c.code || r.out != c.out || r.err != c.err {
+		if r := command(t, dir, "hora", append([]string{"run"}, c.args...)...); r.code != c.code || r.out != c.out ||
+			r.err != c.err {
 			t.Errorf("%q: %+v, want %+v", c.args, r, c)
 		}
 	}

@@ -65,8 +65,9 @@ func timed(t *testing.T, env []string, argv ...string) func() time.Duration {
 	}
 }
 
-// The figures of starting a job on this machine; docs of bench/results say how they are measured. Bounds are three times
-// the figures here: the machine may be busy with somebody else's work. make test runs this alone, in its speed step.
+// The figures of starting a job on this machine; docs of bench/results say how they are measured. Bounds are three
+// times the figures here: the machine may be busy with somebody else's work. make test runs this alone, in its speed
+// step.
 func TestStartingIsQuick(t *testing.T) {
 	if os.Getenv("HORA_SPEED") == "" && os.Getenv("HORA_SOAK") == "" {
 		t.Skip("is timed alone: HORA_SPEED=1 runs it (the speed step of make test)")

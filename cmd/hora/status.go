@@ -48,7 +48,10 @@ type status struct {
 }
 
 func newStatus(w io.Writer, ranks int, width func() int, now func() time.Time) *status {
-	return &status{w: w, ranks: ranks, width: width, now: now, began: now(), started: map[int]bool{}, up: map[int]bool{}, halts: map[int]string{}, stop: make(chan struct{}), done: make(chan struct{})}
+	return &status{
+		w: w, ranks: ranks, width: width, now: now, began: now(), started: map[int]bool{}, up: map[int]bool{},
+		halts: map[int]string{}, stop: make(chan struct{}), done: make(chan struct{}),
+	}
 }
 
 // showStatus puts a line under the job's output when standard error is a terminal. The function takes it away.

@@ -21,15 +21,16 @@ type expected struct {
 	before os.FileInfo // nil: there was none
 }
 
-// timeline looks whether the file of --timeline, or of its variables, can be written, before the job has done its work for it; nil where
-// there is none, or where rank 0 may run elsewhere.
+// timeline looks whether the file of --timeline, or of its variables, can be written, before the job has done its work
+// for it; nil where there is none, or where rank 0 may run elsewhere.
 func timeline(s *job.Spec, place *launch.Place) (*expected, error) {
 	path := s.Timeline
 	asked := path != ""
 	if !asked {
 		path = timelineOf(append(slices.Clone(place.Environ), s.WorkerEnv()...))
 	}
-	if path == "" || path == dynamic || s.Discover != "" || len(place.Hosts) > 0 && !thisHost(place, place.Hosts[0].Name) {
+	if path == "" || path == dynamic || s.Discover != "" ||
+		len(place.Hosts) > 0 && !thisHost(place, place.Hosts[0].Name) {
 		return nil, nil
 	}
 	file := path

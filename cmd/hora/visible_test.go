@@ -42,7 +42,8 @@ func TestWordsOfOthersDoNotActInHorasSentences(t *testing.T) {
 		t.Fatal(err)
 	}
 	const acts = "\x1b\x07\u202e\u009b"
-	if strings.ContainsAny(string(report), acts) || strings.ContainsAny(told.Ended, acts) || !strings.Contains(told.Ended, shown) {
+	if strings.ContainsAny(string(report), acts) || strings.ContainsAny(told.Ended, acts) ||
+		!strings.Contains(told.Ended, shown) {
 		t.Errorf("the report is\n%s", report)
 	}
 	if said := told.Command[len(told.Command)-1]; !strings.Contains(said, "\u202eabc") {

@@ -16,7 +16,10 @@ import (
 )
 
 func (p *program) webhookCommand() *cobra.Command {
-	return group("webhook", "let an address hear of a server's jobs", p.webhookAddCommand(), p.webhookListCommand(), p.webhookRemoveCommand(), p.webhookTestCommand())
+	return group(
+		"webhook", "let an address hear of a server's jobs", p.webhookAddCommand(), p.webhookListCommand(),
+		p.webhookRemoveCommand(), p.webhookTestCommand(),
+	)
 }
 
 func (p *program) webhookAddCommand() *cobra.Command {

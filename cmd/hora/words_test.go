@@ -66,7 +66,8 @@ func TestTimesWithAndWithoutAUnit(t *testing.T) {
 	}
 }
 
-// TestATimelineThatNobodyWrites is told of at the end; one that a rank writes is not, nor where the program is to begin it.
+// TestATimelineThatNobodyWrites is told of at the end; one that a rank writes is not, nor where the program is to begin
+// it.
 func TestATimelineThatNobodyWrites(t *testing.T) {
 	dir := t.TempDir()
 	want := "hora: warning: no rank wrote the timeline tl.json: true has not joined the job: call hora.init(), hvd.init() or, in Go, hora.Join in it\n"

@@ -191,7 +191,10 @@ func TestWorkersStartedByHand(t *testing.T) {
 	port := freePort(t)
 	for name, env := range map[string]func(rank int) []string{
 		"torchrun": func(r int) []string {
-			return []string{"RANK=" + strconv.Itoa(r), "WORLD_SIZE=2", "LOCAL_RANK=" + strconv.Itoa(r), "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "TORCHELASTIC_RUN_ID=" + t.Name()}
+			return []string{
+				"RANK=" + strconv.Itoa(r), "WORLD_SIZE=2", "LOCAL_RANK=" + strconv.Itoa(r), "LOCAL_WORLD_SIZE=2",
+				"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "TORCHELASTIC_RUN_ID=" + t.Name(),
+			}
 		},
 		"horovod": func(r int) []string {
 			return []string{

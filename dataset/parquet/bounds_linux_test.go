@@ -188,8 +188,9 @@ func FuzzPage(f *testing.F) {
 		col := &meta.Columns[c]
 		step := col.Width + int(how>>4)*4
 		to := Target{
-			Step: step, Per: 4, Null: nulls.put(make([]byte, col.Width)), NoNulls: how&2 != 0, Offsets: make([]int64, n+1), Most: 1 << 20,
-			Ragged: col.List && how&4 != 0, Mask: make([]byte, n), MaskStep: 1,
+			Step: step, Per: 4, Null: nulls.put(make([]byte, col.Width)), NoNulls: how&2 != 0,
+			Offsets: make([]int64, n+1), Most: 1 << 20, Ragged: col.List && how&4 != 0, Mask: make([]byte, n),
+			MaskStep: 1,
 		}
 		if col.Width > 0 {
 			to.Data = into.put(make([]byte, (n-1)*step+col.Width))
@@ -211,7 +212,8 @@ func TestShortNull(t *testing.T) {
 	c := meta.Find("f64")
 	k := &meta.Groups[0].Chunks[c]
 	to := Target{Step: 8, Per: 1, Null: make([]byte, 4), Data: make([]byte, 8*k.Values)}
-	if err := new(Decoder).Chunk(0, &meta.Columns[c], k, file[k.Offset:k.Offset+k.Compressed], &to); err == nil || isFault(err) {
+	if err := new(Decoder).Chunk(0, &meta.Columns[c], k, file[k.Offset:k.Offset+k.Compressed], &to); err == nil ||
+		isFault(err) {
 		t.Fatalf("a null of 4 bytes among values of 8: %v", err)
 	}
 }

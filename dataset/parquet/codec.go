@@ -25,7 +25,10 @@ const (
 	lz4Raw       codec = 7
 )
 
-var codecNames = map[codec]string{uncompressed: "no compression", snappy: "snappy", gzipped: "gzip", zstandard: "zstd", brotlied: "brotli", lz4Raw: "lz4", 3: "LZO", 5: "LZ4 in Hadoop's frames"}
+var codecNames = map[codec]string{
+	uncompressed: "no compression", snappy: "snappy", gzipped: "gzip", zstandard: "zstd", brotlied: "brotli",
+	lz4Raw: "lz4", 3: "LZO", 5: "LZ4 in Hadoop's frames",
+}
 
 // inflater undoes compression; it keeps what its codecs allocate.
 type inflater struct {
@@ -76,7 +79,9 @@ func (c codec) String() string {
 func (f *inflater) unzstd(to, from []byte) error {
 	if f.zstd == nil {
 		var err error
-		f.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPage), zstd.WithDecodeAllCapLimit(true))
+		f.zstd, err = zstd.NewReader(
+			nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPage), zstd.WithDecodeAllCapLimit(true),
+		)
 		if err != nil {
 			return err
 		}
@@ -102,7 +107,8 @@ func (f *inflater) unbrotli(to, from []byte) error {
 		return fmt.Errorf("brotli: %w", err)
 	}
 	var more [1]byte
-	if _, err := io.ReadFull(f.brot, more[:]); !errors.Is(err, io.EOF) { // Read alone answers 0, nil at the end of nothing
+	// Read alone answers 0, nil at the end of nothing.
+	if _, err := io.ReadFull(f.brot, more[:]); !errors.Is(err, io.EOF) {
 		return errors.New("brotli: the page has more bytes than it is said to have")
 	}
 	return nil

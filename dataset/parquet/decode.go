@@ -180,7 +180,8 @@ func (d *Decoder) data(k *Chunk, h *header, body []byte) error {
 
 // dataV2 reads a page of version 2: only its values are compressed.
 func (d *Decoder) dataV2(k *Chunk, h *header, body []byte) error {
-	if h.repetition < 0 || h.definition < 0 || int64(h.repetition)+int64(h.definition) > int64(min(len(body), int(h.plain))) {
+	if h.repetition < 0 || h.definition < 0 ||
+		int64(h.repetition)+int64(h.definition) > int64(min(len(body), int(h.plain))) {
 		return errors.New("its levels are longer than it is")
 	}
 	levels := int(h.repetition + h.definition)

@@ -259,7 +259,8 @@ func (d *Decoder) sparse(values []byte, lv []uint8) {
 			}
 		}
 	}
-	at, from, null := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(values)), unsafe.Pointer(unsafe.SliceData(t.Null))
+	at, from := unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(values))
+	null := unsafe.Pointer(unsafe.SliceData(t.Null))
 	switch w {
 	case 4:
 		sparsely[[4]byte](at, t.Step, from, null, lv, there)

@@ -38,7 +38,10 @@ func rows(n int) []row {
 	all := make([]row, n)
 	for i := range all {
 		r := &all[i]
-		*r = row{Bool: rng.IntN(3) == 0, I32: int32(rng.Uint32()), I64: int64(rng.Uint64()), F32: rng.Float32(), Dict: int64(rng.IntN(9)), Vector: make([]float32, 4)}
+		*r = row{
+			Bool: rng.IntN(3) == 0, I32: int32(rng.Uint32()), I64: int64(rng.Uint64()), F32: rng.Float32(),
+			Dict: int64(rng.IntN(9)), Vector: make([]float32, 4),
+		}
 		for k := range r.Vector {
 			r.Vector[k] = rng.Float32()
 		}
@@ -89,7 +92,10 @@ func column(d *Decoder, file []byte, f *File, c int) (values, mask []byte, ends 
 		if k.Values > 1<<20 {
 			return nil, nil, nil, errors.New("more than a test holds")
 		}
-		t := Target{Step: col.Width, Per: max(1, f.Groups[g].Per(c)), Null: make([]byte, col.Width), Mask: make([]byte, k.Values), MaskStep: 1, Most: 1 << 20}
+		t := Target{
+			Step: col.Width, Per: max(1, f.Groups[g].Per(c)), Null: make([]byte, col.Width),
+			Mask: make([]byte, k.Values), MaskStep: 1, Most: 1 << 20,
+		}
 		if col.Width == 0 && col.List {
 			t.Ragged, t.Mask, t.Offsets = true, nil, make([]int64, f.Groups[g].Rows+1)
 		} else if col.Width == 0 {
@@ -157,10 +163,12 @@ func wanted(all []row, field func(*row) any) (values, mask []byte, ends []int64)
 }
 
 var fields = map[string]func(*row) any{
-	"bool": func(r *row) any { return r.Bool }, "i32": func(r *row) any { return r.I32 }, "i64": func(r *row) any { return r.I64 },
-	"f32": func(r *row) any { return r.F32 }, "f64": func(r *row) any { return r.F64 }, "text": func(r *row) any { return r.Text },
-	"maybe": func(r *row) any { return r.Maybe }, "dict": func(r *row) any { return r.Dict }, "maydict": func(r *row) any { return r.MayDict },
-	"fixed": func(r *row) any { return r.Fixed }, "vector": func(r *row) any { return r.Vector }, "in.side": func(r *row) any { return r.In.Side },
+	"bool": func(r *row) any { return r.Bool }, "i32": func(r *row) any { return r.I32 },
+	"i64": func(r *row) any { return r.I64 }, "f32": func(r *row) any { return r.F32 },
+	"f64": func(r *row) any { return r.F64 }, "text": func(r *row) any { return r.Text },
+	"maybe": func(r *row) any { return r.Maybe }, "dict": func(r *row) any { return r.Dict },
+	"maydict": func(r *row) any { return r.MayDict }, "fixed": func(r *row) any { return r.Fixed },
+	"vector": func(r *row) any { return r.Vector }, "in.side": func(r *row) any { return r.In.Side },
 	"words": func(r *row) any { return r.Words },
 }
 
@@ -174,7 +182,10 @@ func TestAgainstAnotherWriter(t *testing.T) {
 			"zstd": parquetgo.Compression(&parquetgo.Zstd), "gzip": parquetgo.Compression(&parquetgo.Gzip),
 			"lz4": parquetgo.Compression(&parquetgo.Lz4Raw), "brotli": parquetgo.Compression(&parquetgo.Brotli),
 		} {
-			file := write(t, all, codec, parquetgo.DataPageVersion(version), parquetgo.PageBufferSize(3000), parquetgo.MaxRowsPerRowGroup(1700))
+			file := write(
+				t, all, codec, parquetgo.DataPageVersion(version), parquetgo.PageBufferSize(3000),
+				parquetgo.MaxRowsPerRowGroup(1700),
+			)
 			f, err := open(file)
 			if err != nil {
 				t.Fatal(err)
@@ -207,7 +218,8 @@ func TestDamage(t *testing.T) {
 	all := rows(300)
 	var d Decoder
 	for name, codec := range map[string]parquetgo.WriterOption{
-		"none": parquetgo.Compression(&parquetgo.Uncompressed), "snappy": parquetgo.Compression(&parquetgo.Snappy), "zstd": parquetgo.Compression(&parquetgo.Zstd),
+		"none": parquetgo.Compression(&parquetgo.Uncompressed), "snappy": parquetgo.Compression(&parquetgo.Snappy),
+		"zstd": parquetgo.Compression(&parquetgo.Zstd),
 	} {
 		file := write(t, all, codec, parquetgo.PageBufferSize(500))
 		rng := rand.New(rand.NewPCG(5, 5))
@@ -274,7 +286,10 @@ func FuzzChunk(f *testing.F) {
 		}
 		var d Decoder
 		col := &meta.Columns[c]
-		to := Target{Step: col.Width, Per: 4, Null: make([]byte, col.Width), Data: make([]byte, n*col.Width), Offsets: make([]int64, n+1), Most: 1 << 20}
+		to := Target{
+			Step: col.Width, Per: 4, Null: make([]byte, col.Width), Data: make([]byte, n*col.Width),
+			Offsets: make([]int64, n+1), Most: 1 << 20,
+		}
 		to.Ragged = col.List && n%2 == 1
 		err := d.Chunk(0, col, &Chunk{codec: codec(compression), Values: int64(n)}, data, &to)
 		if err != nil && strings.Contains(err.Error(), "internal fault") {
@@ -307,7 +322,10 @@ type seed struct {
 // pageSeeds are chunks without compression, of each column and both versions of pages.
 func pageSeeds(t testing.TB) (meta *File, seeds []seed) {
 	for _, version := range []int{1, 2} {
-		file := write(t, rows(90), parquetgo.PageBufferSize(200), parquetgo.DataPageVersion(version), parquetgo.Compression(&parquetgo.Uncompressed))
+		file := write(
+			t, rows(90), parquetgo.PageBufferSize(200), parquetgo.DataPageVersion(version),
+			parquetgo.Compression(&parquetgo.Uncompressed),
+		)
 		var err error
 		if meta, err = open(file); err != nil {
 			t.Fatal(err)

@@ -46,7 +46,8 @@ func (p physical) width(length int) int {
 
 // Column is a leaf of the schema.
 type Column struct {
-	Name      string // with dots below structs; a list has its own name, and a list of structs those of their fields too
+	// Name has dots below structs; a list has its own name, and a list of structs those of their fields too.
+	Name      string
 	Type      string // of the values that come out: a NumPy type, or "string", "binary"
 	Width     int    // bytes of one value that comes out; 0: they differ
 	List      bool   // a row has a number of values
@@ -219,8 +220,9 @@ func leaves(nodes []node) ([]Column, error) {
 			return nil
 		}
 		col := Column{
-			Name: strings.Join(name, "."), path: strings.Join(path, "."), physical: physical(e.typ), length: int(e.length),
-			definition: definition, repetition: repetition, listed: listed, List: repetition > 0, MayBeNull: definition > repetition,
+			Name: strings.Join(name, "."), path: strings.Join(path, "."), physical: physical(e.typ),
+			length: int(e.length), definition: definition, repetition: repetition, listed: listed, List: repetition > 0,
+			MayBeNull: definition > repetition,
 		}
 		col.resolve(&e)
 		columns = append(columns, col)
@@ -291,7 +293,8 @@ func (col *Column) plain(e *node) {
 		col.set("datetime64[ns]", 8, julian)
 	case pBytes:
 		col.set("binary", 0, asIs)
-		if e.logical == lString || e.logical == lEnum || e.logical == lJSON || e.converted == 0 || e.converted == 4 || e.converted == 19 {
+		if e.logical == lString || e.logical == lEnum || e.logical == lJSON || e.converted == 0 || e.converted == 4 ||
+			e.converted == 19 {
 			col.Type = "string"
 		}
 	case pFixed:

@@ -60,7 +60,8 @@ func (col *Column) bound(b []byte) (any, bool) {
 	switch {
 	case col.Type == "string":
 		return string(b), true
-	case (col.convert == asIs || col.convert == widen || col.convert == toByte || col.convert == toShort) && col.physical == pInt32 && len(b) == 4:
+	case (col.convert == asIs || col.convert == widen || col.convert == toByte || col.convert == toShort) &&
+		col.physical == pInt32 && len(b) == 4:
 		if strings.HasPrefix(col.Type, "uint") {
 			return uint64(binary.LittleEndian.Uint32(b)), true
 		}

@@ -94,7 +94,9 @@ func NewWriter(to io.Writer, by, compression string, columns []Out) (*Writer, er
 
 // newWriteColumn finds how a column is stored.
 func newWriteColumn(o Out) (*writeColumn, error) {
-	c := &writeColumn{Out: o, node: node{name: o.Name, typ: int32(pInt64), converted: -1}, width: 8, from: 8, path: []string{o.Name}}
+	c := &writeColumn{
+		Out: o, node: node{name: o.Name, typ: int32(pInt64), converted: -1}, width: 8, from: 8, path: []string{o.Name},
+	}
 	if o.Count != 0 {
 		c.path = []string{o.Name, "list", "element"}
 		c.node.name = "element"

@@ -119,8 +119,8 @@ func TestNoticeShrinksAJob(t *testing.T) {
 	}
 }
 
-// TestTheLastWithTheStateStays: the other worker is killed when this one has been asked to leave and has not yet come to
-// its commit. It is the only one with the state then, stays and does the work.
+// TestTheLastWithTheStateStays: the other worker is killed when this one has been asked to leave and has not yet come
+// to its commit. It is the only one with the state then, stays and does the work.
 func TestTheLastWithTheStateStays(t *testing.T) {
 	draw := rand.New(rand.NewPCG(10, 10))
 	j := startElastic(t, 2, "train", func(s *asked) {
@@ -152,9 +152,9 @@ func TestNoticeWithoutASpareSlot(t *testing.T) {
 	j.tells("is about to go: notice in "+file, "its workers stay until it is gone")
 }
 
-// TestANoticeFileDrainsAHost: a file appears on one of three hosts. Its worker goes on to its next commit and leaves, and
-// the next epoch begins with that very step, with the rank on the host to spare (replace) or without it (continue). The
-// report says by whose leave, that no step was done again and that no restart was used.
+// TestANoticeFileDrainsAHost: a file appears on one of three hosts. Its worker goes on to its next commit and leaves,
+// and the next epoch begins with that very step, with the rank on the host to spare (replace) or without it (continue).
+// The report says by whose leave, that no step was done again and that no restart was used.
 func TestANoticeFileDrainsAHost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long")
@@ -201,10 +201,12 @@ func TestANoticeFileDrainsAHost(t *testing.T) {
 			if err == nil {
 				err = json.Unmarshal(text, &r)
 			}
-			if err != nil || len(r.Epochs) != 2 || r.Restarts != 0 || r.Epochs[0].Gone == nil || r.Epochs[1].Recovery == nil {
+			if err != nil || len(r.Epochs) != 2 || r.Restarts != 0 || r.Epochs[0].Gone == nil ||
+				r.Epochs[1].Recovery == nil {
 				t.Fatalf("%v: the report is\n%s", err, text)
 			}
-			if g, c := r.Epochs[0].Gone, r.Epochs[1].Recovery; g.Rank != 1 || g.Host != "b" || g.Reason != "left the job: notice in /tmp/notice" || c.Steps != 0 {
+			if g, c := r.Epochs[0].Gone, r.Epochs[1].Recovery; g.Rank != 1 || g.Host != "b" ||
+				g.Reason != "left the job: notice in /tmp/notice" || c.Steps != 0 {
 				t.Errorf("the report is\n%s", text)
 			}
 			j.tells("b is about to go: notice in /tmp/notice: its workers commit and leave")
@@ -228,8 +230,8 @@ func TestAKilledAgentIsALostHost(t *testing.T) {
 	j.tells("rank 2 on 127.0.0.1: its agent ended early (signal: killed)", "starting it on here", " 0 restarts used, 1 left")
 }
 
-// TestAFailedWorkerTakesItsHostAway, where it is asked for and other hosts have the slots: the other worker there commits
-// and leaves, and both start elsewhere. Otherwise a failed worker is started again where it was.
+// TestAFailedWorkerTakesItsHostAway, where it is asked for and other hosts have the slots: the other worker there
+// commits and leaves, and both start elsewhere. Otherwise a failed worker is started again where it was.
 func TestAFailedWorkerTakesItsHostAway(t *testing.T) {
 	const steps = 100
 	for _, byHost := range []bool{true, false} {

@@ -40,8 +40,8 @@ func commitAlone(ctx context.Context, cfg hora.Config) error {
 	return err
 }
 
-// TestAJobThatIsToldToEnd does not wait out its grace: when the first worker has left at its commit the others have lost it,
-// and know that no next epoch comes.
+// TestAJobThatIsToldToEnd does not wait out its grace: when the first worker has left at its commit the others have
+// lost it, and know that no next epoch comes.
 func TestAJobThatIsToldToEnd(t *testing.T) {
 	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -56,7 +56,8 @@ func TestAJobThatIsToldToEnd(t *testing.T) {
 			case <-time.After(40 * time.Second):
 				t.Fatalf("the job waits for the end of its grace\n%s", j.text())
 			}
-			if j.outcome.Kind != launch.Cancelled || j.outcome.Signal != syscall.SIGTERM || strings.Count(j.text(), "0 0 left\n") != 3 {
+			if j.outcome.Kind != launch.Cancelled || j.outcome.Signal != syscall.SIGTERM ||
+				strings.Count(j.text(), "0 0 left\n") != 3 {
 				t.Errorf("outcome %v\n%s", j.outcome.String(), j.text())
 			}
 		})

@@ -83,7 +83,8 @@ func TestWhatALossCostsOnTwoHosts(t *testing.T) {
 	t.Logf("kill -9 of one of 4 workers on two hosts → the error on the same host: %s", spread(near))
 	t.Logf("… on the other host: %s", spread(far))
 	t.Logf("… → the first sum of the next epoch on all survivors, the replacement's start included: %s", spread(again))
-	if middle(near) > 3*100 || middle(far) > 3*100 || slices.Max(near) > 3*1000 || slices.Max(far) > 3*1000 || middle(again) > 3*2000 {
+	if middle(near) > 3*100 || middle(far) > 3*100 || slices.Max(near) > 3*1000 || slices.Max(far) > 3*1000 ||
+		middle(again) > 3*2000 {
 		t.Error("that is late")
 	}
 }
@@ -101,8 +102,9 @@ func TestACutHostAndANewcomer(t *testing.T) {
 	s := &soak{t: t, net: n}
 	s.hosts("a:2\nb:1\n")
 	const timeout = 2 * time.Second
-	s.job = startOnHosts(t, n.Hosts[0], hostsPlan{NP: 3, Min: 1, OnLoss: elastic.Continue, Discover: "hosts", Silence: timeout, Cool: 2 * time.Second},
-		"STEPS=100000000", "EVERY=1", "SLOW=1")
+	s.job = startOnHosts(t, n.Hosts[0], hostsPlan{
+		NP: 3, Min: 1, OnLoss: elastic.Continue, Discover: "hosts", Silence: timeout, Cool: 2 * time.Second,
+	}, "STEPS=100000000", "EVERY=1", "SLOW=1")
 	j := s.job
 	j.until("three at work", 40*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 3 })
 	var known, again, came []float64

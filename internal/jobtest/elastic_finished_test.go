@@ -10,9 +10,9 @@ import (
 	"hora/launch"
 )
 
-// TestAWorkerThatHasFinishedIsNotReplaced: one of three ends with 0 in the middle of the work, without a word. Nobody is
-// started in its place, nobody waits for one, although restarts are left, a slot is free and the least number was three;
-// the other two end with the weights of an undisturbed run.
+// TestAWorkerThatHasFinishedIsNotReplaced: one of three ends with 0 in the middle of the work, without a word. Nobody
+// is started in its place, nobody waits for one, although restarts are left, a slot is free and the least number was
+// three; the other two end with the weights of an undisturbed run.
 func TestAWorkerThatHasFinishedIsNotReplaced(t *testing.T) {
 	const steps = 100
 	for _, c := range []struct {

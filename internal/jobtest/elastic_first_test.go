@@ -22,8 +22,8 @@ func init() {
 	}
 }
 
-// dieEarly is trainElastic whose rank EARLY names dies, once: before it joins (with EARLY_STOPS it is stopped there), or with EARLY_JOINED while it waits for the
-// others. Rank HOLD_RANK joins when the file HOLD is there.
+// dieEarly is trainElastic whose rank EARLY names dies, once: before it joins (with EARLY_STOPS it is stopped there),
+// or with EARLY_JOINED while it waits for the others. Rank HOLD_RANK joins when the file HOLD is there.
 func dieEarly(ctx context.Context, cfg hora.Config) error {
 	rank := strconv.Itoa(cfg.Rank)
 	mark := os.Getenv("EARLY_MARK")
@@ -46,8 +46,8 @@ func dieEarly(ctx context.Context, cfg hora.Config) error {
 	return trainElastic(ctx, cfg)
 }
 
-// TestADeathBeforeTheFirstEpoch kills a rank before it joins, and one that has joined while another has not: the others go
-// on without it, or wait for the process that is started in its place. The coordinator may be a process of its own.
+// TestADeathBeforeTheFirstEpoch kills a rank before it joins, and one that has joined while another has not: the others
+// go on without it, or wait for the process that is started in its place. The coordinator may be a process of its own.
 func TestADeathBeforeTheFirstEpoch(t *testing.T) {
 	for _, c := range []struct {
 		name            string

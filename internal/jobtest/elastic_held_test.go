@@ -62,8 +62,8 @@ func atWork(t *testing.T, np int, change func(*asked), env ...string) *elasticJo
 	return j
 }
 
-// TestAHeldWorkerIsWaitedFor: one in a debugger, or stopped by what terminals send, changes nothing for longer than the peer
-// timeout, whatever the policy and whichever the links.
+// TestAHeldWorkerIsWaitedFor: one in a debugger, or stopped by what terminals send, changes nothing for longer than the
+// peer timeout, whatever the policy and whichever the links.
 func TestAHeldWorkerIsWaitedFor(t *testing.T) {
 	const held = 2 * shortTimeout
 	stopWith := func(s syscall.Signal) func(*testing.T, *elasticJob) func() {
@@ -132,8 +132,8 @@ func (j *elasticJob) waitsFor(held time.Duration, why string, release func()) {
 	j.unmoved()
 }
 
-// TestAStoppedWorkerEndsTheJob under the policy none: the last line names it, not the survivor that tells of it, and says how
-// to wait longer.
+// TestAStoppedWorkerEndsTheJob under the policy none: the last line names it, not the survivor that tells of it, and
+// says how to wait longer.
 func TestAStoppedWorkerEndsTheJob(t *testing.T) {
 	for _, links := range []string{"auto", "tcp"} {
 		t.Run(links, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestAStoppedWorkerEndsTheJob(t *testing.T) {
 	}
 }
 
-// TestWhoIsStoppedAfterTheWorkIsEnded, who has left the others and has only to end: the job does not wait for it for ever. It ends as
-// when such a worker is killed.
+// TestWhoIsStoppedAfterTheWorkIsEnded, who has left the others and has only to end: the job does not wait for it for
+// ever. It ends as when such a worker is killed.
 func TestWhoIsStoppedAfterTheWorkIsEnded(t *testing.T) {
 	for _, policy := range []elastic.Policy{elastic.Stop, elastic.Replace} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -164,7 +164,10 @@ func TestWhoIsStoppedAfterTheWorkIsEnded(t *testing.T) {
 				restarts = 1
 			}
 			stay := filepath.Join(t.TempDir(), "stay")
-			j := startElastic(t, 3, "train", hasty(func(s *asked) { s.OnLoss, s.Restarts, s.Min = policy, restarts, 1 }), "STEPS=5", "STAY="+stay)
+			j := startElastic(
+				t, 3, "train", hasty(func(s *asked) { s.OnLoss, s.Restarts, s.Min = policy, restarts, 1 }), "STEPS=5",
+				"STAY="+stay,
+			)
 			j.until("the end of the work", 30*time.Second, func() bool { return j.said(" digest ") == 3 })
 			j.signal(1, syscall.SIGSTOP)
 			for !j.isStopped(1) {

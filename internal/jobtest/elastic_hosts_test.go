@@ -67,11 +67,13 @@ func launchPlan(p *hostsPlan) error {
 		return err
 	}
 	a := asked{
-		Command: p.Command, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss, Silence: p.Silence,
-		Dir: dir, ByHost: p.ByHost, DrainOn: p.DrainOn, Report: p.Report, StateDir: p.State, Cool: p.Cool, Wait: p.Wait, Env: p.Env,
+		Command: p.Command, NP: p.NP, Min: p.Min, Max: p.Max, Restarts: p.Restarts, OnLoss: p.OnLoss,
+		Silence: p.Silence, Dir: dir, ByHost: p.ByHost, DrainOn: p.DrainOn, Report: p.Report, StateDir: p.State,
+		Cool: p.Cool, Wait: p.Wait, Env: p.Env,
 		Place: launch.Place{
-			Itself: len(p.Command) == 0, Coordinator: []string{self, coordinatorArgument}, Self: []string{self, agentArgument},
-			Binary: self, LocalName: name, Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{},
+			Itself: len(p.Command) == 0, Coordinator: []string{self, coordinatorArgument},
+			Self: []string{self, agentArgument}, Binary: self, LocalName: name, Environ: os.Environ(),
+			Stdout: os.Stdout, Stderr: os.Stdout, Events: &event.Sink{},
 		},
 	}
 	if p.Hosts != "" {
@@ -208,8 +210,8 @@ func TestALostHostMovesToSpareSlots(t *testing.T) {
 	}
 }
 
-// TestAClosedConnectionIsALostHost kills the ssh session of a host's agent. The agent asks its worker to end, which may tell
-// the coordinator that it leaves before the launcher has heard of the loss: the report names the loss.
+// TestAClosedConnectionIsALostHost kills the ssh session of a host's agent. The agent asks its worker to end, which may
+// tell the coordinator that it leaves before the launcher has heard of the loss: the report names the loss.
 func TestAClosedConnectionIsALostHost(t *testing.T) {
 	n := hosttest.Up(t, "a", "b", "c")
 	a, b := n.Hosts[0], n.Hosts[1]
@@ -274,7 +276,11 @@ func TestALateHostJoinsAndIsLost(t *testing.T) {
 		return time.Now()
 	}
 	at("a:1\n")
-	j := startOnHosts(t, a, hostsPlan{NP: 1, OnLoss: elastic.Continue, Discover: "hosts", Silence: 3 * time.Second, Cool: time.Second}, "STEPS=100000000", "EVERY=1")
+	j := startOnHosts(
+		t, a,
+		hostsPlan{NP: 1, OnLoss: elastic.Continue, Discover: "hosts", Silence: 3 * time.Second, Cool: time.Second},
+		"STEPS=100000000", "EVERY=1",
+	)
 	j.until("one at work", 40*time.Second, func() bool { return j.said("sum in epoch 1\n") == 1 })
 	came := at("a:1\nb:2\n")
 	j.until("three at work", 40*time.Second, func() bool { return j.said("reset size 3") > 0 && j.said("size 3\n") >= 3 })

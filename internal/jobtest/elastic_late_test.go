@@ -12,8 +12,8 @@ import (
 	"hora/launch"
 )
 
-// late starts two ranks, of which the second joins when the test says so. The workers' own start timeout is shorter than
-// what the launcher waits.
+// late starts two ranks, of which the second joins when the test says so. The workers' own start timeout is shorter
+// than what the launcher waits.
 func late(t *testing.T, change func(*asked)) (j *elasticJob, join func()) {
 	t.Helper()
 	hold := filepath.Join(t.TempDir(), "hold")
@@ -30,7 +30,8 @@ func late(t *testing.T, change func(*asked)) (j *elasticJob, join func()) {
 	}
 }
 
-// TestARankThatIsLateIsWaitedFor for longer than the workers' start timeout: the launcher says for whom, and what it does.
+// TestARankThatIsLateIsWaitedFor for longer than the workers' start timeout: the launcher says for whom, and what it
+// does.
 func TestARankThatIsLateIsWaitedFor(t *testing.T) {
 	for name, change := range map[string]func(*asked){
 		"stop":              nil,
@@ -67,7 +68,8 @@ func TestARankThatNeverJoinsEndsTheJob(t *testing.T) {
 	}
 }
 
-// TestARankThatNeverJoinsIsLost where the policy goes on after a loss: its process is ended, and replaced or left behind.
+// TestARankThatNeverJoinsIsLost where the policy goes on after a loss: its process is ended, and replaced or left
+// behind.
 func TestARankThatNeverJoinsIsLost(t *testing.T) {
 	for _, policy := range []elastic.Policy{elastic.Replace, elastic.Continue} {
 		t.Run(policy.String(), func(t *testing.T) {

@@ -68,7 +68,10 @@ func trainElastic(ctx context.Context, cfg hora.Config) error {
 	state := hora.NewState()
 	hora.Track(state, "params", params)
 	state.Int("step", &step)
-	state.Custom("note", func() ([]byte, error) { return []byte(note), nil }, func(b []byte) error { note = string(b); return nil })
+	state.Custom(
+		"note", func() ([]byte, error) { return []byte(note), nil },
+		func(b []byte) error { note = string(b); return nil },
+	)
 	state.OnReset(func(w *hora.World) error { say(w, "reset size %d", w.Size()); return nil })
 	both := make([]float32, len(params)+1) // one more says that it is enough
 	grads, whole := both[:len(params)], make([]float32, len(params))

@@ -155,7 +155,8 @@ func TestTheReportTellsTheStory(t *testing.T) {
 		t.Fatalf("the report is\n%s", b)
 	}
 	gone, cost := r.Epochs[0].Gone, r.Epochs[1].Recovery
-	if gone == nil || gone.Rank != 1 || gone.Reason != "killed by signal 9 (SIGKILL)" || cost == nil || cost.Seconds <= 0 || cost.Steps < 0 || cost.Steps > 5 {
+	if gone == nil || gone.Rank != 1 || gone.Reason != "killed by signal 9 (SIGKILL)" || cost == nil ||
+		cost.Seconds <= 0 || cost.Steps < 0 || cost.Steps > 5 {
 		t.Errorf("the report is\n%s", b)
 	}
 	if text := j.text(); !strings.Contains(text, "2 epochs in") || !strings.Contains(text, "ended after") || !strings.Contains(text, " done again") {

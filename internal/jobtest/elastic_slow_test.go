@@ -36,7 +36,10 @@ func TestAOneWayCutIsALoss(t *testing.T) {
 			t.Fatal(errs)
 		}
 	}
-	j := startOnHosts(t, a, hostsPlan{NP: 2, Restarts: 3, OnLoss: elastic.Replace, Hosts: "a:1,b:1,c:1", Silence: 2 * time.Second}, "STEPS=100", "EVERY=1", "GATE=open")
+	j := startOnHosts(
+		t, a, hostsPlan{NP: 2, Restarts: 3, OnLoss: elastic.Replace, Hosts: "a:1,b:1,c:1", Silence: 2 * time.Second},
+		"STEPS=100", "EVERY=1", "GATE=open",
+	)
 	j.until("both at work", 40*time.Second, func() bool { return j.said("sum in epoch 1\n") >= 2 })
 	oneWay(true)
 	pause(500 * time.Millisecond)
@@ -144,7 +147,9 @@ func setClock(t *testing.T, by time.Duration) (back func()) {
 	t.Helper()
 	move := func(by time.Duration) error {
 		// Microseconds are never negative, seconds may be.
-		_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: unix.ADJ_SETOFFSET, Time: unix.Timeval{Sec: int64(by / time.Second)}})
+		_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{
+			Modes: unix.ADJ_SETOFFSET, Time: unix.Timeval{Sec: int64(by / time.Second)},
+		})
 		return err
 	}
 	if err := move(by); errors.Is(err, unix.EPERM) {

@@ -74,7 +74,9 @@ func soakCount(t *testing.T, few, many int) int {
 // soakOn runs a job on three hosts until so much has happened to it.
 func soakOn(t *testing.T, n *hosttest.Net, policy elastic.Policy, events int, w workers) {
 	s := &soak{t: t, draw: drawSeed(t, fmt.Sprintf(" -soak-events %d", events)), policy: policy, net: n, workers: w}
-	plan := hostsPlan{Command: w.command, NP: 4, OnLoss: s.policy, Silence: soakTimeout, Cool: time.Second, Wait: time.Minute}
+	plan := hostsPlan{
+		Command: w.command, NP: 4, OnLoss: s.policy, Silence: soakTimeout, Cool: time.Second, Wait: time.Minute,
+	}
 	if policy == elastic.Replace {
 		plan.Hosts, plan.Restarts = "a:2,b:2,c:2", 1<<20
 	} else {

@@ -38,9 +38,9 @@ type faulty struct {
 	hit    bool // the process was there, and not all ranks had done their work
 }
 
-// TestFaultsFromTheStartOn kills, stops, pauses and asks to leave, at random moments from the start of the processes on:
-// while Python starts, while ranks meet, in the training, at its end. Each job ends within a bound and as its policy says,
-// every sum and every digest is right, and no process is left.
+// TestFaultsFromTheStartOn kills, stops, pauses and asks to leave, at random moments from the start of the processes
+// on: while Python starts, while ranks meet, in the training, at its end. Each job ends within a bound and as its
+// policy says, every sum and every digest is right, and no process is left.
 func TestFaultsFromTheStartOn(t *testing.T) {
 	jobs := *startFaults
 	if jobs == 0 {

@@ -72,7 +72,10 @@ func TestAStoppedWorkerIsReplaced(t *testing.T) {
 // TestAStoppedWorkerIsLeftBehind: the same under continue.
 func TestAStoppedWorkerIsLeftBehind(t *testing.T) {
 	gate, open := gateFile(t)
-	j := startElastic(t, 3, "train", hasty(func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }), "STEPS=100", "EVERY=2", gate)
+	j := startElastic(
+		t, 3, "train", hasty(func(s *asked) { s.OnLoss, s.Restarts, s.Min = elastic.Continue, 0, 2 }), "STEPS=100",
+		"EVERY=2", gate,
+	)
 	j.until("all at work", 30*time.Second, func() bool { return len(j.pids) == 3 && j.said("sum in epoch 1\n") >= 3 })
 	j.signal(0, syscall.SIGSTOP)
 	j.until("two go on", 30*time.Second, func() bool { return j.said("reset size 2\n") == 2 })

@@ -64,7 +64,10 @@ func init() { // more roles
 		rs := make([]hora.Request, 3)
 		for i := range rs {
 			v := tensor.Of(x[i : i+1])
-			rs[i] = hora.Request{Call: hora.Call{Kind: hora.KindAllreduce, Type: v.Type, Send: v, Recv: v}, Name: fmt.Sprintf("grad.%d", i)}
+			rs[i] = hora.Request{
+				Call: hora.Call{Kind: hora.KindAllreduce, Type: v.Type, Send: v, Recv: v},
+				Name: fmt.Sprintf("grad.%d", i),
+			}
 		}
 		tickets := make([]hora.Ticket, 3)
 		if err := w.Group().Submit(rs, tickets); err != nil {
@@ -76,24 +79,7 @@ func init() { // more roles
 		}
 		return w.Close()
 	}
-	roles["idle"] = func(ctx context.Context, w *hora.World) error {
-		named, err := w.NewGroup(ctx, nil, hora.Named())
-		if err != nil {
-			return err
-		}
-		for _, g := range []*hora.Group{w.Group(), named} {
-			if err := hora.Allreduce(ctx, g, []float32{1}, hora.Sum); err != nil {
-				return err
-			}
-		}
-		fmt.Println("idle")
-		before := cpuTime()
-		began := time.Now()
-		bufio.NewScanner(os.Stdin).Scan()
-		used, passed := cpuTime()-before, time.Since(began)
-		fmt.Printf("used %d of %d\n", used.Microseconds(), passed.Microseconds())
-		return nil
-	}
+	roles["idle"] = idle
 	roles["steady"] = func(ctx context.Context, w *hora.World) error {
 		for _, kind := range strings.Fields(os.Getenv("HORA_TEST_KINDS")) {
 			if err := steady(ctx, w, kind); err != nil {
@@ -102,6 +88,26 @@ func init() { // more roles
 		}
 		return nil
 	}
+}
+
+// idle prints how much of a core a rank takes that has nothing to do.
+func idle(ctx context.Context, w *hora.World) error {
+	named, err := w.NewGroup(ctx, nil, hora.Named())
+	if err != nil {
+		return err
+	}
+	for _, g := range []*hora.Group{w.Group(), named} {
+		if err := hora.Allreduce(ctx, g, []float32{1}, hora.Sum); err != nil {
+			return err
+		}
+	}
+	fmt.Println("idle")
+	before := cpuTime()
+	began := time.Now()
+	bufio.NewScanner(os.Stdin).Scan()
+	used, passed := cpuTime()-before, time.Since(began)
+	fmt.Printf("used %d of %d\n", used.Microseconds(), passed.Microseconds())
+	return nil
 }
 
 // steady prints how many objects 10,000 operations allocate in this process.
@@ -115,7 +121,9 @@ func steady(ctx context.Context, w *hora.World, kind string) error {
 	}
 	x := make([]float32, 256)
 	v := tensor.Of(x)
-	rs := []hora.Request{{Call: hora.Call{Kind: hora.KindAllreduce, Op: hora.Max, Type: v.Type, Send: v, Recv: v}, Name: "grad.w"}}
+	rs := []hora.Request{{
+		Call: hora.Call{Kind: hora.KindAllreduce, Op: hora.Max, Type: v.Type, Send: v, Recv: v}, Name: "grad.w",
+	}}
 	if kind == "broadcast" {
 		rs[0].Call = hora.Call{Kind: hora.KindBroadcast, Type: v.Type, Send: v, Recv: v}
 	}
@@ -145,9 +153,9 @@ func steady(ctx context.Context, w *hora.World, kind string) error {
 	if err := hora.Barrier(ctx, w.Group()); err != nil {
 		return err
 	}
-	// Without a plan a rank that is late by 200 µs is rung, and a bell's message is made anew each time. On a busy machine
-	// ranks are late in one operation of ten: of batches so short that many have no bell, the one with the fewest
-	// objects counts.
+	// Without a plan a rank that is late by 200 µs is rung, and a bell's message is made anew each time. On a busy
+	// machine ranks are late in one operation of ten: of batches so short that many have no bell, the one with the
+	// fewest objects counts.
 	batches := 1
 	if kind == "drawn" {
 		batches = 100
@@ -332,7 +340,9 @@ func TestLauncherKnowsTheReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := rendezvous.Serve(t.Context(), ln, rendezvous.Config{Secret: s, Job: "hora", Host: "launcher", Size: 3, Reported: true})
+	server := rendezvous.Serve(t.Context(), ln, rendezvous.Config{
+		Secret: s, Job: "hora", Host: "launcher", Size: 3, Reported: true,
+	})
 	defer server.Close()
 	var all []*process
 	for r := range 3 {

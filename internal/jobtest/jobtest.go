@@ -1,5 +1,5 @@
-// Package jobtest is the home of the tests with real jobs: workers in processes of their own, under a launcher, on hosts
-// that internal/hosttest makes. Its test program is worker, agent, coordinator and launcher of those jobs.
+// Package jobtest is the home of the tests with real jobs: workers in processes of their own, under a launcher, on
+// hosts that internal/hosttest makes. Its test program is worker, agent, coordinator and launcher of those jobs.
 //
 // Self, Start, Ranks and FreePort are for tests of other packages as well, so they import none of ours.
 // Goroutines: those of Ranks, which it waits for, and one a started Process, which the end of its test waits for.

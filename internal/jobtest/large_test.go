@@ -86,7 +86,10 @@ func TestMoreThanTwoGiB(t *testing.T) {
 				addr := "127.0.0.1:" + strconv.Itoa(jobtest.FreePort(t))
 				jobtest.Ranks(t, 2, func(rank int) error {
 					ctx := context.Background()
-					w, err := hora.Join(ctx, hora.Config{Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s, Links: links, PeerTimeout: 2 * time.Minute})
+					w, err := hora.Join(ctx, hora.Config{
+						Rank: rank, Size: 2, Addr: addr, Serve: true, Secret: s, Links: links,
+						PeerTimeout: 2 * time.Minute,
+					})
 					if err != nil {
 						return err
 					}

@@ -41,7 +41,9 @@ func TestLeavingLeavesNothing(t *testing.T) {
 			}
 			// Something is pending when the world ends, unless the other rank has left already.
 			gone := new(hora.PeerLostError)
-			err = g.Submit([]hora.Request{hora.AllreduceRequest("never"+strconv.Itoa(rank), make([]float32, 9), hora.Sum)}, nil)
+			err = g.Submit(
+				[]hora.Request{hora.AllreduceRequest("never"+strconv.Itoa(rank), make([]float32, 9), hora.Sum)}, nil,
+			)
 			if err != nil && !(errors.As(err, &gone) && gone.Left()) {
 				return err
 			}
@@ -122,7 +124,10 @@ func survivorRole(ctx context.Context, cfg hora.Config) error {
 		if err != nil {
 			return err
 		}
-		more := holdings{max(now.goroutines-before.goroutines, 0), max(now.descriptors-before.descriptors, 0), max(now.mappings-before.mappings, 0)}
+		more := holdings{
+			max(now.goroutines-before.goroutines, 0), max(now.descriptors-before.descriptors, 0),
+			max(now.mappings-before.mappings, 0),
+		}
 		if more == (holdings{}) {
 			fmt.Println("kept nothing")
 			return nil

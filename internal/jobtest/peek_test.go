@@ -17,8 +17,8 @@ import (
 // Two ranks that read each other's private memory: what becomes of one when the other ends or sleeps.
 
 func init() {
-	// peeking sums large tensors for ever. After an error nothing of the tensor stays as it was: who still reads it reads
-	// what is no number.
+	// peeking sums large tensors for ever. After an error nothing of the tensor stays as it was: who still reads it
+	// reads what is no number.
 	roles["peeking"] = func(ctx context.Context, w *hora.World) error {
 		x := make([]float32, 1<<20+3)
 		v := tensor.Of(x)
@@ -59,7 +59,9 @@ func init() {
 			for k := range send {
 				send[k] = float32(k&15 + i&7 + w.Rank())
 			}
-			r := hora.Request{Call: hora.Call{Kind: hora.KindAlltoall, Type: v.Type, Send: v, Recv: tensor.Of(recv)}, Name: "tokens"}
+			r := hora.Request{
+				Call: hora.Call{Kind: hora.KindAlltoall, Type: v.Type, Send: v, Recv: tensor.Of(recv)}, Name: "tokens",
+			}
 			_, _, err := w.Group().Run(&r, -1)
 			if err != nil {
 				for k := range send {
@@ -83,8 +85,8 @@ func init() {
 }
 
 func init() {
-	// spreading broadcasts from rank 1 for ever: each of the two moves half, one by reading and the other by writing. What
-	// a rank fills its memory with after an error stays there.
+	// spreading broadcasts from rank 1 for ever: each of the two moves half, one by reading and the other by writing.
+	// What a rank fills its memory with after an error stays there.
 	roles["spreading"] = func(ctx context.Context, w *hora.World) error {
 		x := make([]uint32, 1<<20+3)
 		v := tensor.Of(x)

@@ -170,7 +170,10 @@ func start(t *testing.T, n int, role string, env ...string) []*process {
 
 func startOne(t *testing.T, rank int, role string, env []string) *process {
 	t.Helper()
-	p := &process{t: t, rank: rank, cmd: jobtest.Self(t, append([]string{roleVariable + "=" + role}, env...)...), done: make(chan struct{})}
+	p := &process{
+		t: t, rank: rank, cmd: jobtest.Self(t, append([]string{roleVariable + "=" + role}, env...)...),
+		done: make(chan struct{}),
+	}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	read, write, err := os.Pipe()
 	if err != nil {

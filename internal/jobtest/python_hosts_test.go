@@ -83,7 +83,8 @@ func TestRunFromANotebookOnHosts(t *testing.T) {
 	a := n.Hosts[0]
 	a.Install(program, "hora")
 	for name, text := range map[string]string{"notebook.py": notebook, "beside.py": "def double(x):\n    return 2 * x\n"} {
-		if err := os.WriteFile(filepath.Join(a.Home, name), []byte(text), 0o644); err != nil { // the package, below the notebook's folder, is not taken for the user's own
+		// the package, below the notebook's folder, is not taken for the user's own
+		if err := os.WriteFile(filepath.Join(a.Home, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,7 +140,10 @@ func pythonOn(t *testing.T, n *hosttest.Net, library string) (home string) {
 		}
 		folders(t, to)
 		for _, from := range append(sources, filepath.Join(library, "libhora.so"), filepath.Join(library, "_fast.abi3.so")) {
-			home = strings.TrimSuffix(h.Install(from, filepath.Join("python", "hora", filepath.Base(from))), filepath.Join("/python/hora", filepath.Base(from)))
+			home = strings.TrimSuffix(
+				h.Install(from, filepath.Join("python", "hora", filepath.Base(from))),
+				filepath.Join("/python/hora", filepath.Base(from)),
+			)
 		}
 	}
 	return home

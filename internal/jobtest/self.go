@@ -32,8 +32,8 @@ func Self(t testing.TB, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts cmd, reads what it prints and kills it when the test ends, if it is still there. At most 1,000 lines wait
-// for the test; a process that prints more than that waits too.
+// Start starts cmd, reads what it prints and kills it when the test ends, if it is still there. At most 1,000 lines
+// wait for the test; a process that prints more than that waits too.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{Cmd: cmd, t: t}

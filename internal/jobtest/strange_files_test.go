@@ -13,8 +13,8 @@ import (
 	"hora"
 )
 
-// Others may have made things in the place where ranks that are started by hand leave files for each other: the ranks say
-// so at once, read nothing there, and leave nothing.
+// Others may have made things in the place where ranks that are started by hand leave files for each other: the ranks
+// say so at once, read nothing there, and leave nothing.
 func TestRanksByHandTrustOnlyTheirOwnFolder(t *testing.T) {
 	join := func(rank int, dir string) error {
 		env := map[string]string{

@@ -63,8 +63,8 @@ func sockets(t *testing.T) (list []string) {
 }
 
 // TestStrangersWhileRanksMeet has strangers at ranks that listen already and have not found the coordinator yet, which
-// is how it is for long in a job that many strangers harass: the log of rank 0, which serves it, tells of all of them in
-// a few lines, those of the others have none.
+// is how it is for long in a job that many strangers harass: the log of rank 0, which serves it, tells of all of them
+// in a few lines, those of the others have none.
 func TestStrangersWhileRanksMeet(t *testing.T) {
 	const size = 4
 	before := len(sockets(t))
@@ -100,7 +100,8 @@ func TestStrangersWhileRanksMeet(t *testing.T) {
 			<-ready
 		}
 		w, err := hora.Join(ctx, hora.Config{
-			Rank: rank, Size: size, Addr: addr, Serve: true, Secret: s, Log: slog.New(slog.NewTextHandler(&logs[rank], nil)),
+			Rank: rank, Size: size, Addr: addr, Serve: true, Secret: s,
+			Log: slog.New(slog.NewTextHandler(&logs[rank], nil)),
 		})
 		if err != nil {
 			return err
