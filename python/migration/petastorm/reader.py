@@ -12,26 +12,22 @@ import numpy as np
 
 import hora
 import hora.dataset
-from hora.dataset._arguments import place
 from hora.dataset._loader import Loader
 from hora.dataset._read import Table
-from hora.dataset._views import Ragged, TextLists, Texts
 
-from .cache import NullCache
+from . import _asked
+from ._asked import LOCAL_DISK_CACHE, NULL_CACHE  # noqa: F401 (names of Petastorm's reader)
+from ._columns import array, inferred, of_frame, values, view_of
 from .errors import NoDataAvailableError
 from .etl import dataset_metadata, rowgroup_indexing
 from .etl.dataset_metadata import PetastormMetadataError
 from .fs_utils import get_filesystem_and_path_or_paths, normalize_dir_url, source
-from .local_disk_cache import LocalDiskCache
 from .ngram import NGram
 from .predicates import PredicateBase, in_set
 from .selectors import RowGroupSelectorBase
 from .transform import transform_schema
-from .unischema import Unischema, UnischemaField, match_unischema_fields
 from .utils import decode_value
 
-LOCAL_DISK_CACHE = "local-disk"
-NULL_CACHE = "null"
 MOST_ROWS = 1 << 16  # of a batch
 
 
@@ -67,8 +63,8 @@ def make_reader(dataset_url,
     See docs/petastorm.md for what each argument does here. `cur_shard` and `shard_count` are the job's where they are not given.
     """
     urls = normalize_dataset_url_or_urls(dataset_url)
-    cache = _cache(cache_type, cache_location, cache_size_limit, cache_row_size_estimate, cache_extra_settings)
-    _pool(reader_pool_type)
+    cache = _asked.cache(cache_type, cache_location, cache_size_limit, cache_row_size_estimate, cache_extra_settings)
+    _asked.pool(reader_pool_type)
     try:
         schema = dataset_metadata.get_schema_from_dataset_url(urls, hdfs_driver, storage_options, filesystem)
     except PetastormMetadataError as e:
@@ -107,38 +103,14 @@ def make_batch_reader(dataset_url_or_urls,
                       convert_early_to_numpy=False):  # fmt: skip
     """A reader of batches of any Parquet files: each item has an array a column."""
     urls = normalize_dataset_url_or_urls(dataset_url_or_urls)
-    cache = _cache(cache_type, cache_location, cache_size_limit, cache_row_size_estimate, cache_extra_settings)
-    _pool(reader_pool_type)
+    cache = _asked.cache(cache_type, cache_location, cache_size_limit, cache_row_size_estimate, cache_extra_settings)
+    _asked.pool(reader_pool_type)
     if isinstance(schema_fields, NGram):
         raise NotImplementedError("ngrams are not supported by make_batch_reader: use make_reader")
     return Reader(
         urls, None, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector, num_epochs,
         cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader=True, index=(hdfs_driver, storage_options, filesystem),
     )  # fmt: skip
-
-
-def _pool(kind):
-    if kind not in ("thread", "process", "dummy"):
-        raise ValueError(f"Unknown reader_pool_type: {kind}")
-
-
-def _cache(kind, location, limit, row, extra):
-    if kind is None or kind == NULL_CACHE:
-        return NullCache()
-    if kind == LOCAL_DISK_CACHE:
-        warnings.warn("cache_type='local-disk': hora reads the files themselves, and puts nothing into the cache", stacklevel=3)
-        return LocalDiskCache(location, limit, row, **extra or {})
-    raise ValueError(f"Unknown cache_type: {kind}")
-
-
-def _shard(cur_shard, shard_count):
-    if cur_shard is None and shard_count is None:
-        return place()
-    if not isinstance(cur_shard, int) or not isinstance(shard_count, int) or not 0 <= cur_shard < shard_count:
-        raise ValueError(
-            f"cur_shard and shard_count must be ints and both specified, the first below the second; they are {cur_shard!r} and {shard_count!r}"
-        )
-    return cur_shard, shard_count
 
 
 class Reader:
@@ -159,13 +131,13 @@ class Reader:
             seed = shard_seed if seed is None else seed
         if shuffle_row_drop_partitions < 1:
             raise ValueError("shuffle_row_drop_partitions must be positive integer")
-        self._rank, self._size = _shard(cur_shard, shard_count)
+        self._rank, self._size = _asked.shard(cur_shard, shard_count)
         self._paths = [source(u) for u in urls] if isinstance(urls, list) else [source(urls)]
         self._seed, self._shuffle, self._epochs, self.cache = seed or 0, bool(shuffle_rows or shuffle_row_groups), num_epochs, cache
         self._predicate, self._transform, self.is_batched_reader = predicate, transform_spec, is_batched_reader
         self.last_row_consumed = False
         self.ngram = schema_fields if isinstance(schema_fields, NGram) else None
-        self._filter, self._given = _filters(filters), None
+        self._filter, self._given = _asked.alternatives(filters), None
         if isinstance(predicate, in_set) and predicate._values and all(type(v) in (int, str) for v in predicate._values):
             more = (predicate._field, "in", sorted(predicate._values, key=str))  # the same, and equal steps on all ranks
             self._filter = [[*g, more] for g in self._filter] if self._filter else [[more]]
@@ -193,7 +165,7 @@ class Reader:
         common = {"source": self._paths, "batch": None, "global_batch": 1, "shuffle": self._shuffle, "seed": self._seed, "epoch": 0, "last": "short",
                   "ragged": (), "memory": "512MiB", "threads": None, "rank": self._rank, "size": self._size, "only": self._only}  # fmt: skip
         stored = Loader(**common, columns=None, nulls={"*": "mask"}, readable=True) if schema is None else None
-        whole = schema or _inferred(stored)
+        whole = schema or inferred(stored)
         if self.ngram:
             self.ngram.resolve_regex_field_names(whole)
             wanted = self.ngram.get_field_names_at_all_timesteps()
@@ -203,7 +175,7 @@ class Reader:
                     "timestamp_overlap=False and a predicate exclude each other, as in Petastorm: leave one of them away"
                 )
         else:
-            view = _view(whole, schema_fields)
+            view = view_of(whole, schema_fields)
         self._stored_schema = view
         columns = list(view.fields)
         if self._predicate is not None:
@@ -256,7 +228,7 @@ class Reader:
     def _decoded(self, table):
         """Rows as dicts, decoded, chosen and transformed."""
         rows, fields = [], self._read_schema.fields
-        columns = {name: _values(table, name) for name in table}
+        columns = {name: values(table, name) for name in table}
         for i in range(table.rows):
             row = {name: decode_value(fields[name], column[i]) for name, column in columns.items()}
             if self._predicate is not None and not self._predicate.do_include({n: row[n] for n in self._predicate.get_fields()}):
@@ -274,7 +246,7 @@ class Reader:
     def _frame(self, table):
         """Arrays by name, of a frame of pandas where a predicate or a transform wants one."""
         if self._predicate is None and (self._transform is None or self._transform.func is None):
-            return {n: _array(table, n) for n in self.schema.fields}
+            return {n: array(table, n) for n in self.schema.fields}
         frame = table.to_pandas()
         if self._predicate is not None:
             frame = frame[self._included(frame[sorted(self._predicate.get_fields())])]
@@ -286,7 +258,7 @@ class Reader:
                 raise ValueError(
                     f"Transformed result columns ({sorted(map(str, frame.columns))}) do not match required schema columns({sorted(self.schema.fields)})"
                 )
-        return {n: _of_frame(frame[n], self.schema.fields[n]) for n in self.schema.fields}
+        return {n: of_frame(frame[n], self.schema.fields[n]) for n in self.schema.fields}
 
     def _included(self, asked):
         """Which rows of a frame the predicate wants. What only looks at the folders' names is asked for each of them, not for columns."""
@@ -399,128 +371,3 @@ class Reader:
         self.join()
         with contextlib.suppress(OSError):
             self.cache.cleanup()
-
-
-# -- between Parquet, Petastorm's schemas and NumPy
-
-
-def _filters(filters):
-    if not filters:
-        return []
-    return [list(g) for g in filters] if all(isinstance(g, list) for g in filters) else [list(filters)]
-
-
-def _view(schema, schema_fields):
-    if schema_fields is None:
-        return schema
-    if isinstance(schema_fields, (str, dict)) or not hasattr(schema_fields, "__iter__"):
-        raise ValueError("Fields must be either None, an iterable collection of Unischema fields or an NGram object")
-    chosen = list(schema_fields)
-    names = {f.name for f in chosen if isinstance(f, tuple)} | {
-        f.name for f in match_unischema_fields(schema, [f for f in chosen if isinstance(f, str)])
-    }
-    schema.create_schema_view([f for f in chosen if isinstance(f, tuple)])  # complains of fields that are none of it
-    if not names:
-        raise RuntimeError(f"No fields matching the criteria '{chosen}' were found in the dataset.")
-    view = Unischema(f"{schema._name}_view", [f for f in schema.fields.values() if f.name in names])
-    return view
-
-
-def _inferred(loader):
-    fields, inner = [], {}
-    for f in loader.fields:
-        kind = f["type"]
-        if "." in f["name"]:  # of a struct, a map or a list of structs; and a row's fields have names of Python's
-            inner.setdefault(f["name"].partition(".")[0], []).append(f["name"])
-            continue
-        if kind == "string":
-            dtype = np.str_
-        elif kind == "binary" or kind.startswith("V"):
-            dtype = np.bytes_
-        elif kind.startswith("datetime64"):
-            dtype = np.datetime64
-        else:
-            dtype = np.dtype(kind).type
-        shape = (None,) if f["item"] or f["count"] else ()
-        fields.append(UnischemaField(f["name"], dtype, shape, None, True))
-    for name, parts in inner.items():
-        warnings.warn(
-            f"Column {name!r} has fields of its own and is left out, as in Petastorm; hora.dataset.open reads {', '.join(parts)}",
-            stacklevel=5,
-        )
-    for why in loader._left:
-        warnings.warn(f"Column {why}. It is left out.", stacklevel=5)
-    return Unischema("inferred_schema", fields)
-
-
-def _values(table, name):
-    """A column's stored values, one by one, None where there is none."""
-    column, null = table[name], table.nulls.get(name)
-    if isinstance(column, (Texts, TextLists, Ragged)) or getattr(column, "ndim", 1) == 2:
-        values = list(column)
-    else:
-        values = list(column)
-    if null is None:
-        return values
-    return [None if n else v for v, n in zip(values, null if null.ndim == 1 else null.all(1), strict=True)]
-
-
-def _array(table, name):
-    column, null = table[name], table.nulls.get(name)
-    if isinstance(column, Texts):
-        if null is None:
-            return np.array(column.tolist(), dtype=object if column.binary else np.str_)
-        values = np.asarray(column)
-        values[null] = None
-        return values
-    if isinstance(column, TextLists):
-        return _matrix(column.tolist())
-    if isinstance(column, Ragged):
-        out = np.empty(len(column), object)
-        for i in range(len(column)):
-            out[i] = column[i]
-        return out
-    if column.dtype.kind == "M":
-        column = column.astype("M8[ns]")
-    if null is None or column.ndim == 2:
-        return column
-    if column.dtype.kind in "iu":
-        column = column.astype(np.float64)
-    elif column.dtype.kind not in "fmM":
-        column = column.astype(object)
-        column[null] = None
-        return column
-    column = column.copy()
-    column[null] = np.nan if column.dtype.kind == "f" else "NaT"
-    return column
-
-
-def _matrix(lists):
-    """Lists of texts: a matrix where all are equally long."""
-    if len({len(v) for v in lists}) == 1:
-        return np.array(
-            lists, dtype=object if None in itertools.chain(*lists) or isinstance(next(itertools.chain(*lists), ""), bytes) else np.str_
-        )
-    out = np.empty(len(lists), object)
-    out[:] = [np.array(v, dtype=object) for v in lists]
-    return out
-
-
-def _of_frame(column, field):
-    values = column.to_numpy()
-    if field.shape and values.dtype == object and len(values):
-        first = np.asarray(values[0])
-        if all(np.shape(v) == first.shape for v in values):
-            stacked = np.stack(values)
-            fixed = list(field.shape)
-            if None not in fixed and stacked.shape[1:] != tuple(fixed):
-                if stacked[0].size != np.prod(fixed, dtype=int):
-                    raise ValueError(f"field {field.name} must be the shape {field.shape}, not {stacked.shape[1:]}")
-                stacked = stacked.reshape(len(stacked), *fixed)
-            return stacked
-        return values
-    if values.dtype == object or values.dtype.kind in "OT":
-        if field.numpy_dtype in (np.str_, str) and all(isinstance(v, str) for v in values):
-            return np.array(list(values), np.str_)
-        return np.asarray(values, object)
-    return values
