@@ -144,7 +144,7 @@ func TestSkipsAreListed(t *testing.T) {
 
 // TestTheNameOnTheIndexIsNotOurs holds that no page, message or docstring sends anybody to a public index for hora.
 func TestTheNameOnTheIndexIsNotOurs(t *testing.T) {
-	install := regexp.MustCompile(`pip["',]* +["']?install[^\n]*\bhora(-compat)?\b[^\n]*`)
+	install := regexp.MustCompile("pip[\"',]* +[\"']?install[^\n#`]*\\bhora(-compat)?\\b[^\n]*") // what a comment says is no name
 	looked := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -161,7 +161,7 @@ func TestTheNameOnTheIndexIsNotOurs(t *testing.T) {
 		}
 		looked++
 		for _, line := range install.FindAllString(page(t, path), -1) {
-			if !strings.Contains(line, "--find-links") && !strings.Contains(line, ".whl") && !strings.Contains(line, "cloudpickle") {
+			if !strings.Contains(line, "--find-links") && !strings.Contains(line, ".whl") {
 				t.Errorf("%s: %q: name the wheel's file, or --no-index --find-links dist: the name on the index is not ours", path, line)
 			}
 		}
@@ -195,6 +195,29 @@ func TestTheTableOfFrameworks(t *testing.T) {
 		case row != "" && !strings.Contains(row, "Not yet") && rows[at][2] != "works":
 			t.Errorf("README says that %s is %q; docs/compatibility.md knows of nothing that is missing", name, rows[at][2])
 		}
+	}
+	wheel := regexp.MustCompile(`The same wheel works with ([^;(]+), installed`).FindStringSubmatch(page(t, "README.md"))
+	if wheel == nil {
+		t.Fatal("README does not say which releases a wheel works with")
+	}
+	refused := map[string]string{ // the sentence or check that keeps older releases out
+		"PyTorch":    "python/hora/torch/__init__.py",
+		"TensorFlow": "python/hora/tensorflow/__init__.py",
+		"JAX":        "python/hora/jax/_xla.py",
+	}
+	for _, part := range strings.Split(wheel[1], ", ") {
+		name, oldest, _ := strings.Cut(part, " from ")
+		if !regexp.MustCompile(`(?m)^\| ` + name + ` ` + regexp.QuoteMeta(oldest) + `(\.0)? to `).MatchString(releases) {
+			t.Errorf("README has %s from %s on, which is not where docs/compatibility.md begins", name, oldest)
+		}
+		pair := `\(` + strings.ReplaceAll(oldest, ".", ", ") + `[,)]`
+		if !regexp.MustCompile(pair).MatchString(page(t, refused[name])) {
+			t.Errorf("README has %s from %s on; %s refuses others", name, oldest, refused[name])
+		}
+		delete(refused, name)
+	}
+	if len(refused) > 0 {
+		t.Errorf("README does not say from which release on a wheel works with the frameworks of %v", refused)
 	}
 	one := strings.Contains(page(t, "docs/server.md"), "An elastic job stays on one node.")
 	if said := strings.Contains(page(t, "README.md"), "not yet elastic jobs on several nodes"); said != one {
