@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,10 +15,12 @@ import (
 	"hora/launch"
 )
 
-// adoptable starts a job of two ranks that note their process, wait for the file go and then do one allreduce.
+// adoptable starts a job of two ranks that note their process, wait for the file go and then do one allreduce, whose
+// sum they keep and tell.
 func adoptable(t *testing.T, dir string) *lively {
 	t.Helper()
-	script := "echo $$ >> pids.$HORA_RANK; echo up $HORA_RANK; while [ ! -e go ]; do sleep 0.02; done; HORA_TEST_WORKER=1 HORA_TEST_PROGRAM= exec " + self(t)
+	script := `echo $$ >> pids.$HORA_RANK; echo up $HORA_RANK; while [ ! -e go ]; do sleep 0.02; done
+HORA_TEST_WORKER=1 HORA_TEST_PROGRAM= ` + self(t) + ` > sums.$HORA_RANK; code=$?; cat sums.$HORA_RANK; exit $code`
 	cmd := exec.Command(self(t), "run", "-np", "2", "--coordinator-state", "state", "sh", "-c", script)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "HORA_TEST_PROGRAM=1", "HORA_ADOPT_TIMEOUT=20")
 	l := start(t, cmd)
@@ -47,57 +50,128 @@ func besideAgents(t *testing.T, launcher int) (pids []int) {
 	return pids
 }
 
-// TestARunningJobIsAdopted kills launchers at drawn moments, and all but agents and workers; others go on with the same
-// workers, whose ranks and sums are right.
+// adoptSeed and adoptKills replay TestARunningJobIsAdopted, or make it longer.
+var (
+	adoptSeed  = flag.Uint64("adopt-seed", 0, "seed of the moments at which launchers are killed; 0 draws one")
+	adoptKills = flag.Int("adopt-kills", 6, "how many moments those are, at least")
+)
+
+// TestARunningJobIsAdopted kills launchers at drawn moments, with the coordinators and guards beside them or without:
+// while they start, take a job over, its ranks wait, meet, sum and end. Others go on with the same workers, whose ranks
+// and sums are right.
 func TestARunningJobIsAdopted(t *testing.T) {
-	rounds := 2
-	if os.Getenv("HORA_SOAK") == "1" {
-		rounds = 25
+	seed, kills := *adoptSeed, *adoptKills
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
 	}
-	for round := range rounds {
-		dir := t.TempDir()
-		l := adoptable(t, dir)
-		if r := command(t, dir, "hora", "run", "--adopt", "state"); r.code != 2 || !strings.Contains(r.err, "its job's launcher lives: end that first") {
-			t.Errorf("a job whose launcher lives: %+v", r)
+	if os.Getenv("HORA_SOAK") == "1" {
+		kills = 50
+	}
+	t.Logf("seed %d: go test ./cmd/hora -run '^%s$' -adopt-seed %d -adopt-kills %d", seed, t.Name(), seed, kills)
+	draw := rand.New(rand.NewPCG(seed, 5))
+	met, jobs := 0, 0
+	for ; met < kills; jobs++ {
+		if jobs > 4*kills {
+			t.Fatalf("%d jobs, and only %d moments at which a launcher was there to be killed", jobs, met)
+		}
+		met += oneAdopted(t, draw)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d launchers of %d jobs were killed", met, jobs)
+}
+
+// oneAdopted kills up to three launchers of a job and returns how many. The ranks may go on before any of them.
+func oneAdopted(t *testing.T, draw *rand.Rand) (met int) {
+	t.Helper()
+	dir := t.TempDir()
+	l := adoptable(t, dir)
+	all := 1 + draw.IntN(3)
+	early := draw.IntN(2*all + 1) // beyond all: when nobody is killed any more
+	launchers := []*lively{l}
+	for k := range all {
+		if k == early {
+			release(t, dir)
+		}
+		beside := draw.IntN(2) == 1 // in the other cases they end by themselves
+		moment := time.NewTimer(time.Duration(draw.IntN(400)) * time.Millisecond)
+		select {
+		case <-moment.C:
+		case <-l.over:
 		}
 		others := besideAgents(t, l.cmd.Process.Pid)
-		if len(others) == 0 {
-			t.Error("no coordinator beside the launcher")
-		}
-		l.signal(syscall.SIGKILL)
-		if round%2 == 1 { // in the other rounds they end by themselves
+		_ = l.cmd.Process.Kill() // it may have ended with the job
+		if beside {
 			for _, pid := range others {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		second := exec.Command(self(t), "run", "--adopt", "state")
-		second.Dir, second.Env = dir, append(os.Environ(), "HORA_TEST_PROGRAM=1")
-		next := start(t, second)
-		moment := time.NewTimer(time.Duration(rand.IntN(400)) * time.Millisecond)
-		<-moment.C
-		if next.cmd.Process.Signal(syscall.SIGKILL) != nil {
-			t.Fatalf("round %d: the second launcher has ended by itself\n%s", round, next.text())
+		if k > 0 {
+			<-l.over // the agents have the first one's standard error
 		}
-		<-next.over
-		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-			t.Fatal(err)
+		heir := exec.Command(self(t), "run", "--adopt", "state")
+		heir.Dir, heir.Env = dir, append(os.Environ(), "HORA_TEST_PROGRAM=1")
+		l = start(t, heir)
+		launchers = append(launchers, l)
+	}
+	release(t, dir)
+	code, last := l.end()
+	story := ""
+	for k, one := range launchers {
+		<-one.over
+		story += fmt.Sprintf("launcher %d:\n%s", k, one.text())
+		if st, is := one.cmd.ProcessState.Sys().(syscall.WaitStatus); is && st.Signaled() {
+			met++
 		}
-		r := command(t, dir, "hora", "run", "--adopt", "state")
-		if r.code != 0 {
-			t.Fatalf("round %d: %+v\nthe second said\n%s", round, r, next.text())
+	}
+	// A launcher that was killed at its very end has left nothing to its heir.
+	ended := early < all && code == 2 && strings.Contains(last, "its job has ended with exit code 0")
+	if code != 0 && !ended {
+		t.Fatalf("exit code %d after %d kills\n%s", code, met, story)
+	}
+	for rank := range 2 {
+		if want := fmt.Sprintf("[%d]<stdout>:rank %d of 2 on ", rank, rank); !strings.Contains(story, want) {
+			t.Errorf("no %q after %d kills\n%s", want, met, story)
 		}
-		for rank := range 2 {
-			if want := fmt.Sprintf("[%d]<stdout>:rank %d of 2 on ", rank, rank); !strings.Contains(r.out, want) || strings.Count(r.out, " sums 3;") != 2 {
-				t.Errorf("round %d: no %q with the sum in %+v", round, want, r)
-			}
-			if b, err := os.ReadFile(filepath.Join(dir, fmt.Sprint("pids.", rank))); err != nil ||
-				strings.Count(string(b), "\n") != 1 {
-				t.Errorf("round %d: rank %d was started again: %q, %v", round, rank, b, err)
-			}
+		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprint("sums.", rank)))
+		if err != nil || !strings.Contains(string(b), " sums 3;") {
+			t.Errorf("rank %d: %v, %q", rank, err, b)
 		}
-		if r := command(t, dir, "hora", "run", "--adopt", "state"); r.code != 2 || !strings.Contains(r.err, "its job has ended with exit code 0") {
-			t.Errorf("a job that has ended: %+v", r)
+		b, err = os.ReadFile(filepath.Join(dir, fmt.Sprint("pids.", rank)))
+		if err != nil || strings.Count(string(b), "\n") != 1 {
+			t.Errorf("rank %d was started again: %q, %v", rank, b, err)
 		}
+	}
+	if r := command(t, dir, "hora", "run", "--adopt", "state"); r.code != 2 ||
+		!strings.Contains(r.err, "its job has ended with exit code 0") {
+		t.Errorf("a job that has ended: %+v", r)
+	}
+	return met
+}
+
+// release has the ranks of an adoptable job go on.
+func release(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAJobWhoseLauncherLivesIsNotAdopted says so; the job goes on.
+func TestAJobWhoseLauncherLivesIsNotAdopted(t *testing.T) {
+	dir := t.TempDir()
+	l := adoptable(t, dir)
+	if r := command(t, dir, "hora", "run", "--adopt", "state"); r.code != 2 ||
+		!strings.Contains(r.err, "its job's launcher lives: end that first") {
+		t.Errorf("%+v", r)
+	}
+	if len(besideAgents(t, l.cmd.Process.Pid)) == 0 {
+		t.Error("no coordinator beside the launcher")
+	}
+	release(t, dir)
+	if code, _ := l.end(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, l.text())
 	}
 }
 
