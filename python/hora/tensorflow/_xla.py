@@ -40,7 +40,7 @@ def able() -> bool:
                 gen_xla_ops.xla_custom_call_v2  # noqa: B018
             except (ImportError, AttributeError):
                 raise SettingsError(
-                    f"HORA_TF_XLA=1: TensorFlow {tf.__version__} has no operation XlaCustomCallV2; unset it, or take TensorFlow 2.13 or newer"
+                    f"HORA_TF_XLA=1: TensorFlow {tf.__version__} has no operation XlaCustomCallV2; unset it, or take a newer TensorFlow"
                 ) from None
             if _abi.bridge(_lib.load()).hora_tf_xla() != 0:
                 raise _lib.failure("register operations with XLA")
