@@ -97,6 +97,41 @@ func TestACoordinatorTakesOver(t *testing.T) {
 	}
 }
 
+// TestClosingLosesNobody: the connections that a coordinator ends as it closes are no losses in its journal, or the next
+// one would have lost everybody.
+func TestClosingLosesNobody(t *testing.T) {
+	key := secret.New()
+	for range 100 {
+		dir := t.TempDir()
+		j, err := OpenJournal(dir, "job", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Serve(context.Background(), ln, Config{
+			Secret: key, Job: "job", Size: 2, OnLoss: elastic.Replace, Silence: 5 * time.Second, Journal: j,
+		})
+		cs := pair(t, within(t, 20*time.Second), ln.Addr().String(), key, make(chan Notice, 8))
+		s.Close()
+		j.Close()
+		for _, c := range cs {
+			c.Close()
+		}
+		if j, err = OpenJournal(dir, "job", false); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range j.past {
+			if e.kind == recordGone {
+				t.Fatalf("worker %d is gone: %q", e.worker, e.reason)
+			}
+		}
+		j.Close()
+	}
+}
+
 // TestASuccessorIsQuickerThanTheNews: a replacement may ask to join when its predecessor's connection has broken and
 // the launcher's report is still on its way, or lost. It waits for that and is not refused.
 func TestASuccessorIsQuickerThanTheNews(t *testing.T) {

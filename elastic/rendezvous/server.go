@@ -229,8 +229,14 @@ func (s *Server) Coming(rank int, is, more bool) { s.post(coming{rank, is, more,
 // the job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.
 func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason, 0}) }
 
-// post hands an event to the owner; it is false once the server is closed.
+// post hands an event to the owner; it is false once the server is closed. That is asked first: Close ends the
+// connections, and that they ended is no event that a journal may hold.
 func (s *Server) post(e any) bool {
+	select {
+	case <-s.closed:
+		return false
+	default:
+	}
 	select {
 	case s.events <- e:
 		return true
