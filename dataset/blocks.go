@@ -1,9 +1,10 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sort"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,9 @@ type loaded struct {
 	ready chan struct{}
 	err   error
 
-	raw    []byte // fetched; the stages have it back when the block is decoded
-	chunks [][]byte
+	raw    []byte  // fetched; the stages have it back when the block is decoded
+	pieces []piece // of each wanted column
+	spans  []span
 	data   [][]byte  // of each field: its rows, or its texts
 	ends   [][]int64 // of text fields: where each begins, and the end
 	mask   [][]byte
@@ -140,19 +142,22 @@ func (st *stages) read(l *loaded) error {
 		if err != nil {
 			return f.wrong("read", err)
 		}
-		l.raw, l.chunks = raw, l.chunks[:0]
-		for i := range f.index {
-			for range f.index[i] {
-				l.chunks = append(l.chunks, raw)
-			}
-		}
+		l.raw = raw
 		return nil
 	}
-	merged := f.spans(g)
-	total := int64(0)
-	for _, s := range merged {
-		total += s.end - s.begin
+	if err := st.pieces(l, b, f, g); err != nil {
+		return err
 	}
+	l.spans = l.spans[:0]
+	for i := range l.pieces {
+		for _, s := range l.pieces[i].spans {
+			if s.begin < s.end {
+				l.spans = append(l.spans, s)
+			}
+		}
+	}
+	merged := merge(l.spans)
+	total := length(merged)
 	if total > maxBlock {
 		return f.wrong("read", fmt.Errorf("row group %d has %d MiB, more than hora reads at once", b.group, total>>20))
 	}
@@ -160,29 +165,13 @@ func (st *stages) read(l *loaded) error {
 		l.raw = make([]byte, total)
 	}
 	l.raw = l.raw[:total]
-	at := int64(0)
-	for _, s := range merged {
-		n := s.end - s.begin
-		if err := f.store.ReadAt(st.ctx, f.object, l.raw[at:at+n], s.begin); err != nil {
-			return f.wrong("read", err)
-		}
-		at += n
+	if err := f.fetch(st.ctx, merged, l.raw); err != nil {
+		return err
 	}
-	l.chunks = l.chunks[:0]
-	for i := range f.index {
-		for _, c := range f.index[i] {
-			if c < 0 {
-				l.chunks = append(l.chunks, nil)
-				continue
-			}
-			k, at := &g.Chunks[c], int64(0)
-			for _, s := range merged {
-				if k.Offset >= s.begin && k.Offset+k.Compressed <= s.end {
-					l.chunks = append(l.chunks, l.raw[at+k.Offset-s.begin:at+k.Offset-s.begin+k.Compressed])
-					break
-				}
-				at += s.end - s.begin
-			}
+	for i := range l.pieces {
+		p := &l.pieces[i]
+		for n, s := range p.spans {
+			p.data[n] = parquet.Piece{Offset: s.begin, Data: within(l.raw, merged, s)}
 		}
 	}
 	return nil
@@ -191,22 +180,31 @@ func (st *stages) read(l *loaded) error {
 // decoder is what one goroutine decodes with.
 type decoder struct {
 	parquet.Decoder
-	side []byte // columns of a matrix, one after the other
+	side   []byte // columns of a matrix, one after the other
+	beside beside
 }
 
-// spans are the ranges of a row group's wanted columns, near ones together.
-func (f *file) spans(g *parquet.Group) []span {
-	spans := make([]span, 0, 8)
+// wanted calls do for each column of the file that is wanted.
+func (f *file) wanted(do func(c int)) {
 	for i := range f.index {
 		for _, c := range f.index[i] {
-			if c < 0 {
-				continue
+			if c >= 0 {
+				do(c)
 			}
-			k := &g.Chunks[c]
-			spans = append(spans, span{k.Offset, k.Offset + k.Compressed})
 		}
 	}
-	sort.Slice(spans, func(i, j int) bool { return spans[i].begin < spans[j].begin })
+}
+
+func chunkSpan(k *parquet.Chunk) span { return span{k.Offset, k.Offset + k.Compressed} }
+
+func indexSpan(k *parquet.Chunk) span {
+	at, n := k.Indexed()
+	return span{at, at + n}
+}
+
+// merge makes one span of those that lie near each other, in their place.
+func merge(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	merged := spans[:min(1, len(spans))] // none where only folders' names are asked for
 	for i, s := range spans {
 		if i == 0 {
@@ -221,20 +219,53 @@ func (f *file) spans(g *parquet.Group) []span {
 	return merged
 }
 
+// length is how many bytes spans have together.
+func length(spans []span) int64 {
+	n := int64(0)
+	for _, s := range spans {
+		n += s.end - s.begin
+	}
+	return n
+}
+
+// fetch reads spans to one place, one behind the other.
+func (f *file) fetch(ctx context.Context, spans []span, to []byte) error {
+	for _, s := range spans {
+		n := s.end - s.begin
+		if err := f.store.ReadAt(ctx, f.object, to[:n], s.begin); err != nil {
+			return f.wrong("read", err)
+		}
+		to = to[n:]
+	}
+	return nil
+}
+
+// within finds a span's bytes among those that fetch has read.
+func within(raw []byte, spans []span, want span) []byte {
+	at := int64(0)
+	for _, s := range spans {
+		if want.begin >= s.begin && want.end <= s.end {
+			return raw[at+want.begin-s.begin : at+want.end-s.begin]
+		}
+		at += s.end - s.begin
+	}
+	return nil
+}
+
 // columns decodes a block.
 func (s *Set) columns(d *decoder, l *loaded) error {
 	b := &s.blocks[l.block]
 	f := &s.files[b.file]
 	g := &f.meta.Groups[b.group]
-	rows := int(g.Rows)
+	rows := b.end - b.begin
 	total := int64(0)
 	for i := range s.fields {
-		total += g.Rows * int64(s.fields[i].Width)
+		total += int64(rows) * int64(s.fields[i].Width)
 	}
 	if total > maxBlock {
 		return f.wrong("read", fmt.Errorf("row group %d has %d rows, %d MiB, more than hora reads at once", b.group, rows, total>>20))
 	}
-	chunk := 0
+	read := 0 // pieces
 	for i := range s.fields {
 		fd := &s.fields[i]
 		t := parquet.Target{Per: fd.per, Null: fd.null, NoNulls: fd.noNul, Most: maxBlock}
@@ -262,7 +293,7 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 				t.Mask, t.MaskStep = l.mask[i][n:], len(fd.cols)
 			}
 			c := f.index[i][n]
-			if fd.text && c >= 0 {
+			if fd.text && c >= 0 && !b.part(g) {
 				t.Bytes = ample(t.Bytes, &g.Chunks[c])
 			}
 			err := error(nil)
@@ -270,14 +301,14 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 			case c < 0:
 				err = f.constant(-1-c, s.column(f, c), &t, rows)
 			case f.table != nil:
-				err = f.table.Decode(b.group, c, l.chunks[chunk], &t)
+				err = f.table.Decode(b.group, c, l.raw, &t)
 			default:
-				err = d.Chunk(b.group, &f.meta.Columns[c], &g.Chunks[c], l.chunks[chunk], &t)
+				err = d.piece(f, b, c, &l.pieces[read], &t)
+				read++
 			}
 			if err != nil {
 				return f.wrong("read", err)
 			}
-			chunk++
 		}
 		if fd.text {
 			l.data[i] = t.Bytes

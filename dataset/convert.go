@@ -138,7 +138,7 @@ func (c *Conversion) open(ctx context.Context, v *Converted) (*Set, error) {
 	for _, name := range wanted {
 		s.cfg.Fields = append(s.cfg.Fields, Want{Name: name, Columns: []string{name}})
 	}
-	return s, errors.Join(s.resolve(), s.order())
+	return s, errors.Join(s.resolve(), s.order(ctx))
 }
 
 // converter writes a source's rows to file after file.

@@ -77,8 +77,10 @@ const (
 type Set struct {
 	cfg         Config
 	files       []file
-	blocks      []block
-	sizes       []int // rows of each block
+	blocks      []block // the row groups, and behind them their parts where they are cut; see parts.go
+	groups      int     // how many of them are row groups
+	rowsOfParts int64   // 0: none is cut
+	sizes       []int   // rows of each block
 	rows        int64
 	fields      []field
 	fingerprint string
@@ -104,10 +106,11 @@ type file struct {
 	parts  []*string
 }
 
-// block is a row group.
+// block is a row group, or some rows of one.
 type block struct {
 	file, group, rows int
-	keep              *selection // nil: all of its rows
+	begin, end        int        // of the row group
+	keep              *selection // of these; nil: all
 }
 
 // Open lists the source and reads the footers.
@@ -136,7 +139,7 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 		s.files[i].meta.Forget()
 	}
 	s.fingerprint = s.print()
-	return s, s.order()
+	return s, s.order(ctx)
 }
 
 // find lists the source and reads the footers.
@@ -151,11 +154,12 @@ func (s *Set) find(ctx context.Context) error {
 	for i := range s.files {
 		for g := range s.files[i].meta.Groups {
 			n := int(s.files[i].meta.Groups[g].Rows)
-			s.blocks = append(s.blocks, block{file: i, group: g, rows: n})
+			s.blocks = append(s.blocks, block{file: i, group: g, rows: n, end: n})
 			s.sizes = append(s.sizes, n)
 			s.rows += int64(n)
 		}
 	}
+	s.groups = len(s.blocks)
 	if s.rows == 0 {
 		return fmt.Errorf("open %s: its %d files have no rows", strings.Join(s.cfg.Source, ", "), len(s.files))
 	}
@@ -270,8 +274,8 @@ type Block struct {
 
 // List answers all row groups by their number.
 func (s *Set) List() []Block {
-	all := make([]Block, 0, len(s.blocks))
-	for _, b := range s.blocks {
+	all := make([]Block, 0, s.groups)
+	for _, b := range s.blocks[:s.groups] {
 		all = append(all, Block{s.files[b.file].object.Name, b.group, b.rows})
 	}
 	return all
@@ -300,15 +304,19 @@ func (s *Set) print() string {
 const mostLanes = 96
 
 // order chooses lanes and window by the memory, where no state says them.
-func (s *Set) order() error {
-	blocks := int64(0)
-	for _, n := range s.sizes {
-		if n > 0 {
-			blocks++
+func (s *Set) order(ctx context.Context) error {
+	blocks, mean := s.inUse()
+	holds := max(1, s.cfg.Memory/max(1, s.rowBytes())) // rows
+	if s.cfg.Shuffle == Window && s.cfg.Lanes == 0 && s.rows > holds {
+		rows, err := s.partRows(ctx, holds, mean)
+		if err != nil {
+			return err
+		}
+		if rows != s.rowsOfParts {
+			s.cut(rows)
+			blocks, mean = s.inUse()
 		}
 	}
-	mean := (s.rows + blocks - 1) / blocks
-	holds := max(1, s.cfg.Memory/max(1, s.rowBytes())) // rows
 	most := min(mostLanes, blocks)
 	switch {
 	case s.cfg.Shuffle == None:
@@ -334,6 +342,16 @@ func (s *Set) order() error {
 	return err
 }
 
+// inUse answers how many blocks have rows, and how many rows on average.
+func (s *Set) inUse() (blocks, mean int64) {
+	for _, n := range s.sizes {
+		if n > 0 {
+			blocks++
+		}
+	}
+	return blocks, (s.rows + blocks - 1) / blocks
+}
+
 // even is at most most lanes that get equally many blocks, as far as that goes.
 func even(blocks, most int64) int {
 	each := (blocks + most - 1) / most
@@ -349,13 +367,13 @@ func (s *Set) Rows() int64 { return s.rows }
 
 // Files and Blocks are how many there are.
 func (s *Set) Files() int  { return len(s.files) }
-func (s *Set) Blocks() int { return len(s.blocks) }
+func (s *Set) Blocks() int { return s.groups }
 
 // State is where the data stand at a position of an epoch.
 func (s *Set) State(epoch uint64, position int64) *plan.State {
 	return &plan.State{
 		Version: plan.Version, Data: s.fingerprint, Seed: s.cfg.Seed, Epoch: epoch, Position: position, Lanes: s.lanes,
-		Window: s.window,
+		Window: s.window, Part: s.rowsOfParts,
 	}
 }
 
@@ -369,6 +387,9 @@ func (s *Set) Resume(from *plan.State) error {
 		return fmt.Errorf("go on from saved state: it stands at row %d of %d; begin the epoch anew", from.Position, s.rows)
 	}
 	s.cfg.Seed, s.lanes, s.window = from.Seed, from.Lanes, from.Window
+	if from.Part != s.rowsOfParts {
+		s.cut(from.Part)
+	}
 	return nil
 }
 
@@ -380,10 +401,14 @@ func (s *Set) Mixing() string {
 	case int64(s.window) >= s.rows:
 		return fmt.Sprintf("all %d rows are mixed, in %d lanes", s.rows, s.lanes)
 	}
-	open := min(s.rows, int64(s.lanes)*(int64(s.window)*11/4+s.rows/int64(max(1, len(s.blocks)))))
+	_, mean := s.inUse()
+	open := min(s.rows, int64(s.lanes)*(int64(s.window)*11/4+mean))
 	text := fmt.Sprintf("%d lanes of %d rows: %.1f %% of the data are mixed at a time", s.lanes, s.window, 100*float64(open)/float64(s.rows))
+	if s.rowsOfParts > 0 {
+		text += fmt.Sprintf(", row groups are read in parts of %d rows", s.rowsOfParts)
+	}
 	if s.lanes < 8 {
-		text += fmt.Sprintf("; row groups of %s leave room for no more in %s: write smaller ones (1 to 4 MiB), or raise memory=", size(s.rowBytes()*s.rows/int64(len(s.blocks))), size(s.cfg.Memory))
+		text += fmt.Sprintf("; row groups of %s leave room for no more in %s: write smaller ones (1 to 4 MiB), or raise memory=", size(s.rowBytes()*mean), size(s.cfg.Memory))
 	}
 	return text
 }

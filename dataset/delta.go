@@ -262,7 +262,7 @@ func (l *deltaLog) checkpoint(ctx context.Context, files []storage.Object, looku
 	if len(s.cfg.Fields) < 3 || s.cfg.Fields[0].Name != "add.path" {
 		return fmt.Errorf("its checkpoint %s has not the columns of one", files[0].Name)
 	}
-	if err := errors.Join(s.resolve(), s.order()); err != nil {
+	if err := errors.Join(s.resolve(), s.order(ctx)); err != nil {
 		return err
 	}
 	r, err := s.Read(Walk{Size: 1, Batch: 1 << 14, Last: plan.Short})

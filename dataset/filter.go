@@ -203,7 +203,7 @@ func (s *Set) foretell(b *block, group []test) verdict {
 // compact leaves a block's kept rows.
 func (s *Set) compact(l *loaded, b *block) {
 	keep := *b.keep
-	rows := int(s.files[b.file].meta.Groups[b.group].Rows)
+	rows := b.end - b.begin
 	for i := range s.fields {
 		f := &s.fields[i]
 		to, end := 0, int64(0)

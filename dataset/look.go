@@ -61,7 +61,7 @@ func Inspect(ctx context.Context, source []string, memory int64, lookup func(str
 	if err := s.resolve(); err != nil {
 		return nil, err
 	}
-	if err := s.order(); err != nil {
+	if err := s.order(ctx); err != nil {
 		return nil, err
 	}
 	l.Mixing, l.Decoded = s.Mixing(), s.rows*s.rowBytes()

@@ -249,7 +249,7 @@ func (m *Mixed) State(epoch uint64, position int64) (*plan.MixState, error) {
 	for i, s := range m.sets {
 		st.Members = append(st.Members, plan.Member{
 			Name: m.parts[i].Name, Weight: m.parts[i].Weight, Data: s.fingerprint,
-			Epoch: uint64(counts[i] / m.each[i]), Position: counts[i] % m.each[i], Lanes: s.lanes, Window: s.window,
+			Epoch: uint64(counts[i] / m.each[i]), Position: counts[i] % m.each[i], Lanes: s.lanes, Window: s.window, Part: s.rowsOfParts,
 		})
 	}
 	return st, nil
@@ -269,7 +269,7 @@ func (m *Mixed) Resume(from *plan.MixState) error {
 		}
 		if err := s.Resume(&plan.State{
 			Version: plan.Version, Data: member.Data, Seed: plan.MemberSeed(from.Seed, i), Epoch: member.Epoch,
-			Position: member.Position, Lanes: member.Lanes, Window: member.Window,
+			Position: member.Position, Lanes: member.Lanes, Window: member.Window, Part: member.Part,
 		}); err != nil {
 			return fmt.Errorf("member %q of the mixture: %w", member.Name, err)
 		}

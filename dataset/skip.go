@@ -12,8 +12,9 @@ import (
 // Skipped is a row group that was left out, or a file.
 type Skipped struct {
 	File  string `json:"file"`
-	Group int    `json:"row_group"` // -1: the whole file
-	Rows  int    `json:"rows"`      // that it would have had
+	Group int    `json:"row_group"`           // -1: the whole file
+	First int    `json:"first_row,omitempty"` // of the row group, where only some of its rows are left out
+	Rows  int    `json:"rows"`                // that it would have had
 	Why   string `json:"why"`
 }
 
@@ -26,7 +27,7 @@ type skipped struct {
 func (s *skipped) add(one Skipped) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.ContainsFunc(s.all, func(a Skipped) bool { return a.File == one.File && a.Group == one.Group }) {
+	if !slices.ContainsFunc(s.all, func(a Skipped) bool { return a.File == one.File && a.Group == one.Group && a.First == one.First }) {
 		s.all = append(s.all, one)
 	}
 }
@@ -53,6 +54,6 @@ func (s *Set) skip(block int, err error) bool {
 		return false
 	}
 	b := &s.blocks[block]
-	s.skipped.add(Skipped{File: s.files[b.file].object.Name, Group: b.group, Rows: b.rows, Why: err.Error()})
+	s.skipped.add(Skipped{File: s.files[b.file].object.Name, Group: b.group, First: b.begin, Rows: b.rows, Why: err.Error()})
 	return true
 }

@@ -36,7 +36,7 @@ func Verify(ctx context.Context, source []string, threads int, lookup func(strin
 	if len(s.cfg.Fields) == 0 {
 		return nil, fmt.Errorf("verify %s: it has no column that hora reads", strings.Join(source, ", "))
 	}
-	if err := errors.Join(s.resolve(), s.order()); err != nil {
+	if err := errors.Join(s.resolve(), s.order(ctx)); err != nil {
 		return nil, err
 	}
 	defer s.Close()

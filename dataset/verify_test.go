@@ -69,7 +69,7 @@ func TestLabelsMix(t *testing.T) {
 			fields: []field{{Field: Field{Width: 8}}},
 		}
 		s.sizes, s.blocks = slices.Repeat([]int{rows}, blocks), make([]block, blocks)
-		if err := s.order(); err != nil {
+		if err := s.order(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		p, err := s.plan(0)

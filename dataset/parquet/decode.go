@@ -64,14 +64,41 @@ type Decoder struct {
 	wide    []int64
 	text    []byte
 
-	col  *Column
-	to   *Target
-	done int // values so far
+	col   *Column
+	to    *Target
+	done  int // values so far
+	first int // row of the row group that the first value is of
+	whole [1]Piece
+}
+
+// Piece is some of a chunk's bytes and where in the file they lie: whole pages.
+type Piece struct {
+	Offset int64
+	Data   []byte
+}
+
+// Part says which part of a chunk its pieces hold: so many Values, the first of row First. Of a ragged column nobody
+// knows how many values they are before they are read: below 0.
+type Part struct {
+	First  int
+	Values int64
+	Pieces []Piece
 }
 
 // Chunk reads group's chunk k of a column from its bytes to t.
-func (d *Decoder) Chunk(group int, col *Column, k *Chunk, data []byte, t *Target) (err error) {
-	page := int64(-1)
+func (d *Decoder) Chunk(group int, col *Column, k *Chunk, data []byte, t *Target) error {
+	d.whole[0] = Piece{k.Offset, data}
+	err := d.Part(group, col, k, &Part{0, k.Values, d.whole[:]}, t)
+	d.whole[0] = Piece{}
+	return err
+}
+
+// Part reads a part of group's chunk k of a column to t.
+func (d *Decoder) Part(group int, col *Column, k *Chunk, p *Part, t *Target) (err error) {
+	page, most := int64(-1), p.Values
+	if most < 0 {
+		most = k.Values
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("internal fault of hora: %v; please report it with this: %s", p, debug.Stack())
@@ -84,55 +111,65 @@ func (d *Decoder) Chunk(group int, col *Column, k *Chunk, data []byte, t *Target
 	if col.Why != "" {
 		return fmt.Errorf("%s, which hora does not read", col.Why)
 	}
-	d.col, d.to, d.done, d.entries, d.row = col, t, 0, -1, 0
+	d.col, d.to, d.done, d.entries, d.row, d.first = col, t, 0, -1, 0, p.First
 	if t.Ragged {
 		t.Bytes, t.Offsets[0] = t.Bytes[:0], 0
 		defer func() {
 			if err == nil && d.row != len(t.Offsets)-1 {
-				err = fmt.Errorf("it has %d rows and the row group %d", d.row, len(t.Offsets)-1)
+				err = fmt.Errorf("it has %d rows where there are %d", d.row, len(t.Offsets)-1)
 			}
 		}()
 	} else if col.Width == 0 {
 		t.Bytes, t.Offsets[0] = t.Bytes[:0], 0
-		if int64(len(t.Offsets)) != k.Values+1 {
+		if int64(len(t.Offsets)) != most+1 {
 			return errors.New("the caller has room for another number of values")
 		}
-	} else if k.Values > 0 && int64(len(t.Data)) < (k.Values-1)*int64(t.Step)+int64(col.Width) {
+	} else if most > 0 && int64(len(t.Data)) < (most-1)*int64(t.Step)+int64(col.Width) {
 		return errors.New("the caller has no room for the values")
 	}
 	if !t.NoNulls && col.Width > 0 && col.definition > 0 && len(t.Null) != col.Width {
 		return fmt.Errorf("what stands for a null has %d bytes and the values have %d", len(t.Null), col.Width)
 	}
-	for at := 0; int64(d.done) < k.Values; {
-		page = k.Offset + int64(at)
-		h, n, err := readHeader(data[at:])
-		if err != nil {
-			return err
-		}
-		body := data[at+n : at+n+int(h.compressed)]
-		at += n + int(h.compressed)
-		if err := h.sum(body); err != nil {
-			return err
-		}
-		if (h.typ == pageData || h.typ == pageDataV2) && int64(h.values) > k.Values-int64(d.done) {
-			return fmt.Errorf("it has %d values and %d are left of the column", h.values, k.Values-int64(d.done))
-		}
-		switch h.typ {
-		case pageDictionary:
-			err = d.dictionary(k, &h, body)
-		case pageData:
-			err = d.data(k, &h, body)
-		case pageDataV2:
-			err = d.dataV2(k, &h, body)
-		case pageIndex:
-		default:
-			err = fmt.Errorf("it is of the unknown kind %d", h.typ)
-		}
-		if err != nil {
-			return err
+	for i := range p.Pieces {
+		data := p.Pieces[i].Data
+		last := i == len(p.Pieces)-1 && p.Values >= 0 // more is expected than a damaged column has
+		for at := 0; int64(d.done) < most && (at < len(data) || last); {
+			page = p.Pieces[i].Offset + int64(at)
+			n, err := d.onePage(k, data[at:], most-int64(d.done))
+			if err != nil {
+				return err
+			}
+			at += n
 		}
 	}
 	return nil
+}
+
+// onePage reads the page that data begins with and answers its length; so many values are left of the column.
+func (d *Decoder) onePage(k *Chunk, data []byte, left int64) (int, error) {
+	h, n, err := readHeader(data)
+	if err != nil {
+		return 0, err
+	}
+	body := data[n : n+int(h.compressed)]
+	if err := h.sum(body); err != nil {
+		return 0, err
+	}
+	if (h.typ == pageData || h.typ == pageDataV2) && int64(h.values) > left {
+		return 0, fmt.Errorf("it has %d values and %d are left of the column", h.values, left)
+	}
+	switch h.typ {
+	case pageDictionary:
+		err = d.dictionary(k, &h, body)
+	case pageData:
+		err = d.data(k, &h, body)
+	case pageDataV2:
+		err = d.dataV2(k, &h, body)
+	case pageIndex:
+	default:
+		err = fmt.Errorf("it is of the unknown kind %d", h.typ)
+	}
+	return n + int(h.compressed), err
 }
 
 // room is b with n bytes.
@@ -260,7 +297,8 @@ func (d *Decoder) regular(lv []uint8) error {
 	per := d.to.Per
 	for i, l := range lv {
 		if first := (d.done+i)%per == 0; first != (l == 0) {
-			return fmt.Errorf("row %d has another number of values than %d; lists of different lengths are read where ragged= names them", (d.done+i)/per, per)
+			return fmt.Errorf("row %d has another number of values than %d; lists of different lengths are read where ragged= names them",
+				d.first+(d.done+i)/per, per)
 		}
 	}
 	return nil
@@ -275,7 +313,7 @@ func (d *Decoder) allowed(lv []uint8) error {
 		if int(l) == d.col.definition {
 			continue
 		}
-		row := (d.done + i) / max(1, d.to.Per)
+		row := d.first + (d.done+i)/max(1, d.to.Per)
 		if d.col.repetition > 0 && int(l) < d.col.listed {
 			return fmt.Errorf("row %d has no values where others have %d; lists of different lengths are read where ragged= names them", row, d.to.Per)
 		}

@@ -31,6 +31,8 @@ type Chunk struct {
 	Compressed int64
 	Plain      int64 // bytes before compression
 	Values     int64 // with nulls; of a list its elements
+	index      int64 // where its offset index lies
+	indexed    int32 // bytes of that; 0: there is none
 	stats      stats
 }
 
@@ -188,6 +190,10 @@ func (c *compact) chunks() []rawChunk {
 				k.elsewhere = len(c.binary()) > 0
 			case id == 3 && typ == tStruct:
 				c.chunk(&k)
+			case id == 4 && typ == tI64:
+				k.index = c.int64()
+			case id == 5 && typ == tI32:
+				k.indexed = c.int32()
 			case id == 8:
 				k.encrypted = true
 				return false
@@ -274,6 +280,9 @@ func check(groups []rawGroup, columns []Column, size int64) ([]Group, error) {
 				return nil, fmt.Errorf("row group %d, column %q: %d bytes at %d, and the file has %d", i, col.Name, k.Compressed, k.Offset, size)
 			case k.Values < 0 || k.Plain < 0 || col.repetition == 0 && k.Values != g.rows:
 				return nil, fmt.Errorf("row group %d, column %q: %d values for %d rows", i, col.Name, k.Values, g.rows)
+			}
+			if k.index <= 0 || k.indexed <= 0 || k.index > size || int64(k.indexed) > size-k.index {
+				k.index, k.indexed = 0, 0 // rows are found without it
 			}
 			out[i].Chunks[j] = k.Chunk
 		}

@@ -56,7 +56,7 @@ func (d *Decoder) ragged(h *header, repetition, definition, b []byte) error {
 		case l == there:
 			t.Bytes, values = append(t.Bytes, values[:w]...), values[w:]
 		case l >= listed && t.NoNulls:
-			return fmt.Errorf(`a list of row %d of the row group has a null; say what a null becomes: nulls={%q: 0}`, d.row-1, d.col.Name)
+			return fmt.Errorf(`a list of row %d of the row group has a null; say what a null becomes: nulls={%q: 0}`, d.first+d.row-1, d.col.Name)
 		case l >= listed && w == 0:
 			t.Bytes = binary.LittleEndian.AppendUint32(t.Bytes, NullText)
 		case l >= listed:

@@ -141,8 +141,8 @@ func TestMixState(t *testing.T) {
 	s := MixState{Version: Version, Seed: math.MaxUint64, Rows: 1 << 40, Epoch: 1<<23 - 2, Position: 1 << 40}
 	s.Began = 1 << 62
 	s.Members = []Member{
-		{strings.Repeat("n", 20), "0.1234567890123456", strings.Repeat("0f", 16), 1 << 40, 1 << 40, MaxLanes, MaxWindow},
-		{"b", "1", strings.Repeat("0f", 16), 3, 4, 5, 6},
+		{strings.Repeat("n", 20), "0.1234567890123456", strings.Repeat("0f", 16), 1 << 40, 1 << 40, MaxLanes, MaxWindow, 1 << 30},
+		{"b", "1", strings.Repeat("0f", 16), 3, 4, 5, 6, 0},
 	}
 	text := s.JSON()
 	one, err := json.Marshal(s.Members[0])

@@ -19,6 +19,7 @@ type State struct {
 	Position int64  `json:"pos"`
 	Lanes    int    `json:"lanes"`
 	Window   int    `json:"window"`
+	Part     int64  `json:"part,omitempty"` // rows of a block where row groups are cut
 }
 
 // Order is the order of the state's epoch.
@@ -44,7 +45,7 @@ func ParseState(text []byte) (*State, error) {
 		return nil, fmt.Errorf("read state of data: it has version %d and this hora knows %d; go on with the version of hora that saved it, or begin the epoch anew", s.Version, Version)
 	case len(s.Data) != 32 || len(bytes.Trim([]byte(s.Data), "0123456789abcdef")) > 0:
 		return nil, fmt.Errorf("read state of data: %q is no fingerprint; give what state_dict() answered", s.Data)
-	case s.Position < 0 || s.Lanes < 1 || s.Lanes > MaxLanes || s.Window < 0 || s.Window > MaxWindow:
+	case s.Position < 0 || s.Lanes < 1 || s.Lanes > MaxLanes || s.Window < 0 || s.Window > MaxWindow || s.Part < 0:
 		return nil, fmt.Errorf("read state of data: position %d, %d lanes, window %d cannot be; give what state_dict() answered", s.Position, s.Lanes, s.Window)
 	}
 	return s, nil

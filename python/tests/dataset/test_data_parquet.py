@@ -79,11 +79,13 @@ def expected(column, got):
     return values
 
 
-def compare(path, wanted, skip=()):
-    """All columns of a file against the table that was written."""
+def compare(path, wanted, skip=(), part=0):
+    """All columns of a file against the table that was written; part reads its row groups so many rows at a time."""
     columns = {n: f"{n}.inner" if n == "struct" else n for n in wanted.column_names if n not in skip}
     plain = [n for n in columns if wanted[n].null_count]
     loader = hora.dataset.open(path, columns=columns, shuffle=False, batch=256, nulls=dict.fromkeys(plain, "mask"))
+    if part:
+        loader.load_state_dict({**loader.state_dict(), "part": part})
     parts = list(loader)
     assert [len(p["bool"]) for p in parts] == [256, 256, ROWS - 512]
     for name in columns:
@@ -116,6 +118,44 @@ def test_types_and_codecs(arrow, tmp_path, nulls):
             write_batch_size=50, row_group_size=300, write_page_checksum=version == "2.0", store_schema=False,
         )  # fmt: skip
         compare(path, wanted)
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+def test_parts_of_row_groups(arrow, tmp_path, nulls):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = table(pa, nulls)
+    for version, dictionary, size in itertools.product(["1.0", "2.0"], [False, True], [100, 700]):
+        path = tmp_path / f"{version}-{dictionary}-{size}.parquet"
+        pq.write_table(
+            wanted, path, data_page_version=version, use_dictionary=dictionary, data_page_size=size, write_batch_size=13,
+            row_group_size=400, write_page_index=True, store_schema=False,
+        )  # fmt: skip
+        for part in (1, 13, 99, 399):
+            compare(path, wanted, part=part)
+
+
+def test_a_large_row_group_is_read_in_parts(arrow, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = np.arange(200_000)
+    pq.write_table(
+        pa.table({"id": ids, "text": [str(i) for i in ids]}), tmp_path / "large.parquet", data_page_size=8 << 10, write_page_index=True
+    )
+    loader = hora.dataset.open(tmp_path, batch=1000, memory=1 << 20)
+    assert "row groups are read in parts of" in loader.mixing
+    first, state = next(iter(loader)), loader.state_dict()
+    assert 0 < state["part"] < 20_000 and len(str(state)) < 220
+    assert first["id"].max() - first["id"].min() > 100_000
+    other = hora.dataset.open(tmp_path, batch=777, memory=1 << 30)
+    assert "parts" not in other.mixing
+    other.load_state_dict(state)
+    rest = list(other)
+    got = np.concatenate([first["id"], *(b["id"] for b in rest)])
+    assert np.array_equal(np.sort(got), ids)
+    assert all(b["text"].tolist() == [str(i) for i in b["id"]] for b in rest)
 
 
 ENCODINGS = {
