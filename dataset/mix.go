@@ -249,7 +249,8 @@ func (m *Mixed) State(epoch uint64, position int64) (*plan.MixState, error) {
 	for i, s := range m.sets {
 		st.Members = append(st.Members, plan.Member{
 			Name: m.parts[i].Name, Weight: m.parts[i].Weight, Data: s.fingerprint,
-			Epoch: uint64(counts[i] / m.each[i]), Position: counts[i] % m.each[i], Lanes: s.lanes, Window: s.window, Part: s.rowsOfParts,
+			Epoch: uint64(counts[i] / m.each[i]), Position: counts[i] % m.each[i],
+			Lanes: s.lanes, Window: s.window, Part: s.rowsOfParts,
 		})
 	}
 	return st, nil

@@ -17,16 +17,16 @@ import (
 	"hora/dataset/plan"
 )
 
-// oneGroup writes one row group of so many rows, in pages of some hundred bytes: those of texts, numbers and what may be null
-// begin with different rows.
-func oneGroup(t testing.TB, dir string, rows int64, options ...parquet.WriterOption) string {
+// oneGroup writes one row group of so many rows, in pages of some hundred bytes: those of texts, numbers and what may
+// be null begin with different rows.
+func oneGroup(t testing.TB, dir string, rows int64) string {
 	t.Helper()
 	path := filepath.Join(dir, "large.parquet")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := parquet.NewGenericWriter[record](f, append([]parquet.WriterOption{parquet.PageBufferSize(512), parquet.Compression(&parquet.Snappy)}, options...)...)
+	w := parquet.NewGenericWriter[record](f, parquet.PageBufferSize(512), parquet.Compression(&parquet.Snappy))
 	all := make([]record, 0, rows)
 	for i := range rows {
 		all = append(all, numbered(i))
@@ -41,7 +41,9 @@ func oneGroup(t testing.TB, dir string, rows int64, options ...parquet.WriterOpt
 }
 
 // drain reads the rest of an epoch in world and counts each row's id; what rows have is checked by ids.
-func drain(t *testing.T, s *Set, state *plan.State, rows int64, size int, batch int64, steps int, seen map[int64]int) *plan.State {
+func drain(
+	t *testing.T, s *Set, state *plan.State, rows int64, size int, batch int64, steps int, seen map[int64]int,
+) *plan.State {
 	t.Helper()
 	end := min(rows, state.Position+int64(steps)*batch)
 	for rank := range size {
@@ -125,7 +127,10 @@ func TestWhatIsNotCut(t *testing.T) {
 		shuffle Shuffle
 		memory  int64
 	}{{None, 200_000}, {Window, 1 << 30}, {Full, 1 << 30}} {
-		s := mustOpen(t, Config{Source: []string{dir}, Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Shuffle: c.shuffle, Memory: c.memory})
+		s := mustOpen(t, Config{
+			Source: []string{dir}, Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Shuffle: c.shuffle,
+			Memory: c.memory,
+		})
 		if s.rowsOfParts != 0 || len(s.blocks) != 1 {
 			t.Errorf("shuffle %d in %d bytes: parts of %d rows", c.shuffle, c.memory, s.rowsOfParts)
 		}
@@ -196,7 +201,8 @@ func TestPartsOfLists(t *testing.T) {
 		if want := (rows + part - 1) / part; int64(len(cut.blocks)) != 1+want {
 			t.Fatalf("parts of %d rows: %d blocks", part, len(cut.blocks))
 		}
-		a, b := mustRead(t, whole, Walk{Size: 1, Batch: 300, Last: plan.Short}), mustRead(t, cut, Walk{Size: 1, Batch: 300, Last: plan.Short})
+		walk := Walk{Size: 1, Batch: 300, Last: plan.Short}
+		a, b := mustRead(t, whole, walk), mustRead(t, cut, walk)
 		for {
 			x, errX := next(t, a)
 			y, errY := next(t, b)
@@ -259,7 +265,9 @@ func TestADamagedOffsetIndex(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(context.Background(), Config{Source: []string{dir}, Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Shuffle: None})
+		s, err := Open(context.Background(), Config{
+			Source: []string{dir}, Fields: everything, Nulls: map[string]any{"maybe": "mask"}, Shuffle: None,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

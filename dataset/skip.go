@@ -27,7 +27,9 @@ type skipped struct {
 func (s *skipped) add(one Skipped) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.ContainsFunc(s.all, func(a Skipped) bool { return a.File == one.File && a.Group == one.Group && a.First == one.First }) {
+	if !slices.ContainsFunc(s.all, func(a Skipped) bool {
+		return a.File == one.File && a.Group == one.Group && a.First == one.First
+	}) {
 		s.all = append(s.all, one)
 	}
 }
@@ -54,6 +56,8 @@ func (s *Set) skip(block int, err error) bool {
 		return false
 	}
 	b := &s.blocks[block]
-	s.skipped.add(Skipped{File: s.files[b.file].object.Name, Group: b.group, First: b.begin, Rows: b.rows, Why: err.Error()})
+	s.skipped.add(Skipped{
+		File: s.files[b.file].object.Name, Group: b.group, First: b.begin, Rows: b.rows, Why: err.Error(),
+	})
 	return true
 }

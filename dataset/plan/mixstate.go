@@ -61,7 +61,8 @@ func ParseMixState(text []byte) (*MixState, error) {
 	}
 	for _, m := range s.Members {
 		data := len(m.Data) == 32 && len(bytes.Trim([]byte(m.Data), "0123456789abcdef")) == 0
-		if !data || m.Position < 0 || m.Lanes < 1 || m.Lanes > MaxLanes || m.Window < 0 || m.Window > MaxWindow || m.Part < 0 {
+		if !data || m.Position < 0 || m.Part < 0 ||
+			m.Lanes < 1 || m.Lanes > MaxLanes || m.Window < 0 || m.Window > MaxWindow {
 			return nil, fmt.Errorf("read state of a mixture: its member %q stands at row %d of data %q with %d lanes and a window of %d, which cannot be; give what state_dict() answered", m.Name, m.Position, m.Data, m.Lanes, m.Window)
 		}
 	}

@@ -7,7 +7,9 @@ import (
 )
 
 func TestState(t *testing.T) {
-	s := State{Version, strings.Repeat("0f", 16), math.MaxUint64, math.MaxUint64, math.MaxInt64, MaxLanes, MaxWindow, 1 << 31}
+	s := State{
+		Version, strings.Repeat("0f", 16), math.MaxUint64, math.MaxUint64, math.MaxInt64, MaxLanes, MaxWindow, 1 << 31,
+	}
 	text := s.JSON()
 	if len(text) >= 200 {
 		t.Errorf("%d bytes: %s", len(text), text)

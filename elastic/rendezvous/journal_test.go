@@ -97,8 +97,8 @@ func TestACoordinatorTakesOver(t *testing.T) {
 	}
 }
 
-// TestClosingLosesNobody: the connections that a coordinator ends as it closes are no losses in its journal, or the next
-// one would have lost everybody.
+// TestClosingLosesNobody: the connections that a coordinator ends as it closes are no losses in its journal, or the
+// next one would have lost everybody.
 func TestClosingLosesNobody(t *testing.T) {
 	key := secret.New()
 	for range 100 {
