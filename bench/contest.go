@@ -25,6 +25,7 @@ type contest struct {
 	np       int
 	links    []Combination
 	turns    map[string][]results       // by configuration, then by round
+	trips    map[string][]trips         // of the same turns
 	failures map[string]error           // the first of each configuration
 	able     map[string][]int           // sizes that a configuration has not failed at
 	without  map[string]map[int]error   // sizes that a configuration has nothing for
@@ -52,6 +53,7 @@ func contests(combos []Combination, cores int, missing map[string]error) []*cont
 
 func (k *contest) begin(cores int, missing map[string]error) {
 	k.turns, k.failures, k.able = map[string][]results{}, map[string]error{}, map[string][]int{}
+	k.trips = map[string][]trips{}
 	k.without, k.dropped = map[string]map[int]error{}, map[string]map[int]float64{}
 	for _, name := range k.names() {
 		k.without[name], k.dropped[name] = map[int]error{}, map[int]float64{}
@@ -127,15 +129,18 @@ func (r *runner) rounds(ctx context.Context, k *contest, wanted []int, n int) {
 				return out || !slices.Contains(k.able[name], n)
 			})
 			var res results
+			var at trips
 			if len(sizes) > 0 {
 				var err error
+				at[0] = r.trip()
 				if res, err = r.turn(ctx, k, name, sizes); err != nil {
 					k.able[name] = slices.DeleteFunc(k.able[name],
 						func(n int) bool { return slices.Contains(sizes, n) && res[n] == 0 })
 					r.failed(ctx, name, err, k.failures)
 				}
+				at[1] = r.trip()
 			}
-			k.turns[name] = append(k.turns[name], res)
+			k.turns[name], k.trips[name] = append(k.turns[name], res), append(k.trips[name], at)
 		}
 		if len(k.turns["hora/"+k.links[0].Link]) == triedRounds {
 			k.drop()
@@ -246,25 +251,17 @@ func (r *runner) row(k *contest, c Combination, peer string, size int) Row {
 		row.Sched = "rr"
 	}
 	ourselves, names := "hora/"+c.Link, configurations(c.Op, c.Link, []string{peer})
+	all := r.samples(k, ourselves, names, size)
 	var ours, theirs, ratios, extras []float64
 	won := map[string]int{}
-	for i, mine := range k.turns[ourselves] {
-		us, best, by := mine[size], 0.0, ""
-		for _, name := range names {
-			if i < len(k.turns[name]) {
-				if t := k.turns[name][i][size]; t > 0 && (best == 0 || t < best) {
-					best, by = t, name
-				}
-			}
-		}
-		if us > 0 {
-			ours = append(ours, us)
-		}
-		if us > 0 && best > 0 {
-			won[by]++
-			theirs, ratios, extras = append(theirs, best), append(ratios, best/us), append(extras, us-best)
+	for _, s := range all {
+		ours = append(ours, s.us)
+		if s.peer > 0 {
+			won[s.by]++
+			theirs, ratios, extras = append(theirs, s.peer), append(ratios, s.peer/s.us), append(extras, s.us-s.peer)
 		}
 	}
+	row.Paces = byPace(all)
 	row.HoraUS, row.PeerUS, row.Failure = median(ours), median(theirs),
 		k.failure(ourselves, peer, names, size, len(ratios) > 0)
 	if len(ratios) == 0 && row.Failure == "" {
@@ -287,6 +284,42 @@ func (r *runner) row(k *contest, c Combination, peer string, size int) Row {
 		}
 	}
 	return row
+}
+
+// samples are the rounds of a row in which hora has a time, each with the best time of a peer's configurations whose turn
+// fell into the same pace as hora's. Where no round has such a one, all are compared with all.
+func (r *runner) samples(k *contest, ourselves string, names []string, size int) []sample {
+	least := r.leastTrip
+	for {
+		var all []sample
+		for i, mine := range k.turns[ourselves] {
+			s := sample{us: mine[size], pace: k.pace(ourselves, i, least)}
+			if s.us <= 0 || s.pace == changing {
+				continue
+			}
+			for _, name := range names {
+				if i >= len(k.turns[name]) || k.pace(name, i, least) != s.pace {
+					continue
+				}
+				if t := k.turns[name][i][size]; t > 0 && (s.peer == 0 || t < s.peer) {
+					s.peer, s.by = t, name
+				}
+			}
+			all = append(all, s)
+		}
+		if least == 0 || slices.ContainsFunc(all, func(s sample) bool { return s.peer > 0 }) {
+			return all
+		}
+		least = 0
+	}
+}
+
+// pace is that of a configuration's turn in a round.
+func (k *contest) pace(name string, round int, least float64) pace {
+	if round >= len(k.trips[name]) {
+		return unknown
+	}
+	return k.trips[name][round].told(least)
 }
 
 // winners names who was the best, the most often first, with the number of rounds.

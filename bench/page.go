@@ -12,7 +12,7 @@ import (
 func (ts Targets) WritePage(w io.Writer, rows []Row) error {
 	var b strings.Builder
 	b.WriteString("Peer's time over hora's: the median of the rounds, its quartiles, the goal in brackets; bold is short of it, which is a lower quartile below 95 % of it.\n" +
-		"gloo runs over loopback TCP: it has no shared memory. " + howBest + "\n\n")
+		"gloo runs over loopback TCP: it has no shared memory. " + howBest + "\n" + howPaces + "\n\n")
 	ts.headline(&b, rows)
 	list := func(title string, of func(Row) []string) {
 		var lines []string
@@ -27,6 +27,13 @@ func (ts Targets) WritePage(w io.Writer, rows []Row) error {
 	}
 	list("Who was the best of a peer's settings, and in how many rounds", func(r Row) []string { return r.Best })
 	list("Settings that dropped out after two rounds, with the row's best over their time", func(r Row) []string { return r.Dropped })
+	list("Rounds in which the cores lay near each other, and far apart", func(r Row) []string {
+		var all []string
+		for _, p := range r.Paces {
+			all = append(all, fmt.Sprintf("%s %s %s–%s in %d rounds (hora %.2f µs)", p.Pace, short(p.Ratio), short(p.Low), short(p.High), p.Rounds, p.HoraUS))
+		}
+		return all
+	})
 	list("Who was missing, or failed", func(r Row) []string {
 		if r.Failure == "" {
 			return nil
@@ -44,6 +51,8 @@ func (ts Targets) WritePage(w io.Writer, rows []Row) error {
 
 const howBest = "openmpi is Open MPI at its defaults, openmpi_tuned the best of its settings in each round,\n" +
 	"best the best of those, gloo in both modes (gloo_spin: polling its sockets) and Intel MPI (impi)."
+
+const howPaces = "Turns are compared where the cores lay as near to each other in both: a cache line's trip is measured before and after each."
 
 func rowName(r Row) string { return fmt.Sprintf("%s %s, %d ranks vs %s", r.Op, r.Link, r.NP, r.Peer) }
 

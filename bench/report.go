@@ -36,6 +36,9 @@ func WriteTable(w io.Writer, rows []Row) error {
 		if r.Unit != "" {
 			aside += "  in " + r.Unit
 		}
+		for _, p := range r.Paces {
+			aside += fmt.Sprintf("  %s %.2f (%.2f–%.2f) in %d", p.Pace, p.Ratio, p.Low, p.High, p.Rounds)
+		}
 		if len(r.Best) > 0 {
 			aside += "  best: " + strings.Join(r.Best, ", ")
 		}

@@ -50,6 +50,8 @@ type Row struct {
 	Rounds    int     `json:"rounds,omitempty"`  // how many count, where these are more than was asked for
 	Unit      string  `json:"unit,omitempty"`    // of what hora and the peer took; "": microseconds
 
+	Paces []AtPace `json:"paces,omitempty"` // where the cores lay near in some rounds and far apart in others: each by itself
+
 	Best    []string `json:"best,omitempty"`    // the peer's configurations that were the best one, and in how many rounds
 	Dropped []string `json:"dropped,omitempty"` // those that dropped out after two rounds, with the row's best over their time
 }
