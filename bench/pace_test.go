@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTurnsAreComparedAtOnePace: a round in which hora's cores lay far apart and a peer's near counts for nothing, rounds
-// at each pace are told by themselves, and without any such pair all rounds count as they did.
+// TestTurnsAreComparedAtOnePace: a round in which hora's cores lay far apart and a peer's near counts for nothing,
+// rounds at each pace are told by themselves, and without any such pair all rounds count as they did.
 func TestTurnsAreComparedAtOnePace(t *testing.T) {
 	c := Combination{Op: "allreduce", Link: "shm", NP: 2, Sizes: []int{4}, Peers: []string{"best"}}
 	turns := func(us ...float64) (all []results) {
