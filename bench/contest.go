@@ -286,8 +286,8 @@ func (r *runner) row(k *contest, c Combination, peer string, size int) Row {
 	return row
 }
 
-// samples are the rounds of a row in which hora has a time, each with the best time of a peer's configurations whose turn
-// fell into the same pace as hora's. Where no round has such a one, all are compared with all.
+// samples are the rounds of a row in which hora has a time, each with the best time of a peer's configurations whose
+// turn fell into the same pace as hora's. Where no round has such a one, all are compared with all.
 func (r *runner) samples(k *contest, ourselves string, names []string, size int) []sample {
 	least := r.leastTrip
 	for {

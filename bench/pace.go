@@ -1,8 +1,8 @@
 package bench
 
-// A virtual machine's cores lie near each other or far apart, as the host moves them: here a cache line takes 56 ns to the
-// other core, or 262, for seconds or for minutes. A competitor whose turn falls into the one is not to be compared with
-// one whose turn falls into the other, so the trip is measured before and after each turn.
+// A virtual machine's cores lie near each other or far apart, as the host moves them: here a cache line takes 56 ns to
+// the other core, or 262, for seconds or for minutes. A competitor whose turn falls into the one is not to be compared
+// with one whose turn falls into the other, so the trip is measured before and after each turn.
 
 // trips are nanoseconds that a cache line took to the other core before and after a turn; 0: not known.
 type trips [2]float64
