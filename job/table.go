@@ -252,7 +252,7 @@ func elasticFields() []Field {
 		{
 			Key: "coordinator_state", Flags: "--coordinator-state", Arg: "DIR",
 			Help: "run the coordinator as a process of its own that keeps its state here, and start it again " +
-				"when it is killed; on one machine --adopt then takes the job over when hora run itself is killed",
+				"when it is killed; --adopt then takes the job over when hora run itself is killed",
 			set: setString(func(s *Spec) *string { return &s.CoordinatorState }),
 		},
 		{

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -64,7 +65,8 @@ func (a *Adoption) Run(ctx context.Context, place Place) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, fault(ExitUsage, "--adopt %s: its file launcher is damaged: %v: start the job again", a.dir, err)
 	}
-	place.Secret, place.Environ, place.LocalName, place.Hosts = known, h.Environ, h.LocalName, h.Hosts
+	place.Secret, place.Environ = known, keyed(h.Environ, place.Environ)
+	place.LocalName, place.Hosts = h.LocalName, h.Hosts
 	place.Grace, place.Join, place.JoinWord, place.Stdin = h.Grace, h.Join, h.JoinWord, nil
 	s, err := resolve(&spec, &place)
 	if err != nil {
@@ -72,6 +74,15 @@ func (a *Adoption) Run(ctx context.Context, place Place) (Outcome, error) {
 	}
 	s.NP, s.Port = h.NP, h.Port
 	return s.adopt(ctx, a)
+}
+
+// keyed returns a job's environment with the heir's agent of ssh keys: the first launcher's may have ended with it.
+func keyed(environ, own []string) []string {
+	keys := func(v string) bool { return strings.HasPrefix(v, "SSH_AUTH_SOCK=") }
+	if i := slices.IndexFunc(own, keys); i >= 0 {
+		return append(slices.DeleteFunc(slices.Clone(environ), keys), own[i])
+	}
+	return environ
 }
 
 // adopt runs a job that has begun.

@@ -217,6 +217,9 @@ func (c *crew) lateGreeting(e greeted) {
 // lateProbe starts what waits on such a host.
 func (j *job) lateProbe(e probed) {
 	l := e.l
+	if l.born.IsZero() {
+		return // the launcher whose job was adopted had asked
+	}
 	for i, ok := range e.ok {
 		if !ok || i >= len(l.asked) {
 			continue

@@ -99,22 +99,18 @@ type headRoute struct {
 	Listen       []string
 }
 
-// unlasting returns why no other process may take a job over, "" where one may: all hosts are this machine, and nothing
-// has to be handed on but what can be told again.
+// unlasting returns why no other process may take a job over, "" where one may: its hosts can be reached again, and
+// nothing has to be handed on but what can be told again.
 func unlasting(j *job) string {
 	s := j.spec
-	var names []string
-	for _, h := range s.Hosts {
-		names = append(names, h.Name)
-	}
 	_, can := j.reach.(reach.Lasting)
 	switch {
 	case s.Discovery != nil:
 		return "its hosts come from --discover"
 	case !s.Lasts || s.Call != "" || s.Results != "":
 		return "it was started by a program that awaits its results"
-	case !can || j.reach.Door(names) == "":
-		return "it has hosts other than the launcher's machine, and their agents end when the launcher does"
+	case !can:
+		return "its agents have come by themselves, and end when the launcher does"
 	}
 	return ""
 }

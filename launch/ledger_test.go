@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,11 +13,8 @@ import (
 	"hora/launch/reach"
 )
 
-// farAndNear is a reach to hosts of which some are not this machine.
-type farAndNear struct{ reach.Reach }
-
-func (farAndNear) Last(reach.Last)      {}
-func (farAndNear) Door([]string) string { return "" }
+// guests is a reach to agents that have come by themselves.
+type guests struct{ reach.Reach }
 
 // refusal is what whoever wants to adopt a job from dir is told.
 func refusal(t *testing.T, dir string) string {
@@ -28,15 +26,15 @@ func refusal(t *testing.T, dir string) string {
 	return err.Error()
 }
 
-// TestAJobOfOtherMachinesSaysThatItCannotBeAdopted, and its own start does not suffer from it.
-func TestAJobOfOtherMachinesSaysThatItCannotBeAdopted(t *testing.T) {
+// TestAJobOfGuestsSaysThatItCannotBeAdopted, and its own start does not suffer from it.
+func TestAJobOfGuestsSaysThatItCannotBeAdopted(t *testing.T) {
 	dir := t.TempDir()
 	j := newJob(&settings{StateDir: dir, Lasts: true, Hosts: []Host{{Name: "a"}, {Name: "b"}}})
-	j.reach = farAndNear{}
+	j.reach = guests{}
 	if err := openLedger(j); err != nil || j.ledger != nil {
 		t.Fatalf("%v, and a ledger %v", err, j.ledger)
 	}
-	if why := refusal(t, dir); !strings.Contains(why, "it has hosts other than the launcher's machine, and their agents end when the launcher does") {
+	if why := refusal(t, dir); !strings.Contains(why, "its agents have come by themselves, and end when the launcher does") {
 		t.Error(why)
 	}
 }
@@ -113,4 +111,18 @@ func FuzzLedger(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAnHeirsKeysReachTheHosts: of the environment ssh's agent of keys is the heir's, where it has one; all else is the
+// job's.
+func TestAnHeirsKeysReachTheHosts(t *testing.T) {
+	its := []string{"SSH_AUTH_SOCK=/old", "A=1"}
+	for _, c := range []struct{ own, want []string }{
+		{[]string{"A=2", "SSH_AUTH_SOCK=/new"}, []string{"A=1", "SSH_AUTH_SOCK=/new"}},
+		{[]string{"A=2"}, its},
+	} {
+		if got := keyed(its, c.own); !slices.Equal(got, c.want) {
+			t.Errorf("%q beside %q: %q, want %q", its, c.own, got, c.want)
+		}
+	}
 }

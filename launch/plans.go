@@ -11,7 +11,10 @@ import (
 
 // sendPlans tells every agent which workers to start.
 func (j *job) sendPlans(ctx context.Context) error {
-	s := &survey{spec: j.spec, links: j.links, events: j.events, port: j.port, door: j.door, early: j.spec.early}
+	s := &survey{
+		spec: j.spec, links: j.links, events: j.events, port: j.port, door: j.door, early: j.spec.early,
+		ledger: j.ledger,
+	}
 	routes, err := s.routes(ctx)
 	if err != nil {
 		return err

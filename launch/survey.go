@@ -31,6 +31,7 @@ type survey struct {
 	port   int    // of the coordinator
 	door   string // at which it listens; "" is at all addresses
 	early  func(s os.Signal, when string) error
+	ledger *ledger // of a job that can be adopted; nil for others
 }
 
 func (s *survey) tell(e event.Event) { s.spec.Events.Emit(e) }
@@ -289,6 +290,9 @@ func (s *survey) around(ctx context.Context, l *link, tried []string, limit <-ch
 		return "", fault(ExitHost, "%s, and %v: %s", blocked, err, advice)
 	}
 	s.tell(&event.Note{Text: blocked + ": its workers reach the launcher through ssh"})
+	if s.ledger != nil {
+		s.ledger.alone(fmt.Errorf("the workers of host %s reach the launcher through ssh, which ends with it", l.called))
+	}
 	return addr, nil
 }
 

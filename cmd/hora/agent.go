@@ -15,7 +15,7 @@ import (
 	"hora/internal/secret"
 	"hora/launch"
 	"hora/launch/agent"
-	"hora/launch/local"
+	"hora/launch/ssh"
 )
 
 // agentCommand is the hidden word that makes this program a host's agent. It is looked at before anything else is set
@@ -25,12 +25,23 @@ const agentCommand = launch.AgentCommand
 // keptFlag says to an agent on another host that a process of ours looks after it.
 const keptFlag = "--kept"
 
-// keep is that process.
-func keep(args []string, temp string, signals <-chan os.Signal) int {
+// keep is that process. door, where it is not 0, is the file at which the agent waits for launchers.
+func keep(args []string, temp string, signals <-chan os.Signal, door int) int {
+	var more []*os.File
+	if door > 0 {
+		more = append(more, os.NewFile(uintptr(door), "door"))
+	}
+	return front(func(self string) (int, error) {
+		return agent.Keep(append([]string{self, agentCommand, keptFlag}, args...), temp, signals, more...)
+	})
+}
+
+// front runs a process that is only before an agent.
+func front(run func(self string) (int, error)) int {
 	self, err := os.Executable()
 	code := launch.ExitSystem
 	if err == nil {
-		code, err = agent.Keep(append([]string{self, agentCommand, keptFlag}, args...), temp, signals)
+		code, err = run(self)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hora agent:", err)
@@ -80,7 +91,7 @@ func lastingAgent(cfg agent.Config, door int, wait time.Duration) error {
 	host, _ := os.Hostname()
 	stream := agent.Last(ln, s, host, wait)
 	defer stream.Close()
-	cfg.In, cfg.Out = stream, stream
+	cfg.In, cfg.Out, cfg.Away = stream, stream, stream.Away
 	return agent.Run(cfg)
 }
 
@@ -100,7 +111,15 @@ func hostAgent(args []string) int {
 			if fd, err := strconv.Atoi(value); err == nil {
 				syscall.CloseOnExec(fd)
 			}
-		case local.LastFlag:
+		case ssh.StayFlag:
+			name, limit, _ := strings.Cut(value, ",")
+			wait, _ = time.ParseDuration(limit)
+			return front(func(self string) (int, error) {
+				return agent.Stay([]string{self, agentCommand, "--remote"}, name, wait, os.Stdin, os.Stdout)
+			})
+		case ssh.ReturnFlag:
+			return front(func(string) (int, error) { return agent.Return(value, os.Stdin, os.Stdout) })
+		case agent.LastFlag:
 			fd, limit, _ := strings.Cut(value, ",")
 			door, _ = strconv.Atoi(fd)
 			wait, _ = time.ParseDuration(limit)
@@ -115,7 +134,7 @@ func hostAgent(args []string) int {
 	defer signal.Stop(caught)
 	cfg.Signals = caught
 	if cfg.Remote && !kept {
-		return keep(args, cfg.Temp, caught)
+		return keep(args, cfg.Temp, caught, door)
 	}
 	err := error(nil)
 	if door > 0 {

@@ -49,6 +49,7 @@ type Config struct {
 	// closed when whoever started such an agent is gone; nil: nobody is waited for
 	Ended   <-chan struct{}
 	Over    func(code int, text string) // hears how the job has ended; may be nil
+	Away    func()                      // lets go of a launcher whose host is gone; nil: no other may come
 	Signals <-chan os.Signal            // those that ask the agent itself to end; others are swallowed
 }
 
@@ -194,9 +195,7 @@ func (a *agent) watch() {
 		net.ParseIP(host).IsLoopback() {
 		// The near end of a tunnel answers whatever is behind it.
 		if time.Since(a.pinged) >= 3*silence {
-			a.lament("the launcher's host cannot be reached any more")
-			a.orphaned = true
-			a.stop(a.grace())
+			a.cutOff()
 		}
 		return
 	}
@@ -208,6 +207,18 @@ func (a *agent) watch() {
 		}
 		a.events <- looked{err == nil}
 	}()
+}
+
+// cutOff ends the workers of an agent that cannot reach its launcher's host, unless another launcher may come.
+func (a *agent) cutOff() {
+	if a.cfg.Away != nil {
+		a.pinged = time.Now()
+		a.cfg.Away()
+		return
+	}
+	a.lament("the launcher's host cannot be reached any more")
+	a.orphaned = true
+	a.stop(a.grace())
 }
 
 // looked is what watch found.
@@ -253,9 +264,7 @@ func (a *agent) own() {
 			case looked:
 				a.asking = false
 				if !e.there && time.Since(a.pinged) >= time.Duration(a.plan.Silence)*time.Millisecond {
-					a.lament("the launcher's host cannot be reached any more")
-					a.orphaned = true
-					a.stop(a.grace())
+					a.cutOff()
 				}
 			case command:
 				a.obey(e)

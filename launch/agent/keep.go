@@ -14,9 +14,10 @@ import (
 
 // Keep runs an agent as a child, with this process's standard streams, and ends with it. What an agent that was killed
 // leaves behind on its host, detached grandchildren and the job's secret under temp, it ends and removes; on the
-// launcher's own host the launcher does so. Signals are passed on. It returns the agent's exit code.
-func Keep(argv []string, temp string, signals <-chan os.Signal) (int, error) {
-	return keep(argv, temp, signals, &os.ProcAttr{}, func(int) {})
+// launcher's own host the launcher does so. Signals are passed on. It is given files more. Keep returns the agent's
+// exit code.
+func Keep(argv []string, temp string, signals <-chan os.Signal, more ...*os.File) (int, error) {
+	return keep(argv, temp, signals, &os.ProcAttr{Files: more}, func(int) {})
 }
 
 // KeepBound does what Keep does, for an agent that would not notice this process's end by its streams: it gets SIGTERM

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"io"
 	"maps"
@@ -16,6 +17,10 @@ import (
 	"hora/internal/wire"
 	"hora/launch/protocol"
 )
+
+// LastFlag tells an agent that it outlives its launcher, for how long, and which of its files launchers connect to. The
+// secret is then the first line of its standard input.
+const LastFlag = "--last"
 
 // LastingPurpose is what a connection to such an agent says it is for while it proves the secret.
 const LastingPurpose = "launcher"
@@ -40,6 +45,7 @@ type Lasting struct {
 	changed *sync.Cond
 	conn    net.Conn
 	read    chan struct{} // closed when conn's reader has ended
+	hello   []byte        // the greeting of another host's agent, which every launcher gets
 	kept    [][]byte      // messages that no launcher has dealt with
 	sent    int           // of kept, over conn
 	bytes   int
@@ -68,6 +74,12 @@ func (l *Lasting) Read(p []byte) (int, error) { return l.in.Read(p) }
 func (l *Lasting) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if kind, _, err := wire.ReadMessage(bytes.NewReader(b), nil, protocol.Limit); l.next == 1 && l.hello == nil &&
+		err == nil && kind == protocol.SayHello {
+		l.hello = slices.Clone(b)
+		l.changed.Broadcast()
+		return len(b), nil
+	}
 	for l.bytes > lastingRoom && !l.gone {
 		l.changed.Wait()
 	}
@@ -89,6 +101,16 @@ func (l *Lasting) Close() {
 	}
 	l.mu.Unlock()
 	l.giveUp()
+	l.mu.Lock()
+	conn := l.conn
+	l.mu.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+}
+
+// Away lets go of a launcher whose host cannot be reached: another may come.
+func (l *Lasting) Away() {
 	l.mu.Lock()
 	conn := l.conn
 	l.mu.Unlock()
@@ -149,22 +171,27 @@ func (l *Lasting) take(conn net.Conn) {
 
 // tell writes to one launcher: its greeting, and what it has to deal with.
 func (l *Lasting) tell(conn net.Conn, b []byte) {
+	greeted := false
 	for {
 		if _, err := conn.Write(b); err != nil {
 			conn.Close() // its reader knows then
 			return
 		}
 		l.mu.Lock()
-		for l.conn == conn && l.sent >= len(l.kept) && !l.gone {
+		for l.conn == conn && l.sent >= len(l.kept) && (greeted || l.hello == nil) && !l.gone {
 			l.changed.Wait()
 		}
-		if l.conn != conn || l.sent >= len(l.kept) {
+		switch {
+		case l.conn == conn && !greeted && l.hello != nil:
+			b, greeted = l.hello, true
+		case l.conn != conn || l.sent >= len(l.kept):
 			l.mu.Unlock()
 			return
+		default:
+			b = l.kept[l.sent]
+			l.sent++
+			l.changed.Broadcast()
 		}
-		b = l.kept[l.sent]
-		l.sent++
-		l.changed.Broadcast()
 		l.mu.Unlock()
 	}
 }

@@ -22,10 +22,6 @@ import (
 	"hora/launch/reach"
 )
 
-// LastFlag tells an agent that it outlives its launcher, for how long, and which of its files launchers connect to. The
-// secret is then the first line of its standard input.
-const LastFlag = "--last"
-
 // Last has agents that are opened from now on wait for another launcher when this one dies.
 func (r *Reach) Last(l reach.Last) { r.last = &l }
 
@@ -67,7 +63,7 @@ func (r *Reach) OpenLasting(host string, in *reach.Input) (*LastingWay, error) {
 		files = append(files, in.File)
 		argv = append(argv, "--stdin="+strconv.Itoa(in.Rank))
 	}
-	argv = append(argv, fmt.Sprintf("%s=%d,%v", LastFlag, len(files), r.last.Wait))
+	argv = append(argv, fmt.Sprintf("%s=%d,%v", agent.LastFlag, len(files), r.last.Wait))
 	files = append(files, ln)
 	if r.guard != nil {
 		argv = append(argv, fmt.Sprintf("%s=%d", guardFlag, len(files)))
@@ -143,23 +139,35 @@ func (w *LastingWay) Greet() (*reach.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	me := secret.Identity{Purpose: agent.LastingPurpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: w.host}
-	if _, err = secret.Client(w.conn, last.Secret, me, end); err != nil {
+	back, err := Return(w.conn, last.Secret, w.host, end)
+	if err != nil {
 		w.conn = nil
 		return nil, err
 	}
-	_ = w.conn.SetReadDeadline(end)
-	kind, body, err := wire.ReadMessage(w.conn, nil, protocol.Limit)
-	_ = w.conn.SetReadDeadline(time.Time{})
-	greets := err == nil && kind == protocol.SayBack && json.Unmarshal(body, &w.back) == nil
-	if err == nil && (!greets || w.back.Version != protocol.Version) {
-		err = fmt.Errorf("it speaks version %q of hora's messages and this one %q: adopt the job with the hora that started it", w.back.Version, protocol.Version)
-	}
-	if err != nil {
-		w.conn.Close()
+	w.back = *back
+	return w.Way.Greet()
+}
+
+// Return proves the secret to an agent that outlives its launchers, wherever it is, and hears what it says of itself.
+// An error closes the connection.
+func Return(conn secret.Conn, s secret.Secret, host string, end time.Time) (*protocol.Back, error) {
+	me := secret.Identity{Purpose: agent.LastingPurpose, Rank: secret.Anyone, Peer: secret.Anyone, Host: host}
+	if _, err := secret.Client(conn, s, me, end); err != nil {
 		return nil, err
 	}
-	return w.Way.Greet()
+	var back protocol.Back
+	_ = conn.SetDeadline(end)
+	kind, body, err := wire.ReadMessage(conn, nil, protocol.Limit)
+	_ = conn.SetDeadline(time.Time{})
+	greets := err == nil && kind == protocol.SayBack && json.Unmarshal(body, &back) == nil
+	if err == nil && (!greets || back.Version != protocol.Version) {
+		err = fmt.Errorf("it speaks version %q of hora's messages and this one %q: adopt the job with the hora that started it", back.Version, protocol.Version)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &back, nil
 }
 
 // Back returns what the agent has said of itself.

@@ -157,6 +157,9 @@ func (r *Reach) Open(host string, in *reach.Input) (reach.Way, error) {
 	if r.isHere(host) {
 		return way(r.local.Open(host, in))
 	}
+	if r.local.Lasts() {
+		return way(r.ssh.OpenLasting(host))
+	}
 	return way(r.ssh.Open(host))
 }
 
@@ -184,8 +187,11 @@ func (r *Reach) Cores(hosts []string, bind machine.Bind) []string {
 	return out
 }
 
-// Last has agents of this machine wait for another launcher when this one dies.
-func (r *Reach) Last(l reach.Last) { r.local.Last(l) }
+// Last has agents wait for another launcher when this one dies.
+func (r *Reach) Last(l reach.Last) {
+	r.local.Last(l)
+	r.ssh.Last(l)
+}
 
 // Begun starts what looks after this machine's agents.
 func (r *Reach) Begun(warn func(text string)) { r.local.Begun(warn) }

@@ -29,7 +29,7 @@ const bootstrap = `m=$(uname -sm); case "$m" in PROGRAMS*) echo READY other $m; 
 	`known() { [ $(wc -c <"$f") -eq $n ] && [ -e "$k" ] && ! [ "$f" -nt "$k" ]; }; ` +
 	`if [ -x "$f" ] && { known || good "$f"; }; then [ -e "$k" ] && ! [ "$f" -nt "$k" ] || touch "$k" 2>/dev/null; echo READY have $m; else ` +
 	`echo READY need $m; umask 077; mkdir -p "$d" && head -c $n >"$f.$$" && good "$f.$$" && chmod 700 "$f.$$" && mv "$f.$$" "$f" && touch "$k" && find "$d" -name "*-*" -mtime +30 -exec rm -f {} + || ` +
-	`{ rm -f "$f.$$"; echo "cannot keep the program in $d" >&2; exit 1; }; echo READY kept; fi; exec "$f" __agent --remote`
+	`{ rm -f "$f.$$"; echo "cannot keep the program in $d" >&2; exit 1; }; echo READY kept; fi; exec "$f" __agent WORDS`
 
 // machines is what uname -sm says, and what Go calls it.
 var machines = map[string]string{
@@ -98,13 +98,13 @@ func (c *carried) of(machine string) *carried {
 	return nil
 }
 
-// script returns bootstrap for these programs.
-func (c *carried) script() string {
+// script returns bootstrap for these programs and an agent that is told some words.
+func (c *carried) script(words string) string {
 	var branches strings.Builder
 	for _, p := range append([]*carried{c}, c.others...) {
 		fmt.Fprintf(&branches, `"%s") h=%s; n=%d;; `, p.machine, p.hash, p.size)
 	}
-	return strings.NewReplacer("PROGRAMS", branches.String(), "READY", reached).Replace(bootstrap)
+	return strings.NewReplacer("PROGRAMS", branches.String(), "READY", reached, "WORDS", words).Replace(bootstrap)
 }
 
 // greet reads what the remote script says, and sends it the program if it needs it.

@@ -51,7 +51,9 @@ type Config struct {
 // Reach starts agents on other hosts.
 type Reach struct {
 	cfg     Config
-	program *carried // this program, once a host needs it
+	program *carried    // this program, once a host needs it
+	last    *reach.Last // agents outlive this process; nil: they do not
+	opened  int         // of those
 }
 
 // New returns a Reach that has started nothing.
@@ -78,14 +80,17 @@ type Way struct {
 const settle = 200 * time.Millisecond
 
 // Open starts ssh to a host.
-func (r *Reach) Open(host string) (*Way, error) {
+func (r *Reach) Open(host string) (*Way, error) { return r.open(host, "--remote") }
+
+// open starts ssh to a host, and there the program as an agent that is told some words.
+func (r *Reach) open(host, words string) (*Way, error) {
 	program, err := r.carry()
 	if err != nil {
 		return nil, err
 	}
-	script := "echo " + reached + " have $(uname -sm); exec " + shellWord(r.cfg.RemoteHora) + " __agent --remote"
+	script := "echo " + reached + " have $(uname -sm); exec " + shellWord(r.cfg.RemoteHora) + " __agent " + words
 	if program != nil {
-		script = program.script()
+		script = program.script(words)
 	}
 	path, argv, err := r.ssh(host)
 	if err != nil {
