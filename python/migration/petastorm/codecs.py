@@ -8,6 +8,8 @@ from decimal import Decimal
 
 import numpy as np
 
+from . import _png
+
 
 class DataframeColumnCodec(abc.ABC):
     """What a codec can do."""
@@ -93,7 +95,9 @@ class CompressedImageCodec(_Bytes):
         _checked(unischema_field, value)
         if not (value.ndim == 2 or value.ndim == 3 and value.shape[2] == 3):
             raise ValueError(f"Unexpected image dimensions {value.shape}: an image is (H, W) or (H, W, 3)")
-        if value.dtype != np.uint8 and not (value.dtype == np.uint16 and value.ndim == 2 and self.image_codec == "png"):
+        if value.dtype == np.uint16 and value.ndim == 3 and self.image_codec == "png":
+            return bytearray(_png.encode(value))
+        if value.dtype != np.uint8 and not (value.dtype == np.uint16 and self.image_codec == "png"):
             raise ValueError(f"{unischema_field.name}: {self.image_codec} of {value.dtype}{value.shape} is not written; use NdarrayCodec")
         out = io.BytesIO()
         kind = "PNG" if self.image_codec == "png" else "JPEG"
@@ -101,6 +105,10 @@ class CompressedImageCodec(_Bytes):
         return bytearray(out.getvalue())
 
     def decode(self, unischema_field, value):
+        if _png.wants(value):
+            return _png.decode(value)
+        if _png.narrowed(value):
+            raise ValueError(f"{unischema_field.name}: a png with 16 bits and transparency is not read; write it as RGB")
         from PIL import Image
 
         with Image.open(io.BytesIO(value)) as image:

@@ -13,17 +13,17 @@ def get_dataset_path(parsed_url):
 
 
 def normalize_dir_url(dataset_url):
-    """An address without a slash at its end."""
+    """An address without slashes at its end."""
     if not isinstance(dataset_url, str):
         raise ValueError(f"dataset_url must be a string, not {type(dataset_url).__name__}")
-    return dataset_url[:-1] if dataset_url.endswith("/") else dataset_url
+    return dataset_url.rstrip("/") or dataset_url
 
 
 def source(url):
     """An address as hora.dataset takes it: a local file's is its path."""
     parsed = urlparse(url)
     if parsed.scheme == "file":
-        return unquote(parsed.path)
+        return unquote(parsed.path).rstrip("/") or "/"
     if parsed.scheme in ("s3n",):
         return "s3://" + parsed.netloc + parsed.path
     if parsed.scheme == "hdfs":
@@ -40,7 +40,7 @@ def get_filesystem_and_path_or_paths(url_or_urls, hdfs_driver="libhdfs3", storag
     if len({(p.scheme, p.netloc if p.scheme == "hdfs" else "") for p in parsed}) > 1:
         raise ValueError("The dataset url list must contain url with the same scheme and netloc.")
     resolver = FilesystemResolver(urls[0], hdfs_driver=hdfs_driver, storage_options=storage_options)
-    paths = [unquote(get_dataset_path(p)) for p in parsed]
+    paths = [unquote(get_dataset_path(p)).rstrip("/") for p in parsed]
     return filesystem or resolver.filesystem(), paths if isinstance(url_or_urls, list) else paths[0]
 
 

@@ -18,9 +18,12 @@ class LocalDiskCache(CacheBase):
     """
 
     def __init__(self, path, size_limit_bytes, expected_row_size_bytes, shards=6, cleanup=True, **settings):
-        if not size_limit_bytes or size_limit_bytes < 5 * (expected_row_size_bytes or 0):
+        if not size_limit_bytes or (
+            settings.get("eviction_policy") != "none" and size_limit_bytes / shards < 5 * (expected_row_size_bytes or 0)
+        ):
             raise ValueError(
-                f"a cache of {size_limit_bytes} bytes has no room for rows of {expected_row_size_bytes}; give five rows' or more"
+                "Condition 'size_limit_bytes / shards < 5 * expected_row_size_bytes' needs to hold, otherwise, newly added values might be "
+                f"evicted at once: {size_limit_bytes} bytes in {shards} shards have no room for five rows of {expected_row_size_bytes}"
             )
         self._path, self._limit, self._cleanup = path, size_limit_bytes, cleanup
         os.makedirs(path, mode=0o700, exist_ok=True)

@@ -422,3 +422,18 @@ def test_a_schema_of_old_is_read(made, tmp_path):
     with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="its schema cannot be read"):
         make_reader(url)
     assert not os.path.exists(tmp_path / "evil")
+
+
+def test_addresses_of_a_dataset_and_of_its_files(made):
+    from petastorm import make_reader
+    from petastorm.etl.dataset_metadata import get_schema_from_dataset_url
+
+    with make_reader(made + "///", shuffle_row_groups=False) as reader:
+        assert sum(1 for _ in reader) == ROWS
+    with make_reader([made + "/a.parquet", made + "/a.parquet"], shuffle_row_groups=False) as reader:
+        assert sum(1 for _ in reader) == 240
+    assert get_schema_from_dataset_url(made + "/b.parquet").fields == schema().fields
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        get_schema_from_dataset_url("file:///nowhere/at/all")
+    with pytest.raises(ValueError, match="scheme-less"):
+        get_schema_from_dataset_url("/nowhere")

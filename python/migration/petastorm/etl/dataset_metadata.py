@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import posixpath
 from contextlib import contextmanager
 
@@ -30,7 +32,7 @@ def materialize_dataset(spark, dataset_url, schema, row_group_size_mb=None, use_
     With a Spark session row groups become small and pages get checksums; `spark=None` is for files that are written by
     other means (`hora.dataset.write`, pandas). The schema is JSON, not a pickle.
     """
-    before = _prepare(spark, row_group_size_mb)
+    before = _prepare(spark, row_group_size_mb, use_summary_metadata)
     try:
         yield
     finally:
@@ -60,12 +62,12 @@ def materialize_dataset(spark, dataset_url, schema, row_group_size_mb=None, use_
 _ROW_GROUP = "parquet.block.size"
 
 
-def _prepare(spark, row_group_size_mb):
+def _prepare(spark, row_group_size_mb, summary):
     if spark is None:
         return None
     wanted = {
-        _ROW_GROUP: str((row_group_size_mb or 1) << 20), "parquet.page.write-checksum.enabled": "true", "parquet.enable.summary-metadata": "false",
-        "parquet.summary.metadata.level": "NONE",
+        _ROW_GROUP: str((row_group_size_mb or 1) << 20), "parquet.page.write-checksum.enabled": "true",
+        "parquet.enable.summary-metadata": "true" if summary else "false", "parquet.summary.metadata.level": "ALL" if summary else "NONE",
     }  # fmt: skip
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     before = {k: conf.get(k) for k in wanted}
@@ -125,12 +127,29 @@ def read_metadata(fs, path):
     return {}
 
 
+def _around(fs, path):
+    """The keys and values beside a dataset; of one of its files what lies beside that, or above folders called name=value."""
+    from pyarrow.fs import FileType
+
+    kind = fs.get_file_info(path).type
+    if kind == FileType.NotFound and fs.type_name == "local":
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if kind != FileType.File:
+        return read_metadata(fs, path)
+    folder = posixpath.dirname(path)
+    values = read_metadata(fs, folder)
+    while not values and "=" in posixpath.basename(folder):
+        folder = posixpath.dirname(folder)
+        values = read_metadata(fs, folder)
+    return values
+
+
 def get_schema(dataset):
     """The schema of a dataset: an address, or the pair (file system, path)."""
     fs, path = dataset if isinstance(dataset, tuple) else get_filesystem_and_path_or_paths(dataset)
     if isinstance(path, list):
-        path = posixpath.dirname(path[0])
-    values = read_metadata(fs, path)
+        path = path[0]
+    values = _around(fs, path)
     try:
         if _schema.SCHEMA_KEY in values:
             return _schema.schema_from_json(values[_schema.SCHEMA_KEY])

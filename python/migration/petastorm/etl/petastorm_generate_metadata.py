@@ -32,7 +32,7 @@ def main(args=None):
     a.add_argument(
         "--unischema_class", "--unischema-class", help="the schema's full name, as package.module.Schema; default: the one that is there"
     )
-    a.add_argument("--use-summary-metadata", action="store_true", help="accepted; summaries are not written")
+    a.add_argument("--use-summary-metadata", action="store_true", help="accepted; Spark, which writes summaries, is not asked")
     a.add_argument("--master", help="accepted; Spark is not needed")
     a.add_argument("--hdfs-driver", default="libhdfs3", help="accepted")
     said = a.parse_args(args)
