@@ -114,10 +114,19 @@ def stub(machine: str, cc: str, so: Path, to: Path) -> None:
         shutil.rmtree(beside)
 
 
-def program(machine: str, to: Path, name: str = "hora") -> None:
-    """The hora program, or another of ours, for one machine, without a C library."""
-    run(["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", str(to), f"./cmd/{name}"],
+def programs(machine: str, folder: Path) -> None:
+    """The programs hora and horad for one machine, without a C library. One command builds what both have once."""
+    folder.mkdir(exist_ok=True)
+    run(["go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", f"{folder}/", "./cmd/hora", "./cmd/horad"],
         CGO_ENABLED="0", GOOS="linux", GOARCH=PLATFORMS[machine][0])  # fmt: skip
+
+
+def libraries(machine: str, cc: str, folder: Path) -> None:
+    """What Python opens on one machine: libhora.so, TensorFlow's way to it, and the extension module."""
+    folder.mkdir(exist_ok=True)
+    library(machine, cc, folder / "libhora.so")
+    stub(machine, cc, folder / "libhora.so", folder / "libhora_tf.so")
+    module(machine, cc, folder / "_fast.abi3.so")
 
 
 class Wheel:
@@ -196,21 +205,16 @@ class Wheel:
         return path
 
 
-def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
+def hora(machine: str, cc: str, dist: Path, libs: Path, bins: Path) -> Path:
     """The wheel of hora for one machine."""
-    so, exe, fast = work / f"libhora-{machine}.so", work / f"hora-{machine}", work / f"_fast-{machine}.so"
-    library(machine, cc, so)
-    stub(machine, cc, so, work / f"libhora_tf-{machine}.so")
-    module(machine, cc, fast)
-    program(machine, exe)
     platforms = (
         PLATFORMS[machine][2].split(".") if cc == "zig" else [f"linux_{machine}"]
     )
     w = Wheel("hora", [f"py3-none-{p}" for p in platforms])
     w.tree(ROOT / "python/hora", "hora")
     w.add("hora/_version.py", f'__version__ = "{version()}"\n')
-    w.add("hora/libhora.so", so.read_bytes(), 0o755)
-    w.add("hora/_fast.abi3.so", fast.read_bytes(), 0o755)
+    for name in ("libhora.so", "libhora_tf.so", "_fast.abi3.so"):
+        w.add(f"hora/{name}", (libs / name).read_bytes(), 0o755)
     w.add(
         "hora_legacy.pth",
         'import os; os.environ.get("HORA_LEGACY") and __import__("hora._legacy")\n',
@@ -222,8 +226,7 @@ def hora(machine: str, cc: str, dist: Path, work: Path) -> Path:
     w.add("_hora_jax.py", (ROOT / "python/hora/_hora_jax.py").read_bytes())
     for header in ("hora.h", "hora_data.h"):
         w.add(f"hora/{header}", (ROOT / "cmd/libhora" / header).read_bytes())
-    w.add("hora/libhora_tf.so", (work / f"libhora_tf-{machine}.so").read_bytes(), 0o755)
-    w.add(f"{w.data}/scripts/hora", exe.read_bytes(), 0o755)
+    w.add(f"{w.data}/scripts/hora", (bins / "hora").read_bytes(), 0o755)
     w.add(
         f"{w.info}/entry_points.txt",
         "[torch.distributed.backends]\nhora = hora.torch:register\n",
@@ -288,13 +291,11 @@ def azureml(dist: Path) -> Path:
     return w.save(dist, "The names of Azure Machine Learning's first SDK on a server of hora", extra, pure=True)
 
 
-def server(machine: str, cc: str, dist: Path, work: Path) -> Path:
+def server(machine: str, cc: str, dist: Path, bins: Path) -> Path:
     """The wheel of the server's program, which lies beside hora when both are installed."""
-    exe = work / f"horad-{machine}"
-    program(machine, exe, "horad")
     platforms = PLATFORMS[machine][2].split(".") if cc == "zig" else [f"linux_{machine}"]
     w = Wheel("hora_server", [f"py3-none-{p}" for p in platforms])
-    w.add(f"{w.data}/scripts/horad", exe.read_bytes(), 0o755)
+    w.add(f"{w.data}/scripts/horad", (bins / "horad").read_bytes(), 0o755)
     return w.save(dist, "A server that queues hora's jobs", [f"Requires-Dist: hora=={version()}"], pure=False)
 
 
@@ -351,10 +352,17 @@ def main() -> None:
     work = args.dist / ".work"
     work.mkdir(exist_ok=True)
     try:
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        libs, bins = ({m: work / f"{what}-{m}" for m in machines} for what in ("libraries", "programs"))
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:  # linking keeps one core busy, compiling as many as there are
+            built = [
+                *(pool.submit(libraries, m, args.cc, libs[m]) for m in machines),
+                *(pool.submit(programs, m, bins[m]) for m in machines),
+            ]
+            for done in built:
+                done.result()
             made = [
-                *pool.map(lambda m: hora(m, args.cc, args.dist, work), machines),
-                *pool.map(lambda m: server(m, args.cc, args.dist, work), machines),
+                *pool.map(lambda m: hora(m, args.cc, args.dist, libs[m], bins[m]), machines),
+                *pool.map(lambda m: server(m, args.cc, args.dist, bins[m]), machines),
                 compat(args.dist),
                 petastorm(args.dist),
                 azureml(args.dist),
