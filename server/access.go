@@ -203,9 +203,10 @@ func everywhere(r role) access {
 
 // inProject is for who has the role in the project of the path.
 func inProject(r role) access {
-	return access{text: r.String() + " of the project", check: func(_ *api, _ context.Context, w *who, param func(string) string) error {
+	check := func(_ *api, _ context.Context, w *who, param func(string) string) error {
 		return allowed(w, r, param("name"))
-	}}
+	}
+	return access{text: r.String() + " of the project", check: check}
 }
 
 // onJob is for who has the role in the project of the job of the path.

@@ -77,7 +77,8 @@ func (s *Server) check(d *client.Document) error {
 	return refusedFields(&d.Spec)
 }
 
-// refusedFields names what the server says itself when it starts a job, and what would lie on a machine that nobody knows.
+// refusedFields names what the server says itself when it starts a job, and what would lie on a machine that nobody
+// knows.
 func refusedFields(s *job.Spec) error {
 	for _, f := range []struct {
 		name  string
@@ -228,7 +229,9 @@ func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
 }
 
 // Jobs lists jobs of some projects, of all with nil, the newest first, with why those wait that do.
-func (s *Server) Jobs(ctx context.Context, states []job.State, projects []string, below int64, limit int) ([]client.Job, error) {
+func (s *Server) Jobs(
+	ctx context.Context, states []job.State, projects []string, below int64, limit int,
+) ([]client.Job, error) {
 	all, err := s.store.Jobs(ctx, states, projects, below, limit)
 	if err != nil {
 		return nil, err
@@ -245,8 +248,11 @@ func (s *Server) Jobs(ctx context.Context, states []job.State, projects []string
 	return all, err
 }
 
-// change does something to a job that has not ended, and answers it as it is then. f answers what is to be written down.
-func (s *Server) change(ctx context.Context, id int64, what string, f func(l *live) (text string, err error)) (client.Job, error) {
+// change does something to a job that has not ended, and answers it as it is then. f answers what is to be written
+// down.
+func (s *Server) change(
+	ctx context.Context, id int64, what string, f func(l *live) (text string, err error),
+) (client.Job, error) {
 	if _, err := s.Job(ctx, id); err != nil {
 		return client.Job{}, err
 	}
@@ -388,7 +394,9 @@ func (s *Server) Priority(ctx context.Context, id int64, priority int) (client.J
 func (s *Server) Nodes() ([]client.Node, error) {
 	var all []client.Node
 	for _, n := range s.back.Capacity() {
-		all = append(all, client.Node{Name: n.Name, Pool: n.Pool, Slots: n.Slots, Free: n.Slots, Memory: n.Memory, GPUs: n.GPUs, Away: n.Closed})
+		all = append(all, client.Node{
+			Name: n.Name, Pool: n.Pool, Slots: n.Slots, Free: n.Slots, Memory: n.Memory, GPUs: n.GPUs, Away: n.Closed,
+		})
 	}
 	err := s.do(func() {
 		for _, l := range s.live {

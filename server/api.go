@@ -85,7 +85,11 @@ type specSchema struct{}
 
 // Schema says where the fields are told of.
 func (specSchema) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "a job file of hora run: hora run --schema prints its JSON Schema", Examples: []any{map[string]any{"command": []string{"python", "train.py"}, "np": 2}}}
+	return &huma.Schema{
+		Type: huma.TypeObject, AdditionalProperties: true,
+		Description: "a job file of hora run: hora run --schema prints its JSON Schema",
+		Examples:    []any{map[string]any{"command": []string{"python", "train.py"}, "np": 2}},
+	}
 }
 
 type answer[T any] struct{ Body T }
@@ -153,13 +157,17 @@ func (a *api) jobs() {
 		}
 		return answered(p, err)
 	})
-	huma.Register(a, a.operation("job", "GET", "/jobs/{id}", "one job, and why it waits", onJob(viewer)), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
-		return answered(a.Job(ctx, in.ID))
-	})
-	for what, f := range map[string]func(context.Context, int64) (client.Job, error){"cancel": a.Cancel, "pause": a.Pause, "resume": a.Resume} {
-		huma.Register(a, a.operation(what, "POST", "/jobs/{id}/"+what, what+" a job", onJob(member)), func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
-			return answered(f(ctx, in.ID))
+	huma.Register(a, a.operation("job", "GET", "/jobs/{id}", "one job, and why it waits", onJob(viewer)),
+		func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
+			return answered(a.Job(ctx, in.ID))
 		})
+	for what, f := range map[string]func(context.Context, int64) (client.Job, error){
+		"cancel": a.Cancel, "pause": a.Pause, "resume": a.Resume,
+	} {
+		huma.Register(a, a.operation(what, "POST", "/jobs/{id}/"+what, what+" a job", onJob(member)),
+			func(ctx context.Context, in *JobPath) (*answer[client.Job], error) {
+				return answered(f(ctx, in.ID))
+			})
 	}
 	huma.Register(a, a.operation("priority", "POST", "/jobs/{id}/priority", "give a job another priority", onJob(member)), func(ctx context.Context, in *struct {
 		JobPath
@@ -173,13 +181,14 @@ func (a *api) jobs() {
 }
 
 func (a *api) results() {
-	huma.Register(a, a.operation("happenings", "GET", "/jobs/{id}/happenings", "a job's story", onJob(viewer)), func(ctx context.Context, in *JobPath) (*answer[[]client.Happening], error) {
-		if _, err := a.Job(ctx, in.ID); err != nil {
-			return nil, fault(err)
-		}
-		all, err := a.store.Happenings(ctx, in.ID)
-		return answered(filled(all), err)
-	})
+	huma.Register(a, a.operation("happenings", "GET", "/jobs/{id}/happenings", "a job's story", onJob(viewer)),
+		func(ctx context.Context, in *JobPath) (*answer[[]client.Happening], error) {
+			if _, err := a.Job(ctx, in.ID); err != nil {
+				return nil, fault(err)
+			}
+			all, err := a.store.Happenings(ctx, in.ID)
+			return answered(filled(all), err)
+		})
 	huma.Register(a, a.operation("metrics", "GET", "/jobs/{id}/metrics", "what ranks reported", onJob(viewer)), func(ctx context.Context, in *struct {
 		JobPath
 		Name   string `query:"name" minLength:"1" maxLength:"500" doc:"only this one"`
@@ -194,25 +203,27 @@ func (a *api) results() {
 		all, err := a.store.Metrics(ctx, in.ID, in.Name, in.First, in.Last, in.Points)
 		return answered(filled(all), err)
 	})
-	huma.Register(a, a.operation("artifacts", "GET", "/jobs/{id}/artifacts", "what came back of outputs/", onJob(viewer)), func(ctx context.Context, in *JobPath) (*answer[[]client.Artifact], error) {
-		if _, err := a.Job(ctx, in.ID); err != nil {
-			return nil, fault(err)
-		}
-		all, err := a.store.Artifacts(ctx, in.ID)
-		return answered(filled(all), err)
-	})
-	huma.Register(a, a.operation("blob", "GET", "/blobs/{hash}", "content by its hash: a file of outputs/ or of the code, or the list of a folder's files", somewhere(viewer)), func(ctx context.Context, in *BlobPath) (*huma.StreamResponse, error) {
-		f, err := os.Open(a.store.BlobFile(in.Hash))
-		if err != nil {
-			return nil, fault(refuse(404, "there is no content %s here", in.Hash))
-		}
-		return &huma.StreamResponse{Body: func(c huma.Context) {
-			defer f.Close()
-			c.SetHeader("Content-Type", "application/octet-stream")
-			c.SetHeader("Content-Disposition", "attachment")
-			_, _ = io.Copy(c.BodyWriter(), f)
-		}}, nil
-	})
+	huma.Register(a, a.operation("artifacts", "GET", "/jobs/{id}/artifacts", "what came back of outputs/", onJob(viewer)),
+		func(ctx context.Context, in *JobPath) (*answer[[]client.Artifact], error) {
+			if _, err := a.Job(ctx, in.ID); err != nil {
+				return nil, fault(err)
+			}
+			all, err := a.store.Artifacts(ctx, in.ID)
+			return answered(filled(all), err)
+		})
+	huma.Register(a, a.operation("blob", "GET", "/blobs/{hash}", "content by its hash: a file of outputs/ or of the code, or the list of a folder's files", somewhere(viewer)),
+		func(ctx context.Context, in *BlobPath) (*huma.StreamResponse, error) {
+			f, err := os.Open(a.store.BlobFile(in.Hash))
+			if err != nil {
+				return nil, fault(refuse(404, "there is no content %s here", in.Hash))
+			}
+			return &huma.StreamResponse{Body: func(c huma.Context) {
+				defer f.Close()
+				c.SetHeader("Content-Type", "application/octet-stream")
+				c.SetHeader("Content-Disposition", "attachment")
+				_, _ = io.Copy(c.BodyWriter(), f)
+			}}, nil
+		})
 	put := a.operation("put-blob", "PUT", "/blobs/{hash}", "keep content under its hash", somewhere(writer).unrecorded())
 	put.MaxBodyBytes, put.BodyReadTimeout = 1<<30, -1
 	put.RequestBody = &huma.RequestBody{}
@@ -284,16 +295,19 @@ func filled[T any](all []T) []T {
 }
 
 func (a *api) rest() {
-	huma.Register(a, a.operation("about", "GET", "/about", "what this server is", anybody()), func(context.Context, *struct{}) (*answer[client.About], error) {
-		return answered(a.About(a.Version))
-	})
-	huma.Register(a, a.operation("nodes", "GET", "/nodes", "the machines", anybody()), func(context.Context, *struct{}) (*answer[[]client.Node], error) {
-		all, err := a.Nodes()
-		return answered(filled(all), err)
-	})
-	huma.Register(a, a.operation("projects", "GET", "/projects", "what projects have and have had", anybody()), func(ctx context.Context, _ *struct{}) (*answer[[]client.Project], error) {
-		return answered(view{a.Server}.Projects(ctx))
-	})
+	huma.Register(a, a.operation("about", "GET", "/about", "what this server is", anybody()),
+		func(context.Context, *struct{}) (*answer[client.About], error) {
+			return answered(a.About(a.Version))
+		})
+	huma.Register(a, a.operation("nodes", "GET", "/nodes", "the machines", anybody()),
+		func(context.Context, *struct{}) (*answer[[]client.Node], error) {
+			all, err := a.Nodes()
+			return answered(filled(all), err)
+		})
+	huma.Register(a, a.operation("projects", "GET", "/projects", "what projects have and have had", anybody()),
+		func(ctx context.Context, _ *struct{}) (*answer[[]client.Project], error) {
+			return answered(view{a.Server}.Projects(ctx))
+		})
 	huma.Register(a, a.operation("quota", "PUT", "/projects/{name}/quota", "bound a project", everywhere(admin)), func(ctx context.Context, in *struct {
 		Name string `path:"name" maxLength:"200"`
 		Body client.Quota

@@ -78,7 +78,8 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 			continue
 		case errors.Is(err, node.ErrUnbegun):
 			_ = f.back.Kill(f.where(), client.Failure) // should one come after all, it ends
-			return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, f.left.Says(f.where()))}, nil)
+			text := fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, f.left.Says(f.where()))
+			return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: text}, nil)
 		case errors.Is(err, node.ErrLost):
 			text := "the process that kept it was killed"
 			if gone := (*fleet.Lost)(nil); errors.As(err, &gone) {
@@ -112,7 +113,9 @@ func (f *follower) begin() error {
 			if err := f.announce(tx, &f.job); err != nil {
 				return err
 			}
-			return store.AddHappening(tx, f.job.ID, client.Happening{At: f.attempt.Started, Attempt: f.attempt.Number, Kind: "starting", Text: text})
+			return store.AddHappening(tx, f.job.ID, client.Happening{
+				At: f.attempt.Started, Attempt: f.attempt.Number, Kind: "starting", Text: text,
+			})
 		})
 		f.news.wake(f.job.ID)
 		f.announced()
@@ -145,7 +148,8 @@ func slotsOn(all []client.Share) string {
 // gang is the attempt as the back end knows it.
 func (f *follower) gang() node.Gang {
 	return node.Gang{
-		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: shares(f.attempt.Shares), Code: f.job.Document.Code,
+		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: shares(f.attempt.Shares),
+		Code: f.job.Document.Code,
 	}
 }
 
@@ -242,7 +246,9 @@ func (f *follower) sized(n int) {
 func (f *follower) sort(b *batch, r *node.Record) {
 	b.last = r.N
 	for _, l := range r.Lines {
-		b.lines = append(b.lines, client.Line{Attempt: f.attempt.Number, Number: l.N, At: l.At, Rank: l.Rank, Err: l.Err, Text: l.Text})
+		b.lines = append(b.lines, client.Line{
+			Attempt: f.attempt.Number, Number: l.N, At: l.At, Rank: l.Rank, Err: l.Err, Text: l.Text,
+		})
 	}
 	switch {
 	case r.Begun != nil:
@@ -253,7 +259,9 @@ func (f *follower) sort(b *batch, r *node.Record) {
 		b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: "begun", Text: text})
 	case r.Ready != nil:
 		b.ready = r.Ready
-		b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: "ready", Text: "it runs in " + r.Ready.Text})
+		b.happened = append(b.happened, client.Happening{
+			At: r.At, Attempt: f.attempt.Number, Kind: "ready", Text: "it runs in " + r.Ready.Text,
+		})
 	case r.Event != nil:
 		f.event(b, r)
 	case r.Report != nil:
@@ -270,7 +278,9 @@ func (f *follower) sort(b *batch, r *node.Record) {
 			if b.points[k] == nil {
 				b.order = append(b.order, k)
 			}
-			b.points[k] = append(b.points[k], client.Point{Step: r.Report.Step, At: r.At.UnixMilli(), Value: float64(v)})
+			b.points[k] = append(b.points[k], client.Point{
+				Step: r.Report.Step, At: r.At.UnixMilli(), Value: float64(v),
+			})
 		}
 	case r.Artifact != nil:
 		if a, err := f.artifact(r); err == nil {
@@ -306,7 +316,9 @@ func (f *follower) event(b *batch, r *node.Record) {
 	}
 	delete(fields, "event")
 	delete(fields, "at")
-	b.happened = append(b.happened, client.Happening{At: r.At, Attempt: f.attempt.Number, Kind: event.NameOf(e), Text: e.String(), Fields: fields})
+	b.happened = append(b.happened, client.Happening{
+		At: r.At, Attempt: f.attempt.Number, Kind: event.NameOf(e), Text: e.String(), Fields: fields,
+	})
 }
 
 // salvage takes what a lost attempt left in outputs/, which nobody told of any more.
@@ -320,8 +332,8 @@ func (f *follower) salvage() *batch {
 	return b
 }
 
-// elsewhere takes what the ranks on other nodes than the first have left in outputs/, once the attempt has ended. Of files that
-// two nodes have, the earlier node's is taken.
+// elsewhere takes what the ranks on other nodes than the first have left in outputs/, once the attempt has ended. Of
+// files that two nodes have, the earlier node's is taken.
 func (f *follower) elsewhere(b *batch) error {
 	have, err := f.store.Artifacts(f.ctx, f.job.ID)
 	if err != nil {
@@ -491,7 +503,9 @@ func (f *follower) close(tx *sql.Tx, then *client.Job, a *client.Attempt, failur
 	if err := store.SetUsed(tx, used); err != nil {
 		return err
 	}
-	return store.AddHappening(tx, then.ID, client.Happening{At: a.Ended, Attempt: a.Number, Kind: string(a.Outcome), Text: ending(a, then.State)})
+	return store.AddHappening(tx, then.ID, client.Happening{
+		At: a.Ended, Attempt: a.Number, Kind: string(a.Outcome), Text: ending(a, then.State),
+	})
 }
 
 // next is what becomes of a job whose attempt has ended: others see it when it is written down.

@@ -27,8 +27,8 @@ func (a *api) isOwner(token string) bool {
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
-// guard lets nobody in without a token: as a bearer, or by a session in the cookie of the pages. A cookie changes nothing unless the
-// request comes from our own pages. What is changed, and what is refused, is recorded.
+// guard lets nobody in without a token: as a bearer, or by a session in the cookie of the pages. A cookie changes
+// nothing unless the request comes from our own pages. What is changed, and what is refused, is recorded.
 func (a *api) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -69,7 +69,9 @@ func (a *api) stranger(w http.ResponseWriter, r *http.Request, err error) {
 	if err != nil {
 		text, status = err.Error(), fault(err).(interface{ GetStatus() int }).GetStatus()
 	}
-	a.refused.note(a.Server, client.Deed{Who: "nobody", Address: addressOf(r), What: r.Method, Target: clip(r.URL.Path), Status: status})
+	a.refused.note(a.Server, client.Deed{
+		Who: "nobody", Address: addressOf(r), What: r.Method, Target: clip(r.URL.Path), Status: status,
+	})
 	w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
 	problemAnswer(w, status, text)
 }
@@ -86,7 +88,10 @@ func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
 		problemAnswer(w, http.StatusServiceUnavailable, "the server cannot let a browser in now: try again")
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: text, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionTime.Seconds()), Secure: r.TLS != nil})
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: text, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		MaxAge: int(sessionTime.Seconds()), Secure: r.TLS != nil,
+	})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'")
 	w.Header().Set("Referrer-Policy", "no-referrer")
@@ -125,11 +130,14 @@ func remark(ctx context.Context, format string, a ...any) {
 	}
 }
 
-// recorded has a call written down with the first thing that it writes, or once it has answered. What was refused because of the caller's
-// roles is written down too.
+// recorded has a call written down with the first thing that it writes, or once it has answered. What was refused
+// because of the caller's roles is written down too.
 func (a *api) recorded(w http.ResponseWriter, r *http.Request, is *who, next http.Handler) {
 	d := &deed{}
-	d.Deed.Deed = client.Deed{At: time.Now().UTC(), Who: is.label(), Address: addressOf(r), What: r.Method, Target: clip(strings.TrimPrefix(r.URL.Path, "/api/v1")), Status: http.StatusOK}
+	d.Deed.Deed = client.Deed{
+		At: time.Now().UTC(), Who: is.label(), Address: addressOf(r), What: r.Method,
+		Target: clip(strings.TrimPrefix(r.URL.Path, "/api/v1")), Status: http.StatusOK,
+	}
 	ctx := context.WithValue(r.Context(), deedKey{}, d)
 	out := &answering{ResponseWriter: w, status: http.StatusOK}
 	next.ServeHTTP(out, r.WithContext(store.WithDeed(ctx, &d.Deed)))
@@ -159,7 +167,8 @@ func (w *answering) WriteHeader(status int) {
 // Unwrap is for http.ResponseController.
 func (w *answering) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// refusals are recorded once a second at most, with how many there were, so that nobody fills the disk with them. The zero value is ready.
+// refusals are recorded once a second at most, with how many there were, so that nobody fills the disk with them. The
+// zero value is ready.
 type refusals struct {
 	mu     sync.Mutex // guards what follows
 	last   time.Time

@@ -21,9 +21,10 @@ type PoolPath struct {
 }
 
 func (a *api) poolCalls() {
-	huma.Register(a, a.operation("pools", "GET", "/pools", "list the pools", anybody()), func(context.Context, *struct{}) (*answer[[]client.Pool], error) {
-		return answered(a.Pools())
-	})
+	huma.Register(a, a.operation("pools", "GET", "/pools", "list the pools", anybody()),
+		func(context.Context, *struct{}) (*answer[[]client.Pool], error) {
+			return answered(a.Pools())
+		})
 	huma.Register(a, a.operation("add-pool", "PUT", "/pools/{name}", "add a pool, or change one", everywhere(admin)), func(ctx context.Context, in *struct {
 		PoolPath
 		Body client.Pool
@@ -32,9 +33,10 @@ func (a *api) poolCalls() {
 		in.Body.Name = in.Name
 		return answered(a.AddPool(ctx, in.Body))
 	})
-	huma.Register(a, a.operation("remove-pool", "DELETE", "/pools/{name}", "remove a pool that no job uses; its nodes end", everywhere(admin)), func(ctx context.Context, in *PoolPath) (*struct{}, error) {
-		return nil, fault(a.RemovePool(ctx, in.Name))
-	})
+	huma.Register(a, a.operation("remove-pool", "DELETE", "/pools/{name}", "remove a pool that no job uses; its nodes end", everywhere(admin)),
+		func(ctx context.Context, in *PoolPath) (*struct{}, error) {
+			return nil, fault(a.RemovePool(ctx, in.Name))
+		})
 	huma.Register(a, a.operation("join-token", "POST", "/pools/{name}/token", "make a token with which machines may join a pool", everywhere(admin)), func(ctx context.Context, in *struct {
 		PoolPath
 		Body struct {
@@ -125,7 +127,9 @@ func (a *api) enter(w http.ResponseWriter, r *http.Request, t store.Token) {
 			if t.Scope == store.ScopeNode {
 				return "", nil
 			}
-			return a.token(context.WithoutCancel(r.Context()), store.Token{Scope: store.ScopeNode, Pool: h.Pool, Node: h.Name})
+			return a.token(context.WithoutCancel(r.Context()), store.Token{
+				Scope: store.ScopeNode, Pool: h.Pool, Node: h.Name,
+			})
 		},
 		Lives: a.lives,
 	})

@@ -207,7 +207,10 @@ func (m *meters) expose(e *exposition) {
 	}
 	e.single("hora_attempts_started_total", "counter", "Attempts that were started.", float64(m.started))
 	e.family("hora_attempts_ended_total", "counter", "Attempts that have ended, by outcome.")
-	for _, o := range []client.Outcome{client.Failure, client.Held, client.Lost, client.OutOfMemory, client.Preempted, client.Stopped, client.Success, client.TimedOut} {
+	for _, o := range []client.Outcome{
+		client.Failure, client.Held, client.Lost, client.OutOfMemory, client.Preempted, client.Stopped, client.Success,
+		client.TimedOut,
+	} {
 		e.sample("hora_attempts_ended_total", float64(m.outcomes[o]), "outcome", string(o))
 	}
 	e.histogram("hora_submit_seconds", "From a job's arrival to the answer that it is on the disk.", &m.submits)

@@ -2,8 +2,8 @@ package server
 
 import "sync"
 
-// news wakes those who follow a job; 0 stands for the list of jobs. Nobody is told what has happened: who is woken reads the
-// store.
+// news wakes those who follow a job; 0 stands for the list of jobs. Nobody is told what has happened: who is woken
+// reads the store.
 type news struct {
 	mu     sync.Mutex // guards what follows
 	wait   map[int64]chan struct{}

@@ -21,13 +21,15 @@ type UserPath struct {
 
 // peopleCalls are those about who may do what, and who did.
 func (a *api) peopleCalls() {
-	huma.Register(a, a.operation("me", "GET", "/me", "whom the server takes the caller for", anybody()), func(ctx context.Context, _ *struct{}) (*answer[client.Me], error) {
-		return answered(a.me(ctx), nil)
-	})
-	huma.Register(a, a.operation("users", "GET", "/users", "list the users, with their roles in the caller's projects", somewhere(admin)), func(ctx context.Context, _ *struct{}) (*answer[[]client.User], error) {
-		all, err := a.users(ctx)
-		return answered(filled(all), err)
-	})
+	huma.Register(a, a.operation("me", "GET", "/me", "whom the server takes the caller for", anybody()),
+		func(ctx context.Context, _ *struct{}) (*answer[client.Me], error) {
+			return answered(a.me(ctx), nil)
+		})
+	huma.Register(a, a.operation("users", "GET", "/users", "list the users, with their roles in the caller's projects", somewhere(admin)),
+		func(ctx context.Context, _ *struct{}) (*answer[[]client.User], error) {
+			all, err := a.users(ctx)
+			return answered(filled(all), err)
+		})
 	huma.Register(a, a.operation("set-role", "PUT", "/users/{user}/roles", "give a user a role; one who is not there yet is added", named(admin)), func(ctx context.Context, in *struct {
 		UserPath
 		Body client.Role
@@ -43,35 +45,37 @@ func (a *api) peopleCalls() {
 		_, err := a.setRole(ctx, in.User, client.Role{Project: in.Project})
 		return nil, fault(err)
 	})
-	huma.Register(a, a.operation("remove-user", "DELETE", "/users/{user}", "forget a user, with roles, tokens and sessions", everywhere(admin)), func(ctx context.Context, in *UserPath) (*struct{}, error) {
-		found := false
-		err := a.store.Do(ctx, func(tx *sql.Tx) (err error) {
-			found, err = store.DropUser(tx, in.User)
-			return err
+	huma.Register(a, a.operation("remove-user", "DELETE", "/users/{user}", "forget a user, with roles, tokens and sessions", everywhere(admin)),
+		func(ctx context.Context, in *UserPath) (*struct{}, error) {
+			found := false
+			err := a.store.Do(ctx, func(tx *sql.Tx) (err error) {
+				found, err = store.DropUser(tx, in.User)
+				return err
+			})
+			if err == nil && !found {
+				err = refuse(404, "there is no user %s: hora user list has those that there are", in.User)
+			}
+			return nil, fault(err)
 		})
-		if err == nil && !found {
-			err = refuse(404, "there is no user %s: hora user list has those that there are", in.User)
-		}
-		return nil, fault(err)
-	})
 	a.tokenCalls()
 	a.auditCalls()
 }
 
 func (a *api) tokenCalls() {
-	huma.Register(a, a.operation("tokens", "GET", "/tokens", "list the caller's tokens; an administrator of all projects sees everybody's", anybody()), func(ctx context.Context, _ *struct{}) (*answer[[]client.Pass], error) {
-		w := caller(ctx)
-		if w.job != 0 {
-			return nil, fault(a.allowedJob(ctx, w, admin, 0))
-		}
-		all, err := a.store.Passes(ctx, w.name)
-		if w.all < admin { // one that may do less than its user sees no others' either
-			all = slices.DeleteFunc(all, func(p client.Pass) bool { return p.User != w.name })
-		} else if w.name != "" {
-			all, err = a.store.Passes(ctx, "")
-		}
-		return answered(filled(all), err)
-	})
+	huma.Register(a, a.operation("tokens", "GET", "/tokens", "list the caller's tokens; an administrator of all projects sees everybody's", anybody()),
+		func(ctx context.Context, _ *struct{}) (*answer[[]client.Pass], error) {
+			w := caller(ctx)
+			if w.job != 0 {
+				return nil, fault(a.allowedJob(ctx, w, admin, 0))
+			}
+			all, err := a.store.Passes(ctx, w.name)
+			if w.all < admin { // one that may do less than its user sees no others' either
+				all = slices.DeleteFunc(all, func(p client.Pass) bool { return p.User != w.name })
+			} else if w.name != "" {
+				all, err = a.store.Passes(ctx, "")
+			}
+			return answered(filled(all), err)
+		})
 	post := a.operation("new-token", "POST", "/tokens", "make a token; the answer has it, this once", anybody())
 	post.DefaultStatus = http.StatusCreated
 	huma.Register(a, post, func(ctx context.Context, in *struct{ Body client.NewPass }) (*answer[client.Pass], error) {
@@ -109,9 +113,10 @@ func (a *api) auditCalls() {
 		}
 		return answered(d, err)
 	})
-	huma.Register(a, a.operation("check-audit", "GET", "/audit/check", "follow the chain of those records; the last hash tells all of them", everywhere(admin)), func(ctx context.Context, _ *struct{}) (*answer[client.Chain], error) {
-		return answered(a.store.CheckDeeds(ctx))
-	})
+	huma.Register(a, a.operation("check-audit", "GET", "/audit/check", "follow the chain of those records; the last hash tells all of them", everywhere(admin)),
+		func(ctx context.Context, _ *struct{}) (*answer[client.Chain], error) {
+			return answered(a.store.CheckDeeds(ctx))
+		})
 }
 
 // me is whom the server takes a caller for.
@@ -158,11 +163,14 @@ func (s *Server) setRole(ctx context.Context, user string, r client.Role) (clien
 		return client.User{}, err
 	}
 	is := func(u client.User) bool { return u.Name == user }
-	if i := slices.IndexFunc(all, is); r.Role == "" && (i < 0 || !slices.ContainsFunc(all[i].Roles, func(have client.Role) bool { return have.Project == r.Project })) {
+	has := func(have client.Role) bool { return have.Project == r.Project }
+	if i := slices.IndexFunc(all, is); r.Role == "" && (i < 0 || !slices.ContainsFunc(all[i].Roles, has)) {
 		return client.User{}, refuse(404, "%s has no role in %s: hora user list has what there is", user, r.Project)
 	}
 	remark(ctx, "%s in %s", r.Role, r.Project)
-	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetRole(tx, user, r.Project, r.Role, s.now()) }); err != nil {
+	if err := s.store.Do(ctx, func(tx *sql.Tx) error {
+		return store.SetRole(tx, user, r.Project, r.Role, s.now())
+	}); err != nil {
 		return client.User{}, err
 	}
 	if all, err = s.store.Users(ctx); err != nil {

@@ -57,8 +57,8 @@ func newPool(p *client.Pool) *pool {
 	return &pool{Pool: *p, starting: map[string]time.Time{}, idle: map[string]time.Time{}}
 }
 
-// count tells the schedule which nodes there are and may come, and answers what is to be done about those that are lost;
-// in the loop.
+// count tells the schedule which nodes there are and may come, and answers what is to be done about those that are
+// lost; in the loop.
 func (s *Server) count() (todo []func()) {
 	now := map[string]schedule.Node{}
 	of := map[string]int{}
@@ -190,8 +190,8 @@ func (s *Server) tend(p *pool) (todo []func()) {
 // listEvery is how often a pool of commands is asked which nodes there are.
 const listEvery = time.Minute
 
-// list asks a pool of commands which nodes there are. Those that the server has not heard of may still come, and are ended
-// when they do not; in the loop, and what it answers outside.
+// list asks a pool of commands which nodes there are. Those that the server has not heard of may still come, and are
+// ended when they do not; in the loop, and what it answers outside.
 func (s *Server) list(p *pool, now time.Time) []func() {
 	if p.List == "" || now.Sub(p.listed) < listEvery {
 		return nil
@@ -224,7 +224,8 @@ func (s *Server) deleted(p *client.Pool, name string) {
 // busy says whether an attempt has a part on a node; in the loop.
 func (s *Server) busy(name string) bool {
 	for _, l := range s.live {
-		if l.attempt != nil && slices.ContainsFunc(l.attempt.Shares, func(x client.Share) bool { return x.Node == name }) {
+		if l.attempt != nil &&
+			slices.ContainsFunc(l.attempt.Shares, func(x client.Share) bool { return x.Node == name }) {
 			return true
 		}
 	}
@@ -243,7 +244,9 @@ func (s *Server) create(p *pool) func() {
 	p.starting[name] = time.Now()
 	spec := p.Pool
 	return func() {
-		t, err := s.token(s.ctx, store.Token{Scope: store.ScopeJoin, Pool: spec.Name, Node: name, Expires: time.Now().Add(startingWithin)})
+		t, err := s.token(s.ctx, store.Token{
+			Scope: store.ScopeJoin, Pool: spec.Name, Node: name, Expires: time.Now().Add(startingWithin),
+		})
 		if err == nil {
 			err = s.makes.Create(&spec, name, t)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// The HTTP library takes what schemas forbid, in three places: null for any field that may be left out, whole numbers written as 71.0
-// only where nothing but a check reads them, and the first of a parameter that is given twice. What follows closes them, so that the
-// description that the server gives of itself holds.
+// The HTTP library takes what schemas forbid, in three places: null for any field that may be left out, whole numbers
+// written as 71.0 only where nothing but a check reads them, and the first of a parameter that is given twice. What
+// follows closes them, so that the description that the server gives of itself holds.
 
 func init() {
 	huma.DefaultArrayNullable = false // an empty list is a list in what we answer, and null is none in what we take
@@ -73,7 +73,8 @@ func nulls(v any) any {
 	return v
 }
 
-// large says in plain words what is left to be wrong once a body's types were checked: a number beyond what is kept of one.
+// large says in plain words what is left to be wrong once a body's types were checked: a number beyond what is kept of
+// one.
 func large(err error) error {
 	wrong := (*json.UnmarshalTypeError)(nil)
 	if !errors.As(err, &wrong) {
@@ -102,7 +103,8 @@ func whole(data []byte) (out []byte, changed bool) {
 	walk = func(v any) any {
 		switch x := v.(type) {
 		case json.Number:
-			if f, err := x.Float64(); err == nil && strings.ContainsAny(x.String(), ".eE") && f == math.Trunc(f) && math.Abs(f) < 1<<63 {
+			if f, err := x.Float64(); err == nil && strings.ContainsAny(x.String(), ".eE") && f == math.Trunc(f) &&
+				math.Abs(f) < 1<<63 {
 				changed = true
 				return json.Number(strconv.FormatInt(int64(f), 10))
 			}
@@ -151,8 +153,8 @@ func (a *api) strict(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// methods are those of a path that is written out among the calls, so that blobs/missing is not taken for the hash "missing"; nil where
-// it is none.
+// methods are those of a path that is written out among the calls, so that blobs/missing is not taken for the hash
+// "missing"; nil where it is none.
 func (a *api) methods(path string) (all []string) {
 	p := a.OpenAPI().Paths[path]
 	if p == nil {

@@ -16,8 +16,8 @@ const (
 	expireSeldom = time.Hour
 )
 
-// sweepEvery is how often content is looked for that nothing names, when nothing was removed; sweepAfter is how long such content
-// stays.
+// sweepEvery is how often content is looked for that nothing names, when nothing was removed; sweepAfter is how long
+// such content stays.
 const (
 	sweepEvery = 24 * time.Hour
 	sweepAfter = 24 * time.Hour

@@ -48,17 +48,18 @@ func (a *api) secretCalls() {
 		}
 		return answered(x, a.store.SetSecret(ctx, x, in.Body.Value, x.Set))
 	})
-	huma.Register(a, a.operation("remove-secret", "DELETE", "/projects/{name}/secrets/{secret}", "forget a secret; jobs that run keep it", inProject(member)), func(ctx context.Context, in *SecretPath) (*struct{}, error) {
-		found := false
-		err := a.store.Do(ctx, func(tx *sql.Tx) (err error) {
-			found, err = store.DropSecret(tx, in.Project, in.Secret)
-			return err
+	huma.Register(a, a.operation("remove-secret", "DELETE", "/projects/{name}/secrets/{secret}", "forget a secret; jobs that run keep it", inProject(member)),
+		func(ctx context.Context, in *SecretPath) (*struct{}, error) {
+			found := false
+			err := a.store.Do(ctx, func(tx *sql.Tx) (err error) {
+				found, err = store.DropSecret(tx, in.Project, in.Secret)
+				return err
+			})
+			if err == nil && !found {
+				err = a.noSecret(ctx, in.Project, in.Secret)
+			}
+			return nil, fault(err)
 		})
-		if err == nil && !found {
-			err = a.noSecret(ctx, in.Project, in.Secret)
-		}
-		return nil, fault(err)
-	})
 }
 
 // noSecret says that there is no such secret, and which may be meant.

@@ -1,9 +1,10 @@
-// Package server runs jobs for a team: it takes them, keeps them in the store, lets job/schedule decide who runs, starts
-// them through a back end, and takes what they say until it is on the disk. The HTTP interface stands on the same calls.
+// Package server runs jobs for a team: it takes them, keeps them in the store, lets job/schedule decide who runs,
+// starts them through a back end, and takes what they say until it is on the disk. The HTTP interface stands on the
+// same calls.
 //
 // One goroutine, the loop, owns the queue and the table of jobs that have not ended; each running attempt has one that
-// follows it. Jobs are no children of this process: when it ends they go on, and the next one adopts them. Only cmd/horad
-// imports it.
+// follows it. Jobs are no children of this process: when it ends they go on, and the next one adopts them. Only
+// cmd/horad imports it.
 package server
 
 import (
@@ -89,8 +90,10 @@ type live struct {
 // New opens a server on a store and takes up all jobs that have not ended.
 func New(ctx context.Context, st *store.Store, back *fleet.Fleet, makes Makes, log *slog.Logger) (*Server, error) {
 	s := &Server{
-		store: st, back: back, left: back, fleet: back, makes: makes, wants: make(chan struct{}, 1), pools: map[string]*pool{}, nodes: map[string]schedule.Node{}, log: log, now: time.Now, news: newNews(), calls: make(chan func(), 256),
-		machine: schedule.New(0), live: map[int64]*live{}, quotas: map[string]client.Quota{}, dirty: true, hooks: newWebhooks(), expires: make(chan struct{}, 1),
+		store: st, back: back, left: back, fleet: back, makes: makes, wants: make(chan struct{}, 1),
+		pools: map[string]*pool{}, nodes: map[string]schedule.Node{}, log: log, now: time.Now, news: newNews(),
+		calls: make(chan func(), 256), machine: schedule.New(0), live: map[int64]*live{},
+		quotas: map[string]client.Quota{}, dirty: true, hooks: newWebhooks(), expires: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.openPools(ctx); err != nil {
@@ -130,7 +133,9 @@ func (s *Server) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, l := range all {
-		e := &live{job: l.Job, failures: l.Failures, attempts: l.Numbers, attempt: l.Attempt, taken: l.Taken, stop: l.Stop}
+		e := &live{
+			job: l.Job, failures: l.Failures, attempts: l.Numbers, attempt: l.Attempt, taken: l.Taken, stop: l.Stop,
+		}
 		s.live[l.Job.ID] = e
 		switch {
 		case l.Attempt != nil:
@@ -204,12 +209,18 @@ func (s *Server) do(f func()) error {
 // ask is a job as the schedule knows it.
 func ask(l *live) schedule.Job {
 	d := &l.job.Document
-	a := schedule.Ask{NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory, GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole, OneNode: d.Spec.MinNP > 0}
+	a := schedule.Ask{
+		NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory,
+		GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole, OneNode: d.Spec.MinNP > 0,
+	}
 	if a.Nodes > 0 {
 		a.PerNode = max(a.PerNode, 1)
 		a.NP = a.Nodes * a.PerNode
 	}
-	return schedule.Job{ID: l.job.ID, Pool: d.Pool, Project: d.Project, Priority: *d.Priority, Queued: l.job.Queued, Preemptible: d.Preemptible, Ask: a}
+	return schedule.Job{
+		ID: l.job.ID, Pool: d.Pool, Project: d.Project, Priority: *d.Priority, Queued: l.job.Queued,
+		Preemptible: d.Preemptible, Ask: a,
+	}
 }
 
 // ref names an attempt to the back end.
@@ -331,7 +342,9 @@ func (s *Server) end(l *live, why client.Outcome) {
 			if err := store.SetState(tx, &job); err != nil {
 				return err
 			}
-			return store.AddHappening(tx, job.ID, client.Happening{At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + string(why)})
+			return store.AddHappening(tx, job.ID, client.Happening{
+				At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + string(why),
+			})
 		})
 		if err == nil {
 			err = s.back.Kill(where, why)

@@ -66,17 +66,20 @@ type linesPage struct {
 }
 
 func (a *api) streams() {
-	huma.Register(a, a.operation("logs", "GET", "/jobs/{id}/logs", "what a job has written", onJob(viewer)), func(ctx context.Context, in *LinesQuery) (*answer[linesPage], error) {
-		if _, err := a.Job(ctx, in.ID); err != nil {
-			return nil, fault(err)
-		}
-		c, err := cursor(in.Cursor)
-		if err != nil {
-			return nil, fault(err)
-		}
-		lines, next, err := a.store.Lines(ctx, in.ID, c, in.Since, linesAtOnce)
-		return answered(linesPage{Lines: filled(in.pick(lines)), Next: cursorText(next), More: len(lines) >= linesAtOnce}, err)
-	})
+	huma.Register(a, a.operation("logs", "GET", "/jobs/{id}/logs", "what a job has written", onJob(viewer)),
+		func(ctx context.Context, in *LinesQuery) (*answer[linesPage], error) {
+			if _, err := a.Job(ctx, in.ID); err != nil {
+				return nil, fault(err)
+			}
+			c, err := cursor(in.Cursor)
+			if err != nil {
+				return nil, fault(err)
+			}
+			lines, next, err := a.store.Lines(ctx, in.ID, c, in.Since, linesAtOnce)
+			return answered(
+				linesPage{Lines: filled(in.pick(lines)), Next: cursorText(next), More: len(lines) >= linesAtOnce}, err,
+			)
+		})
 	op := a.operation("follow", "GET", "/jobs/{id}/follow", "server-sent events: state (a job) whenever it changes, line (a line) as they come, end when it has ended", onJob(viewer))
 	huma.Register(a, op, func(ctx context.Context, in *struct {
 		LinesQuery

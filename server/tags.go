@@ -53,7 +53,8 @@ func (s *Server) Attach(ctx context.Context, id int64, path, hash string) (clien
 	if _, err := s.Job(ctx, id); err != nil {
 		return client.Artifact{}, err
 	}
-	if path == "." || !filepath.IsLocal(filepath.FromSlash(path)) || strings.ContainsAny(path, "\\\x00") || filepath.ToSlash(filepath.Clean(path)) != path {
+	if path == "." || !filepath.IsLocal(filepath.FromSlash(path)) || strings.ContainsAny(path, "\\\x00") ||
+		filepath.ToSlash(filepath.Clean(path)) != path {
 		return client.Artifact{}, refuse(422, "%.200q is no path below outputs/: write it as model/weights.pt", path)
 	}
 	info, err := os.Stat(s.store.BlobFile(hash))
@@ -68,7 +69,8 @@ func (s *Server) Attach(ctx context.Context, id int64, path, hash string) (clien
 	return a, nil
 }
 
-// prepared notes that the job's environment is there: it runs, and what comes after this attempt takes the same releases.
+// prepared notes that the job's environment is there: it runs, and what comes after this attempt takes the same
+// releases.
 func (f *follower) prepared(r *node.Ready) error {
 	return f.do(func() {
 		l := f.l

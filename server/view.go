@@ -12,7 +12,9 @@ import (
 type view struct{ *Server }
 
 // Jobs lists jobs of the projects that the caller sees.
-func (v view) Jobs(ctx context.Context, states []job.State, project string, below int64, limit int) ([]client.Job, error) {
+func (v view) Jobs(
+	ctx context.Context, states []job.State, project string, below int64, limit int,
+) ([]client.Job, error) {
 	w := caller(ctx)
 	if w.job != 0 {
 		return v.own(ctx, w.job)

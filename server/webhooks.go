@@ -25,8 +25,8 @@ import (
 	"hora/server/store"
 )
 
-// webhooks are those who hear of jobs. What they are to hear is written down with what happened, in one transaction, and sent by a
-// goroutine for each, at least once and however often the server is started anew.
+// webhooks are those who hear of jobs. What they are to hear is written down with what happened, in one transaction,
+// and sent by a goroutine for each, at least once and however often the server is started anew.
 type webhooks struct {
 	mu   sync.Mutex // guards all and ends
 	all  []client.Webhook
@@ -40,8 +40,9 @@ const deliverWithin = 10 * time.Second
 
 func newWebhooks() *webhooks {
 	return &webhooks{ends: map[int64]context.CancelFunc{}, news: map[int64]chan struct{}{}, http: &http.Client{
-		Timeout:       deliverWithin,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // what is signed goes to nobody else
+		Timeout: deliverWithin,
+		// What is signed goes to nobody else.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
@@ -111,7 +112,9 @@ func (s *Server) announced() {
 }
 
 // pauses are those between the tries of one delivery; the last one goes on until keepTrying is over.
-var pauses = []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour}
+var pauses = []time.Duration{
+	time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour,
+}
 
 // keepTrying is how long a delivery is tried.
 const keepTrying = 3 * 24 * time.Hour
@@ -219,14 +222,20 @@ func (s *Server) AddWebhook(ctx context.Context, w client.Webhook) (client.Webho
 	}
 	var key [24]byte
 	rand.Read(key[:])
-	w = client.Webhook{URL: w.URL, States: w.States, Project: w.Project, Secret: secretMark + base64.StdEncoding.EncodeToString(key[:])}
+	w = client.Webhook{
+		URL: w.URL, States: w.States, Project: w.Project,
+		Secret: secretMark + base64.StdEncoding.EncodeToString(key[:]),
+	}
 	s.hooks.mu.Lock()
 	full := len(s.hooks.all) >= webhooksMost
 	s.hooks.mu.Unlock()
 	if full {
 		return w, refuse(409, "there are %d webhooks, and more are not kept: remove one, as in hora webhook remove 1", webhooksMost)
 	}
-	if err := s.store.Do(ctx, func(tx *sql.Tx) (err error) { w.ID, err = store.NewWebhook(tx, &w); return err }); err != nil {
+	if err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
+		w.ID, err = store.NewWebhook(tx, &w)
+		return err
+	}); err != nil {
 		return w, err
 	}
 	s.hear(&w)
@@ -249,7 +258,10 @@ func noWebhook(id int64) error {
 // RemoveWebhook removes a webhook, with what it has not heard.
 func (s *Server) RemoveWebhook(ctx context.Context, id int64) error {
 	found := false
-	if err := s.store.Do(ctx, func(tx *sql.Tx) (err error) { found, err = store.DropWebhook(tx, id); return err }); err != nil {
+	if err := s.store.Do(ctx, func(tx *sql.Tx) (err error) {
+		found, err = store.DropWebhook(tx, id)
+		return err
+	}); err != nil {
 		return err
 	}
 	if !found {

@@ -34,8 +34,8 @@ func (s *site) call(method, path, body string) (*http.Response, string) {
 	return r, string(b)
 }
 
-// TestTheDescriptionHolds: what schemathesis (tools/schemathesis.sh) has found is refused as the server's own description says, or taken as
-// it says, and each refusal is a sentence.
+// TestTheDescriptionHolds: what schemathesis (tools/schemathesis.sh) has found is refused as the server's own
+// description says, or taken as it says, and each refusal is a sentence.
 func TestTheDescriptionHolds(t *testing.T) {
 	s := newSite(t, 1)
 	held := shell(1, "true")
@@ -77,7 +77,8 @@ func TestTheDescriptionHolds(t *testing.T) {
 		r, text := s.call(c.method, c.path, c.body)
 		var f client.Fault
 		if r.StatusCode >= 400 {
-			if err := json.Unmarshal([]byte(text), &f); err != nil || f.Status != r.StatusCode || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/problem+json") {
+			if err := json.Unmarshal([]byte(text), &f); err != nil || f.Status != r.StatusCode ||
+				!strings.HasPrefix(r.Header.Get("Content-Type"), "application/problem+json") {
 				t.Errorf("%s %s %s: the refusal is no problem+json: %q, %v", c.method, c.path, c.body, text, err)
 			}
 			text = f.Detail

@@ -33,7 +33,10 @@ func newBrowser(s *site) *browser {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1200, 900))
+	options := append(
+		chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1200, 900),
+	)
 	ctx, end := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(end)
 	ctx, end = chromedp.NewContext(ctx)
@@ -91,8 +94,8 @@ func reads(text string) chromedp.Action {
 
 func click(selector string) chromedp.Action { return chromedp.Click(selector, chromedp.ByQuery) }
 
-// TestPagesInABrowser clicks through every page in Chromium: links, buttons, ticks, lines that come while one looks on, a narrow window and
-// a dark one; and the browser has nothing to complain of.
+// TestPagesInABrowser clicks through every page in Chromium: links, buttons, ticks, lines that come while one looks on,
+// a narrow window and a dark one; and the browser has nothing to complain of.
 func TestPagesInABrowser(t *testing.T) {
 	s := newSite(t, 1)
 	report := `python3 -c '
@@ -116,7 +119,10 @@ for step in range(50):
 	var wide bool
 	narrow := "document.documentElement.scrollWidth > 360"
 	for _, page := range []string{"/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/nodes", "/pools", "/projects", "/compare?job=1&job=2"} {
-		b.does("narrow "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), chromedp.Navigate(s.url+page), chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate(narrow, &wide))
+		b.does(
+			"narrow "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), chromedp.Navigate(s.url+page),
+			chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate(narrow, &wide),
+		)
 		if wide {
 			t.Errorf("%s is wider than a window of 360", page)
 		}
@@ -124,7 +130,8 @@ for step in range(50):
 	var light, dark string
 	colour := "getComputedStyle(document.body).backgroundColor"
 	b.does("dark", emulation.ClearDeviceMetricsOverride(), chromedp.Navigate(s.url+"/"), chromedp.Evaluate(colour, &light),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}), chromedp.Evaluate(colour, &dark))
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}),
+		chromedp.Evaluate(colour, &dark))
 	if light == dark {
 		t.Errorf("a dark page has the background %s of a light one", dark)
 	}

@@ -29,7 +29,8 @@ func (s *site) compared(one, failed int64) {
 		Jobs    []int64
 		Metrics map[string][]*struct{ Last *float64 }
 	}
-	if err := json.Unmarshal([]byte(r.out), &v); err != nil || len(v.Jobs) != 2 || v.Metrics["loss"][1] != nil || *v.Metrics["loss"][0].Last != 0.001 || v.Metrics["bad"][0].Last != nil {
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || len(v.Jobs) != 2 || v.Metrics["loss"][1] != nil ||
+		*v.Metrics["loss"][0].Last != 0.001 || v.Metrics["bad"][0].Last != nil {
 		s.t.Errorf("%v: %+v", err, r)
 	}
 	if r := s.hora("compare", fmt.Sprint(one)); r.code != 2 || !strings.Contains(r.errs, "two jobs or more") {

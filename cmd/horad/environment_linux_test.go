@@ -12,8 +12,8 @@ import (
 	"hora/server/client"
 )
 
-// slowPython stands for an interpreter that makes an environment: it says when it has begun, waits until it may go on, and
-// keeps what it was asked.
+// slowPython stands for an interpreter that makes an environment: it says when it has begun, waits until it may go on,
+// and keeps what it was asked.
 const slowPython = `#!/bin/sh
 cat >> "$PIPES/asked"
 echo >> "$PIPES/asked"
@@ -87,8 +87,8 @@ func (s *site) ended(id int64) client.Job {
 	return j
 }
 
-// TestAnEnvironmentIsMadeOnce holds that an environment is made while the server is killed and comes back, that a job which
-// asks for the same waits for it, and that the next attempt takes the same releases.
+// TestAnEnvironmentIsMadeOnce holds that an environment is made while the server is killed and comes back, that a job
+// which asks for the same waits for it, and that the next attempt takes the same releases.
 func TestAnEnvironmentIsMadeOnce(t *testing.T) {
 	p := newPipes(t)
 	s := newSite(t, 2)

@@ -17,7 +17,8 @@ import (
 	"hora/server/client"
 )
 
-// wire is a way to the server that can be cut: what is on it then stays on it, and nothing is refused, as where a switch has died.
+// wire is a way to the server that can be cut: what is on it then stays on it, and nothing is refused, as where a
+// switch has died.
 type wire struct {
 	net.Listener
 	to   string
@@ -86,7 +87,8 @@ func (w *wire) set(cut bool) {
 	w.mu.Unlock()
 }
 
-// beating is a job that says ten times a second, in a file that all of its attempts share, that it runs; the second attempt ends soon.
+// beating is a job that says ten times a second, in a file that all of its attempts share, that it runs; the second
+// attempt ends soon.
 func beating(file string) client.Document {
 	d := shell(1, fmt.Sprintf(`n=0; while [ $n -lt 600 ]; do echo $HORA_SERVER_ATTEMPT >>%s; n=$((n+1)); sleep 0.1; [ $HORA_SERVER_ATTEMPT = 1 ] || [ $n -lt 20 ] || exit 0; done`, file))
 	d.Pool = "lab"
@@ -138,7 +140,8 @@ func TestANodeThatIsCutOff(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	alone(t, file)
-	if j, _ = s.client.Job(context.Background(), j.ID); len(j.Attempts) != 2 || j.Attempts[0].Outcome != client.Lost || j.Attempts[1].Shares[0].Node != "two" {
+	if j, _ = s.client.Job(context.Background(), j.ID); len(j.Attempts) != 2 || j.Attempts[0].Outcome != client.Lost ||
+		j.Attempts[1].Shares[0].Node != "two" {
 		t.Errorf("%+v", j.Attempts)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"hora/server/client"
 )
 
-// TestFigures measures what docs and bench/results tell, a tenth or less of it in the ordinary run, and holds it to nothing but
-// that all is there: speed is no matter for a machine that does other things.
+// TestFigures measures what docs and bench/results tell, a tenth or less of it in the ordinary run, and holds it to
+// nothing but that all is there: speed is no matter for a machine that does other things.
 func TestFigures(t *testing.T) {
 	submits, trues, firsts := 400, 40, 5
 	if os.Getenv("HORA_SOAK") == "1" {
@@ -25,7 +25,9 @@ func TestFigures(t *testing.T) {
 	for range firsts {
 		begin := time.Now()
 		j := s.submit(shell(1, "echo first"))
-		if _, err := s.client.Follow(ctx, j.ID, client.Following{Rank: 0, Line: func(client.Line) { took = append(took, time.Since(begin)) }}); err != nil {
+		if _, err := s.client.Follow(ctx, j.ID, client.Following{
+			Rank: 0, Line: func(client.Line) { took = append(took, time.Since(begin)) },
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

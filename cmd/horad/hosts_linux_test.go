@@ -52,8 +52,8 @@ func serveOn(t *testing.T, ctx context.Context, head *hosttest.Host) string {
 	return url
 }
 
-// TestHostsWithTLS: a server and two nodes on three hosts; a job's folder and outputs go over TLS, its ranks over TCP; who
-// expects another authority sends no token; a node whose cable is cut for a moment loses nothing.
+// TestHostsWithTLS: a server and two nodes on three hosts; a job's folder and outputs go over TLS, its ranks over TCP;
+// who expects another authority sends no token; a node whose cable is cut for a moment loses nothing.
 func TestHostsWithTLS(t *testing.T) {
 	bin, err := programs()
 	if err != nil {

@@ -60,8 +60,8 @@ func (a *askers) ask(key string) {
 	}
 }
 
-// TestAKilledServerWithSubmissionsInFlight kills the server while many submit: each key makes one job, which is there and runs once, whether
-// its answer came before the kill, was lost with it, or came after.
+// TestAKilledServerWithSubmissionsInFlight kills the server while many submit: each key makes one job, which is there
+// and runs once, whether its answer came before the kill, was lost with it, or came after.
 func TestAKilledServerWithSubmissionsInFlight(t *testing.T) {
 	kills, seed := 3, uint64(time.Now().UnixNano())
 	if os.Getenv("HORA_SOAK") == "1" {

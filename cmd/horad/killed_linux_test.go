@@ -20,8 +20,8 @@ import (
 	"hora/server/node"
 )
 
-// TestAKilledServerLosesNothing kills the server again and again while jobs run, come and end: no acknowledged job is lost
-// or runs twice, none is started again, and all they have written is there.
+// TestAKilledServerLosesNothing kills the server again and again while jobs run, come and end: no acknowledged job is
+// lost or runs twice, none is started again, and all they have written is there.
 func TestAKilledServerLosesNothing(t *testing.T) {
 	kills, seed := 3, uint64(time.Now().UnixNano())
 	if os.Getenv("HORA_SOAK") == "1" {
@@ -125,8 +125,8 @@ func TestTermLeavesJobsRunning(t *testing.T) {
 	}
 }
 
-// TestAKilledKeeperIsALostNode kills the process that keeps a job: its workers end, and the job queues again without one of
-// its retries.
+// TestAKilledKeeperIsALostNode kills the process that keeps a job: its workers end, and the job queues again without
+// one of its retries.
 func TestAKilledKeeperIsALostNode(t *testing.T) {
 	s := newSite(t, 1)
 	j := s.submit(shell(1, "[ -f outputs/second ] && exit 0; echo > outputs/second; echo runs; echo $$ > outputs/pid; while :; do sleep 0.1; done"))

@@ -99,7 +99,8 @@ func samples(t *testing.T, page string) map[string]float64 {
 		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
 		at := line[:strings.LastIndexByte(line, ' ')]
 		_, twice := all[at]
-		if !sampleLine.MatchString(line) || err != nil || twice || name != family && !strings.HasPrefix(name, family+"_") {
+		if !sampleLine.MatchString(line) || err != nil || twice ||
+			name != family && !strings.HasPrefix(name, family+"_") {
 			t.Errorf("Prometheus would not take %q below %s", line, family)
 		}
 		all[at] = value

@@ -14,7 +14,8 @@ import (
 	"hora/server/client"
 )
 
-// TestPages reads every page as a browser without a script does, presses its buttons, and tries to press them from elsewhere.
+// TestPages reads every page as a browser without a script does, presses its buttons, and tries to press them from
+// elsewhere.
 func TestPages(t *testing.T) {
 	s := newSite(t, 1)
 	running := s.submit(shell(1, "echo '<b>bold</b>'; while [ ! -f outputs/go ]; do sleep 0.05; done"))

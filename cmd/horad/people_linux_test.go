@@ -163,7 +163,8 @@ func (s *site) onlyAdministrators(max, all *client.Client) {
 	}
 }
 
-// TestTokens: one may do what its user may or less, ends when it is revoked, expires or its user is removed, and makes no stronger one.
+// TestTokens: one may do what its user may or less, ends when it is revoked, expires or its user is removed, and makes
+// no stronger one.
 func TestTokens(t *testing.T) {
 	ctx := context.Background()
 	s := newSite(t, 1)
@@ -240,7 +241,9 @@ func (s *site) tokensEnd(max *client.Client, first client.Pass) {
 }
 
 // browser is one of a user's, from an address with a token on.
-func (s *site) browser(token string) (get func(path string) (int, string), post func(path, origin string) int, session string) {
+func (s *site) browser(
+	token string,
+) (get func(path string) (int, string), post func(path, origin string) int, session string) {
 	s.t.Helper()
 	r, err := http.Get(s.url + "/?token=" + token)
 	if err != nil {
@@ -271,11 +274,16 @@ func (s *site) browser(token string) (get func(path string) (int, string), post 
 		b, _ := io.ReadAll(r.Body)
 		return r.StatusCode, string(b)
 	}
-	return func(path string) (int, string) { return do("GET", path, "") }, func(path, origin string) int { code, _ := do("POST", path, origin); return code }, session
+	get = func(path string) (int, string) { return do("GET", path, "") }
+	post = func(path, origin string) int {
+		code, _ := do("POST", path, origin)
+		return code
+	}
+	return get, post, session
 }
 
-// TestSessions: a browser has a session and no token; it sees what its user may see, a foreign form changes nothing, and it ends with the
-// token that it was made from.
+// TestSessions: a browser has a session and no token; it sees what its user may see, a foreign form changes nothing,
+// and it ends with the token that it was made from.
 func TestSessions(t *testing.T) {
 	ctx := context.Background()
 	s := newSite(t, 1)
@@ -286,7 +294,10 @@ func TestSessions(t *testing.T) {
 	if code, text := get("/"); code != 200 || !strings.Contains(text, "vision") || strings.Contains(text, "speech") {
 		t.Errorf("%d %s", code, text)
 	}
-	for path, want := range map[string]int{"/jobs/1": 200, "/jobs/2": 403, "/compare?job=1&job=2": 403, "/audit": 403, "/metrics": 403, "/nodes": 200, "/pools": 200, "/projects": 200, "/api/v1/jobs/2/logs": 403} {
+	for path, want := range map[string]int{
+		"/jobs/1": 200, "/jobs/2": 403, "/compare?job=1&job=2": 403, "/audit": 403, "/metrics": 403, "/nodes": 200,
+		"/pools": 200, "/projects": 200, "/api/v1/jobs/2/logs": 403,
+	} {
 		if code, text := get(path); code != want || code == 403 && !strings.Contains(text, "role") {
 			t.Errorf("%s: %d %s", path, code, text)
 		}

@@ -52,7 +52,11 @@ func (s *site) joining(name, pool string, more ...string) *exec.Cmd {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := exec.Command(filepath.Join(s.bin, "hora"), append([]string{"node", "--pool", pool, "--name", name, "--server", token.Server, "--dir", filepath.Join(s.dir, "..", name), "--slots", "2"}, more...)...)
+	args := []string{
+		"node", "--pool", pool, "--name", name, "--server", token.Server,
+		"--dir", filepath.Join(s.dir, "..", name), "--slots", "2",
+	}
+	c := exec.Command(filepath.Join(s.bin, "hora"), append(args, more...)...)
 	c.Env, c.Stderr = append(s.env(), "HORA_TOKEN="+token.Token), os.Stderr
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
@@ -67,8 +71,8 @@ func (s *site) joining(name, pool string, more ...string) *exec.Cmd {
 
 func (s *site) text(id int64) string { return s.hora("logs", fmt.Sprint(id)).out }
 
-// TestLocalPool: nodes come when a job waits, a gang runs on two of them, idle ones beyond min end, and a job beyond the
-// pool says never.
+// TestLocalPool: nodes come when a job waits, a gang runs on two of them, idle ones beyond min end, and a job beyond
+// the pool says never.
 func TestLocalPool(t *testing.T) {
 	s := newSite(t, 1)
 	r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=2,memory=1GiB", "--idle", "1s")
@@ -113,8 +117,8 @@ func TestLocalPool(t *testing.T) {
 	}
 }
 
-// TestStaticPool: a node joins with a token, runs jobs with their code and outputs, comes back with its own token to a server
-// that was killed, and a job there goes on; one that is gone for good is lost and its job queues again.
+// TestStaticPool: a node joins with a token, runs jobs with their code and outputs, comes back with its own token to a
+// server that was killed, and a job there goes on; one that is gone for good is lost and its job queues again.
 func TestStaticPool(t *testing.T) {
 	s := newSite(t, 1)
 	s.more = []string{"--patience", "8s"}
@@ -161,7 +165,8 @@ func TestStaticPool(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if j = s.until(j.ID, ended); j.State != job.Finished || len(j.Attempts) != 1 || strings.Count(s.text(j.ID), "before\n") != 1 || !strings.HasSuffix(s.text(j.ID), "after\n") {
+	if j = s.until(j.ID, ended); j.State != job.Finished || len(j.Attempts) != 1 ||
+		strings.Count(s.text(j.ID), "before\n") != 1 || !strings.HasSuffix(s.text(j.ID), "after\n") {
 		t.Errorf("after a kill of the server the job is %+v and wrote %q", j, s.text(j.ID))
 	}
 
@@ -255,7 +260,8 @@ func TestNodesAreRefused(t *testing.T) {
 	}
 }
 
-// TestCommandPool: the user's commands make nodes and end them, and what is told of a command that fails is its last line.
+// TestCommandPool: the user's commands make nodes and end them, and what is told of a command that fails is its last
+// line.
 func TestCommandPool(t *testing.T) {
 	s := newSite(t, 1)
 	dir := t.TempDir()
@@ -307,7 +313,8 @@ func TestPoolsExample(t *testing.T) {
 	}
 }
 
-// TestEachNodeGetsWhatWasSaved: an attempt goes on from what the ranks of the one before had in outputs/, on all of its nodes.
+// TestEachNodeGetsWhatWasSaved: an attempt goes on from what the ranks of the one before had in outputs/, on all of its
+// nodes.
 func TestEachNodeGetsWhatWasSaved(t *testing.T) {
 	t.Parallel() // it waits, most of the time
 	s := newSite(t, 1)

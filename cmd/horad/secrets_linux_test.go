@@ -36,7 +36,8 @@ func contains(t *testing.T, dir, text string) (all []string) {
 	return all
 }
 
-// TestSecrets: a job that asks for one finds it in a file of its own, writes *** where it writes it, and leaves it nowhere.
+// TestSecrets: a job that asks for one finds it in a file of its own, writes *** where it writes it, and leaves it
+// nowhere.
 func TestSecrets(t *testing.T) {
 	ctx := context.Background()
 	s := newSite(t, 2)
@@ -142,7 +143,9 @@ func (s *site) secretsOnNodes(value string) {
 	d.Spec.NP, d.Nodes, d.Pool, d.Secrets = 0, 2, "two", []string{"TOKEN"}
 	j := s.until(s.submit(d).ID, ended)
 	seen := map[string]int{}
-	err := s.client.Lines(ctx, j.ID, client.Following{Rank: -2}, func(l client.Line) { seen[strings.TrimSpace(l.Text)]++ })
+	err := s.client.Lines(
+		ctx, j.ID, client.Following{Rank: -2}, func(l client.Line) { seen[strings.TrimSpace(l.Text)]++ },
+	)
 	if err != nil || j.State != job.Finished {
 		s.t.Fatalf("%+v, %v", j, err)
 	}

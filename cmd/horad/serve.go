@@ -87,7 +87,10 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	defer s.Close()
 	end := make(chan struct{}, 1)
 	h := &http.Server{
-		Handler:           s.Handler(server.Settings{Version: v.version, Token: token, Address: at.url, Authority: at.authority, Down: func(bool) { end <- struct{}{} }}),
+		Handler: s.Handler(server.Settings{
+			Version: v.version, Token: token, Address: at.url, Authority: at.authority,
+			Down: func(bool) { end <- struct{}{} },
+		}),
 		ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
@@ -168,7 +171,9 @@ func (v *serving) open() (net.Listener, place, error) {
 }
 
 // start opens the server on its nodes.
-func (v *serving) start(ctx context.Context, st *store.Store, m *maker, token string, log *slog.Logger) (*server.Server, error) {
+func (v *serving) start(
+	ctx context.Context, st *store.Store, m *maker, token string, log *slog.Logger,
+) (*server.Server, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
@@ -189,7 +194,8 @@ func (v *serving) start(ctx context.Context, st *store.Store, m *maker, token st
 	return s, err
 }
 
-// announce tells this user's clients where it serves, and the token: in a file for this address, and as the current server.
+// announce tells this user's clients where it serves, and the token: in a file for this address, and as the current
+// server.
 func announce(dir, address, token string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

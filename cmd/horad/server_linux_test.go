@@ -336,7 +336,8 @@ for step in range(1000):
 		t.Fatalf("%+v %v of %+v", all, err, j)
 	}
 	for rank, m := range all {
-		if m.Rank != rank || m.Count != 1000 || m.Min != 0.001 || m.Max != 1 || m.Last != 0.001 || len(m.Points) != 100 || m.Points[99].Step != 999 {
+		if m.Rank != rank || m.Count != 1000 || m.Min != 0.001 || m.Max != 1 || m.Last != 0.001 ||
+			len(m.Points) != 100 || m.Points[99].Step != 999 {
 			t.Errorf("%+v", m)
 		}
 	}

@@ -158,8 +158,9 @@ func makeAuthority(at, keyAt string) (*x509.Certificate, crypto.Signer, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "hora authority"}, NotBefore: now.AddDate(0, 0, -1), NotAfter: now.AddDate(authorityYears, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "hora authority"}, NotBefore: now.AddDate(0, 0, -1),
+		NotAfter: now.AddDate(authorityYears, 0, 0), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -173,7 +174,9 @@ func makeAuthority(at, keyAt string) (*x509.Certificate, crypto.Signer, error) {
 		name, kind string
 		content    []byte
 	}{{keyAt, "PRIVATE KEY", raw}, {at, "CERTIFICATE", der}} {
-		if err := os.WriteFile(f.name, pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.content}), 0o600); err != nil {
+		if err := os.WriteFile(
+			f.name, pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.content}), 0o600,
+		); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -74,8 +74,8 @@ func (v *listener) has(kind string, id int64) bool {
 	return false
 }
 
-// TestWebhooks: what is signed comes, again where it failed, once more after the server was killed while the address was away, and not
-// where nobody asked for it.
+// TestWebhooks: what is signed comes, again where it failed, once more after the server was killed while the address
+// was away, and not where nobody asked for it.
 func TestWebhooks(t *testing.T) {
 	s := newSite(t, 2)
 	at, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,7 +171,8 @@ func must(l net.Listener, err error) net.Listener {
 	return l
 }
 
-// TestRetention: of each kind what is old goes and the rest stays; a project's own times win; content goes with the last that names it.
+// TestRetention: of each kind what is old goes and the rest stays; a project's own times win; content goes with the
+// last that names it.
 func TestRetention(t *testing.T) {
 	s := newSite(t, 2)
 	dir := t.TempDir()

@@ -32,7 +32,8 @@ type Client struct {
 func New(address, token string) *Client {
 	bare, pin := splitPin(address)
 	return &Client{URL: bare, Token: token, pin: pin, HTTP: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: security(pin), Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
+		TLSClientConfig: security(pin), Proxy: http.ProxyFromEnvironment,
+		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
 	}}}
 }
 
@@ -71,7 +72,9 @@ func (c *Client) call(ctx context.Context, method, path string, headers map[stri
 	return nil
 }
 
-func (c *Client) send(ctx context.Context, method, path string, headers map[string]string, body any) (*http.Response, error) {
+func (c *Client) send(
+	ctx context.Context, method, path string, headers map[string]string, body any,
+) (*http.Response, error) {
 	var in io.Reader
 	kind := "application/json"
 	switch b := body.(type) {
@@ -119,12 +122,13 @@ func (c *Client) send(ctx context.Context, method, path string, headers map[stri
 	return nil, f
 }
 
-// againWithin is how long a submission whose answer was lost is sent again: a server that was killed is back by then, or is not
-// to be waited for.
+// againWithin is how long a submission whose answer was lost is sent again: a server that was killed is back by then,
+// or is not to be waited for.
 const againWithin = 15 * time.Second
 
-// Submit submits a job. The key makes it safe to send again: when the server ended before its answer came nobody knows whether it
-// has the job, so that the same is sent until it says. A server that is not there to begin with is an error at once.
+// Submit submits a job. The key makes it safe to send again: when the server ended before its answer came nobody knows
+// whether it has the job, so that the same is sent until it says. A server that is not there to begin with is an error
+// at once.
 func (c *Client) Submit(ctx context.Context, d Document, key string) (j Job, err error) {
 	begin, sent := time.Now(), false
 	for {
@@ -149,7 +153,8 @@ func (c *Client) Submit(ctx context.Context, d Document, key string) (j Job, err
 
 // lost says whether a request had gone out when its connection broke.
 func lost(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
 }
 
 // Job answers one job.

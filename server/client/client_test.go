@@ -49,7 +49,8 @@ func TestASubmissionWhoseAnswerWasLost(t *testing.T) {
 	}
 	begin := time.Now()
 	var gone *NoServer
-	if _, err := New("http://127.0.0.1:1", "x").Submit(context.Background(), Document{}, "key"); !errors.As(err, &gone) || time.Since(begin) > 5*time.Second {
+	if _, err := New("http://127.0.0.1:1", "x").Submit(context.Background(), Document{}, "key"); !errors.As(err, &gone) ||
+		time.Since(begin) > 5*time.Second {
 		t.Errorf("a server that is not there: %v after %v", err, time.Since(begin))
 	}
 }

@@ -40,7 +40,8 @@ func Compare(jobs []Job, metrics [][]Metric, now time.Time) (*Comparison, error)
 		default:
 			took = j.Ended.Sub(j.Started)
 		}
-		v.Jobs, v.States, v.Seconds = append(v.Jobs, j.ID), append(v.States, string(j.State)), append(v.Seconds, took.Seconds())
+		v.Jobs = append(v.Jobs, j.ID)
+		v.States, v.Seconds = append(v.States, string(j.State)), append(v.Seconds, took.Seconds())
 		raw, err := json.Marshal(j.Document)
 		if err != nil {
 			return nil, err

@@ -40,8 +40,8 @@ func FileOf(address string) string {
 	return "server-" + strings.NewReplacer(":", "_", "[", "", "]", "").Replace(u.Host)
 }
 
-// security is what an address asks of TLS: the authority with its fingerprint and no other, else those that this machine
-// trusts.
+// security is what an address asks of TLS: the authority with its fingerprint and no other, else those that this
+// machine trusts.
 func security(pin string) *tls.Config {
 	c := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
 	if pin == "" {

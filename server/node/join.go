@@ -86,7 +86,8 @@ func (m *Member) Join(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errEnd):
 			return nil
-		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable && (fault.Status != http.StatusConflict || !joined):
+		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable &&
+			(fault.Status != http.StatusConflict || !joined):
 			return err
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) { // nobody is there who would give this node up
@@ -140,7 +141,8 @@ func (m *Member) once(ctx context.Context, there func()) error {
 	}
 	conn, in, err := c.Upgrade(ctx, "/node", Upgraded)
 	var fault *client.Fault
-	if own && m.Token != "" && errors.As(err, &fault) && fault.Status == http.StatusUnauthorized { // of another server, or of a pool that was
+	// The token may be of another server, or of a pool that was.
+	if own && m.Token != "" && errors.As(err, &fault) && fault.Status == http.StatusUnauthorized {
 		if c, _, err = m.call(false); err != nil {
 			return err
 		}

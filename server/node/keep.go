@@ -43,8 +43,8 @@ type order struct {
 	Term   *term   `json:"term,omitempty"`   // how long the keeper has from now on
 }
 
-// keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds it by
-// its folder.
+// keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds
+// it by its folder.
 type keeper struct {
 	dir       string
 	task      task
@@ -120,7 +120,9 @@ func Keep(dir string, own Process, run Program) error {
 	}
 	if k.task.Part != nil {
 		name := filepath.Join(dir, secretFile)
-		if err := errors.Join(os.WriteFile(name, []byte(k.task.Part.Secret+"\n"), 0o600), own.Setenv("HORA_SECRET_FILE", name)); err != nil {
+		if err := errors.Join(
+			os.WriteFile(name, []byte(k.task.Part.Secret+"\n"), 0o600), own.Setenv("HORA_SECRET_FILE", name),
+		); err != nil {
 			return err
 		}
 	}
@@ -310,7 +312,8 @@ func (k *keeper) stop(why client.Outcome) {
 		return
 	}
 	grace := time.Duration(0)
-	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 { // its workers leave at their next commit
+	// An elastic job's workers leave at their next commit.
+	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 {
 		if os.WriteFile(filepath.Join(k.dir, drainFile), nil, 0o600) == nil {
 			grace = time.Minute
 		}

@@ -12,10 +12,11 @@ import (
 	"hora/server/client"
 )
 
-// A server that hears nothing of a node for its patience takes the node for lost, and what ran there runs elsewhere. So what a node
-// runs is to have ended by then, or it would run twice: each keeper has a lease, which its node renews. A lease counts from when the
-// node sent a sign of life that the server has heard, which is never after the server began to be patient. A keeper whose lease runs
-// out ends its job, first as a stop does, then at once. Nobody else is needed for that: the node's own process may be gone too.
+// A server that hears nothing of a node for its patience takes the node for lost, and what ran there runs elsewhere. So
+// what a node runs is to have ended by then, or it would run twice: each keeper has a lease, which its node renews. A
+// lease counts from when the node sent a sign of life that the server has heard, which is never after the server began
+// to be patient. A keeper whose lease runs out ends its job, first as a stop does, then at once. Nobody else is needed
+// for that: the node's own process may be gone too.
 //
 // A server that is not there, since the connection is refused, gives nobody up: then leases go on.
 

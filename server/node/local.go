@@ -1,9 +1,9 @@
-// Package node runs jobs on machines: the keeper, a process of its own for each attempt, with a folder in which all that
-// happened stands until the server has it; and the back end through which a server starts keepers here, follows them, ends
-// them, and finds them again after it was killed.
+// Package node runs jobs on machines: the keeper, a process of its own for each attempt, with a folder in which all
+// that happened stands until the server has it; and the back end through which a server starts keepers here, follows
+// them, ends them, and finds them again after it was killed.
 //
-// It decides nothing about who runs. A keeper has a goroutine a connection and one that looks at outputs/ each second; the
-// back end has none but those of its callers.
+// It decides nothing about who runs. A keeper has a goroutine a connection and one that looks at outputs/ each second;
+// the back end has none but those of its callers.
 package node
 
 import (
@@ -64,7 +64,8 @@ type Local struct {
 	Environ []string // what jobs inherit
 	Nodes   []schedule.Node
 	Open    func(hash string) (io.ReadCloser, error) // content by its hash
-	Left    func() *term                             // how long a keeper that starts now has; nil where nobody gives this machine up
+	// Left is how long a keeper that starts now has; nil where nobody gives this machine up.
+	Left func() *term
 
 	mu        sync.Mutex                 // guards alive and ahead
 	alive     map[string]<-chan struct{} // keepers that this process has started, until they end

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Record is one thing that happened to an attempt, in the order in which it did. The outbox in the attempt's folder keeps
-// all of them until the server has them on its disk and says so.
+// Record is one thing that happened to an attempt, in the order in which it did. The outbox in the attempt's folder
+// keeps all of them until the server has them on its disk and says so.
 type Record struct {
 	N        uint64          `json:"n"` // from 1, without a gap
 	At       time.Time       `json:"at"`
@@ -132,8 +132,8 @@ func openOutbox(dir string) (*outbox, error) {
 	return &outbox{f: f, changed: make(chan struct{})}, nil
 }
 
-// put appends a record; the first and the last are on the disk when it returns. A full disk holds it, and with it the job,
-// up until there is room: nothing of a job is left out.
+// put appends a record; the first and the last are on the disk when it returns. A full disk holds it, and with it the
+// job, up until there is room: nothing of a job is left out.
 func (o *outbox) put(r Record) error {
 	for {
 		err := o.try(r)
@@ -184,7 +184,8 @@ func (o *outbox) news(n uint64) (<-chan struct{}, bool) {
 	return o.changed, o.n > n
 }
 
-// reader reads records of an outbox from the beginning. A last line that is not whole was being written: it is no record.
+// reader reads records of an outbox from the beginning. A last line that is not whole was being written: it is no
+// record.
 type reader struct {
 	f    *os.File
 	r    *bufio.Reader

@@ -21,8 +21,8 @@ const EnvironmentsName = "environments"
 // EnvironmentCommand is the hidden subcommand of hora that makes an environment ahead of the job that needs it.
 const EnvironmentCommand = "__environment"
 
-// prepare makes the job's environment, or finds it made, and puts its interpreter first. It answers the attempt's exit code
-// where there is no environment to run in.
+// prepare makes the job's environment, or finds it made, and puts its interpreter first. It answers the attempt's exit
+// code where there is no environment to run in.
 func (k *keeper) prepare() int {
 	e := k.task.Document.Environment
 	if e == nil {
@@ -85,8 +85,8 @@ func (k *keeper) enter(made *environment.Made) error {
 	return k.own.Setenv("VIRTUAL_ENV", made.Folder)
 }
 
-// Ahead makes the environment of a job that waits, unless it is there or being made. Nobody waits for it, and where it fails
-// the job will say why. One is made at a time.
+// Ahead makes the environment of a job that waits, unless it is there or being made. Nobody waits for it, and where it
+// fails the job will say why. One is made at a time.
 func (l *Local) Ahead(e *client.Environment) {
 	if e == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// SecretsVariable names the folder in which a job finds its secrets, a file each, of its user alone. They are nowhere else: not in what is
-// kept of the job, in no variable and on no command line; they go with the job's end.
+// SecretsVariable names the folder in which a job finds its secrets, a file each, of its user alone. They are nowhere
+// else: not in what is kept of the job, in no variable and on no command line; they go with the job's end.
 const SecretsVariable = "HORA_SECRETS"
 
 const secretsFolder = "secrets"

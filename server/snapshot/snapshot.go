@@ -1,5 +1,6 @@
-// Package snapshot takes the folder that goes along with a job: a list of files by hash, so that what a server has already
-// is not sent again, and the same folder again, on a node. Files that .gitignore, .amlignore or .horaignore name stay behind.
+// Package snapshot takes the folder that goes along with a job: a list of files by hash, so that what a server has
+// already is not sent again, and the same folder again, on a node. Files that .gitignore, .amlignore or .horaignore
+// name stay behind.
 //
 // It speaks to no server and starts no goroutine.
 package snapshot
@@ -114,7 +115,8 @@ func look(p, name string, d fs.DirEntry) (*File, error) {
 
 // inside says whether a link stays in the folder.
 func inside(f *File) bool {
-	return !path.IsAbs(f.Link) && filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(f.Path), filepath.ToSlash(f.Link))))
+	return !path.IsAbs(f.Link) &&
+		filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(f.Path), filepath.ToSlash(f.Link))))
 }
 
 func hash(p string) (string, error) {

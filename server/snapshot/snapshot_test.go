@@ -55,7 +55,9 @@ func TestAFolderGoesAlongWithoutWhatIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := t.TempDir()
-	if err := m.Restore(to, func(string) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader([]byte("x"))), nil }); err != nil {
+	if err := m.Restore(to, func(string) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader([]byte("x"))), nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(to, "link")); string(b) != "x" || err != nil {

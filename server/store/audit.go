@@ -13,8 +13,8 @@ import (
 	"hora/server/client"
 )
 
-// Each record of who did what has the hash of the one before it, and its own: of that and of all that it says. Who changes or removes a
-// record must change all that follow; who has noted the last hash elsewhere sees even that.
+// Each record of who did what has the hash of the one before it, and its own: of that and of all that it says. Who
+// changes or removes a record must change all that follow; who has noted the last hash elsewhere sees even that.
 
 // Deed is a record that is written with the first write of the call it is about, in the same transaction, or by itself.
 type Deed struct {
@@ -104,7 +104,8 @@ func (s *Store) Deeds(ctx context.Context, below int64, limit int) (all []client
 	return all, err
 }
 
-// CheckDeeds follows the chain from its beginning, and answers its length and its last hash, or the first record that does not fit.
+// CheckDeeds follows the chain from its beginning, and answers its length and its last hash, or the first record that
+// does not fit.
 func (s *Store) CheckDeeds(ctx context.Context) (c client.Chain, err error) {
 	err = s.Read(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.Query("SELECT " + deedColumns + " FROM audit ORDER BY id")

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Backup copies a server's folder, in use or not, into one that is not there yet: the database as it is at one moment, the
-// token and all content. It answers how many files of content there are.
+// Backup copies a server's folder, in use or not, into one that is not there yet: the database as it is at one moment,
+// the token and all content. It answers how many files of content there are.
 func Backup(dir, to string) (int, error) {
 	name := filepath.Join(dir, DatabaseFile)
 	if _, err := os.Stat(name); err != nil {

@@ -32,11 +32,12 @@ func ByKey(tx *sql.Tx, key string) (int64, error) {
 	return id, err
 }
 
-// NewJob adds a job and answers its number. document is j.Document as JSON: who submits makes it before its turn comes, since
-// what is done within a transaction holds up all others.
+// NewJob adds a job and answers its number. document is j.Document as JSON: who submits makes it before its turn comes,
+// since what is done within a transaction holds up all others.
 func NewJob(tx *sql.Tx, j *client.Job, document []byte) (int64, error) {
 	r, err := tx.Exec("INSERT INTO jobs (state, project, pool, user, name, priority, queued, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		j.State, j.Document.Project, j.Document.Pool, j.User, j.Document.Spec.Name, *j.Document.Priority, j.Queued.UnixNano(), string(document))
+		j.State, j.Document.Project, j.Document.Pool, j.User, j.Document.Spec.Name, *j.Document.Priority,
+		j.Queued.UnixNano(), string(document))
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +51,8 @@ func SetState(tx *sql.Tx, j *client.Job) error {
 	return err
 }
 
-// SetDocument changes what was submitted: its priority, or the releases that an environment took. document is j.Document as JSON.
+// SetDocument changes what was submitted: its priority, or the releases that an environment took. document is
+// j.Document as JSON.
 func SetDocument(tx *sql.Tx, j *client.Job, document []byte) error {
 	_, err := tx.Exec("UPDATE jobs SET priority = ?, document = ? WHERE id = ?", *j.Document.Priority, string(document), j.ID)
 	return err
@@ -120,7 +122,9 @@ func scanJob(row interface{ Scan(...any) error }) (client.Job, error) {
 	var j client.Job
 	var queued, started, ended int64
 	var document string
-	if err := row.Scan(&j.ID, &j.State, &j.User, &queued, &started, &ended, &j.ExitCode, &j.Text, &document); err != nil {
+	if err := row.Scan(
+		&j.ID, &j.State, &j.User, &queued, &started, &ended, &j.ExitCode, &j.Text, &document,
+	); err != nil {
 		return j, err
 	}
 	j.Queued, j.Started, j.Ended = at(queued), at(started), at(ended)
@@ -166,8 +170,11 @@ func (s *Store) Job(ctx context.Context, id int64) (client.Job, error) {
 	return j, err
 }
 
-// Jobs lists jobs, the newest first, of some states and projects where they are given, below a number where it is not 0.
-func (s *Store) Jobs(ctx context.Context, states []job.State, projects []string, below int64, limit int) ([]client.Job, error) {
+// Jobs lists jobs, the newest first, of some states and projects where they are given, below a number where it is not
+// 0.
+func (s *Store) Jobs(
+	ctx context.Context, states []job.State, projects []string, below int64, limit int,
+) ([]client.Job, error) {
 	query, args := "SELECT "+jobColumns+" FROM jobs WHERE 1", []any{}
 	if len(states) > 0 {
 		query += " AND state IN ("

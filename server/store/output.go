@@ -58,8 +58,11 @@ type Cursor struct {
 	Line    uint64
 }
 
-// Lines reads what comes after a place, about limit lines, and answers the place after them. since leaves out what is older.
-func (s *Store) Lines(ctx context.Context, job int64, c Cursor, since time.Time, limit int) (lines []client.Line, next Cursor, err error) {
+// Lines reads what comes after a place, about limit lines, and answers the place after them. since leaves out what is
+// older.
+func (s *Store) Lines(
+	ctx context.Context, job int64, c Cursor, since time.Time, limit int,
+) (lines []client.Line, next Cursor, err error) {
 	next = c
 	err = s.Read(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.Query("SELECT codec, block FROM lines WHERE job = ? AND (attempt > ? OR attempt = ? AND last > ?) AND ends >= ? ORDER BY attempt, first",
@@ -212,7 +215,8 @@ func AddPoints(tx *sql.Tx, job int64, name string, rank int, points []client.Poi
 		}
 		last := points[n-1]
 		if _, err := tx.Exec("INSERT OR REPLACE INTO metrics (job, name, rank, seq, first, last, count, low, high, final, block) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			job, name, rank, seq, first, last.Step, count+int64(n), number(low), number(high), number(last.Value), block); err != nil {
+			job, name, rank, seq, first, last.Step, count+int64(n), number(low), number(high), number(last.Value),
+			block); err != nil {
 			return err
 		}
 		points = points[n:]
@@ -231,9 +235,11 @@ func number(v float64) float64 {
 	return v
 }
 
-// Metrics reads the metrics of a job; with points, those of the steps from first to last, at most most of each, where one
-// stands for its neighbours.
-func (s *Store) Metrics(ctx context.Context, job int64, name string, first, last int64, most int) (all []client.Metric, err error) {
+// Metrics reads the metrics of a job; with points, those of the steps from first to last, at most most of each, where
+// one stands for its neighbours.
+func (s *Store) Metrics(
+	ctx context.Context, job int64, name string, first, last int64, most int,
+) (all []client.Metric, err error) {
 	query, args := "SELECT name, rank, first, last, count, low, high, final, block FROM metrics WHERE job = ?", []any{job}
 	if name != "" {
 		query, args = query+" AND name = ?", append(args, name)
@@ -278,7 +284,8 @@ func appendPoints(points []client.Point, block []byte, first, last int64) []clie
 			At:    int64(binary.LittleEndian.Uint64(block[8:])),
 			Value: math.Float64frombits(binary.LittleEndian.Uint64(block[16:])),
 		}
-		if p.Step >= first && p.Step <= last && !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0) { // JSON has no word for those
+		// JSON has no word for what is no number or no finite one.
+		if p.Step >= first && p.Step <= last && !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0) {
 			points = append(points, p)
 		}
 	}

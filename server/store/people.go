@@ -97,8 +97,8 @@ func scanPass(scan func(...any) error, p *Pass) error {
 	return err
 }
 
-// Pass finds a token or a session by its text, with its user's roles; false where there is none. What it was made from must be there
-// still: owner is the hash of the server's own token.
+// Pass finds a token or a session by its text, with its user's roles; false where there is none. What it was made from
+// must be there still: owner is the hash of the server's own token.
 func (s *Store) Pass(ctx context.Context, text, owner string) (p Pass, found bool, err error) {
 	err = s.Read(ctx, func(tx *sql.Tx) error {
 		err := scanPass(tx.QueryRow("SELECT "+passColumns+" FROM passes WHERE hash = ?", tokenHash(text)).Scan, &p)
@@ -159,7 +159,8 @@ func (s *Store) Passes(ctx context.Context, user string) (all []client.Pass, err
 	return all, err
 }
 
-// DropPass forgets a token and the sessions that were made from it; false where there is none. With a user it is one of that user's.
+// DropPass forgets a token and the sessions that were made from it; false where there is none. With a user it is one of
+// that user's.
 func DropPass(tx *sql.Tx, id int64, user string) (bool, error) {
 	if _, err := tx.Exec("DELETE FROM passes WHERE parent <> '' AND parent IN (SELECT hash FROM passes WHERE id = ? AND (? = '' OR user = ?))", id, user, user); err != nil {
 		return false, err

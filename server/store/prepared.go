@@ -9,8 +9,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// preparing makes connections that keep their statements: to parse and plan one costs more than to run it, and a server says the
-// same few all day.
+// preparing makes connections that keep their statements: to parse and plan one costs more than to run it, and a server
+// says the same few all day.
 type preparing struct{ driver.Connector }
 
 func newConnector(dsn string) (driver.Connector, error) {

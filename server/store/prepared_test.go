@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestStatementsAreKept: a text is parsed once a connection, a statement whose rows are read is not lent again, one that fails works the
-// next time, and a changed schema is seen.
+// TestStatementsAreKept: a text is parsed once a connection, a statement whose rows are read is not lent again, one
+// that fails works the next time, and a changed schema is seen.
 func TestStatementsAreKept(t *testing.T) {
 	s, err := Open(t.TempDir())
 	if err != nil {

@@ -23,7 +23,8 @@ var kept = []struct{ kind, table, text string }{
 	{"jobs", "jobs", ""},
 }
 
-// SetRetention says how long a project's things are kept. Nothing but zeros is forgotten: then what holds for all holds for it.
+// SetRetention says how long a project's things are kept. Nothing but zeros is forgotten: then what holds for all holds
+// for it.
 func SetRetention(tx *sql.Tx, r *client.Retention) error {
 	if _, err := tx.Exec("DELETE FROM retention WHERE project = ?", r.Project); err != nil {
 		return err
@@ -82,7 +83,10 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (n int, err error) {
 	for _, k := range kept {
 		for {
 			some := 0
-			if err := s.Do(ctx, func(tx *sql.Tx) (err error) { some, err = expire(tx, k.kind, k.table, k.text, now); return err }); err != nil {
+			if err := s.Do(ctx, func(tx *sql.Tx) (err error) {
+				some, err = expire(tx, k.kind, k.table, k.text, now)
+				return err
+			}); err != nil {
 				return n, err
 			}
 			if n += some; some < expireAtOnce {
@@ -157,9 +161,11 @@ func lockSweep(dir string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// Sweep removes content that nothing names any more and that was not looked for since a time: whoever sends a folder asks first
-// what is here already, and counts on it. parts are the hashes that the list of a folder's files names.
-func (s *Store) Sweep(ctx context.Context, before time.Time, parts func(list []byte) ([]string, error)) (n int, err error) {
+// Sweep removes content that nothing names any more and that was not looked for since a time: whoever sends a folder
+// asks first what is here already, and counts on it. parts are the hashes that the list of a folder's files names.
+func (s *Store) Sweep(
+	ctx context.Context, before time.Time, parts func(list []byte) ([]string, error),
+) (n int, err error) {
 	lock, err := lockSweep(s.dir, syscall.LOCK_EX|syscall.LOCK_NB)
 	if lock == nil {
 		return 0, err // a copy is made: later

@@ -1,7 +1,9 @@
-// Package store keeps what a server must not forget, in one SQLite file that any tool reads, and blobs by hash beside it.
+// Package store keeps what a server must not forget, in one SQLite file that any tool reads, and blobs by hash beside
+// it.
 //
-// What Do has returned without an error is on the disk: the log is synced at each commit, and one goroutine commits for all
-// who wait, so that many writes share a sync. Reads go beside it and see what was committed. Only cmd/horad imports it.
+// What Do has returned without an error is on the disk: the log is synced at each commit, and one goroutine commits for
+// all who wait, so that many writes share a sync. Reads go beside it and see what was committed. Only cmd/horad imports
+// it.
 package store
 
 import (
@@ -85,8 +87,8 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// takeWait is how long a folder that is taken may become free. A process that a server was starting when it was killed has the
-// server's files, and so its lock, until it is the program that it becomes.
+// takeWait is how long a folder that is taken may become free. A process that a server was starting when it was killed
+// has the server's files, and so its lock, until it is the program that it becomes.
 const takeWait = 2 * time.Second
 
 // take locks a folder for this process.
@@ -156,8 +158,8 @@ func (s *Store) Close() error {
 // ErrClosed is for writes to a store that is being closed.
 var ErrClosed = errors.New("the server is ending")
 
-// Do runs f in a transaction, together with others. When it returns nil what f wrote is on the disk; when f fails nothing of
-// it is, and the others' writes are not touched. f may run only once and keeps nothing of the transaction.
+// Do runs f in a transaction, together with others. When it returns nil what f wrote is on the disk; when f fails
+// nothing of it is, and the others' writes are not touched. f may run only once and keeps nothing of the transaction.
 func (s *Store) Do(ctx context.Context, f func(*sql.Tx) error) error {
 	a := ask{noting(ctx, f), make(chan error, 1)}
 	select {

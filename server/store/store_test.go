@@ -32,13 +32,17 @@ func open(t *testing.T, dir string) *Store {
 func add(t *testing.T, s *Store) int64 {
 	t.Helper()
 	p := 50
-	j := &client.Job{State: job.Queued, Queued: time.Now(), Document: client.Document{Project: "a", Pool: "b", Priority: &p, Spec: job.Spec{Command: []string{"true"}}}}
+	j := &client.Job{State: job.Queued, Queued: time.Now(), Document: client.Document{
+		Project: "a", Pool: "b", Priority: &p, Spec: job.Spec{Command: []string{"true"}},
+	}}
 	var id int64
 	document, err := json.Marshal(j.Document)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Do(context.Background(), func(tx *sql.Tx) (err error) { id, err = NewJob(tx, j, document); return err }); err != nil {
+	if err := s.Do(
+		context.Background(), func(tx *sql.Tx) (err error) { id, err = NewJob(tx, j, document); return err },
+	); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -153,7 +157,9 @@ func TestLinesInBlocks(t *testing.T) {
 		var lines []client.Line
 		for i := range 10 {
 			n := uint64(block*10 + i + 1)
-			lines = append(lines, client.Line{Attempt: 1, Number: n, At: begin.Add(time.Duration(n) * time.Second), Text: strings.Repeat("x", int(n))})
+			lines = append(lines, client.Line{
+				Attempt: 1, Number: n, At: begin.Add(time.Duration(n) * time.Second), Text: strings.Repeat("x", int(n)),
+			})
 		}
 		if err := s.Do(ctx, func(tx *sql.Tx) error { return AddLines(tx, id, 1, lines) }); err != nil {
 			t.Fatal(err)
@@ -182,7 +188,8 @@ func TestLinesInBlocks(t *testing.T) {
 		if lines, _, err := s.Lines(ctx, id, Cursor{}, begin.Add(396*time.Second), 100); err != nil || len(lines) != 5 {
 			t.Fatalf("%d lines since 396, %v", len(lines), err)
 		}
-		if lines, next, err := s.Tail(ctx, id, 7); err != nil || len(lines) != 7 || lines[0].Number != 394 || next != (Cursor{1, 400}) {
+		if lines, next, err := s.Tail(ctx, id, 7); err != nil || len(lines) != 7 || lines[0].Number != 394 ||
+			next != (Cursor{1, 400}) {
 			t.Fatalf("%d lines at the end, %v, %v", len(lines), next, err)
 		}
 	}
@@ -215,10 +222,12 @@ func TestMetricsByRangeAndResolution(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	m := all[1]
-	if m.Name != "loss" || m.Rank != 3 || m.Count != 2000 || m.Min != 0 || m.Max != 999 || m.Last != 999 || len(m.Points) != 50 || m.Points[0].Min != 0 || m.Points[0].Max != 39 {
+	if m.Name != "loss" || m.Rank != 3 || m.Count != 2000 || m.Min != 0 || m.Max != 999 || m.Last != 999 ||
+		len(m.Points) != 50 || m.Points[0].Min != 0 || m.Points[0].Max != 39 {
 		t.Fatalf("%+v", m)
 	}
-	if all, err = s.Metrics(ctx, id, "loss", 500, 509, 50); err != nil || len(all[0].Points) != 10 || all[0].Points[0].Step != 500 {
+	if all, err = s.Metrics(ctx, id, "loss", 500, 509, 50); err != nil || len(all[0].Points) != 10 ||
+		all[0].Points[0].Step != 500 {
 		t.Fatalf("%+v, %v", all, err)
 	}
 }
@@ -242,7 +251,8 @@ func TestAnOlderStoreIsCopiedAndBroughtUpToDate(t *testing.T) {
 		}
 		db.Close()
 		s := open(t, dir)
-		if all, err := s.Lives(context.Background()); err != nil || len(all) != 1 || all[0].Job.Document.Spec.Command[0] != "true" {
+		if all, err := s.Lives(context.Background()); err != nil || len(all) != 1 ||
+			all[0].Job.Document.Spec.Command[0] != "true" {
 			t.Errorf("version %d: %+v, %v", version, all, err)
 		}
 		if r, err := Check(dir); err != nil || len(r.Faults) != 0 {

@@ -44,7 +44,9 @@ func (s *Store) Webhooks(ctx context.Context) (all []client.Webhook, err error) 
 			var w client.Webhook
 			var states string
 			var delivered int64
-			if err := rows.Scan(&w.ID, &w.URL, &w.Project, &states, &w.Secret, &delivered, &w.Failed, &w.Waiting); err != nil {
+			if err := rows.Scan(
+				&w.ID, &w.URL, &w.Project, &states, &w.Secret, &delivered, &w.Failed, &w.Waiting,
+			); err != nil {
 				return err
 			}
 			if err := json.Unmarshal([]byte(states), &w.States); err != nil {

@@ -1,5 +1,6 @@
-// Package web has the server's pages: the queue with its reasons, one job with its story, its output and its metrics, the
-// machines. They are plain HTML that can be read without a script; a script of a few lines shows new lines as they come.
+// Package web has the server's pages: the queue with its reasons, one job with its story, its output and its metrics,
+// the machines. They are plain HTML that can be read without a script; a script of a few lines shows new lines as they
+// come.
 //
 // It shows what its Source answers and knows nothing else: no state is a page's alone. It starts no goroutine.
 package web
@@ -130,7 +131,9 @@ func (p *pages) queue(w http.ResponseWriter, r *http.Request) error {
 	}
 	slices.SortStableFunc(v.Waiting, func(a, b client.Job) int { return place(a) - place(b) })
 	v.Waiting = v.Waiting[:min(len(v.Waiting), 5*pageJobs)]
-	if v.Ended, err = p.Jobs(r.Context(), []job.State{job.Finished, job.Failed, job.Cancelled}, "", below, pageJobs); err != nil {
+	if v.Ended, err = p.Jobs(
+		r.Context(), []job.State{job.Finished, job.Failed, job.Cancelled}, "", below, pageJobs,
+	); err != nil {
 		return err
 	}
 	if len(v.Ended) == pageJobs {
@@ -345,7 +348,9 @@ func drawOne(ranks []client.Metric) chart {
 			}
 			fmt.Fprintf(&b, "%.1f,%.1f ", x*chartWidth, (1-y)*chartHeight)
 		}
-		c.Curves = append(c.Curves, curve{fmt.Sprintf("rank %d", m.Rank), strings.TrimSpace(b.String()), fmt.Sprintf("c%d", i%6), number(m.Last)})
+		c.Curves = append(c.Curves, curve{
+			fmt.Sprintf("rank %d", m.Rank), strings.TrimSpace(b.String()), fmt.Sprintf("c%d", i%6), number(m.Last),
+		})
 	}
 	return c
 }
