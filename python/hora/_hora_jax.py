@@ -1,8 +1,9 @@
 """Plain multi-process JAX under `hora run`: `jax.distributed.initialize()` without arguments finds this job.
 
-JAX asks classes that describe clusters. Ours is added to them when JAX's module of them is imported, whether or not the program imports
-hora: the wheel holds this file a second time outside the package, for hora_jax.pth, which loads it in processes that `hora run` has started;
-else `import hora` does. It stands alone, since every Python of a job reads it: nothing here may take time.
+JAX asks classes that describe clusters. Ours is added to them when JAX's module of them is imported, whether or not the
+program imports hora: the wheel holds this file a second time outside the package, for hora_jax.pth, which loads it in
+processes that `hora run` has started; else `import hora` does. It stands alone, since every Python of a job reads it:
+nothing here may take time.
 """
 
 from __future__ import annotations

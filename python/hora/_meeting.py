@@ -68,9 +68,10 @@ def _missing(store: Store, size: int) -> str:
 
 
 def settings(store: Store, rank: int, size: int, what: str, job: str) -> dict[str, Any]:
-    """Agree on address and secret through the store, after `meet`: what `hora.init` takes. `what` is the store in messages, `job` the job's first name.
+    """Agree on address and secret through the store, after `meet`: what `hora.init` takes.
 
-    The store asks nobody for a password, so on a network that others can reach HORA_SECRET_FILE is the better way.
+    `what` is the store in messages, `job` the job's first name. The store asks nobody for a password, so on a network
+    that others can reach HORA_SECRET_FILE is the better way.
     """
     if size == 1:
         return {"rank": 0, "size": 1, "local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1}

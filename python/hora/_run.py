@@ -78,8 +78,9 @@ def run(
     The function calls `hora.init()` itself. It may come from a notebook: it travels by value, with the functions of
     modules that lie beside the notebook. The workers get this process's environment as it is now, and `env` on top.
     `hosts` ("h1:4,h2:4") or `hostfile` name other machines; `python` is the interpreter there. Every field of a job's
-    file is an argument as well (docs/job-file.md): `restarts=3`, `log_dir="logs"`; `flags` are further flags of `hora run`. Output of the workers comes out here line by line. When a worker raises, so does this call: the
-    same exception, with the worker's rank and traceback as its cause.
+    file is an argument as well (docs/job-file.md): `restarts=3`, `log_dir="logs"`; `flags` are further flags of `hora
+    run`. Output of the workers comes out here line by line. When a worker raises, so does this call: the same
+    exception, with the worker's rank and traceback as its cause.
 
     With `min_np`, `max_np`, `restarts`, `on_loss` or `discover` the job is elastic, and the function trains with
     `hora.elastic.run`: workers may fail (`restarts=N` replaces them) as long as `min_np` are left, and those that are there

@@ -59,7 +59,9 @@ def wheel_of(name):
 
 def run(*command):
     """Runs a program; its exit code and its lines."""
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+    )
     return done.returncode, done.stdout.decode(errors="replace").splitlines()
 
 

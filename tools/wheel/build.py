@@ -347,7 +347,8 @@ def main() -> None:
         else [args.machine or platform.machine()]
     )
     args.dist.mkdir(parents=True, exist_ok=True)
-    for old in (*args.dist.glob("hora-*.whl"), *args.dist.glob("hora_compat-*.whl"), *args.dist.glob("hora_petastorm-*.whl"), *args.dist.glob("hora_azureml-*.whl"), *args.dist.glob("hora_server-*.whl"), *args.dist.glob("hora-*.tar.gz")):
+    names = ("hora", "hora_compat", "hora_petastorm", "hora_azureml", "hora_server")
+    for old in (*(w for n in names for w in args.dist.glob(f"{n}-*.whl")), *args.dist.glob("hora-*.tar.gz")):
         old.unlink()
     work = args.dist / ".work"
     work.mkdir(exist_ok=True)

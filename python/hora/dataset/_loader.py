@@ -52,7 +52,8 @@ def open(
     nothing is said, in others a null is an error. `filter` is a list of comparisons that all hold for the rows that are
     read, as `[("label", "in", [1, 2]), ("size", ">", 0.5)]`; of a list of such lists one holds. `decode` names columns of
     JPEG and PNG images: `{"image": "rgb"}`. `transform` is a function from a batch to a batch; it runs on a thread, ahead
-    of the training. `on_error="skip"` leaves damaged row groups out, the same ones on all ranks. `ragged` names lists that have different lengths even where they look equally long.
+    of the training. `on_error="skip"` leaves damaged row groups out, the same ones on all ranks. `ragged` names lists
+    that have different lengths even where they look equally long.
 
     >>> loader = hora.dataset.open("data/train", batch=256, seed=1)
     """
@@ -71,8 +72,9 @@ class Loader:
 
     def __init__(
         self, source: Any, columns: Any, batch: int | None, global_batch: int | None, shuffle: Any, seed: int, epoch: int,
-        last: str, nulls: Mapping[str, Any] | None, ragged: Sequence[str], memory: int | str, threads: int | None, rank: int | None, size: int | None,
-        filter: Any = None, decode: Mapping[str, Any] | None = None, transform: Callable[[Batch], Any] | None = None, on_error: str = "raise",
+        last: str, nulls: Mapping[str, Any] | None, ragged: Sequence[str], memory: int | str, threads: int | None,
+        rank: int | None, size: int | None, filter: Any = None, decode: Mapping[str, Any] | None = None,
+        transform: Callable[[Batch], Any] | None = None, on_error: str = "raise",
         only: Sequence[int] = (), readable: bool = False,
     ) -> None:  # fmt: skip
         if (batch is None) == (global_batch is None):
@@ -94,7 +96,8 @@ class Loader:
         threads = threads or threads_of(where[1])
         self._work = Work(decode, transform, threads, on_error == "skip")
         self._handle = Handle(
-            **self._sources(source), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable, fields=fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
+            **self._sources(source), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable,
+            fields=fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
             seed=seed & ((1 << 64) - 1), memory=size_of(memory), threads=threads, env=keys(),
         )  # fmt: skip
         about = self._handle.about

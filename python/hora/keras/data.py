@@ -51,7 +51,9 @@ def _turns(many: int, size: int, pad: bool) -> int:
 
 
 def shard(data: Any, *, last: str = "drop", group: Group | None = None) -> Any:
-    """This rank's part of what all ranks have alike: a PyDataset (Keras 2: a Sequence), a tf.data.Dataset, an array, or a tuple, list or dict of arrays.
+    """This rank's part of what all ranks have alike.
+
+    That is a PyDataset (Keras 2: a Sequence), a tf.data.Dataset, an array, or a tuple, list or dict of arrays.
 
     Rank r of n has the rows or batches numbered r, r + n, r + 2n, … All ranks get equally many, and so take as many steps in `fit`. An
     end that has not one for each rank is left out, or with `last="pad"` filled with those of the beginning. A PyDataset that

@@ -55,7 +55,10 @@ class _Three(Distributed):
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
         if grads and not self._hora_late():
-            grads = self._hora_reduce(grads, self._trainable_variables if trainable_variables is None else trainable_variables)  # type: ignore[attr-defined]
+            at = trainable_variables
+            if at is None:
+                at = self._trainable_variables  # type: ignore[attr-defined]
+            grads = self._hora_reduce(grads, at)
         return super().apply(grads, trainable_variables)  # type: ignore[misc]
 
     def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:

@@ -19,7 +19,8 @@ def shard(dataset: tf.data.Dataset, *, last: str = "drop", group: Group | None =
 
     All ranks get equally many, and so take as many steps: tf.data's own `shard` gives some one more, whose last step would wait
     for the others in vain. An end that has not one element for each rank is left out, or with `last="pad"` filled with elements
-    of the beginning. Where the number of elements is not known before they are read (after `filter`, `from_generator`), it can be left out only.
+    of the beginning. Where the number of elements is not known before they are read (after `filter`, `from_generator`),
+    it can be left out only.
 
     Before `batch` it deals out rows, after it batches. Ranks must see the same order: shuffle with a `seed` before, or shuffle after.
 

@@ -43,8 +43,9 @@ class _Tape(tf.GradientTape):
 
 
 def DistributedGradientTape(
-    tape: tf.GradientTape, op: Op | str = Op.AVERAGE, *, group: Group | None = None, compression: type[Compressor] | Compressor = NoneCompressor,
-    sparse_as_dense: bool = False, prescale: float = 1.0, postscale: float = 1.0, scale_local: bool = True, named: bool = False,
+    tape: tf.GradientTape, op: Op | str = Op.AVERAGE, *, group: Group | None = None,
+    compression: type[Compressor] | Compressor = NoneCompressor, sparse_as_dense: bool = False, prescale: float = 1.0,
+    postscale: float = 1.0, scale_local: bool = True, named: bool = False,
 ) -> tf.GradientTape:  # fmt: skip
     """`tape` with its gradients averaged over all ranks, in one call.
 

@@ -195,7 +195,8 @@ def accelerate(model: Any, overlap: bool | None = None) -> Any:
     """Let a DistributedDataParallel model average its gradients in memory that every rank of the host maps; returns the model.
 
     They are averaged when the backward pass ends, and DDP's reducer sleeps. A model that needs it (find_unused_parameters,
-    static_graph, mixed precision, sparse gradients, a debug level) keeps it: then its buckets lie in such memory. `overlap=None` decides by the cores that the ranks have whether averaging starts while backward still runs.
+    static_graph, mixed precision, sparse gradients, a debug level) keeps it: then its buckets lie in such memory.
+    `overlap=None` decides by the cores that the ranks have whether averaging starts while backward still runs.
 
     Its process group must be of backend "hora". Call it once, before the first step.
 

@@ -299,8 +299,9 @@ class _Mixin(Placing):
         made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         made.__class__ = type(self)
         made._hora_setup(
-            copy.deepcopy(self._names, memo), copy.deepcopy(self._compression, memo), self._count.per_step, self._op, self._predivide, self._num_groups,
-            copy.deepcopy(self._groups, memo), self._sparse_as_dense, self._group, self._overlap, self._bucket_bytes, self._channel.named,
+            copy.deepcopy(self._names, memo), copy.deepcopy(self._compression, memo), self._count.per_step, self._op,
+            self._predivide, self._num_groups, copy.deepcopy(self._groups, memo), self._sparse_as_dense, self._group,
+            self._overlap, self._bucket_bytes, self._channel.named,
         )  # fmt: skip
         self._hora_dress(made)
         return made

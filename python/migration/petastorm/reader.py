@@ -77,8 +77,9 @@ def make_reader(dataset_url,
             f"contains only scalar columns, you may use make_batch_reader to read it. Inner exception: {e}"
         ) from e
     return Reader(
-        urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector, num_epochs,
-        cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader=False, index=(hdfs_driver, storage_options, filesystem),
+        urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate,
+        rowgroup_selector, num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters,
+        is_batched_reader=False, index=(hdfs_driver, storage_options, filesystem),
     )  # fmt: skip
 
 
@@ -108,8 +109,9 @@ def make_batch_reader(dataset_url_or_urls,
     if isinstance(schema_fields, NGram):
         raise NotImplementedError("ngrams are not supported by make_batch_reader: use make_reader")
     return Reader(
-        urls, None, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector, num_epochs,
-        cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader=True, index=(hdfs_driver, storage_options, filesystem),
+        urls, None, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate,
+        rowgroup_selector, num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters,
+        is_batched_reader=True, index=(hdfs_driver, storage_options, filesystem),
     )  # fmt: skip
 
 
@@ -117,8 +119,8 @@ class Reader:
     """Rows or batches, epoch after epoch; made by make_reader and make_batch_reader."""
 
     def __init__(
-        self, urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate, rowgroup_selector,
-        num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader, index,
+        self, urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate,
+        rowgroup_selector, num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters, is_batched_reader, index,
     ):  # fmt: skip
         if num_epochs is not None and (not isinstance(num_epochs, int) or num_epochs < 1):
             raise ValueError(f"iterations (num_epochs) must be positive integer or None, not {num_epochs!r}")

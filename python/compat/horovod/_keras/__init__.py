@@ -85,7 +85,8 @@ def DistributedOptimizer(
             made = accumulating(made, passes, average_aggregated_gradients, sparse_as_dense)
     elif passes > 1 and not average_aggregated_gradients:
         type(made)._hora_times = float(passes)  # Keras divides by the passes
-    # Of Keras 2 the one inside a scale is ours. The class is this optimizer's own, and what from_config() makes of it is distributed likewise.
+    # Of Keras 2 the one inside a scale is ours. The class is this optimizer's own, and what from_config() makes of it
+    # is distributed likewise.
     type(made if hasattr(made, "_hora_times") else made.inner_optimizer)._hora_alone = alone
     made.process_set = process_set
     if name:

@@ -64,8 +64,8 @@ class LearningRateScheduleCallback(own.LearningRateSchedule):
     ) -> None:  # fmt: skip
         smooth = not staircase and callable(multiplier)
         super().__init__(
-            initial_lr, multiplier, start=start_epoch, end=end_epoch, staircase=not smooth, steps=steps_per_epoch or (1 if smooth else None),
-            momentum_correction=momentum_correction,
+            initial_lr, multiplier, start=start_epoch, end=end_epoch, staircase=not smooth,
+            steps=steps_per_epoch or (1 if smooth else None), momentum_correction=momentum_correction,
         )  # fmt: skip
         self.initial_lr, self.start_epoch, self.end_epoch = initial_lr, start_epoch, end_epoch
         self.steps_per_epoch = steps_per_epoch

@@ -77,7 +77,8 @@ class DistributedTrainer(mx.gluon.Trainer):
 
     def __init__(
         self, params: Any, optimizer: Any, optimizer_params: Any = None, compression: Any = Compression.none,
-        gradient_predivide_factor: float = 1.0, prefix: str | None = None, num_groups: int = 0, process_set: ProcessSet = global_process_set,
+        gradient_predivide_factor: float = 1.0, prefix: str | None = None, num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
     ) -> None:  # fmt: skip
         if isinstance(optimizer, DistributedOptimizer):
             optimizer = optimizer._optimizer  # the trainer reduces itself

@@ -175,7 +175,8 @@ class HorovodEstimator(_Saved, EstimatorParams, Estimator):
 
     def _tell(self) -> None:
         set_ = [
-            p.name for p, v in self._paramMap.items() if p.name in NO_EFFECT and v is not None and v != DEFAULTS.get(p.name) and v is not False
+            p.name for p, v in self._paramMap.items()
+            if p.name in NO_EFFECT and v is not None and v != DEFAULTS.get(p.name) and v is not False
         ]  # fmt: skip
         if set_:
             say(f"{', '.join(set_)}: no effect, rows go from Spark to the ranks, which hold them in memory")

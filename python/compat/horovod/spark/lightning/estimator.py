@@ -29,8 +29,9 @@ class TorchEstimator(HorovodEstimator):
 
     @keyword_only
     def __init__(
-        self, num_proc: Any = None, data_module: Any = None, model: Any = None, backend: Any = None, store: Any = None, optimizer: Any = None,
-        loss: Any = None, loss_constructors: Any = None, metrics: Any = None, loss_weights: Any = None, sample_weight_col: Any = None,
+        self, num_proc: Any = None, data_module: Any = None, model: Any = None, backend: Any = None, store: Any = None,
+        optimizer: Any = None, loss: Any = None, loss_constructors: Any = None, metrics: Any = None,
+        loss_weights: Any = None, sample_weight_col: Any = None,
         gradient_compression: Any = None, compress_sparse_cols: Any = None, feature_cols: Any = None, continuous_cols: Any = None,
         categorical_cols: Any = None, input_shapes: Any = None, validation: Any = None, label_cols: Any = None, callbacks: Any = None,
         batch_size: Any = None, val_batch_size: Any = None, epochs: Any = None, verbose: Any = 1, random_seed: Any = None,
@@ -38,7 +39,8 @@ class TorchEstimator(HorovodEstimator):
         train_minibatch_fn: Any = None, train_steps_per_epoch: Any = None, validation_steps_per_epoch: Any = None,
         transformation_fn: Any = None, transformation_edit_fields: Any = None, transformation_removed_fields: Any = None,
         train_reader_num_workers: Any = None, val_reader_num_workers: Any = None, reader_pool_type: Any = None, label_shapes: Any = None,
-        inmemory_cache_all: Any = False, num_gpus: Any = None, logger: Any = None, log_every_n_steps: Any = 50, loader_num_epochs: Any = None,
+        inmemory_cache_all: Any = False, num_gpus: Any = None, logger: Any = None,
+        log_every_n_steps: Any = 50, loader_num_epochs: Any = None,
         trainer_args: Any = None, debug_data_loader: Any = False, train_async_data_loader_queue_size: Any = None,
         val_async_data_loader_queue_size: Any = None, terminate_on_nan: Any = False, profiler: Any = None, use_gpu: Any = True,
         mp_start_method: Any = None, backward_passes_per_step: Any = 1,

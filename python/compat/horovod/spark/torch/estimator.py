@@ -20,8 +20,9 @@ class TorchEstimator(HorovodEstimator):
 
     @keyword_only
     def __init__(
-        self, num_proc: Any = None, data_module: Any = None, model: Any = None, backend: Any = None, store: Any = None, optimizer: Any = None,
-        loss: Any = None, loss_constructors: Any = None, metrics: Any = None, loss_weights: Any = None, sample_weight_col: Any = None,
+        self, num_proc: Any = None, data_module: Any = None, model: Any = None, backend: Any = None, store: Any = None,
+        optimizer: Any = None, loss: Any = None, loss_constructors: Any = None, metrics: Any = None,
+        loss_weights: Any = None, sample_weight_col: Any = None,
         gradient_compression: Any = None, compress_sparse_cols: Any = None, feature_cols: Any = None, continuous_cols: Any = None,
         categorical_cols: Any = None, input_shapes: Any = None, validation: Any = None, label_cols: Any = None, callbacks: Any = None,
         batch_size: Any = None, val_batch_size: Any = None, epochs: Any = None, verbose: Any = 1, random_seed: Any = None,

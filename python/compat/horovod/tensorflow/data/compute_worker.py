@@ -1,6 +1,7 @@
 """The processes that compute data, as one job.
 
-    hora run -np 4 python -m horovod.tensorflow.data.compute_worker FILE [--dispatchers 1] [--dispatcher-side compute|training] [--timeout 60]
+    hora run -np 4 python -m horovod.tensorflow.data.compute_worker FILE [--dispatchers 1]
+        [--dispatcher-side compute|training] [--timeout 60]
 
 FILE is written when they are there; the training reads it (TfDataServiceConfig.read(FILE, wait_for_file_creation=True)). The job ends when
 the training calls compute_client().shutdown(), or when its processes have ended.

@@ -1,6 +1,7 @@
-"""Where the processes of a data service and of a training find each other: who the dispatchers are, whether their workers are there, and the end.
+"""Where the processes of a data service and of a training find each other.
 
-A connection begins with both sides' proof that they know the key, by numbers of fixed size; only then is anything decoded, and that is JSON.
+They tell who the dispatchers are, whether their workers are there, and the end. A connection begins with both sides'
+proof that they know the key, by numbers of fixed size; only then is anything decoded, and that is JSON.
 """
 
 from __future__ import annotations
