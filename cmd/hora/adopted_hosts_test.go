@@ -133,3 +133,30 @@ func TestAJobOverSSHIsAdopted(t *testing.T) {
 	}
 	o.gone(30 * time.Second)
 }
+
+// TestAnElasticJobOverSSHIsAdopted: what the killed launcher would have done for a rank on another host its heir does.
+func TestAnElasticJobOverSSHIsAdopted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long under the race detector")
+	}
+	n := hosttest.Up(t, "desk", "server1", "server2")
+	o := &overSSH{t: t, desk: n.Hosts[0], others: n.Hosts[1:]}
+	for _, h := range n.Hosts {
+		o.program = h.Install(self(t), "hora")
+	}
+	l := o.run(30, "-np", "2", "-H", "server1:1,server2:1", "--restarts", "1", "--coordinator-state", "state",
+		"--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=elastic", "--env", "ENOUGH=go", "./hora")
+	l.await("world of 2 as rank 0", "world of 2 as rank 1")
+	o.sever(l, true)
+	heir := o.run(30, "--adopt", "state", "--verbose")
+	heir.await("taking over job")
+	if killed := o.others[1].Kill(`^\./hora$`); killed != 1 {
+		t.Fatalf("%d workers on server2", killed)
+	}
+	heir.await("starting it again, 0 restarts left", "world of 2 as rank 1")
+	o.release()
+	if code, _ := heir.end(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, heir.text())
+	}
+	o.gone(10 * time.Second)
+}
