@@ -216,6 +216,11 @@ class Reader:
         self._given = rows
         self._batches_of(rows)
 
+    @property
+    def stopped(self):
+        """Whether stop() was called."""
+        return self._stopped
+
     def __len__(self):
         """The rows of an epoch, of all shards together."""
         return self._loader.rows

@@ -429,7 +429,8 @@ def test_addresses_of_a_dataset_and_of_its_files(made):
     from petastorm.etl.dataset_metadata import get_schema_from_dataset_url
 
     with make_reader(made + "///", shuffle_row_groups=False) as reader:
-        assert sum(1 for _ in reader) == ROWS
+        assert sum(1 for _ in reader) == ROWS and not reader.stopped
+    assert reader.stopped
     with make_reader([made + "/a.parquet", made + "/a.parquet"], shuffle_row_groups=False) as reader:
         assert sum(1 for _ in reader) == 240
     assert get_schema_from_dataset_url(made + "/b.parquet").fields == schema().fields
