@@ -1,5 +1,5 @@
-// Command rename gives the module another path, for whoever publishes it under one of their own: it rewrites the line of
-// go.mod that names it, and every import of its packages.
+// Command rename gives the module another path, for whoever publishes it under one of their own: it rewrites the line
+// of go.mod that names it, and every import of its packages.
 //
 //	cd tools && go run ./rename example.org/you/hora
 package main

@@ -33,7 +33,8 @@ func (s *suite) raceTests() error {
 	args := []string{"test", "-race", "-short", "-json", "-timeout", "15m"}
 	for _, file := range strings.Fields(string(found)) {
 		dir := filepath.Dir(file)
-		if seen[dir] || strings.HasPrefix(dir, "tools") || strings.HasPrefix(dir, "examples") || strings.Contains(dir, "testdata") || dir == "cmd/libhora" {
+		if seen[dir] || strings.HasPrefix(dir, "tools") || strings.HasPrefix(dir, "examples") ||
+			strings.Contains(dir, "testdata") || dir == "cmd/libhora" {
 			continue
 		}
 		seen[dir] = true
@@ -60,7 +61,10 @@ func (s *suite) goTest(what, name string, args ...string) error {
 	for pkg, tests := range first.byPackage() {
 		flags := args[1 : slices.Index(args, "-json")+1]
 		again := append(append([]string{"test"}, flags...), "-count=1", "-timeout", "10m", "-run", "^("+strings.Join(tests, "|")+")$", pkg)
-		s.secondRun(what+" "+pkg, tests, len(first.failed), func(second *tally) error { return s.runGo(second, name, again...) })
+		s.secondRun(
+			what+" "+pkg, tests, len(first.failed),
+			func(second *tally) error { return s.runGo(second, name, again...) },
+		)
 	}
 	return nil
 }

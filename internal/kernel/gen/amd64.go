@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// isa is one of the two register widths of amd64. Registers 0–7 accumulate, 8–11 are temporary, 12–15 hold
-// constants; with AVX-512, 20 holds the masked operand of a tail. The wider set finishes any length by masks; the narrower
+// isa is one of the two register widths of amd64. Registers 0–7 accumulate, 8–11 are temporary, 12–15 hold constants;
+// with AVX-512, 20 holds the masked operand of a tail. The wider set finishes any length by masks; the narrower
 // leaves what does not fill a register to the twin.
 type isa struct {
 	name, suffix string
@@ -50,8 +50,8 @@ const (
 	const3        = 15
 )
 
-// fold is one kernel. load puts operand x (memory or register) into the accumulators from acc on,
-// join combines x into them, store rounds and writes them. mem is the number of bytes that one step reads of each source.
+// fold is one kernel. load puts operand x (memory or register) into the accumulators from acc on, join combines x
+// into them, store rounds and writes them. mem is the number of bytes that one step reads of each source.
 type fold struct {
 	op, t string // names of tensor's constants
 	elem  int
@@ -103,8 +103,9 @@ func (s *isa) all(a *asm) {
 	s.copies(a)
 }
 
-// fetch is how far ahead of use lines are asked for: what another core has just written comes 5 to 10 %
-// faster from 64 KiB on; a sum of 4 KiB that lies in the first-level cache takes 20 ns more. Never past the end: the peer may be writing there.
+// fetch is how far ahead of use lines are asked for: what another core has just written comes 5 to 10 % faster from
+// 64 KiB on; a sum of 4 KiB that lies in the first-level cache takes 20 ns more. Never past the end: the peer may be
+// writing there.
 const fetch = 2048
 
 // fetchAhead puts the distance for this turn into R11: 0, which asks for what is read anyway, where the end is near.
@@ -298,8 +299,8 @@ func pairAndMany(suffix string, all []*fold, per func(*fold) int) string {
 			"dst, unsafe.SliceData(srcs), len(srcs), from, n", all, per)
 }
 
-// chooser writes a switch over types, and for each type a function with a switch over its operators. params are the Go function's
-// parameters, pass their names, args what the assembly takes.
+// chooser writes a switch over types, and for each type a function with a switch over its operators. params are the
+// Go function's parameters, pass their names, args what the assembly takes.
 func chooser(prefix, suffix, params, pass, args string, all []*fold, per func(*fold) int) string {
 	var types, ops strings.Builder
 	fmt.Fprintf(&types, "func %s%s(%s, t tensor.DType, op tensor.Op) int {\n\tswitch t {\n", prefix, suffix, params)

@@ -1,7 +1,7 @@
 package main
 
-// float8 emits widening and rounding of the 8-bit floats, as the twin's narrow.go does them, a register of float32 at a time.
-// Constants have registers of their own here: 4–15.
+// float8 emits widening and rounding of the 8-bit floats, as the twin's narrow.go does them, a register of float32 at
+// a time. Constants have registers of their own here: 4–15.
 func (s *isa) float8(a *asm) {
 	s.widenFloat8(a)
 	for _, t := range []string{"E4M3", "E5M2"} {

@@ -4,7 +4,9 @@ import "fmt"
 
 // mapped emits the loop of a function of one source and one destination, n elements, per a step. With
 // AVX-512 tail, if given, finishes under K1; else what is left is the twin's.
-func (s *isa) mapped(a *asm, per, srcStep, dstStep, unroll int, body func(src, dst string, acc int), regs int, tail func()) {
+func (s *isa) mapped(
+	a *asm, per, srcStep, dstStep, unroll int, body func(src, dst string, acc int), regs int, tail func(),
+) {
 	a.in("SUBQ $%d, CX", unroll*per)
 	a.in("JLT rest")
 	a.at("loop")

@@ -230,7 +230,10 @@ func armLoops(a *asm, per, u int, body func(u int)) {
 }
 
 func armPlain(op, t string, elem int, ins same) *armFold {
-	return &armFold{op: op, t: t, elem: elem, regs: 1, setup: func(*asm) {}, join: func(a *asm, acc, raw int) { a.three(ins, acc, acc, raw) }}
+	return &armFold{
+		op: op, t: t, elem: elem, regs: 1, setup: func(*asm) {},
+		join: func(a *asm, acc, raw int) { a.three(ins, acc, acc, raw) },
+	}
 }
 
 // armExtreme propagates NaN and orders zeros by itself; what is NaN becomes the one in konst0.

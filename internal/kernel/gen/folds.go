@@ -39,8 +39,8 @@ func plain(op, t string, elem int, instruction string) *fold {
 	}
 }
 
-// extreme emits acc = min or max of acc and register x; const0 is the NaN. AVX2's instruction returns its second operand for
-// zeros and NaNs, so it is done both ways: or-ing (and-ing) the two makes -0 (+0) win.
+// extreme emits acc = min or max of acc and register x; const0 is the NaN. AVX2's instruction returns its second
+// operand for zeros and NaNs, so it is done both ways: or-ing (and-ing) the two makes -0 (+0) win.
 func (s *isa) extreme(a *asm, op, p string, acc int, x string, t1, t2 int) {
 	ins, both := "VMIN"+p, "VPOR"
 	if op == "Max" {
@@ -207,8 +207,8 @@ func bfloat16(op string) *fold {
 	return f
 }
 
-// roundBFloat16 adds half a unit to each float32 of acc, to even. NaNs need no care: theirs come from bfloat16 operands, so the
-// 16 bits below are zero and nothing carries.
+// roundBFloat16 adds half a unit to each float32 of acc, to even. NaNs need no care: theirs come from bfloat16
+// operands, so the 16 bits below are zero and nothing carries.
 func (s *isa) roundBFloat16(a *asm, acc, tmp int) {
 	r := s.r(acc)
 	if s.wide { // half a unit up; a tie leaves zeros below, and then the last bit kept is cleared
