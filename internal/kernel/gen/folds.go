@@ -262,7 +262,8 @@ func folds(s *isa) []*fold {
 				all = append(all, plain(op, t, bits/8, ins))
 			}
 			if t == "Uint8" {
-				all = append(all, plain("And", t, 1, s.bitwise("VPAND")), plain("Or", t, 1, s.bitwise("VPOR")), plain("Xor", t, 1, s.bitwise("VPXOR")))
+				all = append(all, plain("And", t, 1, s.bitwise("VPAND")), plain("Or", t, 1, s.bitwise("VPOR")),
+					plain("Xor", t, 1, s.bitwise("VPXOR")))
 			}
 		}
 	}
