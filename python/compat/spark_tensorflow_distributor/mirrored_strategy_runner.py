@@ -175,6 +175,13 @@ def _make_task(config: dict[str, Any]) -> Callable[[Any], Any]:
                     s.close()
             raise RuntimeError("hora.spark: no free port is left for TensorFlow's worker [end]")
 
+        def begin_anew() -> None:
+            """Where this worker of Spark's, which runs one task after another, has used TensorFlow, a cluster is news too late for it."""
+            eager = sys.modules.get("tensorflow.python.eager.context")
+            used = eager.context_safe() if hasattr(eager, "context_safe") else None
+            if getattr(used, "_context_handle", None) is not None and hasattr(eager, "_reset_context"):
+                eager._reset_context()
+
         for _ in batches:
             pass
         context = BarrierTaskContext.get()
@@ -197,6 +204,7 @@ def _make_task(config: dict[str, Any]) -> Callable[[Any], Any]:
             sys.path.extend(p for p in call["path"] if p not in sys.path)
             fn, args, kwargs = pickle.loads(call["call"])
             held.close()
+            begin_anew()
             if config["strategy"]:
                 import tensorflow as tf
 

@@ -390,7 +390,8 @@ def transform(fitted: Any, df: Any) -> Any:
         elif net.wide:  # the labels are lists themselves
             value = own
         else:
-            value = (F.array_position(own, F.array_max(own)) - 1).cast("double")
+            part = f"slice({_HIDDEN}, {at}, {width})"  # as SQL, since pyspark 3.5's array_position takes no column there
+            value = F.expr(f"cast(array_position({part}, array_max({part})) - 1 as double)")
         found = found.withColumn(name, value)
         at += width
     if raw:

@@ -98,4 +98,14 @@ def test_two_workers_of_tensorflow_train_as_one(spark, tensorflow):
 
         return strategy.num_replicas_in_sync, float(step())
 
-    assert MirroredStrategyRunner(num_slots=2, use_gpu=False).run(train) == (2, 3.0)
+    def used(batches):
+        import tensorflow as tf
+
+        for b in batches:
+            tf.constant(1.0) + 1
+            yield b
+
+    runner = MirroredStrategyRunner(num_slots=2, use_gpu=False)
+    assert runner.run(train) == (2, 3.0)
+    assert spark.range(8, numPartitions=8).mapInArrow(used, "id long").count() == 8  # in the same workers of Spark's
+    assert runner.run(train) == (2, 3.0)
