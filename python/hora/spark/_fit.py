@@ -384,14 +384,13 @@ def transform(fitted: Any, df: Any) -> Any:
     whole, at = F.col(_HIDDEN), 1
     for i, name in enumerate(names):
         width = net.outputs_of[i]
-        own = F.slice(whole, at, width)
+        own = f"slice({_HIDDEN}, {at}, {width})"  # as SQL: pyspark 3.5's array_position takes no column for what is sought
         if width == 1:
             value = F.element_at(whole, at)
         elif net.wide:  # the labels are lists themselves
-            value = own
+            value = F.expr(own)
         else:
-            part = f"slice({_HIDDEN}, {at}, {width})"  # as SQL, since pyspark 3.5's array_position takes no column there
-            value = F.expr(f"cast(array_position({part}, array_max({part})) - 1 as double)")
+            value = F.expr(f"cast(array_position({own}, array_max({own})) - 1 as double)")
         found = found.withColumn(name, value)
         at += width
     if raw:
