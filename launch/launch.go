@@ -92,6 +92,7 @@ type settings struct {
 	Report      string   // the job's story is written to this file
 	Call        string   // this file's bytes are handed to every worker as a private file, named in HORA_CALL
 	Results     string   // what a worker writes to the file that HORA_RESULT names arrives in this folder as rank.N
+	Apart       bool     // see Place
 	LogDir      string   // rank.N/stdout and stderr are written under it
 	Port        int      // of the coordinator; 0 takes a free one
 	Interfaces  []string // only addresses of these network interfaces are used

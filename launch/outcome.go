@@ -34,7 +34,7 @@ type Outcome struct {
 	Signal syscall.Signal // Killed, OutOfMemory, Cancelled
 	Last   string         // the last exception line of its stderr, or the cause
 	Took   time.Duration
-	Apart  bool // it finished, and of its several ranks none had joined the job, or met others at MASTER_PORT
+	Apart  bool // it finished, and none of its several ranks had joined it, or met others at MASTER_PORT; see Place
 }
 
 // Exit codes of the launcher.

@@ -41,7 +41,7 @@ func (c *crew) sendPlan(l *link, workers []protocol.Worker, slots int, post func
 		Environ: environ.Merge(l.way.Environ(c.spec.Environ), nil), Workers: workers, Total: len(workers),
 		Hold:    c.spec.elastic(),
 		DrainOn: c.spec.DrainOn, LogDir: c.spec.LogDir, Own: l.host.Own, Grace: c.spec.Grace.Milliseconds(),
-		Results: c.spec.Results != "",
+		Results: c.spec.Results != "", Apart: c.spec.Apart,
 	}
 	if p.LogDir != "" && !filepath.IsAbs(p.LogDir) {
 		p.LogDir = filepath.Join(c.spec.Dir, p.LogDir)

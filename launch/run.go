@@ -149,7 +149,7 @@ func conclude(j *job, o Outcome) Outcome {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
 	}
 	o.Took = time.Since(j.began)
-	o.Apart = o.Kind == Finished && len(j.seats) > 1 && j.epoch.Load() == 0 && !j.served
+	o.Apart = j.spec.Apart && o.Kind == Finished && len(j.seats) > 1 && j.epoch.Load() == 0 && !j.served
 	if err := j.story.tell(j.spec, j.roster, &o); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error(), Took: o.Took}
 	}

@@ -50,6 +50,8 @@ type Place struct {
 	Secret  secret.Secret // zero makes one
 	// the command is arguments of this program, which every host has
 	Itself bool
+	// Outcome.Apart is wanted: rank 0's agent looks who is at MASTER_PORT, which takes 5 to 20 ms at the job's end
+	Apart bool
 
 	Stdin      *os.File // what StdinRank reads, if it runs on this machine; the others read nothing
 	StdinRank  int
@@ -205,7 +207,8 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		Reach:  place.Reach, LocalName: place.LocalName, IsLocal: place.IsLocal, Progress: place.Progress,
 		Stdin: place.Stdin, StdinRank: place.StdinRank, StdinAsked: place.StdinAsked, Prompts: place.Prompts,
 		Stdout: place.Stdout, Stderr: place.Stderr, Signals: place.Signals, Events: place.Events,
-		Call: place.Call, Results: place.Results, Grace: place.Grace, Join: place.Join, JoinWord: place.JoinWord,
+		Call: place.Call, Results: place.Results, Apart: place.Apart,
+		Grace: place.Grace, Join: place.Join, JoinWord: place.JoinWord,
 	}
 	if s.Events == nil {
 		s.Events = &event.Sink{}

@@ -232,6 +232,7 @@ func (p *program) start(o *options, s *launch.Place, run func(signals chan os.Si
 	if err != nil {
 		return err
 	}
+	s.Apart = len(o.spec.Command) > 0 && pythonScript(o.spec.Command) != ""
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup did that

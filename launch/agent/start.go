@@ -79,7 +79,7 @@ func (a *agent) startWorker(w protocol.Worker) bool {
 	if err == nil {
 		err = a.fork(&proc{rank: w.Rank, result: result}, path, p.Command, env, share.CPUs)
 	}
-	if port, bad := strconv.Atoi(environ.Lookup(env, "MASTER_PORT")); w.Rank == 0 && bad == nil {
+	if port, bad := strconv.Atoi(environ.Lookup(env, "MASTER_PORT")); p.Apart && w.Rank == 0 && bad == nil {
 		a.store.await(port)
 	}
 	if err != nil {

@@ -82,6 +82,7 @@ type Plan struct {
 	Grace   int64  `json:"grace"`    // milliseconds between TERM and KILL where the launcher is gone; 0 is the agent's own
 	Call    int64  `json:"call"`     // bytes of the call, which come before the workers start; -1 where there is none
 	Results bool   `json:"results"`  // what workers leave is passed on
+	Apart   bool   `json:"apart"`    // whether anybody is at rank 0's MASTER_PORT is asked
 }
 
 // Worker is one process of a plan.
