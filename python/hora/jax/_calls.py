@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -79,6 +80,25 @@ def _leaf(x: Any, kind: Kind) -> Any:
     )
 
 
+@functools.lru_cache(maxsize=1024)
+def _places(structure: Any) -> str:
+    """Where a tree's arrays stand, for the name of its call: trees of other keys are none that can be added. "" for an array alone."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(jax.tree_util.tree_unflatten(structure, range(structure.num_leaves)))
+    text = " ".join("".join(map(_step, path)) for path, _ in paths)
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 20]}… {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f" of {text}" if text else ""
+
+
+_LONGEST = 80  # characters of the places in a call's name
+
+
+def _step(key: Any) -> str:
+    """One key of a path, equal on all ranks: nothing that tells an object's address."""
+    name = next((getattr(key, a) for a in ("key", "idx", "name") if hasattr(key, a)), None)
+    return f"[{name!r}]" if isinstance(name, (str, int, float, bool, bytes)) else f"[{type(name).__name__}]"
+
+
 def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Callable[[Any, int], None] | None = None,
           op: int = 0, root: int = 0, prescale: float = 1.0, postscale: float = 1.0) -> T:  # fmt: skip
     _world.world_info()
@@ -91,6 +111,7 @@ def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Cal
         for x in arrays:
             check(x, g.size)
     label = name or kind.name.lower() + (_primitive.within() if _primitive.traced(*arrays) else "")
+    label += _places(structure)
     call = _call(int(kind), op, _bridge.number(group), root, g.size, float(prescale), float(postscale), label)
     return jax.tree_util.tree_unflatten(structure, call(*arrays))
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 PROGRAMS = """
-import jax, jax.numpy as jnp, numpy as np
+import jax, jax.numpy as jnp, numpy as np, optax
 import hora, hora.jax as hj
 
 hora.init()
@@ -71,6 +71,26 @@ def unnamed(x, mine, times):
 fails(lambda: unnamed(jnp.ones(3), jnp.asarray(r == 1), 0), "allreduce in a branch", "rank 1")
 fails(lambda: unnamed(jnp.ones(3), jnp.asarray(False), 1 + r), "allreduce in a loop", "rank 1")
 assert (np.asarray(unnamed(jnp.ones(3), jnp.asarray(True), 2)) == n**4).all()
+
+# Trees of equal shapes and other keys: what is called "a" here is not added to a "b".
+mine = {"w": {"a" if r == 0 else "b": jnp.ones(3), "c": jnp.ones(3)}}
+for call in (lambda: hj.allreduce(mine), lambda: jax.jit(hj.allreduce)(mine), lambda: hj.broadcast_pytree(mine),
+             lambda: hj.allreduce(mine, name="gradients"), lambda: jax.jit(hj.allreduce)([jnp.ones(3)] if r == 0 else {"a": jnp.ones(3)})):
+    fails(call, "rank 0", "rank 1", "['a']")
+deep = {f"layer {i}": {"kernel": jnp.ones(2), ("bias" if r == 0 or i < 40 else "scale"): jnp.ones(2)} for i in range(41)}
+fails(lambda: hj.allreduce(deep), "layer 0", "rank 1")
+grads = {"a" if r == 0 else "b": jnp.ones(3), "c": jnp.ones(3)}
+wrapped = hj.DistributedOptimizer(optax.sgd(0.1))
+fails(lambda: wrapped.update(grads, wrapped.init(grads), grads), "['a']", "['b']")
+
+
+class Unprintable:  # a key whose text is another one on each rank
+    def __lt__(self, other):
+        return False
+
+
+same = {Unprintable(): jnp.ones(3)}
+assert (np.asarray(hj.allreduce(same)[next(iter(same))]) == n).all()
 
 # One rank traces anew: the calls are the same.
 step = jax.jit(lambda x, k: hj.allreduce(x * k))
