@@ -133,13 +133,19 @@ def test_lightning_as_in_horovods_example(table, tmp_path, monkeypatch):
     module = Module()
 
     def fitted(run, epochs):
+        best = pytorch_lightning.callbacks.ModelCheckpoint(dirpath=str(tmp_path / f"best-{run}"), monitor="val_loss", filename="best")
         return hvd.TorchEstimator(
+            callbacks=[best],
             num_proc=2, store=Store.create(str(tmp_path)), model=module, input_shapes=[[-1, 2]], feature_cols=["features"],
             label_cols=["label"], batch_size=20, epochs=epochs, validation="held", verbose=0, run_id=run, random_seed=5,
             trainer_args={"gradient_clip_val": 10.0},
         ).fit(table)  # fmt: skip
 
+    from horovod.spark.lightning.estimator import MIN_PL_VERSION
+
+    assert MIN_PL_VERSION == "1.3.8"  # programs compare theirs with it
     whole = fitted("whole", 3)
+    assert [p.name for p in (tmp_path / "best-whole").iterdir()] == ["best.ckpt"]  # one rank's
     assert [h["epoch"] for h in whole.getHistory()] == [1, 2, 3] and {"loss", "val_loss"} <= set(whole.getHistory()[0])
     assert accuracy(whole.setOutputCols(["label_prob"]).transform(table)) > 0.9
     fitted("parts", 1)

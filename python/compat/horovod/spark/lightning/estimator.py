@@ -11,7 +11,9 @@ from horovod.spark.common.params import add
 from horovod.spark.lightning.remote import Train
 from horovod.spark.torch.estimator import TorchModel as _TorchModel
 
-__all__ = ["TorchEstimator", "TorchModel"]
+__all__ = ["MIN_PL_VERSION", "TorchEstimator", "TorchModel"]
+
+MIN_PL_VERSION = "1.3.8"  # what Horovod 0.28 asks for, and programs compare theirs with
 
 NOTHING = ("num_gpus", "loader_num_epochs", "debug_data_loader", "train_async_data_loader_queue_size", "val_async_data_loader_queue_size")
 DEFAULTS = {

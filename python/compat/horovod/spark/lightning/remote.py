@@ -50,9 +50,13 @@ class Train:
         hvd.init()  # its names are what the module and its callbacks may ask too
         module, gpu = self.module, t.plan.gpu and torch.cuda.is_available()
         settings = {
-            "accelerator": "gpu" if gpu else "cpu", "devices": 1, "num_nodes": 1, "enable_checkpointing": False, "num_sanity_val_steps": 0,
-            "enable_progress_bar": False, "enable_model_summary": False, "plugins": [LightningEnvironment()],
+            "accelerator": "gpu" if gpu else "cpu", "devices": 1, "num_nodes": 1, "num_sanity_val_steps": 0,
+            "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False, "plugins": [LightningEnvironment()],
         } | self.settings | {"max_epochs": t.epochs - t.first}  # fmt: skip
+        keep = [c for c in self.callbacks if isinstance(c, lightning.callbacks.Checkpoint)]
+        callbacks = [c for c in self.callbacks if c not in keep] + ([] if t.rank else keep)  # one writes files, the first
+        if keep:
+            settings["enable_checkpointing"] = not t.rank
         if t.rank:
             settings["logger"] = False
         torch.manual_seed(t.seed)
@@ -62,7 +66,7 @@ class Train:
             if state is not None:
                 module.load_state_dict(state["model"])
             every = _every(lightning, t, state, rows)
-            trainer = lightning.Trainer(**settings, callbacks=[every, *self.callbacks])
+            trainer = lightning.Trainer(**settings, callbacks=[every, *callbacks])
             validates = t.validation is not None and type(module).validation_step is not lightning.LightningModule.validation_step
             trainer.fit(module, _loader(rows), _loader(rows.held()) if validates else None)
             every.whole()
