@@ -88,7 +88,10 @@ def test_keras_as_in_horovods_example(table, tmp_path, monkeypatch):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(2, "softmax")])
     store = Store.create(str(tmp_path))
+    from horovod.keras.callbacks import BestModelCheckpoint
+
     estimator = hvd.KerasEstimator(
+        checkpoint_callback=BestModelCheckpoint(monitor="val_loss", mode="min"),
         num_proc=2, store=store, model=model, optimizer=keras.optimizers.Adam(0.05), loss=keras.losses.categorical_crossentropy,
         metrics=["accuracy"], feature_cols=["features"], label_cols=["label_vec"], batch_size=20, epochs=4, validation="held", verbose=0,
     )  # fmt: skip
@@ -96,6 +99,11 @@ def test_keras_as_in_horovods_example(table, tmp_path, monkeypatch):
     history = fitted.getHistory()
     assert len(history["loss"]) == 4 and {"loss", "accuracy", "val_loss", "val_accuracy"} <= set(history)
     assert accuracy(fitted.transform(table)) > 0.9
+    best = list(tmp_path.rglob("best.keras"))
+    assert len(best) == 1 and best[0].parent.name == fitted.getRunId()
+    assert keras.saving.load_model(best[0]).count_params() == model.count_params()
+    with pytest.raises(ValueError, match="checkpoint_callback has no filepath"):
+        estimator.copy({estimator.store: None}).fit(table)
     fitted.write().overwrite().save(str(tmp_path / "fitted"))
     loaded = hvd.KerasModel.load(str(tmp_path / "fitted"))
     assert loaded.transform(table).first().label_prob == fitted.transform(table).first().label_prob

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import secrets
 from typing import Any
 
 from pyspark import keyword_only
@@ -40,10 +43,26 @@ class KerasEstimator(HorovodEstimator):
         found = super()._given(validation)
         callbacks = list(self.getCallbacks() or ())
         if self.getCheckpointCallback() is not None:
-            callbacks.append(self.getCheckpointCallback())
+            callbacks.append(self._placed(found))
         return found | {
             "callbacks": callbacks, "custom_objects": self.getCustomObjects(), "env": found["env"] | (self.getBackendEnv() or {}),
         }  # fmt: skip
+
+    def _placed(self, found: dict[str, Any]) -> Any:
+        """The checkpoint's callback; one that has no path saves beside the run's own files, as best.keras."""
+        callback, store = copy.copy(self.getCheckpointCallback()), self.getStore()
+        if getattr(callback, "filepath", None):
+            return callback
+        if found["store"] is None or "://" in store.get_runs_path().removeprefix("file://"):
+            raise ValueError(
+                "checkpoint_callback has no filepath, and there is no store in a folder to save to: set the callback's filepath to one that "
+                "rank 0 can write to"
+            )
+        found["run_id"] = found["run_id"] or f"keras-{secrets.token_hex(6)}"
+        folder = store.get_localized_path(store.get_checkpoint_path(found["run_id"]))
+        os.makedirs(folder, exist_ok=True)
+        callback.filepath = os.path.join(folder, "best.keras")
+        return callback
 
     def _model(self, fitted: Any) -> KerasModel:
         names = [k for k in (fitted.history[0] if fitted.history else {}) if k != "epoch"]
