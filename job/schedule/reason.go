@@ -121,7 +121,7 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 	case !open:
 		r.Code, r.Text = CodeNodes, fmt.Sprintf("every node of pool %s is closed: it starts when one is opened again", e.Pool)
 	case a.GPUs > 0 && most.GPUs == 0:
-		r.Text = fmt.Sprintf("no node of pool %s will ever have a GPU: submit it to a pool that has, or without --gpus-per-worker", e.Pool)
+		r.Text = fmt.Sprintf("no node of pool %s will ever have a GPU: submit it to a pool that has, or without --gpus-per-rank", e.Pool)
 	case a.GPUs > most.GPUs:
 		r.Text = fmt.Sprintf("no node of pool %s will ever have %s for one process: the largest has %d", e.Pool, count(a.GPUs, "GPU"), most.GPUs)
 	case a.Memory > 0 && most.Memory > 0 && a.Memory > most.Memory:

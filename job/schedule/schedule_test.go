@@ -186,7 +186,7 @@ func TestReasons(t *testing.T) {
 		50: {Code: CodeSlots, Text: "first in pool p8: needs 4 slots at once, 3 are free; job 41 ends in about 4 min at the latest"},
 		52: {Code: CodeSlots, Text: "third in pool p8: needs 4 slots at once, 3 are free; job 41 ends in about 4 min at the latest"},
 		53: {Code: CodeTurn, Text: "fourth in pool p8: what is free is kept for job 50, which needs 4 slots at once and starts in about 4 min at the latest"},
-		60: {Code: CodeNever, Text: "no node of pool two will ever have a GPU: submit it to a pool that has, or without --gpus-per-worker"},
+		60: {Code: CodeNever, Text: "no node of pool two will ever have a GPU: submit it to a pool that has, or without --gpus-per-rank"},
 		61: {Code: CodeNever, Text: "pool two will never hold it: it needs 3 slots at once, and the pool has 2 slots on 1 node in all: ask for fewer, or add nodes"},
 		62: {Code: CodeNever, Text: "no node of pool two will ever have 9 GiB for one process: the largest has 8 GiB; ask for less with --memory"},
 		63: {Code: CodeNodes, Text: "pool none has no node: it starts when one comes that holds 1 slot"},
