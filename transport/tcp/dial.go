@@ -21,7 +21,7 @@ const dialTimeout = 3 * time.Second
 const onDemandTime = 30 * time.Second
 
 // dial connects to a peer at one of its addresses and proves the secret. It goes on
-// trying until ctx ends, except where trying again cannot help.
+// trying until ctx ends, except where trying again cannot help. Who has given the connection its place calls end.
 func (n *Node) dial(ctx context.Context, p Peer, purpose string, group uint64, lane uint32, bytes int) (net.Conn,
 	error,
 ) {
@@ -64,18 +64,20 @@ func (n *Node) dialOnce(ctx context.Context, addr string, p Peer, purpose string
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	me := n.identity(purpose, p.Rank, group, lane)
+	if !n.begin(toPeer(me), true) {
+		conn.Close()
+		return nil, context.Canceled
+	}
+	proved := conn
 	peer, err := secret.Client(conn, n.cfg.Secret, me, time.Now().Add(secret.ProofTimeout))
+	if err == nil && n.cert != nil {
+		proved, err = n.startTLS(ctx, conn, peer.Cert, true)
+	}
 	if err != nil {
+		n.end(toPeer(me))
 		return nil, err
 	}
-	if n.cert != nil {
-		t, err := n.startTLS(ctx, conn, peer.Cert, true)
-		if err != nil {
-			return nil, err
-		}
-		return t, nil
-	}
-	return conn, nil
+	return proved, nil
 }
 
 // startTLS goes on in TLS with the certificate that the peer has proved.
@@ -116,5 +118,6 @@ func (n *Node) dialControl(p Peer) {
 			return
 		}
 		n.addLink(conn, p.Rank, p.Host)
+		n.end(controlTo(p.Rank))
 	}()
 }

@@ -35,6 +35,7 @@ type Mesh struct {
 	hosts  []int
 	byJob  map[int]int // job rank → group rank
 	behind bool        // what came before it opened is still being handed over; guarded by the node's mu
+	late   bool        // the context of Open has ended: no data connection is begun; guarded by the node's mu
 	stride int         // connections per pair: Lanes, and one for pair operations
 
 	own   []*lane // lanes that the driver has taken, by peer*stride+lane

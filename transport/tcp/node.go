@@ -51,6 +51,8 @@ type Node struct {
 	dialing map[int]bool
 	lost    map[int]loss
 	trouble map[int]error // why the last attempt to connect to a process failed
+	// underway are the connections that are being made, and since when.
+	underway map[underway]time.Time
 }
 
 // place names a data connection of this process.
@@ -97,7 +99,7 @@ func NewNode(l *Listener, cfg NodeConfig) (*Node, error) {
 	n := &Node{
 		cfg: cfg, meshes: map[uint64]*Mesh{}, parked: map[place]parkedConn{}, links: map[int]*link{},
 		dialing: map[int]bool{}, lost: map[int]loss{}, trouble: map[int]error{}, missed: map[uint64]bool{},
-		changed: make(chan struct{}),
+		underway: map[underway]time.Time{}, changed: make(chan struct{}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if cfg.TLS {
@@ -155,11 +157,16 @@ func (n *Node) judge(peer secret.Identity) (secret.Identity, error) {
 	if peer.Peer != n.cfg.Rank {
 		return me, fmt.Errorf("this is rank %d, rank %d was meant", n.cfg.Rank, peer.Peer)
 	}
-	return me, secret.Match(me, peer)
+	if err := secret.Match(me, peer); err != nil {
+		return me, err
+	}
+	n.begin(byPeer(peer), false) // it counts the connection as soon as it has read the answer
+	return me, nil
 }
 
 // enter gets the connections that the gates have let through.
 func (n *Node) enter(ctx context.Context, conn net.Conn, peer secret.Identity) {
+	defer n.end(byPeer(peer))
 	if n.cert != nil {
 		t, err := n.startTLS(ctx, conn, peer.Cert, false)
 		if err != nil {
@@ -377,6 +384,11 @@ func (n *Node) sweep(now time.Time) []net.Conn {
 	}
 	clear(n.early[len(kept):])
 	n.early = kept
+	for c, since := range n.underway {
+		if now.Sub(since) > parkTime { // it broke off between the proof and its place
+			delete(n.underway, c)
+		}
+	}
 	return stale
 }
 

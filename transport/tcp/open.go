@@ -145,13 +145,18 @@ func (m *Mesh) ahead(r int) bool {
 // lower one dials, so that no pair is connected twice.
 func (m *Mesh) dials(r int) bool { return m.n.cfg.Rank < m.cfg.Peers[r].Rank }
 
-// await returns when all partners are connected.
+// await returns when all partners are connected. When ctx has ended, what is there counts, and what is on its way is
+// waited for within a bound: the other end may have it, and with it the group.
 func (m *Mesh) await(ctx context.Context) error {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
+	ended, late := ctx.Done(), false
+	var enough <-chan time.Time
 	for {
 		m.n.mu.Lock()
 		changed := m.n.changed
+		m.late = late
+		coming := m.coming()
 		var missing []int
 		for r, p := range m.cfg.Peers {
 			if m.near(r) && m.n.links[p.Rank] == nil {
@@ -179,15 +184,26 @@ func (m *Mesh) await(ctx context.Context) error {
 			m.mu.Lock()
 			m.opened = true
 			m.mu.Unlock()
+			if late {
+				m.n.mu.Lock()
+				m.late = false
+				m.n.mu.Unlock()
+			}
 			return nil
 		}
-		if ctx.Err() != nil {
+		if late && !onlyComing(missing, coming) {
 			return m.missing(missing, context.Cause(ctx))
+		}
+		if !late && ctx.Err() != nil {
+			ended, late, enough = nil, true, time.After(lingerTime)
+			continue
 		}
 		select {
 		case <-again.C:
 			m.dialNear() // an attempt may have been given up
-		case <-ctx.Done(): // what is there now counts
+		case <-ended:
+		case <-enough:
+			return m.missing(missing, context.Cause(ctx))
 		case <-m.news:
 		case <-changed:
 		}
@@ -265,6 +281,7 @@ func (m *Mesh) dial(index int) {
 		}()
 		if err == nil {
 			m.connected(p.Rank, uint32(index%m.stride), conn)
+			m.n.end(dataTo(m.cfg.Group, p.Rank, uint32(index%m.stride)))
 			return
 		}
 		if ctx.Err() == nil || !errors.Is(ctx.Err(), context.Canceled) {
