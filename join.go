@@ -407,6 +407,9 @@ func (w *World) listen(ctx context.Context) error {
 func (w *World) notice(n rendezvous.Notice) {
 	n.Reason = event.OneLine(n.Reason)
 	switch n.Kind {
+	case rendezvous.NoticeParted:
+		w.learn(n.Rank, n.Reason)
+		w.parted(n, time.Now())
 	case rendezvous.NoticeLost:
 		w.learn(n.Rank, n.Reason)
 		if w.member != nil {

@@ -217,7 +217,7 @@ func (m *Membership) notice(n rendezvous.Notice) {
 	m.mu.Lock()
 	w, number := m.world, m.number
 	switch n.Kind {
-	case rendezvous.NoticeLost:
+	case rendezvous.NoticeLost, rendezvous.NoticeParted:
 		m.lost = n
 		if number != n.Epoch {
 			w = nil

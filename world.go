@@ -299,6 +299,40 @@ func (w *World) lost(err error) {
 	}
 }
 
+// How long an epoch that a rank has left on purpose goes on for what that rank took part in: at least partedGrace, in
+// which others may come so far that one which has would stop; unheard for a group's good-bye; partedMost in all.
+const (
+	partedGrace = 100 * time.Millisecond
+	unheard     = 300 * time.Millisecond
+	partedMost  = time.Second
+)
+
+// parted ends the epoch that a rank has left after its commit. What it committed was done by all, so what it took
+// part in ends first: who broke that off would go back to the commit before.
+func (w *World) parted(n rendezvous.Notice, since time.Time) {
+	if passed := time.Since(since); passed < partedGrace || passed < partedMost && w.behind(n.Rank, passed < unheard) {
+		time.AfterFunc(5*time.Millisecond, func() { w.parted(n, since) })
+		return
+	}
+	w.lost(lossError(n))
+}
+
+// behind reports that a group with that rank has not ended all that the rank took part in; fresh: its good-bye may be
+// on its way.
+func (w *World) behind(rank int, fresh bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for g := range w.groups {
+		if !slices.Contains(g.ranks, rank) {
+			continue
+		}
+		if heard, behind := g.engine.Behind(); behind || fresh && !heard {
+			return true
+		}
+	}
+	return false
+}
+
 // Finish says that this rank makes no more calls in any group, before Leave, which does it
 // otherwise. It waits up to 0.3 s for the others to come so far, and gives a *MismatchError
 // where ranks have made different numbers of calls. A job of several epochs, and one of which

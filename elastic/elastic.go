@@ -314,7 +314,14 @@ func (m *Machine) leave(e Leave) []Action {
 
 // drain takes a loss that costs the worker nothing.
 func (m *Machine) drain(e Drain) []Action {
-	return m.lost(Lost{Worker: e.Worker, Reason: "left the job: " + e.Reason})
+	acts := m.lost(Lost{Worker: e.Worker, Reason: "left the job: " + e.Reason})
+	for i, a := range acts {
+		if end, ok := a.(Ended); ok {
+			end.Parted = true
+			acts[i] = end
+		}
+	}
+	return acts
 }
 
 func (m *Machine) complete(e Done) []Action {

@@ -152,7 +152,11 @@ func describe(a Action) string {
 		}
 		return b.String()
 	case Ended:
-		return fmt.Sprintf("epoch %d ends: rank %d on %q: %s", a.Epoch, a.Rank, a.Host, a.Reason)
+		how := "ends"
+		if a.Parted {
+			how = "ends after its last operation"
+		}
+		return fmt.Sprintf("epoch %d %s: rank %d on %q: %s", a.Epoch, how, a.Rank, a.Host, a.Reason)
 	case Left:
 		return fmt.Sprintf("rank %d on %s left epoch %d", a.Rank, a.Host, a.Epoch)
 	case Changed:

@@ -80,6 +80,8 @@ type Ended struct {
 	Rank   int
 	Host   string
 	Reason string
+	// Parted: the rank has committed and left, so that what it took part in may end first.
+	Parted bool
 }
 
 // Left says that a member has finished and the epoch's others may go on.

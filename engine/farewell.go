@@ -103,6 +103,16 @@ func (g *Group) miss() {
 	}
 }
 
+// Behind reports that operations have not ended here in which a rank took part that has left. heard is false while
+// nobody's good-bye has come.
+func (g *Group) Behind() (heard, behind bool) {
+	f := g.gone.Load()
+	if f == nil || g.cause.Load() != nil {
+		return g.cause.Load() != nil, false
+	}
+	return true, g.view.ended() < f.last
+}
+
 // departed returns the error of what needs a rank that has left.
 func (g *Group) departed(rank int) error {
 	return &transport.PeerLostError{Rank: rank, Host: g.mesh.HostName(rank), Reason: transport.ReasonLeft}

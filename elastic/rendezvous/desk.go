@@ -287,8 +287,12 @@ func (d *desk) do(acts []elastic.Action) {
 			}
 		case elastic.Ended:
 			d.answerDone(0)
-			d.remember(Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason})
-			d.tell(Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason})
+			n := Notice{Kind: NoticeLost, Epoch: a.Epoch, Rank: a.Rank, Host: a.Host, Reason: a.Reason}
+			if a.Parted {
+				n.Kind = NoticeParted
+			}
+			d.remember(n)
+			d.tell(n)
 			if d.s.cfg.OnLost != nil {
 				d.s.cfg.OnLost(a.Epoch, a.Rank, a.Host, a.Reason)
 			}

@@ -90,6 +90,7 @@ const (
 	NoticeHeld
 	NoticeComing // workers are on their way that the next epoch is to have too
 	NoticeGoing  // another member was asked to leave
+	NoticeParted // a member has committed and left; the epoch is over when what it took part in has ended
 )
 
 // String names the kind as messages do.
@@ -113,6 +114,8 @@ func (k NoticeKind) String() string {
 		return "coming"
 	case NoticeGoing:
 		return "going"
+	case NoticeParted:
+		return "parted"
 	}
 	return fmt.Sprintf("notice %d", uint8(k))
 }

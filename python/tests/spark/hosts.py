@@ -148,4 +148,4 @@ class Standalone:
             threading.Event().wait(0.2)
 
     def said(self) -> str:
-        return "".join(f"{p.name}:\n{p.read_text(errors='replace')[-60000:]}\n" for p in self.hosts.folder.glob("*.log"))
+        return "".join(f"{p.name}:\n{p.read_text(errors='replace')}\n" for p in self.hosts.folder.glob("*.log"))
