@@ -21,23 +21,6 @@ def is_vector(field_type: Any) -> bool:
     return _kind(field_type) == "VectorUDT"
 
 
-def plain(field_type: Any) -> bool:
-    """Whether Arrow takes a type from Spark to Python and back."""
-    kind = _kind(field_type)
-    if kind == "ArrayType":
-        return plain(field_type.elementType)
-    if kind == "MapType":
-        return plain(field_type.keyType) and plain(field_type.valueType)
-    if kind == "StructType":
-        return all(plain(f.dataType) for f in field_type.fields)
-    return kind in _PLAIN or kind == "DecimalType"
-
-
-def narrow(field_type: Any) -> bool:
-    """Whether it costs little to send a column along that nobody reads there."""
-    return _kind(field_type) in _NUMBERS
-
-
 def taken(frame: Any, names: Sequence[str], who: str) -> list[Any]:
     """The named columns as what Arrow takes and arrays are made of: vectors as arrays, decimals as numbers."""
     from pyspark.sql import functions as F

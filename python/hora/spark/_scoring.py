@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, HoraError
-from . import _frames, _members, _net, _net_stages, _scorer, _stages, _travel, _votes
+from . import _batches, _frames, _members, _net, _net_stages, _scorer, _stages, _travel, _votes
 from ._params import is_spark
 from ._tables import need
 
@@ -161,48 +161,22 @@ def _first(df: Any, given: _scorer.Given) -> str:
 
 
 def scored(df: Any, given: _scorer.Given, output: str, probability: str | None, errors: str | None, count: Any) -> Any:
-    """The frame with the columns that scoring adds: rows go through Arrow as they are where that is cheap, else their features alone."""
+    """The frame with the columns that scoring adds; what is no feature stays where it is."""
+    from pyspark.sql import functions as F
+
     added = [(output, given.kind)]
     if given.shares:
         added.append((str(probability), "array<double>"))
     if given.lists:
         added.append((str(errors), "string"))
-    packed = pickle.dumps(given, protocol=5)
-    rest = [f.dataType for f in df.schema.fields if f.name not in given.features]
-    own = [f.dataType for f in df.schema.fields if f.name in given.features]
-    if all(map(_frames.plain, own)) and all(map(_frames.narrow, rest)) and len(set(df.columns)) == len(df.columns):
-        return _whole_rows(df, packed, added, count)
-    return _features_alone(df, packed, given.features, added, count)
-
-
-def _whole_rows(df: Any, packed: bytes, added: list[tuple[str, str]], count: Any) -> Any:
-    from pyspark.sql.types import StructType
-
-    def work(batches: Any) -> Any:
-        import pickle
-
-        import pyarrow as pa
-
-        from hora.spark import _scorer
-
-        given = pickle.loads(packed)
-        for batch in batches:
-            more = _scorer.outputs(pa.Table.from_batches([batch]), given, count)
-            yield pa.RecordBatch.from_arrays([*batch.columns, *more], names=[*batch.schema.names, *[n for n, _ in added]])
-
-    schema = StructType(list(df.schema.fields))
-    for name, kind in added:
-        schema = schema.add(name, type_of(kind))
-    return df.mapInArrow(work, schema)
-
-
-def type_of(kind: str) -> Any:
-    """A Spark type by its name."""
-    from pyspark.sql import types as T
-
-    if kind.startswith("array<"):
-        return T.ArrayType(type_of(kind[6:-1]))
-    return {"double": T.DoubleType, "bigint": T.LongType, "boolean": T.BooleanType, "string": T.StringType}[kind]()
+    asked = _batches.asked(df, pickle.dumps(given, protocol=5), given.features, added, count, _WHO)
+    if len(added) == 1:
+        return df.withColumn(output, asked)
+    hidden = "hora_scored"
+    found = df.withColumn(hidden, asked)
+    for i, (name, _) in enumerate(added):
+        found = found.withColumn(name, F.col(f"{hidden}.c{i}"))
+    return found.drop(hidden)
 
 
 def known_kind(kind: str) -> str:
@@ -215,35 +189,6 @@ def known_kind(kind: str) -> str:
     if inner not in ("double", "bigint", "boolean", "string"):
         raise ArgumentError(f"predict: returns={kind!r} is not known; say double, bigint, boolean or string, or array<double> and the like")
     return f"array<{inner}>" if one.startswith("array<") else inner
-
-
-def _features_alone(df: Any, packed: bytes, features: Sequence[str], added: list[tuple[str, str]], count: Any) -> Any:
-    from collections.abc import Iterator
-
-    import pandas as pd
-    from pyspark.sql import functions as F
-    from pyspark.sql.functions import pandas_udf
-
-    def work(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        import pickle
-
-        import pyarrow as pa
-
-        from hora.spark import _scorer
-
-        given = pickle.loads(packed)
-        for frame in frames:
-            more = _scorer.outputs(frame, given, count)
-            yield pa.Table.from_arrays(more, names=[f"c{i}" for i in range(len(more))]).to_pandas()
-
-    # A signature with the types themselves: texts would be looked up where this function travels to.
-    work.__annotations__ = {"frames": Iterator[pd.DataFrame], "return": Iterator[pd.DataFrame]}
-    asked = pandas_udf(work, ", ".join(f"c{i} {kind}" for i, (_, kind) in enumerate(added)))
-    hidden = "hora_scored"
-    found = df.withColumn(hidden, asked(F.struct(*_frames.taken(df, list(features), _WHO))))
-    for i, (name, _) in enumerate(added):
-        found = found.withColumn(name, F.col(f"{hidden}.c{i}"))
-    return found.drop(hidden)
 
 
 def transform(model: Any, df: Any) -> Any:

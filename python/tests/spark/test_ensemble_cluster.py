@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import hora
-from hora.spark import PartitionEnsemble, _frames, predict
+from hora.spark import PartitionEnsemble, _batches, _frames, predict
 from hora.spark._ensemble_cluster import places
 
 pd = pytest.importorskip("pandas")
-pytest.importorskip("pyspark")
+functions = pytest.importorskip("pyspark.sql.functions")
 
 
 def tree(**how):
@@ -175,13 +175,61 @@ def test_rows_that_fail_are_listed(spark, frame, rows):
             raise ValueError("too large")
         return columns["a"] * 2
 
-    for table in (frame.select("a"), frame.select("a", "town")):  # all columns through Arrow, and the features alone
-        got = predict(picky, table, features="a", batch_bytes=400).toPandas()
+    for beside in ([], ["town"]):
+        got = predict(picky, frame.select("a", *beside), features="a", batch_bytes=400).toPandas()
         bad = got.prediction_error.notna()
         assert bad.sum() == (rows.a > 2).sum() > 0 and set(got[bad].prediction_error) == {"ValueError: too large"}
         assert np.allclose(got[~bad].prediction, got[~bad].a * 2)
     with pytest.raises(Exception, match="too large"):
         predict(picky, frame, features="a", errors=None).collect()
+
+
+@pytest.fixture(params=["arrays", "series"] if hasattr(functions, "arrow_udf") else ["series"])
+def carried(request, monkeypatch):
+    """Each way that features take to Python: Arrow's arrays, where Spark knows functions of them, and pandas' series."""
+    if request.param == "series":
+        monkeypatch.setattr(_batches, "of_arrays", lambda spark: False)
+
+
+def test_nothing_but_features_goes_to_python_and_once(carried, spark, frame, rows):
+    counted = []
+    scored = predict(linear(), frame, features=list("abc"), progress=lambda *n: counted.append(n))
+    got = scored.where("prediction > 0 and prediction_error is null").toPandas()  # for which the model is asked once all the same
+    assert counted[-1] == (600, 0) and len(got) == (linear().predict(rows[list("abc")].to_numpy()) > 0).sum()
+    plan = scored._jdf.queryExecution().executedPlan().toString()
+    (python,) = [line for line in plan.splitlines() if "EvalPython" in line]
+    assert "town" not in python and "label" not in python and "MapInArrow" not in plan
+
+
+def test_ragged_rows_and_holes_are_listed_whatever_their_type(carried, spark):
+    data = [([1.0, 2.0], 1, 0.5, "x"), ([3.0], 1, 0.5, "x"), ([1.0, 1.0], None, 0.5, "x"), ([2.0, 0.0], 2, None, None),
+            ([None, 0.0], 2, 1.0, "x"), (None, 2, 1.0, "x"), ([0.0, 0.0], 7, 1.0, "x")]  # fmt: skip
+    table = spark.createDataFrame(data, "pair array<double>, whole bigint, part double, note string").coalesce(1)
+
+    def total(columns):
+        return columns["pair"].sum(axis=1) + columns["whole"] + columns["part"]
+
+    got = predict(total, table, features=["pair", "whole", "part"]).collect()
+    assert [r.prediction for r in got] == [4.5, None, None, None, None, None, 8.0]
+    assert [r.prediction_error for r in got] == [
+        None, "column 'pair' has 1 values where other rows have 2", "column 'whole' is null", "column 'part' is null",
+        "column 'pair' is null", "column 'pair' is null", None,
+    ]  # fmt: skip
+    for wrong, words in (("size(pair) = 1 or whole = 7", "lists of column 'pair' have from 1 to 2"), ("part is null", "'part' has 1 null")):
+        with pytest.raises(Exception, match=words):
+            predict(total, table.where(wrong), features=["pair", "whole", "part"], errors=None, returns="double").collect()
+
+
+def test_partitions_without_rows_are_predicted_and_fitted(carried, spark, frame, rows):
+    sparse = frame.where("a > 2.2").repartition(12, "a")
+    assert 0 in sparse.rdd.glom().map(len).collect()
+    got = predict(linear(), sparse, features=list("abc")).toPandas()
+    assert len(got) == (rows.a > 2.2).sum() and np.allclose(got.prediction, linear().predict(got[list("abc")].to_numpy()))
+    nothing = predict(linear(), frame.where("a > 1e9"), features=list("abc"), probability=None)
+    assert nothing.collect() == [] and nothing.schema["prediction"].dataType.simpleString() == "double"
+    model = PartitionEnsemble(tree(), n=2, features=list("abc")).fit(frame.where("a > 1").repartition(40, "a"))
+    assert sum(r["rows"] for r in model.report) == (rows.a > 1).sum()
+    assert len(model.transform(sparse).collect()) == len(got)
 
 
 def test_a_model_is_loaded_once_a_worker(spark, frame, tmp_path):
