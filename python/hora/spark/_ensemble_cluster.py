@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import HoraError
-from . import _frames, _local, _members, _plan, _stages, _travel, _votes, _work
+from . import _frames, _local, _members, _packages, _plan, _stages, _travel, _votes, _work
 from ._ensemble import check_label, validation_rows, why_empty
 from ._tables import Columns, Layout, need
 
@@ -37,7 +37,7 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     wanted = list(dict.fromkeys([*wanted, *extra, *([by] if by_column else [])]))
     frame = frame.select(*_frames.taken(frame, wanted, _WHO))
     blob = _travel.dumps(base, "base")
-    _frames.check_packages(spark, _travel.packages(blob), _WHO)
+    _packages.check(spark, _travel.packages(blob), _WHO)
     rows, widths = _frames.looked_at(frame, _WHO)
     layout = _layout(frame, features, widths)
     frame, validation = _hold_out(frame, settings, rows, wanted)

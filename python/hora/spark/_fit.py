@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from . import _cluster, _frames, _losses, _net, _run, _scorer, _scoring, _store, _training, _travel
+from . import _cluster, _frames, _kinds, _losses, _net, _packages, _run, _scorer, _scoring, _store, _training, _travel
 from ._tables import need
 
 WHO = _training.WHO
@@ -23,28 +23,12 @@ _FINE = 1 << 20  # parts that a validation is told in
 _NUMBERS = _frames._NUMBERS | {"DecimalType"}
 
 
-def kind_of(model: Any) -> str:
-    """torch, keras or function; raises where it is none."""
-    if isinstance(model, type):
-        raise ArgumentError(f"Estimator: model is the class {model.__name__}; give an instance, such as {model.__name__}(…)")
-    for cls in type(model).__mro__:
-        root = cls.__module__.partition(".")[0]
-        if (root, cls.__name__) == ("torch", "Module") and not any(c.__module__.partition(".")[0] == "keras" for c in type(model).__mro__):
-            return "torch"
-        if root in ("keras", "tf_keras") and cls.__name__ == "Model":
-            return "keras"
-    if callable(model):
-        return "function"
-    what = "there is no model" if model is None else f"model is a {type(model).__name__}"
-    raise ArgumentError(f"Estimator: {what}; give a torch module, a Keras model, or a function of one argument that trains")
-
-
 def fit(e: Any, df: Any) -> Any:
     """The fitted model."""
     from ._estimator import EstimatorModel
 
     s = e.settings()
-    kind = kind_of(e.model)
+    kind = _kinds.kind_of(e.model)
     _check(s, kind, e)
     features, labels, frame = _frame(s, kind, _list(s["label"]), df)
     if kind == "keras" and s["shapes"] is None:
@@ -52,10 +36,11 @@ def fit(e: Any, df: Any) -> Any:
     blob = _blob(e, s, kind)
     store = None if s["store"] is None else _store.Store(s["store"], e.storage_options)
     run = s["run_id"] or time.strftime("run-%Y%m%d-%H%M%S-") + secrets.token_hex(3)
-    session = df.sparkSession
+    session, env = df.sparkSession, _environment(e, kind)
     np = s["np"] or _cluster.wait_for_slots(session, None, _cluster.start_limit(), _cluster.Teller())
     if np is None:
         raise ArgumentError(f"{WHO}: this session does not tell how many task slots the cluster has; give np=")
+    _packages.check(session, _packages.of_training(blob, kind, env.get("KERAS_BACKEND", "")), WHO, sys.path)  # with which ranks run
     frame.persist()  # it is looked at, and then trained on
     try:
         rows, widths = _looked_at(frame, s["validation"])
@@ -66,7 +51,6 @@ def fit(e: Any, df: Any) -> Any:
             plan.storage, plan.seal = e.storage_options, secrets.token_hex(8)
             _store.seal(store, run, plan.seal)
         show = _show(plan.word, e.progress, s["verbose"])
-        env = _environment(e, kind)
         outcome = _run.launch(
             _training.work, (plan,), None, np, dataframe=frame, env=env, spark=session, restarts=s["restarts"], show=show
         )[0]  # fmt: skip

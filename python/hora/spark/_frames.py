@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,15 @@ def taken(frame: Any, names: Sequence[str], who: str) -> list[Any]:
     return found
 
 
+def arrow(rows: Sequence[Any], schema: Any) -> Any:
+    """Collected rows as an Arrow table of the types that they have in batches."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    arrays = [pa.array([r[i] for r in rows], to_arrow_type(f.dataType)) for i, f in enumerate(schema.fields)]
+    return pa.Table.from_arrays(arrays, names=[f.name for f in schema.fields])
+
+
 def looked_at(frame: Any, who: str) -> tuple[int, dict[str, int]]:
     """How many rows there are, and how long the lists are; raises where there are nulls or lists of different lengths. One pass."""
     from pyspark.sql import functions as F
@@ -95,31 +105,10 @@ def explained(e: BaseException, who: str) -> BaseException:
         )
     if "No module named 'hora'" in text:
         return HoraError(f"{who}: the executors have no package hora; install hora's wheel in the Python of all workers")
+    lacking = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)
+    if lacking:
+        return HoraError(f"{who}: an executor has no package {lacking[1]!r}; install it in the Python of all workers")
     return e
-
-
-def check_packages(spark: Any, names: Sequence[str], who: str) -> None:
-    """Raises where an executor has not what a function or an estimator is made of."""
-    if not names:
-        return
-    wanted = list(names)
-
-    def look(batches: Any) -> Any:
-        import importlib.util
-        import platform
-        import sys
-
-        import pyarrow
-
-        for _ in batches:
-            pass
-        lost = [n for n in [*wanted, "hora"] if importlib.util.find_spec(n) is None]
-        yield pyarrow.RecordBatch.from_pydict({"said": [f"{lost[0]} {platform.node()} {sys.executable}"] if lost else [""]})
-
-    for row in spark.range(1, numPartitions=1).mapInArrow(look, "said string").collect():
-        if row.said:
-            name, host, python = row.said.split(" ", 2)
-            raise HoraError(f"{who}: the executor on {host} has no package {name!r}; install it in the Python of all workers ({python})")
 
 
 class Count:

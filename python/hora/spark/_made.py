@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from . import _fit, _frames, _net, _travel
+from . import _fit, _frames, _kinds, _net, _travel
 from ._tables import Layout, columns_of
 
 
@@ -22,7 +22,7 @@ def wrap(
     """An EstimatorModel around a torch module or a Keras model; the frame's first row shows what it gives."""
     from ._estimator import EstimatorModel
 
-    kind = _fit.kind_of(model)
+    kind = _kinds.kind_of(model)
     if kind == "function":
         raise ArgumentError(f"transform: model is a {type(model).__name__}; give a torch module or a Keras model")
     custom, backend = None, ""

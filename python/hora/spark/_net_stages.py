@@ -14,10 +14,10 @@ from ._stages import MLReader, _fill, _Writer, read
 
 def packed(estimator: Any) -> bytes:
     """All of an estimator that is no Param."""
-    from . import _fit
+    from . import _kinds
 
     e = estimator
-    kind = _fit.kind_of(e.model)
+    kind = _kinds.kind_of(e.model)
     model = _net.keras_bytes(e.model) if kind == "keras" else e.model
     rest = {
         "kind": kind, "model": model, "loss": e.loss, "optimizer": e.optimizer, "metrics": e.metrics, "transform": e.row_transform,

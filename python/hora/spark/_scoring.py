@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, HoraError
-from . import _batches, _frames, _members, _net, _net_stages, _scorer, _stages, _travel, _votes
+from . import _batches, _frames, _members, _net, _net_stages, _packages, _scorer, _stages, _travel, _votes
 from ._params import is_spark
 from ._tables import need
 
@@ -65,7 +65,7 @@ def predict(
             raise ArgumentError(f"predict: the table has a column {made!r} already; say output=, probability= or errors= for another name")
     _frames.taken(df, names, _WHO)  # which refuses what no array is made of
     blob = _travel.dumps(known, "the model")
-    _frames.check_packages(df.sparkSession, _travel.packages(blob), _WHO)
+    _packages.check(df.sparkSession, _packages.of_model(known, blob), _WHO, getattr(known, "path", ()))
     given = _scorer.Given(
         blob,
         loads,
@@ -114,7 +114,11 @@ def _found(model: Any) -> tuple[Any, bool]:
 
 def _first(df: Any, given: _scorer.Given) -> str:
     """The type of the predictions, as the first row's is; and what is wrong with the model, before the job."""
-    packed = pickle.dumps(given, protocol=5)
+    first = df.select(*_frames.taken(df, given.features, _WHO)).dropna()
+    found = first.limit(1).collect()  # by itself, for which Spark reads no more than it needs
+    if not found:
+        return "double"  # of no rows
+    packed = pickle.dumps((given, _frames.arrow(found, first.schema)), protocol=5)
 
     def look(batches: Any) -> Any:
         import pickle
@@ -123,33 +127,28 @@ def _first(df: Any, given: _scorer.Given) -> str:
 
         from hora.spark import _scorer, _work
 
-        given = pickle.loads(packed)
-        said = ""
-        for batch in batches:
-            if batch.num_rows and not said:
-                try:
-                    model = _scorer.load(given)
-                except Exception as e:
-                    said = f"error: the model cannot be loaded: {_work.say(e)}"
-                    continue
-                try:
-                    values, _ = _scorer.ask(model, given, _scorer.columns_of(pa.Table.from_batches([batch]), given.features, "predict"))
-                    said = _scorer.kind_of(values)
-                except Exception as e:
-                    said = f"failed: {_work.say(e)}"
+        given, row = pickle.loads(packed)
+        for _ in batches:
+            pass
+        try:
+            model = _scorer.load(given)
+        except Exception as e:
+            said = f"error: the model cannot be loaded: {_work.say(e)}"
+        else:
+            try:
+                said = _scorer.kind_of(_scorer.ask(model, given, _scorer.columns_of(row, given.features, "predict"))[0])
+            except Exception as e:
+                said = f"failed: {_work.say(e)}"
         yield pa.RecordBatch.from_pydict({"said": [said]})
 
-    names = _frames.taken(df, given.features, _WHO)
     try:
-        rows = df.select(*names).dropna().limit(1).coalesce(1).mapInArrow(look, "said string").collect()
+        rows = df.sparkSession.range(1, numPartitions=1).mapInArrow(look, "said string").collect()
     except Exception as e:
         told = _frames.explained(e, _WHO)
         if told is e:
             raise
         raise told from e
-    said = [r.said for r in rows if r.said]
-    if not said:
-        return "double"  # of no rows
+    said = [r.said for r in rows]
     if said[0].startswith("error: "):
         raise HoraError("predict: " + said[0].removeprefix("error: "))
     if said[0].startswith("failed: "):

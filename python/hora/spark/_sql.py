@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArgumentError, HoraError
-from . import _frames, _stages, _trainers, _travel
+from . import _frames, _packages, _stages, _trainers, _travel
 
 _WHO = "sql"
 _REDUCERS = ("mapred.reduce.tasks", "mapreduce.job.reduces")
@@ -101,7 +101,7 @@ class Sql:
         blob = _travel.dumps(train, "the trainer")
         source = self.spark.sql(f"{call.named}select {call.arguments[0]} as features, {call.arguments[1]} as label {call.source}")
         source = source.select(*_frames.taken(source, ["features", "label"], f"sql: {call.name}"))
-        _frames.check_packages(self.spark, train.packages, f"sql: {call.name}")
+        _packages.check(self.spark, [*train.packages, *_travel.packages(blob)], f"sql: {call.name}")
         given = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}  # which would merge reducers
         if self.reducers is not None:
             given["spark.sql.shuffle.partitions"] = str(self.reducers)

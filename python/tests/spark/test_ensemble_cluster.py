@@ -142,7 +142,7 @@ def test_bad_frames_get_a_sentence(spark, frame, tmp_path, monkeypatch):
             r"2 of 5 partitions \(3, 4\) have no rows, as the column 'town' has too few",
         ),
         (wrong, {"features": "a", "n": 2}, frame, r"(?s)partition 0 \(300 rows\) failed: ValueError: no such luck \(2 of 2 .*in wrong"),
-        (only_here.Estimator(), {"features": "a"}, frame, r"has no package 'only_here'; install it in the Python of all workers"),
+        (only_here.Estimator(), {"features": "a"}, frame, r"have no package 'only_here'; install it in the Python of all workers"),
     ]
     for base, how, table, words in cases:
         with pytest.raises(hora.HoraError, match=words):

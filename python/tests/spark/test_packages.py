@@ -1,0 +1,101 @@
+"""A package that executors lack is told before the job: which one, and where."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import hora
+import hora.spark
+from hora.spark import PartitionEnsemble, _cluster, _packages, _run, predict, register_sql
+
+pytest.importorskip("pyspark")
+
+
+@pytest.fixture
+def lost():
+    """A module of the driver's memory, as one that is installed on its machine alone."""
+
+    class Estimator:
+        def fit(self, x, y):
+            return self
+
+        def predict(self, x):
+            return x[:, 0]
+
+        predict_proba = predict
+
+    def train(columns, options=None):
+        return Estimator()
+
+    module = types.ModuleType("nowhere_else")
+    for value in (Estimator, train):
+        value.__module__, value.__qualname__ = "nowhere_else", value.__name__
+        setattr(module, value.__name__, value)
+    sys.modules["nowhere_else"] = module
+    yield module
+    del sys.modules["nowhere_else"]
+
+
+def test_each_executor_is_asked_and_once(spark, monkeypatch):
+    def where(batches):
+        import os
+
+        import pyarrow
+
+        for _ in batches:
+            pass
+        yield pyarrow.RecordBatch.from_pydict({"folder": [os.getcwd()]})
+
+    _cluster.wait_for_slots(spark, 4, 120, print)
+    many = len(_packages.executors(spark))
+    assert many == 2
+    folders = sorted({r.folder for r in spark.range(8, numPartitions=8).mapInArrow(where, "folder string").collect()})
+    assert len(folders) == many
+    name = "of_one_executor"
+    module = [Path(f) / f"{name}.py" for f in folders]
+    _packages.check(spark, ["numpy"], "test")
+    for has, lacks in ((0, 1), (1, 0)):
+        module[has].touch()
+        try:
+            for _ in range(3):  # whichever is asked first
+                with pytest.raises(
+                    hora.HoraError, match=rf"test: 1 of 2 executors \(that on .*, in {folders[lacks]}\) lacks the package '{name}'; inst"
+                ):
+                    _packages.check(spark, ["numpy", name], "test")
+        finally:
+            module[has].unlink()
+    with pytest.raises(hora.HoraError, match=f"test: all 2 executors have no package '{name}'; install it in the Python of all workers"):
+        _packages.check(spark, [name], "test")
+    _packages.check(spark, ["numpy", "pyarrow"], "test")
+    monkeypatch.setattr(_packages, "_ask", lambda *a: pytest.fail("executors were asked again"))
+    _packages.check(spark, ["pyarrow", "numpy"], "test")
+
+
+def test_whatever_needs_a_package_says_so_before_it_begins(spark, lost, monkeypatch):
+    frame = spark.createDataFrame([(float(i), i % 2) for i in range(40)], "a double, label int")
+    frame.createOrReplaceTempView("packaged")
+    words = "no package 'nowhere_else'; install it in the Python of all workers"
+    monkeypatch.setattr(_run, "launch", lambda *a, **k: pytest.fail("a gang was started"))
+    with pytest.raises(hora.HoraError, match="Estimator.fit: .*" + words):
+        hora.spark.Estimator(lost.train, features="a", np=2).fit(frame)
+    sql = register_sql(spark)
+    sql.register("mine", lost.train)
+    with pytest.raises(hora.HoraError, match="sql: train_classifier: .*" + words):
+        sql("select train_classifier(a, label, '-fn mine') as (model_id, model) from packaged")
+    with pytest.raises(hora.HoraError, match="PartitionEnsemble.fit: .*" + words):
+        PartitionEnsemble(lost.Estimator(), n=2, features="a").fit(frame)
+    with pytest.raises(hora.HoraError, match="predict: .*" + words):
+        predict(lost.Estimator(), frame, features="a")
+    spark.catalog.dropTempView("packaged")
+
+
+def test_a_model_of_keras_2_is_refused(spark):
+    """tf_keras' own classes are named so; a model of theirs would be trained as one of Keras 3."""
+    layer = type("Layer", (), {"__module__": "tf_keras.src.engine.base_layer", "__call__": lambda self, x: x})
+    model = type("Sequential", (type("Model", (layer,), {"__module__": "tf_keras.src.engine.training"}),), {"__module__": "tf_keras.src"})
+    with pytest.raises(hora.ArgumentError, match=r"one of Keras 2 \(tf_keras\), and Estimator trains those of Keras 3: make it with keras"):
+        hora.spark.Estimator(model(), loss="mse", features="a", np=1).fit(spark.range(4).selectExpr("id as a", "id as label"))
