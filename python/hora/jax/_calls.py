@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from .. import _bridge, _world
+from .. import _bridge, _site, _world
 from .._calls import root_in
 from ..call import operator
 from ..errors import ArgumentError
@@ -84,19 +83,22 @@ def _leaf(x: Any, kind: Kind) -> Any:
 def _places(structure: Any) -> str:
     """Where a tree's arrays stand, for the name of its call: trees of other keys are none that can be added. "" for an array alone."""
     paths, _ = jax.tree_util.tree_flatten_with_path(jax.tree_util.tree_unflatten(structure, range(structure.num_leaves)))
-    text = " ".join("".join(map(_step, path)) for path, _ in paths)
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST - 20]}… {hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return f" of {text}" if text else ""
-
-
-_LONGEST = 80  # characters of the places in a call's name
+    return _site.places("".join(map(_step, path)) for path, _ in paths)
 
 
 def _step(key: Any) -> str:
-    """One key of a path, equal on all ranks: nothing that tells an object's address."""
-    name = next((getattr(key, a) for a in ("key", "idx", "name") if hasattr(key, a)), None)
-    return f"[{name!r}]" if isinstance(name, (str, int, float, bool, bytes)) else f"[{type(name).__name__}]"
+    return _site.step(next((getattr(key, a) for a in ("key", "idx", "name") if hasattr(key, a)), None))
+
+
+_placed = _site.asked()  # nothing is looked at in calls where nobody asked
+
+
+def _label(name: str | None, kind: Kind, traced: bool) -> str:
+    """The name that a program gave its call; else what it does, whether each rank comes there, and with HORA_CHECK_CALLS the line."""
+    if name and not isinstance(name, _site.Unnamed):
+        return name
+    site = _site.site() if _placed else None
+    return (name or kind.name.lower()) + (_primitive.within() if traced else "") + (f" {site}" if site else "")
 
 
 def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Callable[[Any, int], None] | None = None,
@@ -110,8 +112,7 @@ def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Cal
     if check is not None:
         for x in arrays:
             check(x, g.size)
-    label = name or kind.name.lower() + (_primitive.within() if _primitive.traced(*arrays) else "")
-    label += _places(structure)
+    label = _label(name, kind, _primitive.traced(*arrays)) + _places(structure)
     call = _call(int(kind), op, _bridge.number(group), root, g.size, float(prescale), float(postscale), label)
     return jax.tree_util.tree_unflatten(structure, call(*arrays))
 
@@ -170,7 +171,7 @@ def alltoall(tree: T, *, group: Group | None = None, name: str | None = None) ->
 def barrier(group: Group | None = None) -> None:
     """Return, or go on in the compiled program, when all ranks have come here."""
     _world.world_info()
-    bind(Kind.BARRIER, [], group=_bridge.number(group))
+    bind(Kind.BARRIER, [], group=_bridge.number(group), name=_label(None, Kind.BARRIER, traced=True) if _placed else "")
 
 
 def rank(group: Any = None) -> Any:

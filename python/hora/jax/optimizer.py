@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._site import Unnamed
 from ..errors import ArgumentError
 from ..group import Group, Op
 from ._calls import allreduce
@@ -22,7 +23,7 @@ def average_gradients(op: Op | str = Op.AVERAGE, *, group: Group | None = None, 
         return optax.EmptyState()
 
     def update(updates: Any, state: Any, params: Any = None) -> Any:
-        return allreduce(updates, op, group=group, prescale=prescale, postscale=postscale, name="gradients"), state
+        return allreduce(updates, op, group=group, prescale=prescale, postscale=postscale, name=Unnamed("gradients")), state
 
     return optax.GradientTransformation(init, update)
 

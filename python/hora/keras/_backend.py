@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from .. import comm
+from .._site import Unnamed
 from ..errors import ArgumentError
 from ..group import Group, group_of
 from .which import LEGACY, array, keras
@@ -32,11 +33,12 @@ def reduce(
 
         from ..tensorflow._calls import grouped
         from ..tensorflow.compression import Compression
+        from ..tensorflow.graphs import ours
 
         if sparse_as_dense:
             grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         how = getattr(Compression, compression) if isinstance(compression, str) else compression or Compression.none
-        return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=how, name="gradients", named=named)
+        return grouped(grads, op, group=group, prescale=prescale, postscale=postscale, compression=how, name=ours("gradients"), named=named)
     at = [i for i, g in enumerate(grads) if g is not None]
     given = [grads[i] for i in at]
     three = _three()
@@ -47,7 +49,7 @@ def reduce(
     if backend == "jax":
         from .. import jax
 
-        given = jax.allreduce(given, op, group=group, prescale=prescale, postscale=postscale, name="gradients")
+        given = jax.allreduce(given, op, group=group, prescale=prescale, postscale=postscale, name=Unnamed("gradients"))
     elif backend == "torch":
         given = comm.allreduce([g.detach().contiguous() for g in given], op, group=group, prescale=prescale, postscale=postscale)
     else:

@@ -16,6 +16,7 @@ from ..group import Group, Kind, Op, group_of
 from ._ops import RANK, SIZE, ops
 from .compression import Compressor, NoneCompressor
 from .graphs import label as labelled
+from .graphs import ours
 
 
 def _number(group: Group | None) -> int:
@@ -172,5 +173,5 @@ def broadcast_variables(variables: Sequence[Any], root: int = 0, *, group: Group
     """
     held = [_variable(v) for v in variables]
     plain = [v for v in held if v.dtype not in (tf.string, tf.resource, tf.variant)]
-    for v, y in zip(plain, broadcast(plain, root, group=group, name="broadcast_variables"), strict=True):
+    for v, y in zip(plain, broadcast(plain, root, group=group, name=ours("broadcast_variables")), strict=True):
         v.assign(y)

@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from .. import _site
+from .._site import Unnamed
 
-__all__ = ["Unnamed", "label", "plain_graph", "within"]
+__all__ = ["Unnamed", "label", "ours", "plain_graph", "within"]
 
 _INSIDE = {"CondBranchFuncGraph": " in a branch", "WhileBodyFuncGraph": " in a loop", "WhileCondFuncGraph": " in a loop"}
 _placed = _site.asked()  # nothing is looked at in calls where nobody asked
@@ -33,19 +34,28 @@ def within() -> str:
     return where
 
 
-class Unnamed(str):
-    """A label that nobody chose."""
+def ours(name: str) -> str:
+    """A label that this package gives a call, which may stand anywhere in a program."""
+    return name if plain_graph() and not _placed else Unnamed(name)
 
 
 def label(name: str | None, what: str) -> str:
-    """The name that a program gave its call; else what it does, with HORA_CHECK_CALLS and its place in the program where it is made now.
-
-    A function is traced from code that TensorFlow has written anew, whose lines are nobody's.
-    """
+    """The name that a program gave its call; else what it does, with HORA_CHECK_CALLS and its place in the program."""
     if name and not isinstance(name, Unnamed):
         return name
-    site = _site.site() if _placed and tf.executing_eagerly() else None
+    site = _place() if _placed else None
     return Unnamed(f"{name or what} {site}" if site else name or what)
+
+
+def _place() -> str | None:
+    """Where the program makes the call that is made or traced now.
+
+    A function is traced from code that TensorFlow has written anew. The stack that it keeps of an operation has the program's lines.
+    """
+    if tf.executing_eagerly() or plain_graph():
+        return _site.site()
+    stack = getattr(tf.no_op(), "traceback", None) or ()
+    return _site.written((frame.filename, frame.lineno) for frame in reversed(list(stack)))
 
 
 def _as_written() -> None:

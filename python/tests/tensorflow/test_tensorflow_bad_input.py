@@ -102,6 +102,45 @@ works()
 print("well")
 """
 
+# Sources in a dict: a gradient of "a" is not added to one of "b".
+KEYS = """
+import tensorflow as tf
+import horovod.tensorflow as hvd
+import hora.tensorflow as ht
+
+hvd.init()
+r, n = hvd.rank(), hvd.size()
+v, w = tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])
+
+
+def gradients(of, sources):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(v * v) + tf.reduce_sum(w * w)
+    return of(tape).gradient(loss, sources)
+
+
+def fails(call, *says):
+    try:
+        call()
+    except tf.errors.InvalidArgumentError as e:
+        said = str(e).replace(chr(92), "")           # a compiled assertion escapes quotation marks
+        assert all(s in said for s in ("rank 0", "rank 1", "gradients", *says)), (says, said)
+        assert float(ht.allreduce(tf.constant(r + 1.0))) == n * (n + 1) / 2, "the next operation works"
+    else:
+        raise AssertionError(f"no error: {says}")
+
+
+for of in (ht.DistributedGradientTape, hvd.DistributedGradientTape):
+    for call in (gradients, tf.function(gradients)):
+        fails(lambda: call(of, {"a" if r == 0 else "b": v, "c": w}), "['a'] ['c']", "['b'] ['c']")
+        fails(lambda: call(of, [{"k": v}, w] if r == 0 else [{"l": v}, w]), "[0]['k'] [1]", "[0]['l'] [1]")
+        got = call(of, {"b": v, "a": [w]} if r == 0 else {"a": [w], "b": v})    # one order, whoever wrote which first
+        assert (got["b"].numpy() == [2, 4]).all() and (got["a"][0].numpy() == [6, 8]).all()
+        many = {f"weight {i:03}": v for i in range(60)} | {"last" if r == 0 else "end": v}
+        fails(lambda: call(of, many), "weight 000")
+print("well")
+"""
+
 # What one rank's step does, and what the others hear.
 RAISES = """
 import sys, os, signal
@@ -171,6 +210,10 @@ except ImportError as e:
 
 def test_graphs_that_differ(run):
     assert run(GRAPHS).stdout.count("well") == 2
+
+
+def test_sources_of_other_keys(run):
+    assert run(KEYS).stdout.count("well") == 2
 
 
 @pytest.mark.parametrize("how", ["python", "assert", "kill"])

@@ -66,7 +66,7 @@ def DistributedGradientTape(
     )  # fmt: skip
     made.__class__ = type(type(made).__name__, (_Methods, type(made)), {})
     if alone:
-        made._hora_reduce = lambda grads: grads
+        made._hora_reduce = lambda grads, where: grads
         made._hora_ranks = lambda: None
     return made
 
