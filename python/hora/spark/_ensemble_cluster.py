@@ -172,7 +172,14 @@ def collected(frame: Any) -> Columns | None:
                 out.write_batch(batch)
             yield pa.RecordBatch.from_pydict({"bytes": pa.array([sink.getvalue()], pa.binary())})
 
-    got = [b for row in frame.mapInArrow(as_bytes, "bytes binary").collect() for b in pa.ipc.open_stream(bytes(row[0])) if b.num_rows]
+    try:
+        rows = frame.mapInArrow(as_bytes, "bytes binary").collect()
+    except Exception as e:
+        told = _frames.explained(e, _WHO, "the rows held out for validation are", "lower validation=")
+        if told is e:
+            raise
+        raise told from e
+    got = [b for row in rows for b in pa.ipc.open_stream(bytes(row[0])) if b.num_rows]
     return columns_of(pa.Table.from_batches(got), None, _WHO) if got else None
 
 

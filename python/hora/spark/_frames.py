@@ -96,13 +96,13 @@ def looked_at(frame: Any, who: str) -> tuple[int, dict[str, int]]:
     return int(row[0]), widths
 
 
-def explained(e: BaseException, who: str) -> BaseException:
-    """What Spark raised, in one sentence where it is known what it means."""
+def explained(
+    e: BaseException, who: str, large: str = "the models together are", less: str = "fit fewer or smaller models"
+) -> BaseException:
+    """What Spark raised, in one sentence where it is known what it means. large: what the driver was to take, and less how there is less of it."""
     text = str(e)
     if "maxResultSize" in text:
-        return HoraError(
-            f"{who}: the models together are larger than the driver takes; raise spark.driver.maxResultSize, or fit fewer or smaller models"
-        )
+        return HoraError(f"{who}: {large} larger than the driver takes; raise spark.driver.maxResultSize, or {less}")
     if "No module named 'hora'" in text:
         return HoraError(f"{who}: the executors have no package hora; install hora's wheel in the Python of all workers")
     lacking = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", text)

@@ -45,6 +45,9 @@ try:
 except KeyError as e:
     print("raised", e.__cause__.rank in (0, 1))
 print("rows", sum(hora.spark.run(rows, np=2, dataframe=spark.range(1000, numPartitions=3))))
+table = spark.range(5).selectExpr("cast(id as double) as a", "if(id = 3, null, id) as b", "'x' as note")
+scored = hora.spark.predict(lambda columns: columns["a"] + columns["b"], table, features=["a", "b"])
+print("predicted", [tuple(r)[2:] for r in scored.where("a > 1").orderBy("a").collect()])
 try:
     hora.spark.run(work)
 except hora.HoraError as e:
@@ -112,6 +115,7 @@ def test_under_connect(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
+    assert "predicted [('x', 4.0, None), ('x', None, \"column 'b' is null\"), ('x', 8.0, None)]" in done.stdout
     assert "does not tell how many task slots the cluster has; give np=" in done.stdout
     assert "of 3 workers started in 10 s: the cluster may have fewer than 3 free task slots" in done.stdout
     assert done.stdout.count("ended interruptAll HoraError 4 True") == 2 and "ended interrupt_main KeyboardInterrupt 4 True" in done.stdout

@@ -323,6 +323,21 @@ def test_what_bad_input_gets(table, tmp_path):
         estimator().fit({})
 
 
+def test_partitions_without_rows_and_validation_of_one(table):
+    """Spark's partitions may be empty, and of two ranks one may have no row to validate."""
+    from pyspark.sql import functions as F
+
+    most = table.agg(F.max("a")).first()[0]
+    sparse = table.where("a > 1.5").withColumn("last", F.col("a") == most).repartition(6, F.col("b") > 0)
+    assert 0 in sparse.rdd.glom().map(len).collect()
+    fitted = estimator(epochs=1, features=["a", "b"], validation="last", batch_size=8).fit(sparse)
+    got = fitted.transform(sparse).collect()
+    assert len(got) == table.where("a > 1.5").count() > 20 and "val_loss" in fitted.history[0]
+    (alone,) = [r for r in got if r["last"]]
+    assert abs(fitted.history[0]["val_loss"] - (alone.prediction - alone.y) ** 2) < 1e-3
+    assert fitted.transform(table.where("a > 1e9")).collect() == []
+
+
 def test_a_store_that_other_machines_do_not_have(table, tmp_path, monkeypatch):
     from hora.spark import _store
 
