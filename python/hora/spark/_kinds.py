@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..errors import ArgumentError
@@ -13,9 +14,10 @@ def kind_of(model: Any) -> str:
         raise ArgumentError(f"Estimator: model is the class {model.__name__}; give an instance, such as {model.__name__}(…)")
     for cls in type(model).__mro__:
         root = cls.__module__.partition(".")[0]
-        if root == "tf_keras" and cls.__name__ in ("Model", "Layer"):
+        old = root == "tf_keras" or (root == "keras" and str(getattr(sys.modules.get("keras"), "__version__", "")).startswith("2."))
+        if old and cls.__name__ in ("Model", "Layer"):
             raise ArgumentError(
-                "Estimator: the model is one of Keras 2 (tf_keras), and Estimator trains those of Keras 3: make it with keras instead, or "
+                f"Estimator: the model is one of Keras 2 ({root}), and Estimator trains those of Keras 3: make it with keras instead, or "
                 "train it in hora.spark.run with hora.keras, which knows Keras 2"
             )
         if (root, cls.__name__) == ("torch", "Module") and not any(c.__module__.partition(".")[0] == "keras" for c in type(model).__mro__):

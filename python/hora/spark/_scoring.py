@@ -173,9 +173,7 @@ def scored(df: Any, given: _scorer.Given, output: str, probability: str | None, 
         return df.withColumn(output, asked)
     hidden = "hora_scored"
     found = df.withColumn(hidden, asked)
-    for i, (name, _) in enumerate(added):
-        found = found.withColumn(name, F.col(f"{hidden}.c{i}"))
-    return found.drop(hidden)
+    return found.withColumns({name: F.col(f"{hidden}.c{i}") for i, (name, _) in enumerate(added)}).drop(hidden)
 
 
 def known_kind(kind: str) -> str:

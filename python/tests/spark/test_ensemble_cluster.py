@@ -293,5 +293,12 @@ def test_what_cannot_be_predicted_is_told_before_the_job(spark, frame, rows, tmp
     for model, how, words in cases:
         with pytest.raises(hora.HoraError, match="(?s)" + words):
             predict(model, frame, **how)
+    for made, kind in (
+        ("map(a, b)", "map<double,double>"),
+        ("struct(a, b)", "struct<a:double,b:double>"),
+        ("array(town)", "array<string>"),
+    ):
+        with pytest.raises(hora.ArgumentError, match=f"predict: column 'm' holds {kind}, of which no array is made; turn it into"):
+            predict(fitted, frame.selectExpr(f"{made} as m"), features="m")
     with pytest.raises(hora.ArgumentError, match="give a Spark DataFrame"):
         predict(fitted, rows, features="a")

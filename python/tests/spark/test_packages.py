@@ -93,9 +93,14 @@ def test_whatever_needs_a_package_says_so_before_it_begins(spark, lost, monkeypa
     spark.catalog.dropTempView("packaged")
 
 
-def test_a_model_of_keras_2_is_refused(spark):
-    """tf_keras' own classes are named so; a model of theirs would be trained as one of Keras 3."""
-    layer = type("Layer", (), {"__module__": "tf_keras.src.engine.base_layer", "__call__": lambda self, x: x})
-    model = type("Sequential", (type("Model", (layer,), {"__module__": "tf_keras.src.engine.training"}),), {"__module__": "tf_keras.src"})
-    with pytest.raises(hora.ArgumentError, match=r"one of Keras 2 \(tf_keras\), and Estimator trains those of Keras 3: make it with keras"):
+@pytest.mark.parametrize("package", ["tf_keras", "keras"])
+def test_a_model_of_keras_2_is_refused(package, spark, monkeypatch):
+    """Keras 2 is tf_keras, or keras itself beside TensorFlow up to 2.15; a model of it would be trained as one of Keras 3."""
+    if package == "keras":
+        monkeypatch.setitem(sys.modules, "keras", types.SimpleNamespace(__version__="2.15.0"))
+    layer = type("Layer", (), {"__module__": f"{package}.src.engine.base_layer", "__call__": lambda self, x: x})
+    model = type("Model", (layer,), {"__module__": f"{package}.src.engine.training"})
+    with pytest.raises(
+        hora.ArgumentError, match=rf"one of Keras 2 \({package}\), and Estimator trains those of Keras 3: make it with keras"
+    ):
         hora.spark.Estimator(model(), loss="mse", features="a", np=1).fit(spark.range(4).selectExpr("id as a", "id as label"))
