@@ -214,6 +214,12 @@ def predictions(spark, _):
 
     once = F.pandas_udf(iterated, "double")
 
+    def nothing(batches: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.Series]:
+        for columns in batches:
+            yield columns[0].astype("float64")
+
+    free = F.pandas_udf(nothing, "double")
+
     def summed(found):
         return lambda: {"sum": round(found().agg(F.sum("prediction")).first()[0] / 100)}
 
@@ -222,12 +228,14 @@ def predictions(spark, _):
         "a pandas UDF that loads it once": summed(lambda: frame.withColumn("prediction", once(*names))),
         "hora.spark.predict": summed(lambda: hora.spark.predict(model, frame, features=names)),
     }
-    times = {}
-    said = taken(turns, times)
-    assert len({v["sum"] for v in said.values()}) == 1, said
+    times, idle = {}, "a pandas UDF that computes nothing: what Spark's own part takes"
+    said = taken(turns | {idle: summed(lambda: frame.withColumn("prediction", free(*names)))}, times)
+    assert len({said[name]["sum"] for name in turns}) == 1, said
     ours = "hora.spark.predict"
-    for name in turns:
+    for name in [*turns, idle]:
         note = f"{many / statistics.median(times[name]):,.0f} rows a second"
+        if name == idle:
+            note += f"; {ratio(times, idle, 'a pandas UDF that loads it once'):.2f} times the second"
         if name == ours:
             first, second = (ratio(times, ours, n) for n in list(turns)[:2])
             note += f"; {first:.2f} times the first (goal 3), {second:.2f} times the second (goal 1.2)"
