@@ -11,6 +11,7 @@ from ._only import fast as _fast  # isort: skip  # before ctypes, which refuses 
 
 import array
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Sequence
 from itertools import starmap
@@ -147,6 +148,26 @@ def open_library(path: str) -> Any:
             raise VersionError(f"load {path}: the library has no {name}; reinstall hora: {_AGAIN}")
         function.restype, function.argtypes = answer, arguments
     return lib
+
+
+def in_a_job(path: str) -> str | None:
+    """Another copy of the library that this process has loaded and that is in a job: one of another folder, as a vendored package has."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
+            mapped = {line.split(maxsplit=5)[5].rstrip("\n") for line in f if "libhora" in line}
+    except OSError:  # another system
+        return None
+    for other in sorted(mapped):
+        try:
+            if os.path.samefile(other, path):
+                continue
+            info = ctypes.CDLL(other, mode=os.RTLD_NOW | os.RTLD_NOLOAD).hora_info
+        except (OSError, AttributeError):  # replaced on the disk, or no copy of it
+            continue
+        info.restype, info.argtypes = DECLARATIONS["hora_info"]
+        if info(0):
+            return other
+    return None
 
 
 # -- the calls that are made most often

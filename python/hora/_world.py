@@ -9,9 +9,10 @@ import os
 import sys
 from typing import Any
 
-from . import _lib
+from . import _abi, _lib
+from ._find import find
 from ._version import __version__
-from .errors import DrainedError, FinishedError, HoraError, InternalError, MismatchError, SettingsError
+from .errors import DrainedError, FinishedError, HoraError, InternalError, MismatchError, SettingsError, VersionError
 
 EXIT_WAIT = 2.0  # seconds that the end of the program waits for the others to be told
 
@@ -23,6 +24,12 @@ def init(settings: dict[str, Any]) -> None:
     if _lib.world is not None:
         return
     lib = _lib.load()
+    other = _abi.in_a_job(find())
+    if other:
+        raise VersionError(
+            f"init: this process has two copies of hora's library, and {other} is in a job already; {find()} would join it as the same rank. "
+            "Use the package that was initialized, and remove the other one (pip list, sys.path, HORA_LIBRARY)"
+        )
     _look_for_foreign()
     given = {}
     for key, value in settings.items():

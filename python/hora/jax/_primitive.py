@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy
 from jax._src import core, dispatch, effects
-from jax._src.interpreters import batching, mlir
+from jax._src.interpreters import ad, batching, mlir
 
 from .. import _bridge
 from ..errors import ArgumentError
@@ -32,6 +32,10 @@ class HoraEffect(effects.Effect):
     """Talks to the other ranks."""
 
     __str__ = lambda _: "Hora"  # noqa: E731
+
+    def __repr__(self) -> str:
+        """What JAX says where a program that has it is for several devices, which no token can go through."""
+        return "hora.jax's collectives, which take one device of each rank: start a rank for each device (hora run -np), on arrays of its own"
 
 
 _effect = HoraEffect()
@@ -118,6 +122,16 @@ def _batch(args: Any, dims: Any, *, hora_call: tuple[int, ...], hora_name: str, 
 
 
 batching.primitive_batchers[hora_p] = _batch
+
+
+def _no_second(primals: Any, tangents: Any, **params: Any) -> Any:
+    raise ArgumentError(
+        f"hora.jax: {params['hora_name']} has first derivatives, taken backwards, and no second ones; take them of what one rank "
+        "computes alone, and reduce the result"
+    )
+
+
+ad.primitive_jvps[hora_p] = _no_second
 
 
 def recover() -> None:

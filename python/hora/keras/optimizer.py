@@ -61,6 +61,13 @@ class _Three(Distributed):
             grads = self._hora_reduce(grads, at)
         return super().apply(grads, trainable_variables)  # type: ignore[misc]
 
+    def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        """What JAX calls. One that scales the loss goes from here to the one inside it, past its own `apply`."""
+        scaled = getattr(which.family(self).optimizers, "LossScaleOptimizer", None)
+        if scaled is not None and isinstance(self, scaled) and "stateless_apply" in vars(scaled):
+            grads = self._hora_reduce(list(grads), self._trainable_variables)
+        return super().stateless_apply(optimizer_variables, grads, trainable_variables)  # type: ignore[misc]
+
     def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
         object.__setattr__(self, "_hora_at", list(trainable_variables))
         return super()._backend_apply_gradients(grads, trainable_variables)  # type: ignore[misc]

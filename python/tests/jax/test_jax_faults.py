@@ -113,6 +113,62 @@ print("well", hora.size())
 """
 
 
+# What hora.jax does not do, refused in a sentence on each rank alone, and on it goes.
+REFUSED = """
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import hora, hora.jax as hj
+
+hora.init()
+n = hora.size()
+
+
+def refused(call, cls, *says):
+    try:
+        jax.block_until_ready(call())
+    except cls as e:
+        assert all(s in str(e) for s in says), (says, str(e))
+        assert "object at 0x" not in str(e), e
+        assert float(jax.jit(hj.allreduce)(jnp.float32(1))) == n, "the next operation works, without recover()"
+    else:
+        raise AssertionError(f"no error: {says}")
+
+
+def f(x):
+    return (hj.allreduce(x, name="weights") ** 2).sum()
+
+
+second, x = jax.grad(lambda x: jax.grad(f)(x).sum()), jnp.ones(2)
+assert (np.asarray(jax.grad(f)(x)) == 2 * n * n).all()
+for call in (second, jax.jit(second), jax.jacrev(jax.jacrev(f))):
+    refused(lambda: call(x), hora.ArgumentError, "weights (gradient)", "second")
+refused(lambda: jax.hessian(f)(x), TypeError, "forward-mode")
+refused(lambda: jax.jvp(f, (x,), (x,)), TypeError, "forward-mode")
+
+# Several devices of one process; one that is not the first is as good as the first.
+assert jax.local_device_count() == 2
+mesh = Mesh(np.array(jax.devices()), ("d",))
+spread = jax.device_put(jnp.arange(4.0), NamedSharding(mesh, PartitionSpec("d")))
+calls = [lambda: hj.allreduce(spread), lambda: jax.jit(hj.allreduce)(spread), lambda: jax.pmap(hj.allreduce)(jnp.ones((2, 3)))]
+if hasattr(jax, "shard_map"):
+    parts = {"mesh": mesh, "in_specs": PartitionSpec("d"), "out_specs": PartitionSpec("d")}
+    calls.append(lambda: jax.jit(jax.shard_map(hj.allreduce, **parts))(spread))
+for call in calls:
+    refused(call, ValueError, "more than 1 device", "start a rank for each device")
+there = jax.device_put(jnp.ones(2), jax.devices()[1])
+assert (np.asarray(jax.jit(hj.allreduce)(there)) == n).all()
+refused(lambda: jax.vmap(lambda a, b: hj.allreduce([a, b]), in_axes=(0, None))(jnp.ones((2, 2)), x), hora.ArgumentError, "vmap over some")
+print("well")
+"""
+
+
+def test_what_is_not_done_is_refused(run):
+    assert run(REFUSED).stdout.count("well") == 2
+
+
 def test_wrong_calls(run):
     assert run(WRONG).stdout.count("well") == 2
 
