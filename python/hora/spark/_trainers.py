@@ -191,8 +191,14 @@ def by_model(models: Any, features: Any, shares: bool) -> list[Any]:
     found: list[Any] = [None] * len(models)
     for blob, rows in groups.items():
         model = asked(blob)
-        given = features.iloc[rows].tolist()
-        x = np.array([np.atleast_1d(f) for f in given], dtype=float)
+        given = [np.atleast_1d(f) for f in features.iloc[rows].tolist()]
+        sizes = [len(g) for g in given]
+        if min(sizes) != max(sizes):
+            raise ArgumentError(
+                f"predict_model: the lists of features have from {min(sizes)} to {max(sizes)} values; make them of one length, by cutting or "
+                "padding, or leave such rows out"
+            )
+        x = np.array(given, dtype=float)
         columns = {"features": x}
         said = model.proba(x, columns) if shares else model.answer(x, columns)
         if said is None:

@@ -136,3 +136,22 @@ def test_statements_are_cut_where_they_end():
     assert call.arguments == ["array(a, b)", "if(c, 1, 0)", "'-eta 0.1'"] and call.names == ("i", "m")
     assert call.source == " from t join (u) where (d)"
     assert _trainers.options_of("-eta 0.1 -a -1 -verbose -name 'x y'") == {"eta": 0.1, "a": -1, "verbose": True, "name": "x y"}
+
+
+def test_rows_of_odd_lengths_and_holes_are_told(spark, sql):
+    rows = [([1.0, 2.0], 1), ([3.0], 0), ([1.0, 4.0], 1), ([1.0, None], 0)]
+    spark.createDataFrame(rows, "features array<double>, label int").coalesce(1).createOrReplaceTempView("odd")
+    train = "select train_randomforest(features, label, '-trees 2') as (model_id, model) from (select * from odd where {})"
+    with pytest.raises(
+        hora.HoraError, match="reducer 0: .*the lists of column 'features' have from 1 to 2 values; make them of one length"
+    ):
+        sql(train.format("label < 2"))
+    with pytest.raises(hora.HoraError, match="reducer 0: .*column 'features' has 1 null value; fill or drop"):
+        sql(train.format("size(features) = 2"))
+    sql(train.format("label = 1")).createOrReplaceTempView("even")
+    asked = "select predict_model(model, features) as p from odd cross join even where size(features) = 2 and label = 1"
+    assert [r.p for r in sql(asked).collect()] == [1.0, 1.0]
+    with pytest.raises(Exception, match="predict_model: the lists of features have from 1 to 2 values; make them of one length"):
+        sql("select predict_model(model, features) as p from odd cross join even where not exists(features, v -> v is null)").collect()
+    for view in ("odd", "even"):
+        spark.catalog.dropTempView(view)
