@@ -1,6 +1,10 @@
 """hora.keras in `fit` when ranks' models, data or steps differ, or a rank raises inside a step: a sentence in the backend's class, no hang."""
 
+import re
+import signal
+
 import pytest
+from test_tensorflow_bad_input import beside_interrupt
 
 DIFFER = """
 import sys
@@ -79,7 +83,40 @@ class Data(keras.utils.PyDataset):
 
 m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
 m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
-m.fit(Data(), epochs=5, verbose=0, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()])
+try:
+    m.fit(Data(), epochs=5, verbose=0, callbacks=[hora.keras.callbacks.BroadcastGlobalVariables()])
+except Exception as e:
+    if r == 0:
+        print(" ".join(f"told: {type(e).__name__}: {e}".split()), flush=True)
+    raise
+"""
+
+# Steps without end, of which one rank waits for data; or all go on.
+ENDLESS = """
+import os, sys, threading
+import numpy as np, keras
+import hora, hora.keras
+
+hora.init()
+r, how, took = hora.rank(), sys.argv[1], []
+
+
+class Data(keras.utils.PyDataset):
+    def __len__(self):
+        return 10**5
+
+    def __getitem__(self, i):
+        took.append(i)
+        if len(took) == 20:
+            print("inside", flush=True)
+            if how == "wait" and r == 1:
+                threading.Event().wait()
+        return np.ones((4, 5), "f"), np.ones((4, 1), "f")
+
+
+m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
+m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+m.fit(Data(), verbose=0)
 """
 
 
@@ -91,8 +128,21 @@ def test_ranks_that_differ(run, backend):
     assert "rank 1" in done.stderr and "terminate called" not in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 @pytest.mark.parametrize("how", ["raise", "kill"])
-def test_a_rank_that_fails_in_the_middle_of_fit(run, how):
-    done = run(RAISES, args=(how,), code=1 if how == "raise" else 137, timeout=60)
+def test_a_rank_that_fails_in_the_middle_of_fit(run, how, backend):
+    done = run(RAISES, args=(how,), code=1 if how == "raise" else 137, timeout=60, KERAS_BACKEND=backend)
     assert ("row 7 cannot be read" if how == "raise" else "rank 1") in done.stderr, done.stderr
+    told = re.findall(r"told: (\w+): (.*)", done.stdout)
+    assert len(told) == 1 and "rank 1" in told[0][1], done.stdout + done.stderr
+    assert told[0][0] == {"tensorflow": "AbortedError", "jax": "JaxRuntimeError", "torch": "PeerLostError"}[backend]
     assert "terminate called" not in done.stderr and "core dumped" not in done.stderr
+
+
+@pytest.mark.parametrize(("backend", "how"), [("tensorflow", "wait"), ("tensorflow", "go on"), ("jax", "wait"), ("torch", "wait")])
+def test_ctrl_c_in_the_middle_of_fit(launcher, folders, tmp_path, monkeypatch, backend, how):
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    said, took, code = beside_interrupt(launcher, folders, tmp_path, ENDLESS, how)
+    assert code in (130, -signal.SIGINT) and took < 30, (code, took, said)
+    assert "KeyboardInterrupt" in said or "stopped by SIGINT" in said, said
+    assert "terminate called" not in said and "core dumped" not in said, said
