@@ -108,6 +108,34 @@ def work_outside():
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 3
 
 
+def work_numbers():
+    """Calls without a name are matched by number: in a set of one they count as in a set of two."""
+    import horovod.torch as hvd
+    import torch
+
+    pair, one = hvd.ProcessSet([0, 2]), hvd.ProcessSet([1])
+    hvd.init(process_sets=[pair, one])
+    mine = pair if pair.included() else one
+    x = torch.ones(2, requires_grad=True)
+    assert hvd.broadcast_object(hvd.rank(), mine.ranks[0], process_set=mine) == mine.ranks[0]
+    assert hvd.allgather_object(hvd.rank(), process_set=mine) == mine.ranks
+    hvd.allreduce(x, process_set=mine).sum().backward()
+    hvd.grouped_allreduce([x.detach(), x.detach()], process_set=mine)
+    hvd.grouped_allgather([x.detach(), x.detach()], process_set=mine)
+    hvd.allgather(x, process_set=mine).sum().backward()
+    hvd.broadcast(x, mine.ranks[0], process_set=mine).sum().backward()
+    hvd.alltoall(torch.ones(mine.size()), process_set=mine)
+    hvd.alltoall(torch.ones(mine.size()), torch.ones(mine.size(), dtype=torch.int32), process_set=mine)
+    hvd.reducescatter(torch.ones(mine.size()), process_set=mine)
+    hvd.sparse_allreduce_async(torch.eye(2).to_sparse(), op=hvd.Average, name="thin", process_set=mine)()
+    hvd.barrier(mine)
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 3
+
+
+def test_calls_in_a_set_of_one_count(ranks):
+    ranks(3, work_numbers, timeout=60)
+
+
 def test_an_optimizer_outside_its_set(ranks):
     ranks(3, work_outside, timeout=60)
 
