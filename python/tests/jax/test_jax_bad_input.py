@@ -72,6 +72,17 @@ fails(lambda: unnamed(jnp.ones(3), jnp.asarray(r == 1), 0), "allreduce in a bran
 fails(lambda: unnamed(jnp.ones(3), jnp.asarray(False), 1 + r), "allreduce in a loop", "rank 1")
 assert (np.asarray(unnamed(jnp.ones(3), jnp.asarray(True), 2)) == n**4).all()
 
+whiled = jax.jit(lambda x, k: hj.allreduce(jax.lax.while_loop(lambda c: c[1] < k, lambda c: (hj.allreduce(c[0]), c[1] + 1), (x, 0))[0]))
+fails(lambda: whiled(jnp.ones(3), 1 + r), "allreduce in a loop", "rank 1")
+assert (np.asarray(whiled(jnp.ones(3), 2)) == n**3).all()
+
+# An optimizer's step in a branch that one rank alone takes does not meet the others' next step.
+chained = hj.DistributedOptimizer(optax.sgd(0.1))
+slots, step_of = chained.init(jnp.ones(3)), lambda g: chained.update(g, slots, g)[0]
+trained = jax.jit(lambda g, mine: step_of(jax.lax.cond(mine, step_of, lambda y: y, g)))
+fails(lambda: trained(jnp.ones(3), jnp.asarray(r == 1)), "gradients in a branch", "rank 1")
+assert np.allclose(trained(jnp.ones(3), jnp.asarray(True)), 0.01)
+
 # Trees of equal shapes and other keys: what is called "a" here is not added to a "b".
 mine = {"w": {"a" if r == 0 else "b": jnp.ones(3), "c": jnp.ones(3)}}
 for call in (lambda: hj.allreduce(mine), lambda: jax.jit(hj.allreduce)(mine), lambda: hj.broadcast_pytree(mine),

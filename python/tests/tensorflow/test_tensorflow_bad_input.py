@@ -71,6 +71,26 @@ fails(lambda: unnamed(tf.ones(3), tf.constant(False), tf.constant(1 + r)), "allr
 assert (unnamed(tf.ones(3), tf.constant(True), tf.constant(2)).numpy() == n**4).all()
 
 
+# A step that a tape averages, in a branch that one rank alone takes, does not meet the others' next step.
+v = tf.Variable([1.0, 2.0])
+
+
+@tf.function
+def training(mine):
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(v * v)
+        return ht.DistributedGradientTape(tape).gradient(loss, v)
+
+    if mine:
+        v.assign_sub(0.0 * step())
+    return step()
+
+
+fails(lambda: training(tf.constant(r == 1)), "gradients in a branch", "rank 1")
+assert (training(tf.constant(True)).numpy() == [2, 4]).all()
+
+
 # A loop of another length, which has more to come when it fails.
 @tf.function
 def looping(x, times):
