@@ -6,6 +6,7 @@ import copy
 import hashlib
 import io
 import json
+import os
 import pickle
 import secrets
 import sys
@@ -40,7 +41,8 @@ def fit(e: Any, df: Any) -> Any:
     np = s["np"] or _cluster.wait_for_slots(session, None, _cluster.start_limit(), _cluster.Teller())
     if np is None:
         raise ArgumentError(f"{WHO}: this session does not tell how many task slots the cluster has; give np=")
-    _packages.check(session, _packages.of_training(blob, kind, env.get("KERAS_BACKEND", "")), WHO, sys.path)  # with which ranks run
+    path = [*sys.path, *env.get("PYTHONPATH", "").split(os.pathsep)]  # with which ranks run
+    _packages.check(session, _packages.of_training(blob, kind, env.get("KERAS_BACKEND", "")), WHO, [p for p in path if p])
     frame.persist()  # it is looked at, and then trained on
     try:
         rows, widths = _looked_at(frame, s["validation"])

@@ -9,14 +9,14 @@ from typing import Any
 from ..errors import HoraError
 from . import _cluster, _net, _travel
 
-_had: dict[tuple[str, str], set[str]] = {}  # by application and package the executors that were there when all had it
+_had: dict[tuple[str, ...], set[str]] = {}  # by application, package and path the executors that were there when all had it
 
 
 def check(spark: Any, names: Iterable[str], who: str, path: Sequence[str] = ()) -> None:
     """Raises where an executor has not one of the packages, and says which executor. path: folders that are searched there too."""
     for _ in range(3):
         there = executors(spark)  # more than the last time, where some have come meanwhile
-        known = {n: _had.get((_application(spark), n), set()) for n in names} if there else {}
+        known = {n: _had.get(_key(spark, n, path), set()) for n in names} if there else {}
         wanted = sorted({n for n in names if not there or not there <= known[n]})
         if not wanted:
             return
@@ -25,7 +25,7 @@ def check(spark: Any, names: Iterable[str], who: str, path: Sequence[str] = ()) 
             return
         if asked >= len(there):  # not where one was busy, and another was asked twice
             for name in wanted:
-                _had[(_application(spark), name)] = there
+                _had[_key(spark, name, path)] = there
 
 
 def _ask(spark: Any, wanted: Sequence[str], who: str, path: Sequence[str], there: set[str] | None) -> int:
@@ -48,8 +48,8 @@ def _ask(spark: Any, wanted: Sequence[str], who: str, path: Sequence[str], there
     )
 
 
-def _application(spark: Any) -> str:
-    return str(spark.sparkContext.applicationId)
+def _key(spark: Any, name: str, path: Sequence[str]) -> tuple[str, ...]:
+    return (str(spark.sparkContext.applicationId), name, *path)
 
 
 _SAID = "host string, daemon long, folder string, python string, name string"

@@ -75,13 +75,16 @@ def test_each_executor_is_asked_and_once(spark, monkeypatch):
     _packages.check(spark, ["pyarrow", "numpy"], "test")
 
 
-def test_whatever_needs_a_package_says_so_before_it_begins(spark, lost, monkeypatch):
+def test_whatever_needs_a_package_says_so_before_it_begins(spark, lost, monkeypatch, tmp_path):
     frame = spark.createDataFrame([(float(i), i % 2) for i in range(40)], "a double, label int")
     frame.createOrReplaceTempView("packaged")
     words = "no package 'nowhere_else'; install it in the Python of all workers"
     monkeypatch.setattr(_run, "launch", lambda *a, **k: pytest.fail("a gang was started"))
     with pytest.raises(hora.HoraError, match="Estimator.fit: .*" + words):
         hora.spark.Estimator(lost.train, features="a", np=2).fit(frame)
+    (tmp_path / "nowhere_else.py").touch()  # where the ranks find it by env=, and the workers that are asked do not
+    with pytest.raises(pytest.fail.Exception, match="a gang was started"):
+        hora.spark.Estimator(lost.train, features="a", np=2, env={"PYTHONPATH": str(tmp_path)}).fit(frame)
     sql = register_sql(spark)
     sql.register("mine", lost.train)
     with pytest.raises(hora.HoraError, match="sql: train_classifier: .*" + words):
