@@ -126,8 +126,8 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	if err := s.checkSecrets(ctx, &d); err != nil {
 		return client.Job{}, err
 	}
-	if d.Code != "" && !s.store.HasBlob(ctx, d.Code) {
-		return client.Job{}, refuse(409, "the folder %s is not here: send its files first", d.Code)
+	if err := s.checkCode(ctx, d.Code); err != nil {
+		return client.Job{}, err
 	}
 	begin := time.Now()
 	now := s.now().UTC()

@@ -21,8 +21,14 @@ import (
 	"hora/server/client"
 )
 
+// builtIn names the folder of the programs in a test that this one has started again, elsewhere.
+const builtIn = "HORA_TEST_PROGRAMS"
+
 // programs builds hora and horad once, beside each other as the wheels install them.
 var programs = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv(builtIn); dir != "" {
+		return dir, nil
+	}
 	dir, err := os.MkdirTemp("", "hora-server-test-")
 	if err != nil {
 		return "", err
@@ -39,7 +45,7 @@ var programs = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir, _ := programs(); dir != "" {
+	if dir, _ := programs(); dir != "" && os.Getenv(builtIn) == "" {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)
@@ -65,11 +71,16 @@ const patience = 60 * time.Second
 
 func newSite(t *testing.T, slots int) *site {
 	t.Helper()
+	return newSiteIn(t, filepath.Join(t.TempDir(), "server"), slots)
+}
+
+func newSiteIn(t *testing.T, dir string, slots int) *site {
+	t.Helper()
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, dir: filepath.Join(t.TempDir(), "server"), home: t.TempDir(), bin: bin, slots: slots}
+	s := &site{t: t, dir: dir, home: t.TempDir(), bin: bin, slots: slots}
 	s.up()
 	t.Cleanup(func() {
 		if s.cmd == nil {

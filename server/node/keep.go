@@ -161,40 +161,29 @@ const longestSocket = 90
 // socketFolder begins the name of a socket's folder elsewhere.
 const socketFolder = "hora-job-"
 
-// listen opens the socket for servers. Its name is short wherever the folder lies, and its folder is this user's alone.
+// listen opens the sockets for servers and for ranks. Their names are short wherever the folder lies, and their folder
+// is this user's alone.
 func (k *keeper) listen() (string, error) {
-	dir := filepath.Join(k.dir, "sockets")
-	err := os.Mkdir(dir, 0o700)
-	if len(dir) > longestSocket {
-		dir, err = os.MkdirTemp("", socketFolder)
-	}
+	var servers, ranks net.Listener
+	err := withRoom(func() (err error) {
+		servers, ranks, err = k.sockets()
+		return err
+	})
 	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, "s")
-	l, err := net.Listen("unix", name)
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(k.dir, addressFile), []byte(name), 0o600); err != nil {
 		return "", err
 	}
 	go func() {
 		for {
-			c, err := l.Accept()
+			c, err := servers.Accept()
 			if err != nil {
 				return
 			}
 			go k.serve(c)
 		}
 	}()
-	r, err := net.Listen("unix", filepath.Join(dir, "r"))
-	if err != nil {
-		return "", err
-	}
 	go func() {
 		for {
-			c, err := r.Accept()
+			c, err := ranks.Accept()
 			if err != nil {
 				return
 			}
@@ -202,7 +191,43 @@ func (k *keeper) listen() (string, error) {
 			go k.hear(c)
 		}
 	}()
-	return name, nil
+	return servers.Addr().String(), nil
+}
+
+// sockets makes both, where servers find them. What a keeper has left that came no further is removed.
+func (k *keeper) sockets() (servers, ranks net.Listener, err error) {
+	dir := filepath.Join(k.dir, "sockets")
+	if err = os.RemoveAll(dir); err != nil {
+		return nil, nil, err
+	}
+	if len(dir) > longestSocket {
+		dir, err = os.MkdirTemp("", socketFolder)
+	} else {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if servers != nil {
+			servers.Close()
+		}
+		if ranks != nil {
+			ranks.Close()
+		}
+		os.RemoveAll(dir)
+	}()
+	name := filepath.Join(dir, "s")
+	if servers, err = net.Listen("unix", name); err != nil {
+		return nil, nil, err
+	}
+	if ranks, err = net.Listen("unix", filepath.Join(dir, "r")); err != nil {
+		return servers, nil, err
+	}
+	return servers, ranks, os.WriteFile(filepath.Join(k.dir, addressFile), []byte(name), 0o600)
 }
 
 // serve is one connection of a server.

@@ -134,14 +134,21 @@ func openOutbox(dir string) (*outbox, error) {
 
 // put appends a record; the first and the last are on the disk when it returns. A full disk holds it, and with it the
 // job, up until there is room: nothing of a job is left out.
-func (o *outbox) put(r Record) error {
+func (o *outbox) put(r Record) error { return withRoom(func() error { return o.try(r) }) }
+
+// withRoom does f again for as long as the disk is full.
+func withRoom(f func() error) error {
 	for {
-		err := o.try(r)
-		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		err := f()
+		if !roomless(err) {
 			return err
 		}
 		time.Sleep(roomAfter)
 	}
+}
+
+func roomless(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // roomAfter is how often a full disk is tried again.
@@ -162,7 +169,7 @@ func (o *outbox) try(r Record) error {
 	if err == nil && (r.Begun != nil || r.Exit != nil) {
 		err = o.f.Sync()
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if roomless(err) {
 		o.n--
 		_ = o.f.Truncate(o.size) // what fitted of it
 		return err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -107,5 +108,29 @@ func TestNumbersThatAreNone(t *testing.T) {
 	var r Report
 	if json.Unmarshal([]byte(`{"metrics": {"a": "seven"}}`), &r) == nil {
 		t.Error("a word was taken for a number")
+	}
+}
+
+// TestAKeeperAfterOneThatCameNoFurther: what a keeper leaves that ended before its job began does not hold up the next.
+func TestAKeeperAfterOneThatCameNoFurther(t *testing.T) {
+	k := &keeper{dir: t.TempDir()}
+	left := filepath.Join(k.dir, "sockets")
+	if err := os.Mkdir(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, "s"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name, err := k.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(name)) })
+	for _, end := range []string{"s", "r"} {
+		c, err := net.Dial("unix", filepath.Join(filepath.Dir(name), end))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
 	}
 }

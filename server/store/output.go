@@ -352,18 +352,19 @@ func (s *Store) PutBlob(ctx context.Context, content []byte) (string, error) {
 	}
 	name := s.BlobFile(hash)
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return "", err
+		return "", plain(err)
 	}
-	return hash, storage.Local{}.Put(ctx, name, content)
+	return hash, plain(storage.Local{}.Put(ctx, name, content))
 }
 
 // TakeBlob keeps what is read under its hash, whatever its size.
 func (s *Store) TakeBlob(ctx context.Context, r io.Reader) (hash string, size int64, err error) {
 	f, err := os.CreateTemp(filepath.Join(s.dir, "blobs"), ".new-")
 	if err != nil {
-		return "", 0, err
+		return "", 0, plain(err)
 	}
 	defer func() {
+		err = plain(err)
 		f.Close()
 		if err != nil {
 			os.Remove(f.Name())

@@ -81,7 +81,7 @@ func Open(dir string) (*Store, error) {
 	}
 	if err != nil {
 		s.Close()
-		return nil, fmt.Errorf("open %s: %w", name, err)
+		return nil, fmt.Errorf("open %s: %w", name, plain(err))
 	}
 	s.wg.Go(s.writer)
 	return s, nil
@@ -238,8 +238,11 @@ func (s *Store) commit(group []ask) {
 			if _, err := tx.Exec("SAVEPOINT one"); err != nil {
 				return err
 			}
-			if errs[i] = a.f(tx); errs[i] != nil {
+			if errs[i] = plain(a.f(tx)); errs[i] != nil {
 				if _, err := tx.Exec("ROLLBACK TO one"); err != nil {
+					if errors.Is(errs[i], ErrFull) { // which has taken all of the transaction back
+						return errs[i]
+					}
 					return err
 				}
 			}
@@ -264,23 +267,6 @@ func (s *Store) commit(group []ask) {
 		}
 		a.done <- errs[i]
 	}
-}
-
-// ErrFull is for a disk without room.
-var ErrFull = errors.New("the server's disk is full")
-
-// plain says what the database's error means.
-func plain(err error) error {
-	var coded interface{ Code() int }
-	if errors.As(err, &coded) {
-		switch coded.Code() & 0xff {
-		case 13: // SQLITE_FULL
-			return fmt.Errorf("%w: nothing new is taken until there is room; running jobs go on", ErrFull)
-		case 11, 26: // SQLITE_CORRUPT, SQLITE_NOTADB
-			return fmt.Errorf("the database is damaged (%w): end the server and run horad check", err)
-		}
-	}
-	return err
 }
 
 // Read runs f on what is committed.
