@@ -102,8 +102,9 @@ func horaInit(settings C.hora_str) (answer C.int64_t) {
 	}
 	l.cfg = cfg
 	the.life = l
-	named := s.Settings["named"]
-	return the.background(func(*outcome) error { return the.enter(l, named != "" && named != "0") })
+	named, _ := strconv.ParseBool(s.Settings["named"])
+	named = named && l.member == nil // who joins an epoch later than others meets them at its first call
+	return the.background(func(*outcome) error { return the.enter(l, named) })
 }
 
 func newLife() *life {
@@ -142,8 +143,8 @@ func (l *life) depart(err error) {
 	_ = l.member.Leave(ctx, l.member.Asked())
 }
 
-// join makes the world and its table. With named the group for calls by name is made at
-// once, which costs less than at the first such call.
+// join makes the world and its table. With named the group for calls by name is made at once, which costs less than at
+// the first such call, and while all ranks are here: how far apart they come to that call does not matter then.
 func (l *life) join(named bool) error {
 	var w *hora.World
 	var err error

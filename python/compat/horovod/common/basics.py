@@ -76,7 +76,8 @@ class HorovodBasics:
             if any(not isinstance(s, ProcessSet) for s in sets):
                 raise ValueError("init: process_sets must be a list of horovod ProcessSet objects")
         try:
-            hora.init()
+            # All calls here are by name. How long init() waits for a rank has a bound, its way to the first call has none.
+            hora.init(named=True)
         except hora.SettingsError as error:
             raise ValueError(str(error)) from error
         except hora.HoraError as error:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import hora
+from hora import frontend
+from hora.group import NAMED, Call, Kind
 
 from .switches import dynamic_process_sets, fact
 
@@ -55,6 +57,8 @@ class ProcessSet:
             group.reopen(tag, self.ranks if mine else None)
         elif mine:
             group = hora.Group(self.ranks, tag=tag)
+            if not frontend.is_elastic():  # there a newcomer makes what others open again
+                group.run(Call(Kind.BARRIER, name="process_set", flags=NAMED))  # while all are here: a first call may come late
         self._attach(number, group if mine else None)
 
     def size(self) -> int | None:
