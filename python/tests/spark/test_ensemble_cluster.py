@@ -184,9 +184,12 @@ def test_rows_that_fail_are_listed(spark, frame, rows):
         predict(picky, frame, features="a", errors=None).collect()
 
 
-@pytest.fixture(params=["arrays", "series"] if hasattr(functions, "arrow_udf") else ["series"])
+WAYS = ["arrays", "series"] if hasattr(functions, "arrow_udf") else ["series"]
+
+
+@pytest.fixture(params=WAYS if os.environ.get("HORA_SPARK") == "all" else WAYS[:1])
 def carried(request, monkeypatch):
-    """Each way that features take to Python: Arrow's arrays, where Spark knows functions of them, and pandas' series."""
+    """Each way that features take to Python: Arrow's arrays, where Spark knows functions of them, and pandas' series (make test-spark)."""
     if request.param == "series":
         monkeypatch.setattr(_batches, "of_arrays", lambda spark: False)
 

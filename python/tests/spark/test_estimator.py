@@ -323,6 +323,7 @@ def test_what_bad_input_gets(table, tmp_path):
         estimator().fit({})
 
 
+@longer
 def test_partitions_without_rows_and_validation_of_one(table):
     """Spark's partitions may be empty, and of two ranks one may have no row to validate."""
     from pyspark.sql import functions as F
