@@ -15,20 +15,32 @@ type turn struct {
 	share    float64
 }
 
-// turns is a heap: those within their quota before those that borrow, within them by priority, share, age.
+// turns are those of lines with one ask, a heap: those within their quota before those that borrow, within them by
+// priority, share, age.
 type turns []*turn
 
-func (t turns) Len() int      { return len(t) }
-func (t turns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-func (t *turns) Push(x any)   { *t = append(*t, x.(*turn)) }
-func (t *turns) Pop() any {
-	old := *t
+func (t turns) Len() int           { return len(t) }
+func (t turns) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t turns) Less(i, j int) bool { return t[i].before(t[j]) }
+func (t *turns) Push(x any)        { *t = append(*t, x.(*turn)) }
+func (t *turns) Pop() any          { return last((*[]*turn)(t)) }
+
+// asks is a heap of what is asked for, by who is first in each. What fits nowhere is left with all who ask for it at
+// once: there are far fewer asks than lines.
+type asks []*turns
+
+func (a asks) Len() int           { return len(a) }
+func (a asks) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a asks) Less(i, j int) bool { return (*a[i])[0].before((*a[j])[0]) }
+func (a *asks) Push(x any)        { *a = append(*a, x.(*turns)) }
+func (a *asks) Pop() any          { return last((*[]*turns)(a)) }
+
+func last[T any](all *[]T) T {
+	old := *all
 	x := old[len(old)-1]
-	*t = old[:len(old)-1]
+	*all = old[:len(old)-1]
 	return x
 }
-
-func (t turns) Less(i, j int) bool { return t[i].before(t[j]) }
 
 func (t *turn) before(u *turn) bool {
 	switch {
@@ -44,12 +56,12 @@ func (t *turn) before(u *turn) bool {
 
 // allowed says what a project's quota says of n more slots.
 func (m *Machine) allowed(project string, n int) (ok, borrows bool) {
-	q := m.quotas[project]
-	if q.Slots <= 0 {
-		return true, false
-	}
-	has := m.project(project).runs + n
-	if has <= q.Slots {
+	return m.quotas[project].allows(m.project(project).runs + n)
+}
+
+// allows says whether a project may have so many slots, and whether some of them are not its own.
+func (q Quota) allows(has int) (ok, borrows bool) {
+	if q.Slots <= 0 || has <= q.Slots {
 		return true, false
 	}
 	return q.Max <= 0 || has <= q.Max, true
@@ -61,8 +73,9 @@ func (m *Machine) rank(t *turn, now time.Time) bool {
 	if t.e.Ask.Min > 0 {
 		need = t.e.Ask.Min
 	}
-	ok, borrows := m.allowed(t.line.project, need)
-	t.borrows, t.priority, t.share = borrows, t.line.priority, m.share(t.line.project, now)
+	p, q := m.project(t.line.project), m.quotas[t.line.project]
+	ok, borrows := q.allows(p.runs + need)
+	t.borrows, t.priority, t.share = borrows, t.line.priority, m.weigh(p, q, now)
 	return ok
 }
 
@@ -86,24 +99,23 @@ type pass struct {
 	pool  *pool
 	now   time.Time
 	d     *Decision
-	order turns
+	order asks
 	after rooms     // what the head leaves over at its promised start; nil until a head waits
+	both  rooms     // what is free now and left over then
 	until time.Time // its promised start
 	tried int
-	no    map[Ask]bool // what did not fit: room only becomes less in a pass
 }
 
-// patience bounds how many lines of back-filling one decision tries: a queue of strange shapes must not hold it up.
+// patience bounds how many asks of back-filling one decision tries: a queue of strange shapes must not hold it up.
 const patience = 1000
 
 func (m *Machine) decide(p *pool, now time.Time, d *Decision) {
-	w := &pass{Machine: m, pool: p, now: now, d: d, no: map[Ask]bool{}}
+	w := &pass{Machine: m, pool: p, now: now, d: d}
 	p.blocked = false
-	for l, jobs := range p.lines {
-		t := &turn{line: l, e: jobs[0]}
-		if m.rank(t, now) {
-			w.order = append(w.order, t)
-		}
+	w.turns()
+	defer p.forget()
+	for _, same := range w.order {
+		heap.Init(same)
 	}
 	heap.Init(&w.order)
 	for len(w.order) > 0 && w.tried < patience {
@@ -116,24 +128,54 @@ func (m *Machine) decide(p *pool, now time.Time, d *Decision) {
 	}
 }
 
+// turns lists the lines by what they ask for. A pool keeps the memory for its next decision.
+func (w *pass) turns() {
+	p := w.pool
+	all := slices.Grow(p.turns[:0], len(p.lines)) // turns are pointed to: it must not move
+	for l, jobs := range p.lines {
+		all = append(all, turn{line: l, e: jobs[0]})
+		t := &all[len(all)-1]
+		if !w.rank(t, w.now) {
+			continue
+		}
+		same := p.byAsk[l.ask]
+		if same == nil {
+			same = &turns{}
+			p.byAsk[l.ask] = same
+		}
+		*same = append(*same, t)
+	}
+	p.turns = all
+	for ask, same := range p.byAsk {
+		if len(*same) == 0 {
+			delete(p.byAsk, ask)
+			continue
+		}
+		w.order = append(w.order, same)
+	}
+}
+
+// forget lets go of what turns has listed.
+func (p *pool) forget() {
+	clear(p.turns)
+	for _, same := range p.byAsk {
+		*same = (*same)[:0]
+	}
+}
+
 // step takes the next turn; false when no slot is left for anybody.
 func (w *pass) step() bool {
-	t := w.order[0]
+	t := (*w.order[0])[0]
 	was := *t
 	if !w.rank(t, w.now) {
-		heap.Pop(&w.order)
+		w.skip()
 		return true
 	}
 	if t.borrows != was.borrows || t.share != was.share { // somebody of the project started meanwhile
-		heap.Fix(&w.order, 0)
-		return true
-	}
-	if w.no[t.e.Ask] {
-		heap.Pop(&w.order)
+		w.again()
 		return true
 	}
 	shares, ok := w.place(t.e)
-	w.no[t.e.Ask] = !ok
 	if ok {
 		if slots(shares) < t.e.Ask.NP {
 			ok, _ = w.allowed(t.line.project, slots(shares))
@@ -141,12 +183,14 @@ func (w *pass) step() bool {
 			t.e.Ask.Min > 0 { // elastic, and its quota is less
 			shares, ok = w.trim(shares, w.quotas[t.line.project].Max-w.project(t.line.project).runs), true
 		}
+		if ok {
+			w.begin(t, shares)
+			return true
+		}
+		w.skip()
+	} else {
+		heap.Pop(&w.order) // room only becomes less in a pass
 	}
-	if ok {
-		w.begin(t, shares)
-		return true
-	}
-	heap.Pop(&w.order)
 	w.tried++
 	if w.pool.blocked {
 		return w.anyFree()
@@ -155,8 +199,22 @@ func (w *pass) step() bool {
 		return true // it blocks nobody: what it waits for are other nodes
 	}
 	w.block(t.e)
-	clear(w.no)
 	return w.anyFree()
+}
+
+// again puts the first turn where it belongs now.
+func (w *pass) again() {
+	heap.Fix(w.order[0], 0)
+	heap.Fix(&w.order, 0)
+}
+
+// skip leaves the first turn out.
+func (w *pass) skip() {
+	if heap.Pop(w.order[0]); len(*w.order[0]) == 0 {
+		heap.Pop(&w.order)
+		return
+	}
+	heap.Fix(&w.order, 0)
 }
 
 // trim leaves n slots of a placement.
@@ -189,12 +247,12 @@ func (w *pass) place(e *entry) ([]Share, bool) {
 	if e.Ask.Limit > 0 && w.until != far && !w.now.Add(e.Ask.Limit).After(w.until) {
 		return w.fit(w.free, w.pool.name, e.Ask)
 	}
-	both := make(rooms, len(w.free))
+	w.both = slices.Grow(w.both[:0], len(w.free))[:len(w.free)]
 	for i, f := range w.free {
 		a := w.after[i]
-		both[i] = room{min(f.slots, a.slots), min(f.memory, a.memory), min(f.gpus, a.gpus)}
+		w.both[i] = room{min(f.slots, a.slots), min(f.memory, a.memory), min(f.gpus, a.gpus)}
 	}
-	return w.fit(both, w.pool.name, e.Ask)
+	return w.fit(w.both, w.pool.name, e.Ask)
 }
 
 // begin starts the first job of a line and lets the next one come.
@@ -212,15 +270,15 @@ func (w *pass) begin(t *turn, shares []Share) {
 	w.start(e.Job, shares, w.now, w.now)
 	jobs := w.pool.lines[t.line]
 	if len(jobs) == 0 {
-		heap.Pop(&w.order)
+		w.skip()
 		return
 	}
 	t.e = jobs[0]
 	if !w.rank(t, w.now) {
-		heap.Pop(&w.order)
+		w.skip()
 		return
 	}
-	heap.Fix(&w.order, 0)
+	w.again()
 }
 
 // block makes e the head: it gets a promise, and room is made where somebody must give way.

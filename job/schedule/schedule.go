@@ -108,6 +108,8 @@ type pool struct {
 	blocked bool // promise is that of a job that waits
 	spare   int  // nodes that may come
 	like    Node // what each of them is
+	turns   []turn
+	byAsk   map[Ask]*turns // those of a decision, and memory for the next
 }
 
 // line is where equal jobs of a project wait.
@@ -176,7 +178,7 @@ func New(halfLife time.Duration) *Machine {
 func (m *Machine) pool(name string) *pool {
 	p := m.pools[name]
 	if p == nil {
-		p = &pool{name: name, lines: map[line][]*entry{}}
+		p = &pool{name: name, lines: map[line][]*entry{}, byAsk: map[Ask]*turns{}}
 		m.pools[name] = p
 	}
 	return p
@@ -203,11 +205,10 @@ func (m *Machine) charge(p *project, now time.Time) {
 	}
 }
 
-// share is what a project has had, for its weight: who has less comes first.
-func (m *Machine) share(name string, now time.Time) float64 {
-	p := m.project(name)
+// weigh answers what a project has had, for its weight: who has less comes first.
+func (m *Machine) weigh(p *project, q Quota, now time.Time) float64 {
 	m.charge(p, now)
-	weight := m.quotas[name].Share
+	weight := q.Share
 	if weight <= 0 {
 		weight = 1
 	}
