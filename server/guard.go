@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"database/sql"
 	"fmt"
 	"net"
 	"net/http"
@@ -52,6 +53,8 @@ func (a *api) guard(next http.Handler) http.Handler {
 			a.stranger(w, r, nil) // a browser's session is no token for programs
 		case entering:
 			a.enterBrowser(w, r, is)
+		case r.URL.Path == signOut && r.Method == http.MethodPost && is.session:
+			a.recorded(w, r, is, http.HandlerFunc(a.leaveBrowser))
 		case r.URL.Path == "/metrics" && is.all < viewer:
 			problemAnswer(w, http.StatusForbidden, "the server's figures are for who has a role in all projects: an administrator gives it with hora user add NAME --all")
 		case reads:
@@ -97,6 +100,28 @@ func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	// A redirect would not bring the cookie along: the browser came from elsewhere.
 	fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>hora</title><a href="/">to the jobs</a>`)
+}
+
+// signOut is where a page's button ends the browser's session.
+const signOut = "/sign-out"
+
+// leaveBrowser forgets the session of a browser: who has kept its cookie is not let in by it either.
+func (a *api) leaveBrowser(w http.ResponseWriter, r *http.Request) {
+	cookie, err := r.Cookie(cookieName)
+	if err == nil {
+		err = a.store.Do(r.Context(), func(tx *sql.Tx) error { return store.DropSession(tx, cookie.Value) })
+	}
+	if err != nil {
+		problemAnswer(w, http.StatusServiceUnavailable, "the server cannot sign the browser out now: try again")
+		return
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1, Secure: r.TLS != nil,
+	})
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>hora</title>`+
+		`<h1>Signed out</h1><p>The address that hora up prints, or one with a token of yours, lets this browser in again.`)
 }
 
 // sameOrigin says whether a browser sends this from one of our own pages.

@@ -118,7 +118,7 @@ for step in range(50):
 	b.does("log in", log.Enable(), runtime.Enable(), chromedp.Navigate(s.url+"/?token="+s.client.Token), reads("Waiting"), reads("needs 1 slot, none is free"))
 	var wide bool
 	narrow := "document.documentElement.scrollWidth > 360"
-	for _, page := range []string{"/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/nodes", "/pools", "/projects", "/compare?job=1&job=2"} {
+	for _, page := range []string{"/", fmt.Sprintf("/jobs/%d", live.ID), "/jobs/1", "/nodes", "/pools", "/projects", "/audit", "/compare?job=1&job=2"} {
 		b.does(
 			"narrow "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), chromedp.Navigate(s.url+page),
 			chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate(narrow, &wide),
@@ -153,8 +153,15 @@ for step in range(50):
 	s.until(live.ID, in(job.Cancelled))
 	b.does("its end", reads("cancelled"), reads("exit code"))
 	s.until(waits.ID, in(job.Finished))
+	b.does("who did what", click(`a[href="/audit"]`), reads("Who did what"), reads(fmt.Sprintf("/jobs/%d/cancel", live.ID)))
+	b.does("sign out", click(`form[action="/sign-out"] button`), reads("Signed out"))
+	b.mu.Lock()
+	complaints := len(b.complaints) // what follows is one for a browser: it is refused
+	b.mu.Unlock()
+	b.does("signed out", chromedp.Navigate(s.url+"/"), reads("the token is missing or wrong"))
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.complaints = b.complaints[:complaints]
 	if len(b.complaints) > 0 {
 		t.Errorf("the browser complains: %s", strings.Join(b.complaints, "; "))
 	}

@@ -321,6 +321,22 @@ func TestSessions(t *testing.T) {
 	if code, text := owner("/audit"); code != 200 || !strings.Contains(text, "none changed") || !strings.Contains(text, "/jobs/1/cancel") {
 		t.Errorf("%d %s", code, text)
 	}
+	leaves, out, _ := s.browser(p.Token)
+	if code := out("/sign-out", "http://evil.example"); code != 401 {
+		t.Errorf("another site signs the browser out: %d", code)
+	}
+	if code, _ := leaves("/"); code != 200 {
+		t.Errorf("before it was signed out: %d", code)
+	}
+	if code := out("/sign-out", "http://"+here.Host); code != 200 {
+		t.Errorf("sign out: %d", code)
+	}
+	if code, _ := leaves("/"); code != 401 {
+		t.Errorf("the cookie of a browser that was signed out: %d", code)
+	}
+	if code, _ := get("/"); code != 200 {
+		t.Errorf("another browser with the same token: %d", code)
+	}
 	if err := s.client.RevokePass(ctx, p.ID); err != nil {
 		t.Fatal(err)
 	}
