@@ -104,11 +104,16 @@ func TestTermLeavesJobsRunning(t *testing.T) {
 	s := newSite(t, 1)
 	j := s.submit(shell(1, "while [ ! -f outputs/go ]; do sleep 0.05; done; echo went"))
 	s.until(j.ID, in(job.Running))
-	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Wait(); err != nil {
-		t.Errorf("the server ended with %v", err)
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		if err := s.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.cmd.Wait(); err != nil {
+			t.Errorf("after %v the server ended with %v", sig, err)
+		}
+		if sig == syscall.SIGTERM {
+			s.up()
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
