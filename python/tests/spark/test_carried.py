@@ -6,8 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-import pytest
-
 import hora.spark
 from hora import _run as programs
 from hora.spark import _hub, _run
@@ -24,7 +22,13 @@ def around():
 
 
 def test_the_driver_s_variables_but_not_its_place(spark, monkeypatch):
-    for name, value in {"NCCL_DEBUG": "WARN", "HOROVOD_CYCLE_TIME": "3", "HORA_STALL_WARN": "50s", "HORA_RANK": "7", "HORA_SIZE": "9"}.items():
+    for name, value in {
+        "NCCL_DEBUG": "WARN",
+        "HOROVOD_CYCLE_TIME": "3",
+        "HORA_STALL_WARN": "50s",
+        "HORA_RANK": "7",
+        "HORA_SIZE": "9",
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MY_OWN", "stays here")
     for rank, (env, _) in enumerate(hora.spark.run(around, np=2)):
