@@ -35,7 +35,9 @@ class HoraEffect(effects.Effect):
 
     def __repr__(self) -> str:
         """What JAX says where a program that has it is for several devices, which no token can go through."""
-        return "hora.jax's collectives, which take one device of each rank: start a rank for each device (hora run -np), on arrays of its own"
+        return (
+            "hora.jax's collectives, which take one device of each rank: start a rank for each device (hora run -np), on arrays of its own"
+        )
 
 
 _effect = HoraEffect()
