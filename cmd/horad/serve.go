@@ -62,6 +62,8 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 		return usageError{errors.New("--dir and --hora are needed: start the server with hora up, which gives them")}
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM) // who has read that it serves may send one at once
 	st, err := store.Open(v.dir)
 	if err != nil {
 		return err
@@ -103,8 +105,6 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	bare, _, _ := strings.Cut(at.url, "#")
 	fmt.Fprintf(out, "hora: serving %s\n", at.url)
 	fmt.Fprintf(out, "hora: in a browser: %s/?token=%s\n", bare, token)
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	select {
 	case err = <-failed:
 	case <-end:
