@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -165,8 +166,15 @@ func (c *Comm) Run(s transport.Stamp, call *Call, deadline time.Time) error {
 	if err := c.open(s, call, deadline); err != nil {
 		return err
 	}
-	if err := c.run(call); err != nil {
-		return c.fail(err)
+	err := c.run(call)
+	if err != nil {
+		err = c.fail(err)
+	}
+	// Until here the others read and write the call's memory through the system, also where nothing of this rank's
+	// uses it any more: the collector would free it, and they would read zeros.
+	runtime.KeepAlive(call)
+	if err != nil {
+		return err
 	}
 	c.op.open = false
 	if c.board != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"testing"
 	"unsafe"
 
@@ -39,6 +40,7 @@ func peekAll(link *shm.Link, p *process) (string, error) {
 		}
 	}
 	reduced := link.Board().Traffic().BytesSent
+	defer collecting()()
 	for _, bytes := range blocks {
 		if err := errors.Join(peekMove(link, p, collective.Allgather, bytes),
 			peekMove(link, p, collective.Alltoall, bytes), peekSpread(link, p, bytes)); err != nil {
@@ -46,6 +48,24 @@ func peekAll(link *shm.Link, p *process) (string, error) {
 		}
 	}
 	return fmt.Sprint(reduced, link.Board().Traffic().BytesSent-reduced, 0), nil
+}
+
+// collecting frees what nothing uses, again and again until it is ended: a rank that has no more use for its block
+// keeps it all the same while the other reads it.
+func collecting() (end func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				debug.FreeOSMemory()
+			}
+		}
+	}()
+	return func() { close(over); <-ended }
 }
 
 // blocks are the lengths that peekAll moves, by allgather, by alltoall and by broadcast.
