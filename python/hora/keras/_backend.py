@@ -8,7 +8,7 @@ from typing import Any
 from .. import comm
 from .._site import Unnamed
 from ..errors import ArgumentError
-from ..group import Group, group_of
+from ..group import Group, Op, group_of
 from .which import LEGACY, array, keras
 
 
@@ -58,6 +58,13 @@ def reduce(
     for i, g, d in zip(at, given, before, strict=True):
         out[i] = three.ops.cast(g, d) if sixteen else g
     return out
+
+
+def everywhere(flag: Any, **call: Any) -> Any:
+    """Whether a flag of Keras 3's is true on all ranks; `call` is reduce's."""
+    ops = _three().ops
+    plain = {"op": Op.MIN, "prescale": 1.0, "postscale": 1.0, "compression": None, "sparse_as_dense": False}
+    return ops.cast(reduce([ops.cast(flag, "int32")], **(call | plain))[0], "bool")
 
 
 def scaled(grad: Any, by: Any, backend: str | None = None) -> Any:

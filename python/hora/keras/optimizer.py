@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -77,6 +78,11 @@ class _Three(Distributed):
             grads = self._hora_reduce(list(grads), self._hora_at)
         return super()._clip_gradients(grads)  # type: ignore[misc]
 
+    def _hora_everywhere(self, finite: Any) -> Any:
+        if _world._lib.world is None or self._hora_alone:
+            return finite
+        return _backend.everywhere(finite, **(self._hora | {"backend": _backend.backend_of(False)}))
+
     def _hora_late(self) -> bool:
         return bool(self.gradient_accumulation_steps) and _backend.backend_of(False) != "jax"  # type: ignore[attr-defined]
 
@@ -127,6 +133,8 @@ def DistributedOptimizer(
     if which.two(optimizer):
         return _of_two(optimizer, call, scale_local)
     scaled = getattr(found.optimizers, "LossScaleOptimizer", None)
+    if scaled is not None:
+        _agree_on_overflows(scaled)
     if scaled is not None and found.config.dtype_policy().name == "mixed_float16" and not isinstance(optimizer, scaled):
         # compile() would put it around ours: each rank would look for overflows in its own gradients, and ranks would part.
         optimizer = scaled(optimizer)
@@ -137,6 +145,24 @@ def DistributedOptimizer(
         for new, old in zip(made.variables, optimizer.variables, strict=True):
             new.assign(old)
     return made
+
+
+def _agree_on_overflows(scaled: Any) -> None:
+    """Has one that scales the loss, put around one of ours later, ask all ranks whether gradients are finite.
+
+    compile() does so where the policy was set late. Each rank would skip its own steps, and meet the others' next ones.
+    """
+    alone = getattr(scaled, "check_finite", None)
+    if alone is None or hasattr(alone, "_hora"):
+        return
+
+    @functools.wraps(alone)
+    def check_finite(self: Any, grads: Any) -> Any:
+        finite, inside = alone(self, grads), self.inner_optimizer
+        return inside._hora_everywhere(finite) if isinstance(inside, _Three) else finite
+
+    check_finite._hora = True  # type: ignore[attr-defined]
+    scaled.check_finite = check_finite
 
 
 def _mixed(own: type, cls: type) -> Any:

@@ -80,15 +80,17 @@ print("well", keras.backend.backend(), keras.__version__)
 """
 
 MIXED = """
+import sys
 import numpy as np, keras
 import hora, hora.keras
 
 hora.init()
-r = hora.rank()
+r, late = hora.rank(), sys.argv[1] == "late"
+early = hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)) if late else None     # compile() puts the scale around ours
 keras.mixed_precision.set_global_policy("mixed_float16")
 keras.utils.set_random_seed(1)
 m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(4), keras.layers.Dense(1, dtype="float32")])
-m.compile(hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", jit_compile=keras.backend.backend() == "tensorflow")
+m.compile(early or hora.keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", jit_compile=keras.backend.backend() == "tensorflow")
 x = np.random.RandomState(r).randn(32, 5).astype("f")
 if r == 1:
     x[3] = 60000.0                                        # one rank overflows: all skip that step, and stay equal
@@ -192,8 +194,9 @@ def test_fit_equals_one_process(run, tmp_path, folders, backend):
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_one_rank_overflows(run, backend):
-    done = run(MIXED, KERAS_BACKEND=backend)
+@pytest.mark.parametrize("policy", ["early", "late"])
+def test_one_rank_overflows(run, backend, policy):
+    done = run(MIXED, args=(policy,), KERAS_BACKEND=backend)
     assert done.stdout.count("well") == 2
     assert ("jit_compile=True is not possible" in done.stderr) == (backend == "tensorflow")
 
