@@ -18,7 +18,9 @@ type Config struct {
 	Host   string // this host's name in messages; empty means the system's
 	HostID string // equal on ranks that share memory; empty: boot id and network namespace
 	Job    string // the job's name: ranks of another job are refused; empty means "hora"
-	Epoch  uint64 // which life of an elastic job this is
+	// Process is the launcher's name of this process, of all that it starts as the rank; empty where nobody says.
+	Process string
+	Epoch   uint64 // which life of an elastic job this is
 
 	// Addr is the coordinator's "host:port". With Serve set, rank 0 serves it itself,
 	// which is what a job without `hora run` does.

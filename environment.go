@@ -116,6 +116,7 @@ func fromHora(e *environment, c *Config) bool {
 	c.Rank, c.Size = e.number(0, "HORA_RANK"), e.number(0, "HORA_SIZE")
 	c.LocalRank, c.LocalSize = e.number(0, "HORA_LOCAL_RANK"), e.number(0, "HORA_LOCAL_SIZE")
 	c.CrossRank, c.CrossSize = e.number(0, "HORA_CROSS_RANK"), e.number(0, "HORA_CROSS_SIZE")
+	c.Process = e.text("HORA_PROCESS")
 	c.RunKey = runKey(byHand, e.text("HORA_JOB"), strconv.Itoa(c.Size))
 	if c.Size == 0 {
 		e.fault("HORA_RANK is set and HORA_SIZE is not")

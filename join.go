@@ -298,7 +298,7 @@ func (w *World) meetAt(ctx context.Context, addr string, s Secret) error {
 	dial, cancel := context.WithTimeout(ctx, c.StartTimeout) // ctx may leave more, for ranks that are late
 	defer cancel()
 	client, err := rendezvous.Dial(dial, addr, s, rendezvous.Hello{
-		Job: c.Job, Rank: c.Rank, Size: c.Size, Host: c.Host, OnNotice: hear,
+		Job: c.Job, Rank: c.Rank, Size: c.Size, Host: c.Host, Process: c.Process, OnNotice: hear,
 		Beat: min(time.Second, c.PeerTimeout/4), Progress: c.meter.tell(),
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 // coordinator is who serves the workers' meeting: a part of this process, or with settings.StateDir a child of it.
 type coordinator interface {
-	Exited(rank int, host, reason string)
+	Exited(rank int, process, host, reason string)
 	Drain(rank int, reason string)
 	Halted(rank int, h rendezvous.Halt)
 	Absent(rank int, is bool)
@@ -428,8 +428,8 @@ func (k *kept) order(o order) {
 	}
 }
 
-func (k *kept) Exited(rank int, host, reason string) {
-	k.order(order{Kind: rendezvous.OrderExited, Rank: rank, Host: host, Reason: reason})
+func (k *kept) Exited(rank int, process, host, reason string) {
+	k.order(order{Kind: rendezvous.OrderExited, Rank: rank, Process: process, Host: host, Reason: reason})
 }
 
 func (k *kept) Drain(rank int, reason string) {

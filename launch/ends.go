@@ -122,7 +122,7 @@ func (j *job) hostLost(l *link, reason string) {
 	}
 	for _, s := range j.seats {
 		if s.Host == l.index && (j.alive[s.Rank] || !l.planned) {
-			j.server.Exited(s.Rank, l.called, reason)
+			j.server.Exited(s.Rank, "", l.called, reason)
 		}
 	}
 	j.fail(Outcome{

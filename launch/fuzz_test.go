@@ -26,12 +26,12 @@ func packed(kind uint8, body []byte) []byte {
 // noCoordinator hears nothing.
 type noCoordinator struct{}
 
-func (noCoordinator) Exited(int, string, string)  {}
-func (noCoordinator) Drain(int, string)           {}
-func (noCoordinator) Halted(int, rendezvous.Halt) {}
-func (noCoordinator) Absent(int, bool)            {}
-func (noCoordinator) Coming(int, bool, bool)      {}
-func (noCoordinator) Close() error                { return nil }
+func (noCoordinator) Exited(int, string, string, string) {}
+func (noCoordinator) Drain(int, string)                  {}
+func (noCoordinator) Halted(int, rendezvous.Halt)        {}
+func (noCoordinator) Absent(int, bool)                   {}
+func (noCoordinator) Coming(int, bool, bool)             {}
+func (noCoordinator) Close() error                       { return nil }
 
 // spoken is a way by which an agent has said all that it ever will.
 type spoken struct{ io.Reader }
@@ -59,13 +59,14 @@ func FuzzAgentWords(f *testing.F) {
 		return b
 	}
 	output := wire.AppendBytes(wire.AppendU8(number(0), 1), []byte("text\n"))
-	exited := wire.AppendBool(number(0, 1, 0), false)
+	exited := wire.AppendString(wire.AppendBool(number(0, 1, 0), false), "7")
 	f.Add(piped(packed(protocol.SayStarted, number(0, 77)), packed(protocol.SayOutput, output),
 		packed(protocol.SayExited, exited), packed(protocol.SayDone, nil)))
 	f.Add(piped(packed(protocol.SayFailed, wire.AppendString(number(-1, 127), "not found")),
 		packed(protocol.SayWarning, []byte("w"))))
-	f.Add(piped(packed(protocol.SayStarted, number(1, 77)), packed(protocol.SayExited,
-		wire.AppendBool(number(1, 0, 9), true)), packed(protocol.SayHalted, wire.AppendBool(number(1), true))))
+	killed := wire.AppendString(wire.AppendBool(number(1, 0, 9), true), "")
+	f.Add(piped(packed(protocol.SayStarted, number(1, 77)), packed(protocol.SayExited, killed),
+		packed(protocol.SayHalted, wire.AppendBool(number(1), true))))
 	f.Add(piped(packed(protocol.SayHello, []byte(`{"version":"1"}`)), packed(protocol.SayProbed, []byte("[true]")),
 		packed(protocol.SayNotice, []byte("soon")), packed(protocol.SayPong, nil)))
 	f.Add(packed(protocol.SayOutput, number(1<<40)))

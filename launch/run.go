@@ -254,6 +254,7 @@ func putOff(j *job, e said) bool {
 	d := wire.NewDecoder(e.body)
 	rank, code, sig := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127)
 	d.Bool()
+	d.String(maxText)
 	if _, left := j.drained.Load(rank); d.Done() != nil || left || sig != 0 || code != 0 && !j.roster.Asked(rank) {
 		return false
 	}
@@ -274,8 +275,9 @@ func (j *job) hear(e said) {
 		}
 	case protocol.SayExited:
 		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
+		process := d.String(maxText)
 		if d.Done() == nil {
-			j.exited(e.l, rank, code, syscall.Signal(sig), oom)
+			j.exited(e.l, rank, process, code, syscall.Signal(sig), oom)
 		}
 	case protocol.SayFailed:
 		// whose start it was: all ranks of a host are started alike, and the sentence names the host
@@ -313,7 +315,7 @@ func (j *job) hear(e said) {
 
 const maxText = 64 << 10
 
-func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
+func (j *job) exited(l *link, rank int, process string, code int, sig syscall.Signal, oom bool) {
 	if _, begun := j.begun[rank]; !begun || j.seats[rank].Host != l.index {
 		return // its host was given up before
 	}
@@ -346,7 +348,7 @@ func (j *job) exited(l *link, rank, code int, sig syscall.Signal, oom bool) {
 		reason = o.Cause()
 	}
 	end := j.stepAnd(j.exit(&o), func() {
-		j.server.Exited(rank, l.called, reason)
+		j.server.Exited(rank, process, l.called, reason)
 		j.event(&event.Exited{Rank: rank, Host: l.called, Cause: o.Cause()})
 	})
 	if end != nil {

@@ -266,7 +266,7 @@ func (j *job) outliveHost(l *link, reason string) (bool, string) {
 			j.alive[rank] = false
 			delete(j.held, rank)
 			delete(j.frozen, rank)
-			j.server.Exited(rank, l.called, reason)
+			j.server.Exited(rank, "", l.called, reason)
 			j.event(&event.Exited{Rank: rank, Host: l.called, Cause: reason})
 		}
 		delete(j.begun, rank)

@@ -18,6 +18,7 @@ const (
 	maxAddrs   = 64               // addresses of one member
 	maxRanks   = 1 << 20          // ranks of a job
 	maxSession = 64               // the name of a client that may come back
+	maxProcess = 64               // a launcher's name of a process
 	memberMin  = 5*8 + 3*4 + 4 + 8
 )
 
@@ -97,6 +98,7 @@ func (h *Hello) message() []byte {
 		b = wire.AppendI64(b, int64(h.Rank))
 		b = wire.AppendI64(b, int64(h.Size))
 		b = wire.AppendString(b, h.Host)
+		b = wire.AppendString(b, h.Process)
 		b = wire.AppendString(b, h.session)
 		return wire.AppendBool(b, h.returns)
 	})
@@ -147,7 +149,7 @@ func decodeRequest(kind uint8, body []byte) (request, error) {
 	case kindHello:
 		r.hello = Hello{
 			Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks),
-			Host: d.String(maxText), session: d.String(maxSession), returns: d.Bool(),
+			Host: d.String(maxText), Process: d.String(maxProcess), session: d.String(maxSession), returns: d.Bool(),
 		}
 	case kindJoin:
 		r.member = decodeMember(&d)

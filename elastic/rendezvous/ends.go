@@ -107,8 +107,12 @@ func (d *desk) forget(c *conn) {
 // have gone already.
 func (d *desk) exited(e exited) {
 	c := d.started[e.rank]
-	if c != nil && !c.joined && d.rival(c) != nil {
-		c = d.rival(c) // its successor has been quicker than this report
+	late := c != nil && e.process != "" && c.hello.Process != "" && c.hello.Process != e.process
+	switch { // its successor may have been quicker than this report
+	case late:
+		c = d.process(e.rank, e.process)
+	case c != nil && !c.joined && d.rival(c) != nil:
+		c = d.rival(c)
 	}
 	defer d.letIn(e.rank)
 	delete(d.asks, e.rank)
@@ -131,12 +135,25 @@ func (d *desk) exited(e exited) {
 		c.gone = true
 		c.hangUp()
 		d.finish(c, e.reason)
+	case late:
+		return // it had left, and another is the rank now
 	case e.reason != "":
 		d.do(d.machine.Step(elastic.Lost{Reason: e.reason, Rank: e.rank, Host: e.host}))
 	}
-	if e.reason == "" {
+	if e.reason == "" && !late {
 		d.do(d.machine.Step(elastic.Finished{Rank: e.rank}))
 	}
+}
+
+// process returns the worker of a process that was started as a rank before the present one; nil when it has left and
+// gone.
+func (d *desk) process(rank int, name string) *conn {
+	for _, o := range d.workers {
+		if o.hello.Rank == rank && o.hello.Process == name {
+			return o
+		}
+	}
+	return nil
 }
 
 // watch counts the ticks of silence of every member.

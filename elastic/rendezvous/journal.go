@@ -34,6 +34,7 @@ type record struct {
 	message      uint8
 	body         []byte
 	rank         int
+	process      string
 	host, reason string
 	n            uint64
 }
@@ -141,14 +142,17 @@ func decodeRecord(kind uint8, body []byte) (record, error) {
 		e.worker, e.at = elastic.Worker(d.U64()), time.Unix(0, d.I64())
 		e.hello = Hello{
 			Job: d.String(maxText), Rank: d.Int(-1, maxRanks), Size: d.Int(0, maxRanks),
-			Host: d.String(maxText), session: d.String(maxSession),
+			Host: d.String(maxText), Process: d.String(maxProcess), session: d.String(maxSession),
 		}
 	case recordRequest:
 		e.worker, e.message, e.body = elastic.Worker(d.U64()), d.U8(), d.Bytes(maxMessage)
 	case recordGone, recordLate, recordDoomed:
 		e.worker, e.reason = elastic.Worker(d.U64()), d.String(maxText)
-	case recordExited, recordDrained, recordAbsent, recordPresent, recordComing, recordMore, recordCame:
-		e.n, e.rank, e.host, e.reason = d.U64(), d.Int(-1, maxRanks), d.String(maxText), d.String(maxText)
+	case recordExited:
+		e.n, e.rank, e.process = d.U64(), d.Int(-1, maxRanks), d.String(maxProcess)
+		e.host, e.reason = d.String(maxText), d.String(maxText)
+	case recordDrained, recordAbsent, recordPresent, recordComing, recordMore, recordCame:
+		e.n, e.rank, e.reason = d.U64(), d.Int(-1, maxRanks), d.String(maxText)
 	default:
 		return e, fmt.Errorf("it is of unknown kind %d", kind)
 	}
@@ -164,10 +168,10 @@ func (d *desk) note(e any) {
 	ended := func(kind uint8, c *conn, reason string) {
 		j.append(kind, func(b []byte) []byte { return wire.AppendString(wire.AppendU64(b, uint64(c.worker)), reason) })
 	}
-	order := func(kind uint8, n uint64, rank int, host, reason string) {
+	order := func(kind uint8, n uint64, rank int, reason string) {
 		j.append(kind, func(b []byte) []byte {
 			b = wire.AppendI64(wire.AppendU64(b, n), int64(rank))
-			return wire.AppendString(wire.AppendString(b, host), reason)
+			return wire.AppendString(b, reason)
 		})
 	}
 	switch e := e.(type) {
@@ -180,7 +184,7 @@ func (d *desk) note(e any) {
 			b = wire.AppendI64(wire.AppendU64(b, uint64(d.last+1)), e.at.UnixNano())
 			b = wire.AppendString(b, h.Job)
 			b = wire.AppendI64(wire.AppendI64(b, int64(h.Rank)), int64(h.Size))
-			return wire.AppendString(wire.AppendString(b, h.Host), h.session)
+			return wire.AppendString(wire.AppendString(wire.AppendString(b, h.Host), h.Process), h.session)
 		})
 	case received:
 		switch e.req.kind {
@@ -198,15 +202,18 @@ func (d *desk) note(e any) {
 	case doomed:
 		ended(recordDoomed, e.c, e.reason)
 	case exited:
-		order(recordExited, e.n, e.rank, e.host, e.reason)
+		j.append(recordExited, func(b []byte) []byte {
+			b = wire.AppendString(wire.AppendI64(wire.AppendU64(b, e.n), int64(e.rank)), e.process)
+			return wire.AppendString(wire.AppendString(b, e.host), e.reason)
+		})
 	case drained:
-		order(recordDrained, e.n, e.rank, "", e.reason)
+		order(recordDrained, e.n, e.rank, e.reason)
 	case absent:
 		kind := recordPresent
 		if e.is {
 			kind = recordAbsent
 		}
-		order(kind, e.n, e.rank, "", "")
+		order(kind, e.n, e.rank, "")
 	case coming:
 		kind := recordCame
 		switch {
@@ -215,7 +222,7 @@ func (d *desk) note(e any) {
 		case e.is:
 			kind = recordComing
 		}
-		order(kind, e.n, e.rank, "", "")
+		order(kind, e.n, e.rank, "")
 	}
 }
 
@@ -252,7 +259,7 @@ func (d *desk) relive(e record) {
 	case recordDoomed:
 		d.act(doomed{c, e.reason})
 	case recordExited:
-		d.act(exited{e.rank, e.host, e.reason, e.n})
+		d.act(exited{e.rank, e.process, e.host, e.reason, e.n})
 	case recordDrained:
 		d.act(drained{e.rank, e.reason, e.n})
 	case recordAbsent, recordPresent:
@@ -268,6 +275,7 @@ type Order struct {
 	N            uint64
 	Kind         OrderKind
 	Rank         int
+	Process      string // of an exit
 	Host, Reason string
 	Is, More     bool
 }
@@ -287,7 +295,7 @@ const (
 func (s *Server) Order(o Order) {
 	switch o.Kind {
 	case OrderExited:
-		s.post(exited{o.Rank, o.Host, o.Reason, o.N})
+		s.post(exited{o.Rank, o.Process, o.Host, o.Reason, o.N})
 	case OrderDrain:
 		s.post(drained{o.Rank, o.Reason, o.N})
 	case OrderAbsent:

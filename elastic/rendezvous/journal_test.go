@@ -79,7 +79,7 @@ func TestACoordinatorTakesOver(t *testing.T) {
 	if len(news) > 0 {
 		t.Errorf("the workers were told %+v", <-news)
 	}
-	s.Exited(1, "h", "killed by signal 9")
+	s.Exited(1, "", "h", "killed by signal 9")
 	n := <-news
 	if n.Kind == NoticeCut { // the lost one's client, which goes on here, may hear first that it is out
 		n = <-news
@@ -162,7 +162,7 @@ func TestASuccessorIsQuickerThanTheNews(t *testing.T) {
 			t.Cleanup(func() { next.Close() })
 			cs[1] = next
 			if round%3 == 1 {
-				s.Exited(1, "h", "killed by signal 9")
+				s.Exited(1, "", "h", "killed by signal 9")
 			}
 			joins := make(chan error, 2)
 			join := func(c *Client, rank int) {
@@ -175,7 +175,7 @@ func TestASuccessorIsQuickerThanTheNews(t *testing.T) {
 			go join(next, 1)
 			if round%3 == 2 {
 				<-time.After(reportGrace / 3)
-				s.Exited(1, "h", "killed by signal 9")
+				s.Exited(1, "", "h", "killed by signal 9")
 			}
 			for n := range news {
 				if n.Kind == NoticeLost && n.Epoch == epoch-1 {
@@ -217,4 +217,51 @@ func pair(t *testing.T, ctx context.Context, addr string, key secret.Secret, new
 		}
 	}
 	return cs
+}
+
+// TestAnExitIsAProcess: the launcher's report of a worker that left may come after its successor has joined, with a
+// coordinator in a process of its own. It ends nobody but the one it speaks of.
+func TestAnExitIsAProcess(t *testing.T) {
+	for _, reason := range []string{"", "left the job: as asked"} {
+		j, err := OpenJournal(t.TempDir(), "job", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		s, addr := serveTCP(t, Config{
+			Secret: secret.New(), Job: "job", Size: 1, OnLoss: elastic.Replace, Silence: 20 * time.Second, Reported: true,
+			Journal: j,
+		})
+		ctx := within(t, 40*time.Second)
+		start := func(process string) *Client {
+			c, err := Dial(ctx, addr, s.cfg.Secret, Hello{
+				Job: "job", Rank: 0, Size: 1, Host: "h", Process: process,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		join := func(c *Client, epoch uint64) {
+			if e, err := c.Join(ctx, Member{Rank: 0}); err != nil || e.Number != epoch {
+				t.Fatalf("%q: epoch %d, want %d: %v", reason, e.Number, epoch, err)
+			}
+		}
+		one := start("one")
+		join(one, 1)
+		if err := one.Drain(ctx, "as asked"); err != nil {
+			t.Fatal(err)
+		}
+		two := start("two")
+		join(two, 2)
+		s.Exited(0, "one", "h", reason)
+		if err := two.Put(ctx, "it", []byte("lives")); err != nil {
+			t.Fatalf("%q: the successor was ended: %v", reason, err)
+		}
+		s.Exited(0, "two", "h", "killed by signal 9")
+		if err := two.Put(ctx, "it", []byte("lives")); err == nil {
+			t.Fatalf("%q: its own end is not heard", reason)
+		}
+	}
 }

@@ -22,6 +22,7 @@ type Hello struct {
 	Rank    int           // the rank the launcher gave it; -1 lets the coordinator choose
 	Size    int           // the size the launcher gave it; 0 when unknown
 	Host    string        // the host's name in messages
+	Process string        // what its launcher calls its process, of all that it starts as Rank; "" where nobody does
 	Beat    time.Duration // how often to say "I am here" when there is nothing else to say; 0 means every second
 	session string        // the client's own, by which it is known when it comes back
 	returns bool          // it comes back

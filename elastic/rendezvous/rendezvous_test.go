@@ -162,7 +162,7 @@ func TestALaunchersReportIsTheBetterReason(t *testing.T) {
 		}
 	})
 	cs[1].conn.Close()
-	s.Exited(1, "host0", "killed by signal 9")
+	s.Exited(1, "", "host0", "killed by signal 9")
 	if n := <-news; n.Kind != NoticeLost || n.Reason != "killed by signal 9" {
 		t.Errorf("notice %+v", n)
 	}
@@ -195,7 +195,7 @@ func TestWhatTheLauncherKnowsWinsInTheEnd(t *testing.T) {
 			cs := pair(t, within(t, 20*time.Second), addr, cfg.Secret, make(chan Notice, 64))
 			cs[1].Close()
 			<-time.After(after)
-			s.Exited(1, "h", "killed by signal 9 (SIGKILL)")
+			s.Exited(1, "", "h", "killed by signal 9 (SIGKILL)")
 			const want = "1: 1 on h: killed by signal 9 (SIGKILL)"
 			got := <-told
 			if after > reportGrace {
@@ -207,8 +207,8 @@ func TestWhatTheLauncherKnowsWinsInTheEnd(t *testing.T) {
 			if got != want || len(causes) > 0 {
 				t.Errorf("%v: %q, want %q; then %d more", after, got, want, len(causes))
 			}
-			s.Exited(1, "h", "exit code 1")
-			s.Exited(0, "h", "exit code 2")
+			s.Exited(1, "", "h", "exit code 1")
+			s.Exited(0, "", "h", "exit code 2")
 			if got := <-told; got != "1: 0 on h: exit code 2" || len(causes) > 0 {
 				t.Errorf("%v: then %q and %d more causes", after, got, len(causes))
 			}
@@ -224,7 +224,7 @@ func TestAProcessThatNeverJoinedEndsTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s.Exited(1, "b", "exit code 1: ImportError: no numpy")
+	s.Exited(1, "", "b", "exit code 1: ImportError: no numpy")
 	_, err = c.Join(within(t, 5*time.Second), Member{})
 	if err == nil || !strings.Contains(err.Error(), "rank 1 on b was lost: exit code 1: ImportError: no numpy") {
 		t.Errorf("Join = %v", err)
@@ -403,7 +403,7 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 	if err := c.Drain(within(t, 20*time.Second), "as asked"); err != nil {
 		t.Error(err)
 	}
-	s.Exited(1, "a", "left the job: as asked")
+	s.Exited(1, "", "a", "left the job: as asked")
 	s.Drain(1, "once more") // its successor, which is about to connect
 	c = start(1)
 	if n := <-asked; n.Reason != "once more" {
@@ -413,7 +413,7 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 	s.Drain(0, "taken back before it is there")
 	s.Drain(0, "")
 	s.Drain(0, "in vain")
-	s.Exited(0, "a", "exit code 3")
+	s.Exited(0, "", "a", "exit code 3")
 	c = start(0)
 	if _, err := c.Add(within(t, 20*time.Second), "any", 1); err != nil { // by now it would have heard
 		t.Fatal(err)

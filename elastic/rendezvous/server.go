@@ -169,6 +169,7 @@ type drained struct {
 }
 type exited struct {
 	rank         int
+	process      string // see Hello
 	host, reason string
 	n            uint64
 }
@@ -210,8 +211,11 @@ func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 func (s *Server) Bytes() (received, sent int64) { return s.gotBytes.Load(), s.sentBytes.Load() }
 
 // Exited tells the coordinator that the process of a rank has ended: reason is "" for success, else what the others
-// should hear ("killed by signal 9").
-func (s *Server) Exited(rank int, host, reason string) { s.post(exited{rank, host, reason, 0}) }
+// should hear ("killed by signal 9"). The process is what its worker's Hello calls it; "" is whichever speaks for the
+// rank.
+func (s *Server) Exited(rank int, process, host, reason string) {
+	s.post(exited{rank, process, host, reason, 0})
+}
 
 // Halted tells the coordinator what holds the process of a rank, or that it runs again. One that somebody holds on
 // purpose is waited for; of another the reason of its loss names that.

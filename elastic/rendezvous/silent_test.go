@@ -33,7 +33,7 @@ func TestASilentWorkersEndComesFirst(t *testing.T) {
 		t.Errorf("news before its end: %+v", n)
 	case <-time.After(endGrace / 4):
 	}
-	s.Exited(1, "h", reason)
+	s.Exited(1, "", "h", reason)
 	if n := <-news; n.Kind != NoticeLost || n.Rank != 1 || n.Reason != reason {
 		t.Errorf("notice %+v", n)
 	}

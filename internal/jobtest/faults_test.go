@@ -356,7 +356,7 @@ func TestLauncherKnowsTheReason(t *testing.T) {
 	began := time.Now()
 	all[1].signal(syscall.SIGKILL)
 	<-all[1].done
-	server.Exited(1, "box", "exit code 3: ValueError: bad batch")
+	server.Exited(1, "", "box", "exit code 3: ValueError: bad batch")
 	for _, r := range []int{0, 2} {
 		text := all[r].until("later:", 10*time.Second)
 		if !strings.Contains(text, "error: allreduce grad.w: lost rank 1 on host box: exit code 3: ValueError: bad batch") {

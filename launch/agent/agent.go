@@ -93,7 +93,8 @@ type agent struct {
 // proc is one worker.
 type proc struct {
 	rank, pid int
-	pipes     int // open output pipes
+	name      string // HORA_PROCESS: which of all that are started as the rank
+	pipes     int    // open output pipes
 	exited    bool
 	status    syscall.WaitStatus
 	timer     *time.Timer
@@ -474,7 +475,7 @@ func (a *agent) report(p *proc) {
 	b := wire.AppendI64(nil, int64(p.rank))
 	b = wire.AppendI64(b, int64(code))
 	b = wire.AppendI64(b, int64(sig))
-	a.out.Send(protocol.SayExited, wire.AppendBool(b, oom))
+	a.out.Send(protocol.SayExited, wire.AppendString(wire.AppendBool(b, oom), p.name))
 }
 
 func (a *agent) lookAtStore(end bool) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -74,10 +75,11 @@ func (a *agent) startWorker(w protocol.Worker) bool {
 		env = networkNames(env)
 	}
 	env, result := a.callEnv(env)
-	env = environ.Merge(env, []string{"PWD=" + a.at})
+	name := rand.Text()
+	env = environ.Merge(env, []string{"PWD=" + a.at, "HORA_PROCESS=" + name})
 	path, err := look(p.Command[0], a.at, env)
 	if err == nil {
-		err = a.fork(&proc{rank: w.Rank, result: result}, path, p.Command, env, share.CPUs)
+		err = a.fork(&proc{rank: w.Rank, name: name, result: result}, path, p.Command, env, share.CPUs)
 	}
 	if port, bad := strconv.Atoi(environ.Lookup(env, "MASTER_PORT")); p.Apart && w.Rank == 0 && bad == nil {
 		a.store.await(port)

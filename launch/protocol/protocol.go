@@ -39,7 +39,7 @@ const (
 	SayHello   uint8 = 64 + iota // JSON Greeting
 	SayStarted                   // rank, pid
 	SayOutput                    // rank, stream, bytes
-	SayExited                    // rank, code, signal, flags
+	SayExited                    // rank, code, signal, flags, HORA_PROCESS
 	SayFailed                    // rank, exit code, text: the worker could not be started
 	SayWarning                   // text
 	SayPong
