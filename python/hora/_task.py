@@ -18,6 +18,7 @@ from typing import Any
 
 import hora
 import hora.elastic
+from hora import _travel
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def _call(payload: bytes, rank: int) -> dict[str, Any]:
     try:
         task = pickle.loads(payload)
         sys.path.extend(p for p in task["path"] if p not in sys.path)
-        func, args, kwargs = pickle.loads(task["call"])
+        func, args, kwargs = _travel.unpack(task["call"], task["made"])
         result = func(*args, **kwargs)
         try:
             _dump({"result": result}, _Nowhere())  # here its owner still knows what it is

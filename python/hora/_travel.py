@@ -6,6 +6,7 @@ import contextlib
 import dis
 import functools
 import os
+import pickle
 import sys
 import threading
 import types
@@ -23,10 +24,35 @@ def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         raise HoraError("run: sending a function needs the package cloudpickle; run `pip install cloudpickle` (or hora[run])") from None
     with by_value(cloudpickle, beside()):
         try:
-            return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": cloudpickle.dumps((func, args, kwargs))})
+            call = cloudpickle.dumps((func, args, kwargs))
+            made = (sys.version_info[:2], cloudpickle.__version__)
+            return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": call, "made": made})
         except Exception as e:
             raise ArgumentError(_blame(cloudpickle, func, args, kwargs, e)) from e
 
+
+def unpack(call: bytes, made: tuple[tuple[int, int], str]) -> Any:
+    """The function and its arguments, from what `pack` made; code of another Python, or of another cloudpickle, is not run but told."""
+    python, cloud = made
+    if python != sys.version_info[:2]:
+        raise HoraError(
+            f"{sys.executable} is Python {sys.version_info[0]}.{sys.version_info[1]}, the function comes from Python {python[0]}.{python[1]}, "
+            f"and cannot be read by another one: {_SAME}"
+        )
+    try:
+        return pickle.loads(call)
+    except (AttributeError, TypeError) as e:
+        import cloudpickle
+
+        if cloudpickle.__version__ == cloud:
+            raise
+        raise HoraError(
+            f"{sys.executable} has cloudpickle {cloudpickle.__version__}, which cannot read a function from cloudpickle {cloud} ({e}): "
+            f"run `{sys.executable} -m pip install cloudpickle=={cloud}`, or {_SAME}"
+        ) from e
+
+
+_SAME = "have the workers started with the Python that the caller has (on Spark: PYSPARK_PYTHON)"
 
 _one = threading.RLock()  # cloudpickle's list of modules is the whole process's
 

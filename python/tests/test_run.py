@@ -8,10 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 import hora
-from hora import _settings
+from hora import _settings, _travel
 from hora._run import program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -288,3 +289,21 @@ def test_a_function_that_asks_for_input_hears_how_to_debug():
     with pytest.raises(EOFError) as failed:
         hora.run(asks, np=1)
     assert "--stdin RANK python SCRIPT" in str(failed.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (
+            ((3, 9), cloudpickle.__version__),
+            r"the function comes from Python 3\.9, and cannot be read by another one: have the workers started",
+        ),
+        (
+            (sys.version_info[:2], "0.1"),
+            r"which cannot read a function from cloudpickle 0\.1 \(Can't get attribute .*pip install cloudpickle==0\.1",
+        ),
+    ],
+)
+def test_a_function_from_another_python_or_cloudpickle_says_what_to_install(made, words):
+    with pytest.raises(hora.HoraError, match=words):
+        _travel.unpack(b"ccloudpickle.cloudpickle\n_unknown_setstate\n.", made)

@@ -75,7 +75,10 @@ def known(text: str) -> str | None:
         return DYNAMIC
     if "SPARK-24819" in text or "requires more slots than the total number" in text:
         return "the cluster has fewer task slots than the job has ranks: give a smaller np, or more executors or cores"
-    lacking = re.search(r"PyArrow >= ([\d.]+) must be installed", text)
+    lacking = re.search(r"(PyArrow|Pandas) >= ([\d.]+) must be installed", text)
     if lacking:
-        return f"the executors have no pyarrow {lacking[1]} or later: install it there, as on the driver"
+        return f"the executors have no {lacking[1].lower()} {lacking[2]} or later: install it there, as on the driver"
+    lacking = re.search(r"No module named '(pyarrow|pandas|cloudpickle)'", text)
+    if lacking:
+        return f"the executors have no {lacking[1]}: install it there, as on the driver"
     return None

@@ -79,6 +79,11 @@ def test_an_executor_that_is_being_replaced_is_waited_for(monkeypatch):
         ),
         ("Python in worker has different version: 3.10 than that in driver: 3.11, PySpark cannot", "have Python 3.10 and the driver 3.11:"),
         ("ImportError: PyArrow >= 15.0.0 must be installed; however, it was not found.", "have no pyarrow 15.0.0 or later"),
+        ("ImportError: Pandas >= 1.0.5 must be installed; however, it was not found.", "have no pandas 1.0.5 or later"),
+        (
+            "    import pyarrow as pa\nModuleNotFoundError: No module named 'pyarrow'\n SQLSTATE",
+            "executors have no pyarrow: install it there",
+        ),
     ],
 )
 def test_what_spark_refuses_itself(spark_says, hora_says):
