@@ -98,7 +98,12 @@ def test_two_workers_of_tensorflow_train_as_one(spark, tensorflow):
 
         return strategy.num_replicas_in_sync, float(step())
 
+    path = list(sys.path)  # Spark may give the batches to a worker that no gang has had
+
     def used(batches):
+        import sys
+
+        sys.path.extend(p for p in path if p not in sys.path)
         import tensorflow as tf
 
         for b in batches:
