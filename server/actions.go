@@ -52,6 +52,10 @@ func (s *Server) check(d *client.Document) error {
 		return refuse(422, "there is no command to start: give one, as in hora submit python train.py")
 	case !slices.Contains(pools, d.Pool):
 		return refuse(409, "there is no pool %s: take one of %s", d.Pool, strings.Join(pools, ", "))
+	case d.Fresh && d.Node != "":
+		return refuse(422, "node names a node that is there, and fresh asks for one that is made for the job: give one of them")
+	case d.Fresh && !slices.Contains(s.poolsThatMake(), d.Pool):
+		return refuse(409, "pool %s makes no nodes, and the job asks for fresh ones: leave fresh out, or give a pool of hora pool add --provider local or command", d.Pool)
 	case d.Nodes > 0 && d.Spec.NP > 0:
 		return refuse(422, "np and nodes each say how many processes there are: give one of them")
 	case d.PerNode > 0 && d.Nodes == 0:

@@ -63,6 +63,9 @@ func (s *Server) count() (todo []func()) {
 	now := map[string]schedule.Node{}
 	of := map[string]int{}
 	for _, n := range s.back.Capacity() {
+		if p := s.pools[n.Pool]; p != nil && p.Provider != "static" {
+			n.For = madeFor(n.Name)
+		}
 		now[n.Name] = n
 		of[n.Pool]++
 		if s.nodes[n.Name] != n {
@@ -90,7 +93,8 @@ func (s *Server) count() (todo []func()) {
 			p.spare = spare
 			s.dirty = true
 		}
-		s.machine.SetSpare(name, p.spare, schedule.Node{Slots: p.Node.Cores, Memory: p.Node.Memory, GPUs: p.Node.GPUs})
+		like := schedule.Node{Slots: p.Node.Cores, Memory: p.Node.Memory, GPUs: p.Node.GPUs}
+		s.machine.SetSpare(name, p.spare, p.Max, like)
 	}
 	return todo
 }
@@ -144,6 +148,9 @@ func (s *Server) tend(p *pool) (todo []func()) {
 			delete(p.idle, name)
 			continue
 		}
+		if s.nodes[name].For != 0 {
+			continue
+		}
 		if p.idle[name].IsZero() {
 			p.idle[name] = now
 		}
@@ -165,26 +172,35 @@ func (s *Server) tend(p *pool) (todo []func()) {
 	}
 	if now.After(p.after) {
 		// What waits, and so many idle ones beside that.
-		make := max(s.machine.Wants(p.Name), p.Min-len(free)) - len(p.starting)
+		var more []func()
+		more, free, there = s.makeFresh(p, free, there)
+		todo = append(todo, more...)
+		make := max(s.machine.Wants(p.Name), p.Min-len(free)) - p.startingFor(0)
 		make = min(make, p.Max-len(there)-len(p.starting))
 		for range make {
-			todo = append(todo, s.create(p))
+			todo = append(todo, s.create(p, 0))
 		}
 	}
+	todo = append(todo, s.endFresh(p, there)...)
 	if s.machine.Waiting() > 0 && s.machine.Wants(p.Name) > 0 {
 		return todo
 	}
 	slices.SortFunc(free, func(a, b string) int { return p.idle[a].Compare(p.idle[b]) })
 	for len(free) > p.Min && now.Sub(p.idle[free[0]]) > seconds(p.Idle) {
-		name := free[0]
+		todo = append(todo, s.endNode(p, free[0]))
 		free = free[1:]
-		s.machine.RemoveNode(name)
-		delete(s.nodes, name)
-		spec := p.Pool
-		s.fleet.End(name)
-		todo = append(todo, func() { s.deleted(&spec, name) })
 	}
 	return todo
+}
+
+// endNode ends a node without work; in the loop, and what it answers outside.
+func (s *Server) endNode(p *pool, name string) func() {
+	s.machine.RemoveNode(name)
+	delete(s.nodes, name)
+	delete(p.idle, name)
+	spec := p.Pool
+	s.fleet.End(name)
+	return func() { s.deleted(&spec, name) }
 }
 
 // listEvery is how often a pool of commands is asked which nodes there are.
@@ -232,12 +248,12 @@ func (s *Server) busy(name string) bool {
 	return false
 }
 
-// create makes one more node; in the loop, and what it answers outside.
-func (s *Server) create(p *pool) func() {
+// create makes one more node, for one job or for everybody; in the loop, and what it answers outside.
+func (s *Server) create(p *pool, owner int64) func() {
 	name := ""
 	for taken := true; taken; {
 		p.number++
-		name = fmt.Sprintf("%s-%d", p.Name, p.number)
+		name = nodeName(p.Name, p.number, owner)
 		_, there := s.nodes[name]
 		taken = there || !p.starting[name].IsZero()
 	}

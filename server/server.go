@@ -213,6 +213,9 @@ func ask(l *live) schedule.Job {
 		NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory,
 		GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole, OneNode: d.Spec.MinNP > 0,
 	}
+	if d.Fresh {
+		a.For = l.job.ID
+	}
 	if a.Nodes > 0 {
 		a.PerNode = max(a.PerNode, 1)
 		a.NP = a.Nodes * a.PerNode

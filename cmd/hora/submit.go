@@ -26,6 +26,7 @@ func queueFields() []job.Field {
 	f := []job.Field{
 		{Flags: "--pool", Arg: "NAME", Help: "where it runs", Default: "default"},
 		{Flags: "--node", Arg: "NAME", Help: "this node of the pool and no other"},
+		{Flags: "--fresh", Help: "nodes that the pool makes for it, which run nothing else and end with it"},
 		{Flags: "--nodes", Arg: "N", Help: "so many different nodes, with --per-node processes each, instead of -np"},
 		{Flags: "--per-node", Arg: "M", Help: "processes on each of --nodes", Default: "1"},
 		{Flags: "--memory", Arg: "SIZE", Help: "memory that a process needs, as 500MiB or 8GiB"},
@@ -181,6 +182,8 @@ func (s *submission) set(name, v string) (err error) {
 		return yes(&s.Preemptible)
 	case "held":
 		return yes(&s.Held)
+	case "fresh":
+		return yes(&s.Fresh)
 	case "whole":
 		return yes(&s.Whole)
 	case "pip":

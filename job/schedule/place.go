@@ -43,7 +43,7 @@ func (m *Machine) move(v rooms, a Ask, shares []Share, sign int) {
 func (m *Machine) holds(v rooms, i int, a Ask) int {
 	r, n := v[i], m.nodes[i]
 	switch {
-	case n.Closed || a.Node != "" && a.Node != n.Name || a.Whole && r.slots < n.Slots:
+	case n.Closed || n.For != a.For || a.Node != "" && a.Node != n.Name || a.Whole && r.slots < n.Slots:
 		return 0
 	case r.slots <= 0:
 		return 0

@@ -49,7 +49,7 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 		return Reason{Code: CodeQuota, Place: place, Text: fmt.Sprintf("%s: project %s has %d of the %s it may have, and this job needs %s: it starts when another job of the project ends",
 			where, e.Project, m.project(e.Project).runs, count(max(q.Max, q.Slots), "slot"), count(need, "slot"))}, true
 	}
-	free := m.totalFree(e.Pool)
+	free := m.totalFree(e.Pool, e.Ask.For)
 	if p.blocked && p.promise.ID == id {
 		r := Reason{Code: CodeSlots, Place: place, Start: p.promise.At}
 		switch {
@@ -88,6 +88,9 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 	a := e.Ask
 	if m.ever(e.Pool, a) {
 		return Reason{}, false
+	}
+	if a.For != 0 {
+		return m.neverFresh(e), true
 	}
 	if p := m.pool(e.Pool); p.spare > 0 && m.could(e.Pool, a) {
 		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets another node for it: it needs %s, and the pool may have %s more", e.Pool, needs(a), count(p.spare, "node"))}, true
@@ -156,10 +159,10 @@ func (m *Machine) place(e *entry, now time.Time) int {
 	return n
 }
 
-func (m *Machine) totalFree(pool string) int {
+func (m *Machine) totalFree(pool string, owner int64) int {
 	n := 0
 	for i := range m.nodes {
-		if m.nodes[i].Pool == pool && !m.nodes[i].Closed {
+		if m.nodes[i].Pool == pool && m.nodes[i].For == owner && !m.nodes[i].Closed {
 			n += max(m.free[i].slots, 0)
 		}
 	}

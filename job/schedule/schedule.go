@@ -21,6 +21,7 @@ type Ask struct {
 	Whole   bool          // nodes that nobody else uses
 	OneNode bool          // all of it on one node, however many there are then
 	Node    string        // this node and no other; "" for any
+	For     int64         // nodes that were made for this job, the asking one, and no others; 0 for those of everybody
 	Memory  int64         // bytes a process; 0 when nobody said
 	GPUs    int           // a process
 	Limit   time.Duration // the job is ended after this; 0 without a limit
@@ -43,7 +44,8 @@ type Node struct {
 	Slots      int
 	Memory     int64 // 0 where nobody counts it
 	GPUs       int
-	Closed     bool // what runs there may end; nothing starts
+	Closed     bool  // what runs there may end; nothing starts
+	For        int64 // the job that it was made for; 0 for everybody's
 }
 
 // Share is a part of a gang: so many processes on a node.
@@ -107,6 +109,7 @@ type pool struct {
 	promise Promise
 	blocked bool // promise is that of a job that waits
 	spare   int  // nodes that may come
+	all     int  // nodes that it may have in all
 	like    Node // what each of them is
 	turns   []turn
 	byAsk   map[Ask]*turns // those of a decision, and memory for the next

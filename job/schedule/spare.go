@@ -6,18 +6,18 @@ import (
 	"strconv"
 )
 
-// SetSpare says that a pool may have so many more nodes than it has now, all of them like one.
-func (m *Machine) SetSpare(pool string, n int, like Node) {
+// SetSpare says that a pool may have so many more nodes than it has now, all of them like one, and how many in all.
+func (m *Machine) SetSpare(pool string, n, all int, like Node) {
 	p := m.pool(pool)
-	p.spare, p.like = max(n, 0), like
+	p.spare, p.all, p.like = max(n, 0), max(all, 0), like
 }
 
-// grown lets f see the pool with all the nodes that may come, the free room on those there are, and how many those are.
-func (m *Machine) grown(p *pool, f func(first int)) {
+// grown lets f see the pool with more nodes for one job, or for everybody, and how many there are without them.
+func (m *Machine) grown(p *pool, more int, owner int64, f func(first int)) {
 	first := len(m.nodes)
-	for i := range p.spare {
+	for i := range more {
 		n := p.like
-		n.Name, n.Pool, n.Closed = "\x00"+strconv.Itoa(i), p.name, false
+		n.Name, n.Pool, n.Closed, n.For = "\x00"+strconv.Itoa(i), p.name, false, owner
 		m.byName[n.Name] = len(m.nodes)
 		m.nodes = append(m.nodes, n)
 	}
@@ -30,15 +30,27 @@ func (m *Machine) grown(p *pool, f func(first int)) {
 
 // could says whether an ask fits when nothing else runs and all nodes that may come are there.
 func (m *Machine) could(pool string, a Ask) (ok bool) {
-	m.grown(m.pool(pool), func(int) { ok = m.ever(pool, a) })
+	p := m.pool(pool)
+	more := p.spare
+	if a.For != 0 {
+		more = p.all // nodes without work make way for those of one job
+	}
+	m.grown(p, more, a.For, func(int) { ok = m.ever(pool, a) })
 	return ok
+}
+
+func moreImportant(a, b *entry) int {
+	if c := cmp.Compare(b.Priority, a.Priority); c != 0 {
+		return c
+	}
+	return older(a, b)
 }
 
 // wantsAtOnce bounds how many jobs Wants looks at.
 const wantsAtOnce = 1000
 
 // Wants counts the nodes that a pool should get for those who wait: none for what fits on free slots, or for what no
-// node will ever hold.
+// node will ever hold, or waits for nodes of its own.
 func (m *Machine) Wants(pool string) int {
 	p := m.pool(pool)
 	if p.spare == 0 || len(p.lines) == 0 {
@@ -52,14 +64,9 @@ func (m *Machine) Wants(pool string) int {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b *entry) int {
-		if c := cmp.Compare(b.Priority, a.Priority); c != 0 {
-			return c
-		}
-		return older(a, b)
-	})
-	most := -1
-	m.grown(p, func(first int) {
+	slices.SortFunc(all, moreImportant)
+	used := map[string]bool{} // those that are placed on need not be the first ones
+	m.grown(p, p.spare, 0, func(first int) {
 		v := slices.Clone(m.free)
 		for _, n := range m.nodes[first:] {
 			v = append(v, room{n.Slots, n.Memory, n.GPUs})
@@ -71,9 +78,11 @@ func (m *Machine) Wants(pool string) int {
 			}
 			m.take(v, e.Ask, shares)
 			for _, s := range shares {
-				most = max(most, m.byName[s.Node]-first)
+				if m.byName[s.Node] >= first {
+					used[s.Node] = true
+				}
 			}
 		}
 	})
-	return most + 1
+	return len(used)
 }

@@ -12,11 +12,16 @@ import (
 func TestSpareNodes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	m := schedule.New(0)
-	m.SetSpare("two", 2, schedule.Node{Slots: 2})
+	m.SetSpare("two", 2, 2, schedule.Node{Slots: 2})
 	m.Submit(schedule.Job{ID: 1, Pool: "two", Queued: now, Ask: schedule.Ask{NP: 5}})
 	m.Decide(now)
 	if r, _ := m.Why(1, now); r.Code != schedule.CodeNever || !strings.Contains(r.Text, "4 slots on 2 nodes in all") || m.Wants("two") != 0 {
 		t.Errorf("five slots in a pool of four: %+v, and it wants %d nodes", r, m.Wants("two"))
+	}
+	m.SetSpare("ten", 10, 10, schedule.Node{Slots: 2})
+	m.Submit(schedule.Job{ID: 3, Pool: "ten", Queued: now, Ask: schedule.Ask{NP: 3}})
+	if m.Decide(now); m.Wants("ten") != 2 {
+		t.Errorf("three slots on nodes of two want %d nodes", m.Wants("ten"))
 	}
 	m.Submit(schedule.Job{ID: 2, Pool: "two", Queued: now, Ask: schedule.Ask{NP: 3}})
 	m.Decide(now)

@@ -15,6 +15,7 @@ type Document struct {
 	Project     string            `json:"project,omitempty" maxLength:"200" doc:"whose share of the slots it counts against"`
 	Pool        string            `json:"pool,omitempty" maxLength:"200" doc:"where it runs; default when empty"`
 	Node        string            `json:"node,omitempty" maxLength:"200" doc:"this node of the pool and no other"`
+	Fresh       bool              `json:"fresh,omitempty" doc:"nodes of the pool that are made for it, run nothing else, and end with it"`
 	Nodes       int               `json:"nodes,omitempty" minimum:"0" maximum:"100000" doc:"so many different nodes, instead of np"`
 	PerNode     int               `json:"per_node,omitempty" minimum:"0" maximum:"100000" doc:"processes on each of nodes"`
 	Memory      int64             `json:"memory,omitempty" minimum:"0" doc:"bytes a process"`

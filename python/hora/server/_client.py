@@ -58,7 +58,7 @@ class Client:
         """Hands a job to the server.
 
         The folder goes along (None: nothing does). `spec` takes the fields of a job file, and further arguments are those of
-        the queue: nodes, per_node, pool, node, memory (bytes), priority, preemptible, time_limit (seconds), retries, project,
+        the queue: nodes, per_node, pool, node, fresh, memory (bytes), priority, preemptible, time_limit (seconds), retries, project,
         held, whole.
         """
         full = dict(spec or {}, command=[str(c) for c in command])
