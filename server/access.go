@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -61,6 +62,8 @@ type who struct {
 // label is what records and jobs say of whose call it was.
 func (w *who) label() string {
 	switch {
+	case w.name == "" && w.job != 0:
+		return fmt.Sprintf("job %d", w.job)
 	case w.name == "":
 		return "owner"
 	case w.job != 0:
@@ -133,6 +136,11 @@ func (a *api) resolve(ctx context.Context, text string) (*who, error) {
 	if a.isOwner(text) {
 		return &who{owner: true, all: admin, hash: store.HashOf(text)}, nil
 	}
+	if strings.HasPrefix(text, "job-") {
+		if w, err := a.running(text); w != nil || err != nil {
+			return w, err
+		}
+	}
 	p, found, err := a.store.Pass(ctx, text, store.HashOf(a.Token))
 	switch {
 	case err != nil:
@@ -187,7 +195,11 @@ func somewhere(r role) access {
 		text += ", and a job's own token"
 	}
 	return access{text: text, check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
-		if !w.somewhere(r) {
+		switch {
+		case w.somewhere(r):
+		case w.job != 0:
+			return ofJobAlone(w)
+		default:
 			return refuse(http.StatusForbidden, "%s is %s in no project, and this asks for one: ask an administrator for a role (hora user add)", w.label(), r)
 		}
 		return nil
@@ -199,6 +211,11 @@ func everywhere(r role) access {
 	return access{text: r.String() + " of all projects", check: func(_ *api, _ context.Context, w *who, _ func(string) string) error {
 		return allowed(w, r, everyProject)
 	}}
+}
+
+// ofJobAlone refuses what a job's own token does not open.
+func ofJobAlone(w *who) error {
+	return refuse(http.StatusForbidden, "this token is for job %d: it reads that job and adds files and tags to it, and nothing else; a job that is to do more gets a token as a secret and sets HORA_TOKEN", w.job)
 }
 
 // inProject is for who has the role in the project of the path.
@@ -249,7 +266,7 @@ func (s *Server) allowedJob(ctx context.Context, w *who, r role, id int64) error
 	}
 	if w.job != 0 {
 		if !w.mayJob(r, id, "") {
-			return refuse(http.StatusForbidden, "this token is for job %d: it reads that job and adds files and tags to it, and nothing else", w.job)
+			return ofJobAlone(w)
 		}
 		return nil
 	}

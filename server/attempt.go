@@ -171,6 +171,7 @@ func (f *follower) start() error {
 // whole is the gang with what earlier attempts left in outputs/, which each of its nodes gets.
 func (f *follower) whole() (node.Gang, error) {
 	g := f.gang()
+	g.Token = f.fleet.JobToken(g.Job, g.Attempt)
 	g.Secrets, _ = f.secrets() // one that is gone is missed where the attempt is started
 	if g.Attempt == 1 {
 		return g, nil

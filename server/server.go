@@ -50,7 +50,7 @@ type Server struct {
 	store   *store.Store
 	back    Backend
 	left    Leavings
-	fleet   *fleet.Fleet // whose nodes pools have; nothing but pools.go knows it
+	fleet   *fleet.Fleet // of which pools have their nodes, and attempts their tokens
 	log     *slog.Logger
 	now     func() time.Time
 	news    *news

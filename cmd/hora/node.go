@@ -151,7 +151,7 @@ func (p *program) joinPool(ctx context.Context, o *nodeOptions) error {
 	}
 	// A node is a host, also where two are on one machine.
 	environ := append(node.Inherited(os.Environ(), self), "HORA_HOST_ID=node-"+m.Name)
-	m.Local = &node.Local{Dir: filepath.Join(m.Dir, "attempts"), Hora: self, Environ: environ}
+	m.Local = &node.Local{Dir: filepath.Join(m.Dir, "attempts"), Hora: self, Environ: environ, Server: m.Server}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := m.Join(ctx); err != nil {

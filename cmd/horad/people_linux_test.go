@@ -201,7 +201,7 @@ func TestTokens(t *testing.T) {
 	_, err = run.Do(ctx, j.ID, "cancel")
 	refused(t, "cancel by the job's token", err, 403, "this token is for job 2")
 	_, err = run.Submit(ctx, of("vision"), "")
-	refused(t, "submit by the job's token", err, 403, "member in no project")
+	refused(t, "submit by the job's token", err, 403, "this token is for job 2")
 	_, err = run.NewPass(ctx, client.NewPass{})
 	refused(t, "a token by the job's token", err, 403, "this token is for job 2")
 	if p, err := run.Jobs(ctx, nil, "", "", 10); err != nil || len(p.Jobs) != 1 || p.Jobs[0].ID != j.ID {

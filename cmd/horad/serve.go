@@ -182,8 +182,9 @@ func (v *serving) start(
 	back := fleet.New(fleet.Config{
 		Here: &node.Local{
 			Dir: filepath.Join(v.dir, "attempts"), Hora: v.hora, Environ: m.environ,
-			Nodes: []schedule.Node{{Name: host, Pool: "default", Slots: v.slots, Memory: node.Memory(), GPUs: node.GPUs()}},
-			Open:  func(hash string) (io.ReadCloser, error) { return os.Open(st.BlobFile(hash)) },
+			Server: func() (string, error) { return m.address, nil },
+			Nodes:  []schedule.Node{{Name: host, Pool: "default", Slots: v.slots, Memory: node.Memory(), GPUs: node.GPUs()}},
+			Open:   func(hash string) (io.ReadCloser, error) { return os.Open(st.BlobFile(hash)) },
 		},
 		Key: key[:], Patience: v.patience, Beat: min(2*time.Second, v.patience/15),
 	})

@@ -232,6 +232,13 @@ func (f *Fleet) forgive(k key) {
 	f.mu.Unlock()
 }
 
+// JobToken is what an attempt of a job proves to be itself with: the same whenever it is asked for, and kept nowhere.
+func (f *Fleet) JobToken(job int64, attempt int) string {
+	h := hmac.New(sha256.New, f.cfg.Key)
+	fmt.Fprintf(h, "token %d.%d", job, attempt)
+	return fmt.Sprintf("job-%d-%d-%s", job, attempt, hex.EncodeToString(h.Sum(nil)))
+}
+
 // part is what a node has of a gang. The secret is the same whenever it is asked for, by whichever server.
 func (f *Fleet) part(g *node.Gang, i int) node.Part {
 	h := hmac.New(sha256.New, f.cfg.Key)

@@ -32,7 +32,8 @@ type task struct {
 	Document client.Document `json:"document"`
 	Slots    int             `json:"slots"`
 	Part     *Part           `json:"part,omitempty"`
-	Term     *term           `json:"term,omitempty"` // how long its keeper has before it is told that it has longer
+	Token    bool            `json:"token,omitempty"` // it has a token of its own
+	Term     *term           `json:"term,omitempty"`  // how long its keeper has before it is told that it has longer
 }
 
 // order is what the server tells a keeper, a line each.
@@ -112,8 +113,14 @@ func Keep(dir string, own Process, run Program) error {
 	if err := own.Setenv(OutputsVariable, filepath.Join(dir, WorkFolder, OutputsName)); err != nil {
 		return err
 	}
-	if k.mask = readMask(dir); len(k.task.Document.Secrets) > 0 {
-		defer dropSecrets(dir)
+	k.mask = readMask(dir)
+	defer dropSecrets(dir)
+	if name := filepath.Join(dir, tokenFile); k.task.Token {
+		if err := own.Setenv(TokenVariable, name); err != nil {
+			return err
+		}
+	}
+	if len(k.task.Document.Secrets) > 0 {
 		if err := own.Setenv(SecretsVariable, filepath.Join(dir, secretsFolder)); err != nil {
 			return err
 		}

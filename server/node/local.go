@@ -38,6 +38,7 @@ type Gang struct {
 	Outputs  []snapshot.File // what earlier attempts left in outputs/
 	Part     *Part           // where it runs on several nodes
 	Secrets  map[string][]byte
+	Token    string // with which the job asks the server about itself
 }
 
 // Part is what one node has of a gang on several.
@@ -59,9 +60,10 @@ func (g *Gang) Nodes() []string {
 
 // Local is the back end of this machine.
 type Local struct {
-	Dir     string   // of the attempts
-	Hora    string   // the program that keeps them
-	Environ []string // what jobs inherit
+	Dir     string                 // of the attempts
+	Hora    string                 // the program that keeps them
+	Environ []string               // what jobs inherit
+	Server  func() (string, error) // its address
 	Nodes   []schedule.Node
 	Open    func(hash string) (io.ReadCloser, error) // content by its hash
 	// Left is how long a keeper that starts now has; nil where nobody gives this machine up.
@@ -119,10 +121,10 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 	if err := l.fill(filepath.Join(dir, WorkFolder), g); err != nil {
 		return err
 	}
-	if err := putSecrets(dir, g.Secrets); err != nil {
+	if err := errors.Join(putSecrets(dir, g.Secrets), putToken(dir, g.Token)); err != nil {
 		return err
 	}
-	t := task{Job: g.Job, Attempt: g.Attempt, Document: g.Document, Slots: n, Part: g.Part}
+	t := task{Job: g.Job, Attempt: g.Attempt, Document: g.Document, Slots: n, Part: g.Part, Token: g.Token != ""}
 	if l.Left != nil {
 		t.Term = l.Left()
 	}
@@ -180,6 +182,11 @@ func (l *Local) spawn(dir string, g Gang) error {
 	c := exec.Command(l.Hora, KeepCommand, dir)
 	c.Dir, c.Stdout, c.Stderr = filepath.Join(dir, WorkFolder), log, log
 	c.Env = append(append([]string{}, l.Environ...), "HORA_SERVER_JOB="+strconv.FormatInt(g.Job, 10), "HORA_SERVER_ATTEMPT="+strconv.Itoa(g.Attempt))
+	if l.Server != nil && g.Token != "" {
+		if address, err := l.Server(); err == nil {
+			c.Env = append(c.Env, "HORA_SERVER="+address)
+		}
+	}
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("start %s: %w: see that the program is there and may be run", l.Hora, err)

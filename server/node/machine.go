@@ -44,7 +44,7 @@ func Inherited(environ []string, hora string) []string {
 			if value != "" {
 				path += string(os.PathListSeparator) + value
 			}
-		case name == "HORA_TOKEN", name == "HORA_TOKEN_FILE", name == "OLDPWD", name == "PWD":
+		case name == "HORA_TOKEN", name == "HORA_TOKEN_FILE", name == "HORA_SERVER", name == "OLDPWD", name == "PWD":
 		default:
 			all = append(all, kv)
 		}

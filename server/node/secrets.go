@@ -41,8 +41,24 @@ func putSecrets(dir string, all map[string][]byte) error {
 	return nil
 }
 
-// dropSecrets takes them away.
-func dropSecrets(dir string) { _ = os.RemoveAll(filepath.Join(dir, secretsFolder)) }
+// tokenFile has the token with which the job may ask the server about itself; TokenVariable names it to the job.
+const (
+	tokenFile     = "token"
+	TokenVariable = "HORA_TOKEN_FILE"
+)
+
+func putToken(dir, token string) error {
+	if token == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, tokenFile), []byte(token+"\n"), 0o600)
+}
+
+// dropSecrets takes them away, and the token.
+func dropSecrets(dir string) {
+	_ = os.RemoveAll(filepath.Join(dir, secretsFolder))
+	_ = os.Remove(filepath.Join(dir, tokenFile))
+}
 
 // masked stands for a secret in what a job writes.
 const masked = "***"
@@ -56,12 +72,8 @@ type mask struct {
 	json *strings.Replacer
 }
 
-// readMask makes one of the secrets of an attempt's folder.
+// readMask makes one of the secrets and the token of an attempt's folder.
 func readMask(dir string) *mask {
-	entries, err := os.ReadDir(filepath.Join(dir, secretsFolder))
-	if err != nil {
-		return nil
-	}
 	var plain, quoted []string
 	add := func(value string) {
 		if value = strings.Trim(value, "\r\n"); len(value) < shortest {
@@ -71,8 +83,13 @@ func readMask(dir string) *mask {
 		b, _ := json.Marshal(value)
 		quoted = append(quoted, string(b[1:len(b)-1]), masked)
 	}
+	files := []string{filepath.Join(dir, tokenFile)}
+	entries, _ := os.ReadDir(filepath.Join(dir, secretsFolder)) // none where there is no secret
 	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(dir, secretsFolder, e.Name()))
+		files = append(files, filepath.Join(dir, secretsFolder, e.Name()))
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
 		if err != nil {
 			continue
 		}
