@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,6 +26,9 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "__agent":
 			os.Exit(testAgent())
+		case "__fill":
+			fill(os.Args[2])
+			os.Exit(0)
 		case "__launch":
 			spec := testFlags()
 			spec.Stdout, spec.Stderr = os.Stdout, os.Stderr
@@ -437,6 +441,59 @@ func TestLogDirHoldsEveryByte(t *testing.T) {
 	}
 	if n := strings.Count(out, "\n"); n != 4 {
 		t.Errorf("%d lines of output, want 4: the long ones whole", n)
+	}
+}
+
+// fill writes until nobody takes any more, says in a file how much that was, and ends.
+func fill(path string) {
+	if err := syscall.SetNonblock(1, true); err != nil {
+		panic(err)
+	}
+	b := bytes.Repeat([]byte("x"), 4096)
+	wrote, since := 0, time.Now()
+	for time.Since(since) < 300*time.Millisecond {
+		if n, err := syscall.Write(1, b); err == nil {
+			wrote, since = wrote+n, time.Now()
+		}
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(wrote)), 0o600); err != nil {
+		panic(err)
+	}
+}
+
+// gate is a terminal that takes nothing until it is opened.
+type gate struct{ open chan struct{} }
+
+func (g gate) Write(p []byte) (int, error) {
+	<-g.open
+	return len(p), nil
+}
+
+// TestWhatAPipeHoldsIsNotLost: a worker has ended for a while, and the terminal has not taken what it wrote.
+func TestWhatAPipeHoldsIsNotLost(t *testing.T) {
+	dir := t.TempDir()
+	spec := testSpec(nil)
+	told, terminal := filepath.Join(dir, "told"), gate{make(chan struct{})}
+	spec.NP, spec.LogDir, spec.Untagged = 1, filepath.Join(dir, "logs"), true
+	spec.Command, spec.Stdout, spec.Stderr = []string{spec.Self[0], "__fill", told}, terminal, io.Discard
+	go func() {
+		defer close(terminal.open)
+		for range 200 {
+			<-time.After(50 * time.Millisecond)
+			if _, err := os.Stat(told); err == nil {
+				<-time.After(500 * time.Millisecond) // it is told of, and its agent has nothing else to do
+				return
+			}
+		}
+	}()
+	o, err := run(t.Context(), spec)
+	if err != nil || o.Kind != Finished {
+		t.Fatalf("outcome %v, %v", o, err)
+	}
+	said, err := os.ReadFile(told)
+	st, lerr := os.Stat(filepath.Join(spec.LogDir, "rank.0", "stdout"))
+	if err != nil || lerr != nil || strconv.FormatInt(st.Size(), 10) != string(said) {
+		t.Errorf("the worker wrote %s bytes, the log has %d: %v, %v", said, st.Size(), err, lerr)
 	}
 }
 

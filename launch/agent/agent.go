@@ -59,8 +59,9 @@ type agent struct {
 	out      *protocol.Writer
 	forker   *forker
 	events   chan any
-	procs    map[int]*proc // by pid
-	live     int           // workers that have not been reported as ended
+	procs    map[int]*proc     // by pid
+	pipes    map[*os.File]bool // that workers' output comes by; true: no worker is left that could write
+	live     int               // workers that have not been reported as ended
 	reaping  bool
 	forked   bool // something was forked since the reaper began
 	childish bool // some child is left
@@ -124,7 +125,10 @@ type (
 		pid int
 		by  syscall.Signal
 	}
-	pipeEnd struct{ p *proc }
+	pipeEnd struct {
+		p *proc
+		r *os.File
+	}
 	passed  struct{ p *proc }
 	overdue struct{ p *proc }
 )
@@ -137,7 +141,7 @@ func Run(cfg Config) error {
 	}
 	a := &agent{
 		cfg: cfg, out: protocol.NewWriter(cfg.Out, nil, false), events: make(chan any, 64),
-		procs: map[int]*proc{},
+		procs: map[int]*proc{}, pipes: map[*os.File]bool{},
 	}
 	unfollowed := machine.Reap()
 	a.forker = newForker()
@@ -290,6 +294,7 @@ func (a *agent) own() {
 					a.childish = false
 				}
 			case pipeEnd:
+				delete(a.pipes, e.r)
 				e.p.pipes--
 				a.report(e.p)
 			case overdue:
@@ -326,7 +331,19 @@ func (a *agent) finished() bool {
 		a.swept = true
 		a.stop(exitWait)
 	}
-	return !a.childish
+	return !a.childish && (a.orphaned || a.drained())
+}
+
+// drained says whether all that workers have written is on its way to the launcher. Once none is left, what their pipes
+// hold is all that comes.
+func (a *agent) drained() bool {
+	for r, told := range a.pipes {
+		if !told {
+			a.pipes[r] = true
+			_ = r.SetReadDeadline(time.Now())
+		}
+	}
+	return len(a.pipes) == 0
 }
 
 func (a *agent) obey(c command) {

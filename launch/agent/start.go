@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"hora/internal/wire"
 	"hora/launch/environ"
@@ -123,6 +124,7 @@ func (a *agent) fork(p *proc, path string, argv, env []string, cpus []int) error
 	}
 	p.pid, p.pipes = pid, 2
 	a.procs[pid] = p
+	a.pipes[or], a.pipes[er] = false, false
 	a.live++
 	a.childish = true
 	a.reap()
@@ -132,20 +134,34 @@ func (a *agent) fork(p *proc, path string, argv, env []string, cpus []int) error
 	return nil
 }
 
-// forward passes one pipe on until its last writer has closed it.
+// pipeHolds bounds what a pipe may hold: as much as the system lets its owner ask for.
+const pipeHolds = 1 << 20
+
+// forward passes one pipe on until its last writer has closed it. When it is told that no worker is left, it passes on
+// what the pipe holds, and waits no longer: somebody outside the job may have been handed its other end.
 func (a *agent) forward(p *proc, r *os.File, stream uint8) {
 	defer r.Close()
 	buf := make([]byte, protocol.Chunk)
-	for {
+	pass := func() (int, error) {
 		n, err := r.Read(buf)
 		if n > 0 {
 			a.out.Output(p.rank, stream, buf[:n])
 		}
-		if err != nil {
-			a.events <- pipeEnd{p}
-			return
+		return n, err
+	}
+	var err error
+	for err == nil {
+		_, err = pass()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		for n, left := 0, pipeHolds; left > 0; left -= n {
+			_ = r.SetReadDeadline(time.Now().Add(exitWait))
+			if n, err = pass(); err != nil {
+				break
+			}
 		}
 	}
+	a.events <- pipeEnd{p, r}
 }
 
 // look finds a program as a shell would, with the worker's PATH and directory.
