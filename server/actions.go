@@ -227,6 +227,10 @@ func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
 			attempts, tags := j.Attempts, j.Tags
 			j = s.seen(l)
 			j.Attempts, j.Tags = attempts, tags
+			same := func(x client.Attempt) bool { return x.Number == l.attempt.Number }
+			if a := l.attempt; a != nil && !slices.ContainsFunc(attempts, same) {
+				j.Attempts = append(j.Attempts, *a) // it starts, and is being written down
+			}
 		}
 	})
 	return j, err

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A node that is made for one job says so in its name. So a server that was away, and a pool's commands, know it.
@@ -15,6 +16,16 @@ func nodeName(pool string, number int, owner int64) string {
 		return fmt.Sprintf("%s-%d", pool, number)
 	}
 	return fmt.Sprintf("%s-%d-job%d", pool, number, owner)
+}
+
+// NamesNode says whether a name is one that a pool gives to its nodes.
+func NamesNode(pool, name string) bool {
+	number, ours := strings.CutPrefix(name, pool+"-")
+	if i := ofOneJob.FindStringIndex(name); i != nil {
+		number, ours = strings.CutPrefix(name[:strings.LastIndex(name, "-job")], pool+"-")
+	}
+	_, err := strconv.ParseUint(number, 10, 63)
+	return ours && err == nil
 }
 
 // madeFor is the job that a node was made for, 0 for everybody's.
@@ -42,13 +53,12 @@ func (p *pool) startingFor(owner int64) (n int) {
 // makeFresh makes nodes for jobs that wait for some of their own. Those without work make way for them, where the pool
 // may have no more. It answers what is to be done, and which nodes are free and there after it; in the loop.
 func (s *Server) makeFresh(p *pool, free, there []string) (todo []func(), stillFree, stillThere []string) {
-	coming := 0 // nodes for jobs which count as wanted until they are there
+	others := 0 // that are coming, but to jobs that wait: those count as wanted until they are there
 	for name := range p.starting {
-		if madeFor(name) != 0 {
-			coming++
+		if l := s.live[madeFor(name)]; l == nil || l.attempt != nil {
+			others++
 		}
 	}
-	others := len(p.starting) - coming
 	for _, w := range s.machine.WantsFresh(p.Name, p.Max-len(there)-others+len(free)) {
 		for range w.Nodes - p.startingFor(w.ID) {
 			if len(there)+len(p.starting) >= p.Max {

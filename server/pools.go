@@ -32,6 +32,7 @@ type pool struct {
 	failed   string               // why the last one was not
 	after    time.Time            // nothing is made before this, after a failure
 	listed   time.Time            // when it was last asked which nodes there are
+	unknown  bool                 // that has not been answered since the server was started
 	spare    int                  // nodes that may still come
 }
 
@@ -47,10 +48,35 @@ func (s *Server) openPools(ctx context.Context) error {
 		return err
 	}
 	for i := range all {
-		s.pools[all[i].Name] = newPool(&all[i])
+		p := newPool(&all[i])
+		p.unknown = p.List != ""
+		s.pools[p.Name] = p
+		if p.Provider != "local" {
+			continue
+		}
+		names, err := s.makes.List(&p.Pool)
+		if err != nil {
+			return fmt.Errorf("list the nodes of pool %s: %w", p.Name, err)
+		}
+		for _, name := range names {
+			p.starting[name] = time.Now()
+		}
 	}
 	s.count()
 	return nil
+}
+
+// expect counts the nodes of a job that an earlier server started as coming: no others are made in their place.
+func (s *Server) expect(j *client.Job, a *client.Attempt) {
+	p := s.pools[j.Document.Pool]
+	if p == nil || p.Provider == "static" {
+		return
+	}
+	for _, x := range a.Shares {
+		if _, there := s.nodes[x.Node]; !there {
+			p.starting[x.Node] = time.Now()
+		}
+	}
 }
 
 func newPool(p *client.Pool) *pool {
@@ -170,7 +196,7 @@ func (s *Server) tend(p *pool) (todo []func()) {
 			p.failed, p.after = fmt.Sprintf("node %s was made and has not come in %v", name, startingWithin), now.Add(time.Minute)
 		}
 	}
-	if now.After(p.after) {
+	if now.After(p.after) && !p.unknown {
 		// What waits, and so many idle ones beside that.
 		var more []func()
 		more, free, there = s.makeFresh(p, free, there)
@@ -218,11 +244,11 @@ func (s *Server) list(p *pool, now time.Time) []func() {
 		all, err := s.makes.List(&spec)
 		if err != nil {
 			s.log.Warn("list the nodes of a pool", "pool", spec.Name, "error", err)
-			return
 		}
 		_ = s.do(func() {
+			p.unknown = false
 			for _, name := range all {
-				ours := strings.HasPrefix(name, p.Name+"-") && len(name) <= 200
+				ours := NamesNode(p.Name, name) && len(name) <= 200
 				if _, there := s.nodes[name]; ours && !there && p.starting[name].IsZero() {
 					p.starting[name] = now
 				}

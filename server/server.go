@@ -139,6 +139,7 @@ func (s *Server) adopt(ctx context.Context) error {
 		s.live[l.Job.ID] = e
 		switch {
 		case l.Attempt != nil:
+			s.expect(&e.job, e.attempt)
 			s.machine.Started(ask(e), shares(l.Attempt.Shares), l.Attempt.Started, s.now())
 			s.follow(e, true)
 		case l.Job.State == job.Queued:

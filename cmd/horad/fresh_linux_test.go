@@ -16,7 +16,7 @@ import (
 // runs there, a server that was killed knows them, and they end with the job.
 func TestFreshNodes(t *testing.T) {
 	s := newSite(t, 1)
-	if r := s.hora("pool", "add", "two", "--provider", "local", "--min", "1", "--max", "2", "--node", "cores=1", "--idle", "1h"); r.code != 0 {
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--min", "1", "--max", "2", "--node", "cores=1", "--idle", "1s"); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
 	s.eventually("a warm node is there", func() bool { return len(s.ready("two")) == 1 })

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/server"
 	"hora/server/client"
 	"hora/server/node"
 )
@@ -87,10 +88,26 @@ func (m *maker) Delete(p *client.Pool, name string) error {
 	return nil
 }
 
-// List names the nodes that there are by the user's command.
-func (m *maker) List(p *client.Pool) ([]string, error) {
-	out, err := m.command(p, p.List, "")
-	return strings.Fields(string(out)), err
+// List names the nodes that there are: by the user's command, or those of this machine that hold their folder's lock.
+func (m *maker) List(p *client.Pool) (names []string, err error) {
+	if p.Provider == "command" {
+		out, err := m.command(p, p.List, "")
+		return strings.Fields(string(out)), err
+	}
+	ours, err := filepath.Glob(m.folder(p.Name + "-*"))
+	for _, dir := range ours {
+		name := filepath.Base(dir)
+		if !server.NamesNode(p.Name, name) {
+			continue // of a pool whose name begins alike
+		}
+		lock, err := node.Lock(dir)
+		if errors.Is(err, node.ErrTaken) {
+			names = append(names, name)
+		} else if err == nil {
+			lock.Close()
+		}
+	}
+	return names, err
 }
 
 // command runs one of the user's. What it says on standard error is the reason where it fails.

@@ -56,7 +56,7 @@ func (m *Machine) neverFresh(e *entry) Reason {
 	switch {
 	case p.all == 0:
 		return Reason{Code: CodeNever, Text: fmt.Sprintf("pool %s makes no nodes, and it asks for some of its own: submit it to a pool that does, or without --fresh", e.Pool)}
-	case m.could(e.Pool, e.Ask):
+	case m.could(e.Pool, e.Ask, p.spare+m.others(e.Pool, e.Ask.For)): // idle ones make way
 		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s makes nodes for it alone, as soon as it may have more of its %d: it needs %s", e.Pool, p.all, needs(e.Ask))}
 	}
 	each := count(p.like.Slots, "slot")

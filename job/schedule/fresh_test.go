@@ -54,3 +54,25 @@ func TestNodesOfItsOwn(t *testing.T) {
 		t.Errorf("%d jobs run", m.Running())
 	}
 }
+
+// TestBesideNodesOfOthers: a pool has no room but for nodes of one job. Others wait until those end, and it is not said
+// that they never run.
+func TestBesideNodesOfOthers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	m := schedule.New(0)
+	m.SetSpare("two", 0, 2, schedule.Node{Slots: 1})
+	m.SetNode(schedule.Node{Name: "a", Pool: "two", Slots: 1, For: 1})
+	m.SetNode(schedule.Node{Name: "b", Pool: "two", Slots: 1, For: 1})
+	m.Submit(schedule.Job{ID: 1, Pool: "two", Queued: now, Ask: schedule.Ask{NP: 2, For: 1}})
+	m.Submit(schedule.Job{ID: 2, Pool: "two", Queued: now, Ask: schedule.Ask{NP: 2}})
+	m.Submit(schedule.Job{ID: 3, Pool: "two", Queued: now, Ask: schedule.Ask{NP: 3}})
+	m.Submit(schedule.Job{ID: 4, Pool: "two", Queued: now, Ask: schedule.Ask{NP: 2, For: 4}})
+	if got := m.Decide(now).Start; len(got) != 1 || got[0].ID != 1 {
+		t.Fatalf("started %+v", got)
+	}
+	for id, code := range map[int64]string{2: schedule.CodeNodes, 3: schedule.CodeNever, 4: schedule.CodeNodes} {
+		if r, ok := m.Why(id, now); !ok || r.Code != code {
+			t.Errorf("job %d waits because %+v, not %s", id, r, code)
+		}
+	}
+}

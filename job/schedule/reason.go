@@ -92,8 +92,12 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 	if a.For != 0 {
 		return m.neverFresh(e), true
 	}
-	if p := m.pool(e.Pool); p.spare > 0 && m.could(e.Pool, a) {
+	p := m.pool(e.Pool)
+	if p.spare > 0 && m.could(e.Pool, a, p.spare) {
 		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets another node for it: it needs %s, and the pool may have %s more", e.Pool, needs(a), count(p.spare, "node"))}, true
+	}
+	if n := m.others(e.Pool, 0); n > 0 && m.could(e.Pool, a, p.spare+n) {
+		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets a node for it when one ends that was made for another job alone: it needs %s", e.Pool, needs(a))}, true
 	}
 	var nodes []Node
 	for _, n := range m.nodes {
@@ -101,7 +105,6 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 			nodes = append(nodes, n)
 		}
 	}
-	p := m.pool(e.Pool)
 	for range p.spare { // what may come counts
 		nodes = append(nodes, p.like)
 	}

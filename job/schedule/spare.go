@@ -28,15 +28,20 @@ func (m *Machine) grown(p *pool, more int, owner int64, f func(first int)) {
 	m.nodes = m.nodes[:first]
 }
 
-// could says whether an ask fits when nothing else runs and all nodes that may come are there.
-func (m *Machine) could(pool string, a Ask) (ok bool) {
-	p := m.pool(pool)
-	more := p.spare
-	if a.For != 0 {
-		more = p.all // nodes without work make way for those of one job
-	}
-	m.grown(p, more, a.For, func(int) { ok = m.ever(pool, a) })
+// could says whether an ask fits when nothing else runs and so many more nodes are there.
+func (m *Machine) could(pool string, a Ask, more int) (ok bool) {
+	m.grown(m.pool(pool), more, a.For, func(int) { ok = m.ever(pool, a) })
 	return ok
+}
+
+// others counts the nodes that a pool has and that others than an owner's job run on: they end, and make room for more.
+func (m *Machine) others(pool string, owner int64) (n int) {
+	for i := range m.nodes {
+		if m.nodes[i].Pool == pool && m.nodes[i].For != owner {
+			n++
+		}
+	}
+	return n
 }
 
 func moreImportant(a, b *entry) int {
