@@ -15,21 +15,24 @@ from ..errors import ArgumentError
 
 
 def known(model: Any) -> Asked:
-    """The model with one way to be asked; raises where it is of no known kind."""
-    if isinstance(model, Asked):
-        return model
+    """The model with one way to be asked; raises where it is of no known kind. A torch module is set to evaluate."""
+    return model if isinstance(model, Asked) else kind_of(model)(model)
+
+
+def kind_of(model: Any) -> type[Asked]:
+    """What asks such a model, which stays as it is; raises where it is of no known kind."""
     for cls in type(model).__mro__:
         root, name = cls.__module__.partition(".")[0], cls.__name__
         if (root, name) == ("torch", "Module"):
-            return _Torch(model)
+            return _Torch
         if (root, name) == ("xgboost", "Booster"):
-            return _XGBoost(model)
+            return _XGBoost
         if (root, name) == ("lightgbm", "Booster"):
-            return _LightGBM(model)
+            return _LightGBM
     if callable(getattr(model, "predict", None)):
-        return Asked(model)
+        return Asked
     if callable(model) and not isinstance(model, type):
-        return _Function(model)
+        return _Function
     raise ArgumentError(
         f"a model of type {type(model).__module__}.{type(model).__qualname__} is not known: it has no predict and cannot be called; return "
         "a fitted estimator, a Booster of xgboost or lightgbm, a torch module, or a function of a mapping of columns"

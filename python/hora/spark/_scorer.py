@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, HoraError
-from . import _members, _votes
+from . import _members, _votes, _work
 from ._tables import Columns, Layout, columns_of, rows_of, take
 
 MOST_FAILURES = 1000  # rows of one batch; a model that fails on so many is broken
@@ -31,6 +31,7 @@ class Given:
     lists: bool  # failing rows get a sentence instead of ending the job
     bytes: int  # of features in one batch
     threads: int  # 0: as many as the task has cores
+    calls: bool = False  # the model is a function of the user's
 
 
 def load(given: Given) -> Any:
@@ -78,6 +79,25 @@ def _set_up(model: Any, threads: int) -> None:
         threadpoolctl.threadpool_limits(threads)
     except ImportError:
         pass
+
+
+def one_thread(model: Any) -> Any:
+    """The model, told to use one thread; torch would be told for the whole process."""
+    if not isinstance(model, _members._Torch):
+        model.threads(1)
+    return model
+
+
+def said(load: Callable[[], Any], given: Given, row: Any) -> str:
+    """How Spark names what a model predicts for a row, or what is wrong: `error: ` and `failed: ` begin such a sentence."""
+    try:
+        model = load()
+    except Exception as e:
+        return f"error: the model cannot be loaded: {_work.say(e)}"
+    try:
+        return kind_of(ask(model, given, columns_of(row, given.features, "predict"))[0])
+    except Exception as e:
+        return f"failed: {_work.say(e)}"
 
 
 def ask(model: Any, given: Given, columns: Columns) -> tuple[np.ndarray, np.ndarray | None]:

@@ -76,6 +76,7 @@ def predict(
         errors is not None,
         batch_bytes,
         threads,
+        calls=not loads and not kind and _members.kind_of(known) is _members._Function,
     )
     if not given.kind:
         given.kind = _first(df, given)
@@ -99,7 +100,7 @@ def _found(model: Any) -> tuple[Any, bool]:
         return model, False
     if isinstance(model, type):
         raise ArgumentError(f"predict: model is the class {model.__name__}; give a fitted model")
-    if type(_members.known(model)) is _members._Function:
+    if _members.kind_of(model) is _members._Function:
         try:
             wanted = [
                 p
@@ -118,45 +119,46 @@ def _first(df: Any, given: _scorer.Given) -> str:
     found = first.limit(1).collect()  # by itself, for which Spark reads no more than it needs
     if not found:
         return "double"  # of no rows
-    packed = pickle.dumps((given, _frames.arrow(found, first.schema)), protocol=5)
+    row = _frames.arrow(found, first.schema)
+    said = (_asked_there if given.loads or given.calls else _asked_here)(df, given, row)
+    if said.startswith("error: "):
+        raise HoraError("predict: " + said.removeprefix("error: "))
+    if said.startswith("failed: "):
+        raise HoraError(
+            f"predict: the model fails on the first row: {said.removeprefix('failed: ')}; look whether features= are those of the fit and in "
+            "their order, or say returns= to go on without this check"
+        )
+    return said
+
+
+def _asked_here(df: Any, given: _scorer.Given, row: Any) -> str:
+    """What a fitted model says of a row, without a job: it is in this process already, and with it all that it is made of."""
+    return _scorer.said(lambda: _scorer.one_thread(_members.known(pickle.loads(given.model))), given, row)  # the user's own stays as it is
+
+
+def _asked_there(df: Any, given: _scorer.Given, row: Any) -> str:
+    """The same by an executor, where alone a user's function may find what it reads."""
+    packed = pickle.dumps((given, row), protocol=5)
 
     def look(batches: Any) -> Any:
         import pickle
 
         import pyarrow as pa
 
-        from hora.spark import _scorer, _work
+        from hora.spark import _scorer
 
         given, row = pickle.loads(packed)
         for _ in batches:
             pass
-        try:
-            model = _scorer.load(given)
-        except Exception as e:
-            said = f"error: the model cannot be loaded: {_work.say(e)}"
-        else:
-            try:
-                said = _scorer.kind_of(_scorer.ask(model, given, _scorer.columns_of(row, given.features, "predict"))[0])
-            except Exception as e:
-                said = f"failed: {_work.say(e)}"
-        yield pa.RecordBatch.from_pydict({"said": [said]})
+        yield pa.RecordBatch.from_pydict({"said": [_scorer.said(lambda: _scorer.load(given), given, row)]})
 
     try:
-        rows = df.sparkSession.range(1, numPartitions=1).mapInArrow(look, "said string").collect()
+        return str(df.sparkSession.range(1, numPartitions=1).mapInArrow(look, "said string").collect()[0].said)
     except Exception as e:
         told = _frames.explained(e, _WHO)
         if told is e:
             raise
         raise told from e
-    said = [r.said for r in rows]
-    if said[0].startswith("error: "):
-        raise HoraError("predict: " + said[0].removeprefix("error: "))
-    if said[0].startswith("failed: "):
-        raise HoraError(
-            f"predict: the model fails on the first row: {said[0].removeprefix('failed: ')}; look whether features= are those of the fit and in "
-            "their order, or say returns= to go on without this check"
-        )
-    return said[0]
 
 
 def scored(df: Any, given: _scorer.Given, output: str, probability: str | None, errors: str | None, count: Any) -> Any:

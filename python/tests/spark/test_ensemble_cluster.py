@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hora
-from hora.spark import PartitionEnsemble, _batches, _frames, predict
+from hora.spark import PartitionEnsemble, _batches, _frames, _scoring, predict
 from hora.spark._ensemble_cluster import places
 
 pd = pytest.importorskip("pandas")
@@ -257,6 +257,16 @@ def test_a_model_is_loaded_once_a_worker(spark, frame, tmp_path):
     assert (got.prediction == (got.a < 0)).all() and np.allclose(got.p.map(max), 1 / (1 + np.exp(-2 * got.a.abs())), atol=1e-5)
     pids = [name.split("-")[0] for name in os.listdir(seen)]
     assert len(pids) == len(set(pids)) <= 5
+
+
+def test_a_fitted_model_tells_its_type_without_a_job_and_stays_as_it_is(spark, frame, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(_scoring, "_asked_there", None)
+    module, threads = torch.nn.Linear(3, 2), torch.get_num_threads()
+    scored = predict(module, frame, features=list("abc"))
+    assert scored.schema["prediction"].dataType.simpleString() == "bigint"
+    assert module.training and torch.get_num_threads() == threads
 
 
 def test_predictions_have_the_types_of_what_the_model_says(spark, frame):
