@@ -23,7 +23,7 @@ def pytorch():
     import torch
 
     torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2))
+    module = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
     return {"model": module, "loss": "cross_entropy", "optimizer": torch.optim.Adam, "metrics": ["accuracy"]}
 
 
@@ -31,7 +31,7 @@ def keras():
     import keras
 
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(32, "tanh"), keras.layers.Dense(2, "softmax")])
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(32, "relu"), keras.layers.Dense(2, "softmax")])
     model.compile(keras.optimizers.Adam(), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return {"model": model}
 
@@ -45,7 +45,7 @@ def main(folder):
     vector = VectorAssembler(inputCols=["x", "y"], outputCol="features")
     for name, kind in (("pytorch", pytorch), ("keras", keras)):
         estimator = hora.spark.Estimator(
-            **kind(), np=2, epochs=12, batch_size=16, learning_rate=0.05, validation=0.1, store=folder, run_id=name, verbose=False
+            **kind(), np=2, epochs=12, batch_size=16, learning_rate=0.02, validation=0.1, store=folder, run_id=name, verbose=False
         )
         fitted = Pipeline(stages=[vector, estimator]).fit(train)
         last = fitted.stages[-1].history[-1]
