@@ -319,7 +319,7 @@ func (m *Mesh) heardPoison(from int, c wire.Control) {
 		why = lostError(c.Lost, m.HostName(c.Lost), loss{reason: string(c.Text)})
 	case c.Lost >= 0 && why.Left():
 		why.Reason = transport.ReasonWaitedFor(c.Lost)
-	case !why.GaveUp():
+	case !why.GaveUp() && !why.Left():
 		why.Reason = "it gave up: " + why.Reason
 	}
 	m.mu.Lock()

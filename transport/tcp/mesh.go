@@ -212,6 +212,8 @@ func (m *Mesh) poison(err error) {
 		c.Lost, text = lost.Rank, lost.Reason
 	case errors.As(err, &late):
 		text = transport.ReasonLate(late)
+	case errors.Is(err, transport.ErrClosed):
+		text = transport.ReasonLeft // in the middle of something
 	}
 	c.Text = []byte(text[:min(len(text), 1024)])
 	m.broadcast(c)

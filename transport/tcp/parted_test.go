@@ -101,3 +101,23 @@ func openWithout(
 	end()
 	return open(ctx, slow)
 }
+
+// TestWhoClosesInTheMiddleHasLeft: a rank whose group is closed while another waits for it has left, and has not given
+// up, as with ranks that share memory.
+func TestWhoClosesInTheMiddleHasLeft(t *testing.T) {
+	w := newWorld(t, 2, nil)
+	meshes := w.open(1, nil)
+	errs := each(meshes, func(m *Mesh) error {
+		defer m.Close()
+		if m.Rank() == 0 {
+			m.Fail(transport.ErrClosed)
+			return nil
+		}
+		m.Begin(transport.Stamp{Seq: 1}, time.Now().Add(10*time.Second))
+		return m.Recv(0, make([]byte, 1))
+	})
+	var lost *transport.PeerLostError
+	if !errors.As(errs[1], &lost) || lost.Rank != 0 || !lost.Left() {
+		t.Errorf("rank 1: %v", errs[1])
+	}
+}
