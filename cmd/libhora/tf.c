@@ -15,7 +15,7 @@
 tf_functions libhora_tf;
 
 #define TYPES "{float, double, int32, uint8, int16, int8, complex64, int64, bool, bfloat16, uint16, complex128, half, uint32, uint64}"
-#define CALL "group: int = 0", "label: string = ''", "named: bool = false"
+#define CALL "group: int = 0", "label: string = ''", "named: bool = false", "precondition: bool = false"
 
 // ---- what a node of a graph says of its call
 
@@ -47,6 +47,7 @@ static void *make(tf_making *m, int reduces) {
         if (!tf.code(s)) tf.get_float(m, "postscale", &n->post, s);
     }
     if (!tf.code(s)) tf.get_bool(m, "named", &n->named, s);
+    if (!tf.code(s)) tf.get_bool(m, "precondition", &n->precondition, s);
     if (tf.code(s) || read_label(m, s, n) < 0) return failed_making(m, s, n);
     tf.status_close(s);
     return n;

@@ -79,7 +79,8 @@ typedef struct {
     int64_t kind, op, group, root;
     float pre, post;
     char *label;
-    unsigned char named; // matched by label, in any order: what a rank that has joined takes part in
+    unsigned char named;        // matched by label, in any order: what a rank that has joined takes part in
+    unsigned char precondition; // ranks that ask for different things fail one, as in Horovod, instead of giving a wrong argument
 } node;
 
 // An operation under way: what begin made of it, until finish.

@@ -17,10 +17,12 @@ enum { INT32 = 3, BROADCAST = 3, ALLGATHER = 4, REDUCESCATTER = 5, ALLTOALL = 6 
 
 // ---- failures
 
-static int code(int32_t kind) {
+static int code(const node *n, int32_t kind) {
     switch (kind) {
-    case HORA_ARGUMENT:
-    case HORA_MISMATCH: return 3; // InvalidArgumentError
+    case HORA_MISMATCH:
+        if (n->precondition) return 9; // FailedPreconditionError
+        return 3;                      // InvalidArgumentError
+    case HORA_ARGUMENT: return 3;
     case HORA_DEADLINE: return 4; // DeadlineExceededError
     case HORA_NOT_INITIALIZED:
     case HORA_CLOSED:
@@ -32,7 +34,7 @@ static int code(int32_t kind) {
 
 void libhora_tf_fail(work *w) {
     int32_t kind = hora_last_kind();
-    tf.status_set(w->status, code(kind), libhora_bridge_told());
+    tf.status_set(w->status, code(w->node, kind), libhora_bridge_told());
     tf.failed(w->run, w->status);
     w->failed = 1;
 }

@@ -16,7 +16,7 @@ from ..group import Group, Kind, Op, group_of
 from ._ops import RANK, SIZE, ops
 from .compression import Compressor, NoneCompressor
 from .graphs import label as labelled
-from .graphs import ours
+from .graphs import numbered, ours
 
 
 def _number(group: Group | None) -> int:
@@ -60,7 +60,7 @@ def grouped(
     if sparse:
         with same_length(len(xs), group, label, named):
             for i in sparse:
-                out[i] = _sparse(xs[i], code, number, prescale, postscale, f"{label}_{i + 1}of{len(xs)}", named)
+                out[i] = _sparse(xs[i], code, number, prescale, postscale, numbered(label, i, len(xs)), named)
     return out
 
 
@@ -101,7 +101,7 @@ def allgather(x: Any, *, group: Group | None = None, name: str | None = None, na
     if isinstance(x, (list, tuple)):
         label = labelled(name, "allgather")
         with same_length(len(x), group, label, named):
-            return [allgather(y, group=group, name=f"{label}_{i + 1}of{len(x)}", named=named) for i, y in enumerate(x)]
+            return [allgather(y, group=group, name=numbered(label, i, len(x)), named=named) for i, y in enumerate(x)]
     return _gather(tf.convert_to_tensor(x), _number(group), labelled(name, "allgather"), named)
 
 

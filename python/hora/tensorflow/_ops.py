@@ -14,7 +14,7 @@ from .. import _find, _lib
 from ..errors import VersionError
 from ..group import Kind, Op
 from . import _xla
-from .graphs import Unnamed, plain_graph, within
+from .graphs import After, Unnamed, plain_graph, precondition, within
 
 _lock = threading.Lock()
 _loaded: Any = None
@@ -28,6 +28,8 @@ _LONGEST = 120  # of a label; the library adds a place in a list
 def _unique(label: str, x: Any) -> str:
     """A name that no other operation of this graph has, and that the other ranks' graphs have alike."""
     first = x[0] if isinstance(x, (list, tuple)) else x
+    if isinstance(label, After):
+        first = label.first
     if not isinstance(label, Unnamed):
         first = None
     of = re.sub(r"[^A-Za-z0-9_.]", "_", getattr(getattr(first, "op", None), "name", ""))
@@ -48,6 +50,7 @@ class _Ops:
 
     def _choosing(self, name: str, now: Any, later: Any) -> Any:
         def call(*args: Any, label: str = "", named: bool = False, **attrs: Any) -> Any:
+            attrs.setdefault("precondition", precondition.get())
             if not plain_graph():
                 if isinstance(label, Unnamed) and not named:
                     label = str(label) + within()
@@ -85,7 +88,8 @@ def _derivatives(made: Any) -> None:
 
     def attrs(op: Any) -> dict[str, Any]:
         label = op.get_attr("label").decode()
-        return {"group": op.get_attr("group"), "label": f"{label} (gradient)" if label else "", "named": op.get_attr("named")}
+        same = {name: op.get_attr(name) for name in ("group", "named", "precondition")}
+        return same | {"label": f"{label} (gradient)" if label else ""}
 
     def real(grads: Any) -> tuple[list[int], list[Any]]:
         at = [i for i, g in enumerate(grads) if g is not None and (g.dtype.is_floating or g.dtype.is_complex)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 from typing import Any
 
@@ -10,10 +11,36 @@ import tensorflow as tf
 from .. import _site
 from .._site import Unnamed
 
-__all__ = ["Unnamed", "label", "ours", "plain_graph", "within"]
+__all__ = ["After", "Unnamed", "label", "numbered", "ours", "plain_graph", "precondition", "within"]
+
+# Whether ranks that ask for different things fail a precondition (horovod.tensorflow's calls), or give a wrong argument.
+precondition: contextvars.ContextVar[bool] = contextvars.ContextVar("precondition", default=False)
 
 _INSIDE = {"CondBranchFuncGraph": " in a branch", "WhileBodyFuncGraph": " in a loop", "WhileCondFuncGraph": " in a loop"}
 _placed = _site.asked()  # nothing is looked at in calls where nobody asked
+
+
+class After(Unnamed):
+    """An Unnamed label that in a graph of TensorFlow 1 goes by a tensor of the program's, whatever is made of that before the call.
+
+    What is made of it (weighed for gradients, compressed) may go by its type. Ranks whose types differ would else wait, under
+    names that differ, instead of hearing of it.
+    """
+
+    first: Any = None
+
+    @classmethod
+    def of(cls, text: str, tensor: Any) -> After:
+        """The label of a call with a tensor, or with several, of which the first gives the name."""
+        made = cls(text)
+        made.first = tensor[0] if isinstance(tensor, (list, tuple)) else tensor
+        return made
+
+
+def numbered(label: str, i: int, n: int) -> str:
+    """The label of the i-th of n operations that one call is."""
+    text = f"{label}_{i + 1}of{n}"
+    return After.of(text, label.first) if isinstance(label, After) else text
 
 
 def plain_graph() -> bool:
@@ -44,7 +71,8 @@ def label(name: str | None, what: str) -> str:
     if name and not isinstance(name, Unnamed):
         return name
     site = _place() if _placed else None
-    return Unnamed(f"{name or what} {site}" if site else name or what)
+    text = f"{name or what} {site}" if site else name or what
+    return After.of(text, name.first) if isinstance(name, After) else Unnamed(text)
 
 
 def _place() -> str | None:

@@ -65,10 +65,12 @@ assert int(hvd.join()) == 1
 
 # Process sets.
 one = hvd.add_process_set([1])
+assert str(one) == "ProcessSet(process_set_id=1, ranks=[1], mpi_comm=None)", one
 if one.included():
     equal(hvd.allreduce(tf.ones(1), op=hvd.Sum, process_set=one), [1])
 else:
-    fails(lambda: hvd.allreduce(tf.ones(1), process_set=one), ValueError, "does not belong")
+    for kind in (ValueError, tf.errors.InvalidArgumentError):
+        fails(lambda: hvd.allreduce(tf.ones(1), process_set=one), kind, "does not belong")
 assert int(hvd.size_op(one.process_set_id)) == 1 and int(tf.function(lambda: hvd.process_set_included_op(one.process_set_id))()) == r
 fails(lambda: hvd.size_op(7), ValueError, "does not exist")
 
@@ -98,7 +100,9 @@ for f in (lambda g: g(), lambda g: tf.function(g)()):
 with tf.GradientTape(persistent=True) as tape:
     loss = (r + 1.0) * w * mine
 tape = partial(tape)
-equal(tape.get_local_and_global_gradients(loss, [w, mine])[0], [r + 1])
+own, others = tape.get_local_and_global_gradients(loss, [w, mine])
+assert own[0][0] is mine and others[0][0] is w and len(own) == len(others) == 1
+equal([own[0][1], others[0][1]], [r + 1, 6])
 import keras
 layers = [keras.layers.Dense(1, use_bias=False, kernel_initializer="ones") for _ in range(2)]
 for layer in layers:
@@ -170,15 +174,22 @@ fails(lambda: helper.compute_gradients([tf.IndexedSlices(tf.ones([1, 1]), [0], [
 # What is refused, and what differs.
 fails(lambda: hvd.allreduce(tf.ones(3 + r)), HorovodInternalError, "Mismatched", "rank 1")
 fails(lambda: hvd.allreduce(tf.ones(3), name="t") if r else hvd.allreduce(tf.ones(3, tf.int32), name="t"), tf.errors.FailedPreconditionError, "float32")
-fails(lambda: tf.function(lambda: hvd.allreduce(tf.ones(3 + r)))(), tf.errors.InvalidArgumentError, "rank 1")
+fails(lambda: tf.function(lambda: hvd.allreduce(tf.ones(3 + r)))(), tf.errors.FailedPreconditionError, "rank 1")
 equal(hvd.allreduce(tf.ones(1), op=hvd.Sum), [2])
 # Lists that differ in length, where each element is an operation of its own too.
 rows = [tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2]))] * (1 + r)
 for call in (lambda: hvd.grouped_allgather([x] * (2 + r)), lambda: hvd.grouped_reducescatter([x] * (2 + r)), lambda: hvd.grouped_allreduce([x, *rows])):
     fails(call, HorovodInternalError, "Mismatched lengths", "rank 1")
-    fails(tf.function(call), tf.errors.InvalidArgumentError, "Mismatched lengths", "rank 1")
+    fails(tf.function(call), tf.errors.FailedPreconditionError, "Mismatched lengths", "rank 1")
 with tf.Graph().as_default(), tf.compat.v1.Session() as s:
-    fails(lambda: s.run(hvd.grouped_allgather([tf.ones([1])] * (2 + r))), tf.errors.InvalidArgumentError, "Mismatched lengths", "rank 1")
+    fails(lambda: s.run(hvd.grouped_allgather([tf.ones([1])] * (2 + r))), tf.errors.FailedPreconditionError, "Mismatched lengths", "rank 1")
+    # A call goes by its tensor's name, whatever is made of that for gradients or by compression: not by its type.
+    t = tf.constant([[1, 2], [3, 4]], tf.int32 if r else tf.float32, name="t")
+    half = dict(compression=hvd.Compression.fp16)
+    calls = [lambda: hvd.allgather(t), lambda: hvd.broadcast(t, 0), lambda: hvd.alltoall(t), lambda: hvd.reducescatter(t, op=hvd.Sum)]
+    calls += [lambda: hvd.grouped_allgather([t, t]), lambda: hvd.allreduce(t, op=hvd.Sum, **half), lambda: hvd.reducescatter(t, **half)]
+    for call in calls:
+        fails(lambda: s.run(call()), tf.errors.FailedPreconditionError, "int32", "rank 1")
     assert [len(y) for y in s.run(hvd.grouped_allgather([tf.ones([1 + r])] * 2, name="alike"))] == [3, 3]
 fails(lambda: hvd.allreduce(x, average=True, op=hvd.Sum), ValueError, "supersedes")
 fails(lambda: hvd.allreduce(x, op=9), ValueError, "Unknown reduction")

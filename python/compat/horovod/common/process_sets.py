@@ -19,6 +19,7 @@ class ProcessSet:
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
+    mpi_comm: None = None  # there is no MPI
     _old: hora.Group | None = None  # what optimizers hold: it is opened again in the next epoch
     _twins: tuple[ProcessSet, ...] = ()  # objects that were added later, with the same ranks
 
@@ -76,7 +77,7 @@ class ProcessSet:
         return None if self.process_set_id is None else fact("rank") in self.ranks
 
     def __str__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
     __repr__ = __str__
 

@@ -12,7 +12,11 @@ from .exceptions import HorovodInternalError
 from .process_sets import ProcessSet, table
 from .switches import NotInitialized
 
-__all__ = ["group_of", "internal", "root_in", "shut_down", "translated"]
+__all__ = ["NotMember", "group_of", "internal", "root_in", "shut_down", "translated"]
+
+
+class NotMember(ValueError):
+    """A call with a process set that this rank is not in."""
 
 
 def shut_down(why: object) -> HorovodInternalError:
@@ -48,7 +52,7 @@ def group_of(process_set: ProcessSet) -> hora.Group:
             f"Process set of ranks {process_set.ranks} cannot be used: the job goes on with ranks 0 to {hora.size() - 1}; "
             "add one of those ranks, or have lost workers replaced (hora run --restarts N)"
         )
-    raise ValueError(
+    raise NotMember(
         f"Tried to use a process set that this rank does not belong to: rank {hora.rank()} is not in {process_set.ranks}; "
         "call it on its members only (process_set.included())"
     )

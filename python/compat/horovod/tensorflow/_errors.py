@@ -10,15 +10,20 @@ import tensorflow as tf
 
 import hora
 from hora import frontend
+from hora.tensorflow.graphs import precondition
 
 from ..common.exceptions import HorovodInternalError
-from ..common.translate import internal, shut_down
+from ..common.translate import NotMember, internal, shut_down
 
-__all__ = ["Lost", "Mismatch", "translated"]
+__all__ = ["Lost", "Mismatch", "Outside", "translated"]
 
 
 class Mismatch(tf.errors.FailedPreconditionError, HorovodInternalError):
     """The ranks asked for different things."""
+
+
+class Outside(tf.errors.InvalidArgumentError, ValueError):
+    """This rank is not in the call's process set."""
 
 
 class Lost(tf.errors.UnknownError, HorovodInternalError):
@@ -39,8 +44,11 @@ def translated(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
+        before = precondition.set(True)
         try:
             return f(*args, **kwargs)
+        except NotMember as error:
+            raise Outside(None, None, str(error)) from error
         except hora.HoraError as error:
             raise internal(error) from error
         except tf.errors.OpError as error:
@@ -48,5 +56,7 @@ def translated(f: Callable[..., Any]) -> Callable[..., Any]:
             if other is error:
                 raise
             raise other from error
+        finally:
+            precondition.reset(before)
 
     return call

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 import hora.tensorflow as ht
-from hora.tensorflow.graphs import Unnamed
+from hora.tensorflow.graphs import After, numbered
 from hora.tensorflow.graphs import label as labelled
 
 from ..common.process_sets import ProcessSet, global_process_set
@@ -55,7 +55,8 @@ def grouped_allreduce(
     op = handle_average_backwards_compatibility(op, average)
     for t in tensors:
         _check_rows(t, op, prescale_factor, postscale_factor)
-    return reduce_each(tensors, op, name or Unnamed("HorovodGroupedAllreduce"), prescale_factor, postscale_factor, process_set, compression)
+    label = name or After.of("HorovodGroupedAllreduce", tensors)
+    return reduce_each(tensors, op, label, prescale_factor, postscale_factor, process_set, compression)
 
 
 def reducescatter(
@@ -66,7 +67,7 @@ def reducescatter(
     if isinstance(tensor, tf.IndexedSlices):
         raise NotImplementedError("reducescatter is not supported for tf.IndexedSlices; convert it with tf.convert_to_tensor first")
     sent, context = compression.compress(tf.convert_to_tensor(tensor))
-    part = _reducescatter(sent, name, op, False, process_set, prescale_factor, postscale_factor)
+    part = _reducescatter(sent, name or After.of("HorovodReducescatter", tensor), op, False, process_set, prescale_factor, postscale_factor)
     return compression.decompress(part, context)
 
 
@@ -76,13 +77,14 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: str | None = None,
 ) -> list[Any]:  # fmt: skip
     """reducescatter of each of several tensors."""
-    label, n = labelled(name, "HorovodGroupedReducescatter"), len(tensors)
+    n = len(tensors)
     if not n:
         return []
+    label = labelled(name or After.of("HorovodGroupedReducescatter", tensors), "reducescatter")
     # Of n bytes: ranks whose lists differ in length hear of it, instead of waiting for each other's last calls.
     alike = ht.allreduce([tf.zeros([], tf.uint8)] * n, group=group_of(process_set), name=f"{label}_list", named=True)
     with tf.control_dependencies(alike):
         return [
-            reducescatter(t, device_dense, compression, op, f"{label}_{i + 1}of{n}", process_set, prescale_factor, postscale_factor)
+            reducescatter(t, device_dense, compression, op, numbered(label, i, n), process_set, prescale_factor, postscale_factor)
             for i, t in enumerate(tensors)
         ]

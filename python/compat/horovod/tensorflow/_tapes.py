@@ -39,12 +39,13 @@ class _Methods:
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
-    ) -> tuple[list[Any], list[Any]]:
-        """The gradients of the registered local sources, and those of the others, reduced."""
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Pairs of source and gradient: of the registered local sources, and of the others, whose gradients are reduced."""
         sources = tf.nest.flatten(sources)
         grads = self.gradient(target, sources, output_gradients, use_generic_names)
         mine = [id(plain(s)) in self._hora_local for s in sources]  # type: ignore[attr-defined]
-        return [g for g, m in zip(grads, mine, strict=True) if m], [g for g, m in zip(grads, mine, strict=True) if not m]
+        each = list(zip(sources, grads, mine, strict=True))
+        return [(s, g) for s, g, m in each if m], [(s, g) for s, g, m in each if not m]
 
 
 def DistributedGradientTape(

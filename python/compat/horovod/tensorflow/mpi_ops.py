@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import hora.tensorflow as ht
 from hora import frontend
-from hora.tensorflow.graphs import Unnamed, plain_graph
+from hora.tensorflow.graphs import After, plain_graph
 from hora.tensorflow.tape import plain
 
 from ..common import process_sets as registry
@@ -107,7 +107,7 @@ def reduce_each(
         raise NotImplementedError("Adasum does not support non-global process sets yet: use hvd.global_process_set")
     return ht.allreduce(
         list(tensors), _code(op), group=group_of(process_set), prescale=prescale_factor, postscale=postscale_factor,
-        compression=compression, name=name or Unnamed("HorovodAllreduce"), named=True,
+        compression=compression, name=name or After.of("HorovodAllreduce", tensors), named=True,
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _reducescatter(
     group = group_of(process_set)
     return ht.reducescatter(
         _weighed(tensor, group, True), _code(op), group=group, prescale=prescale_factor, postscale=postscale_factor,
-        name=name or Unnamed("HorovodReducescatter"), named=True,
+        name=name or After.of("HorovodReducescatter", tensor), named=True,
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def _reducescatter(
 def allgather(tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set) -> Any:
     """All ranks' tensors, joined along the first dimension, which may differ. Gradients flow through it."""
     group = group_of(process_set)
-    return ht.allgather(_weighed(tensor, group, False), group=group, name=name or Unnamed("HorovodAllgather"), named=True)
+    return ht.allgather(_weighed(tensor, group, False), group=group, name=name or After.of("HorovodAllgather", tensor), named=True)
 
 
 @translated
@@ -156,7 +156,7 @@ def grouped_allgather(
     """allgather of each of several tensors."""
     group = group_of(process_set)
     return ht.allgather(
-        [_weighed(t, group, False) for t in tensors], group=group, name=name or Unnamed("HorovodGroupedAllgather"), named=True
+        [_weighed(t, group, False) for t in tensors], group=group, name=name or After.of("HorovodGroupedAllgather", tensors), named=True
     )
 
 
@@ -167,7 +167,7 @@ def broadcast(
     """Root's tensor (root_rank counts in the whole job). Gradients flow through it."""
     group = group_of(process_set)
     root = root_in(process_set, root_rank)
-    return ht.broadcast(_weighed(tensor, group, False), root, group=group, name=name or Unnamed("HorovodBroadcast"), named=True)
+    return ht.broadcast(_weighed(tensor, group, False), root, group=group, name=name or After.of("HorovodBroadcast", tensor), named=True)
 
 
 @translated
@@ -177,7 +177,9 @@ def broadcast_(
     """Give the variables root's values, in one call, and return them; in a graph of TensorFlow 1, what assigns them."""
     held = [plain(v) for v in variables]
     group = group_of(process_set)
-    got = ht.broadcast(held, root_in(process_set, root_rank), group=group, name=name or Unnamed("HorovodBroadcastInplace"), named=True)
+    got = ht.broadcast(
+        held, root_in(process_set, root_rank), group=group, name=name or After.of("HorovodBroadcastInplace", held), named=True
+    )
     if plain_graph():
         return [tf.compat.v1.assign(v, y) for v, y in zip(held, got, strict=True)]
     for v, y in zip(held, got, strict=True):
@@ -191,7 +193,7 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
 ) -> Any:  # fmt: skip
     """The rows that `splits` counts go to each rank; with splits also how many came from each."""
-    return ht.alltoall(tensor, splits, group=group_of(process_set), name=name or Unnamed("HorovodAlltoall"), named=True)
+    return ht.alltoall(tensor, splits, group=group_of(process_set), name=name or After.of("HorovodAlltoall", tensor), named=True)
 
 
 @translated
