@@ -198,7 +198,8 @@ class _OldBackend:
 
 def _keras(keras: ModuleType) -> None:
     if not getattr(keras, "__version__", "3").startswith("3"):
-        return  # Keras 2 has its names
+        _keras_two(keras.backend)
+        return
     for module in (keras.backend, importlib.import_module("keras._tf_keras.keras.backend")):
         fall_back(module, _OldBackend)
     fall_back(keras.preprocessing.image, lambda: importlib.import_module("keras._tf_keras.keras.preprocessing.image"))
@@ -212,6 +213,11 @@ def _keras(keras: ModuleType) -> None:
     for name, now in _GENERATORS.items():
         if not hasattr(keras.Model, name):
             setattr(keras.Model, name, _generator(now))
+
+
+def _keras_two(backend: ModuleType) -> None:
+    """Keras 2 has its names, but for those that its backend keeps for version 1 alone: sessions, above all."""
+    fall_back(backend, lambda: importlib.import_module("tensorflow").compat.v1.keras.backend)
 
 
 def _generator(now: str) -> Callable[..., Any]:
@@ -246,3 +252,5 @@ def _optimizers(keras: ModuleType) -> None:
 
 
 _GIVERS: dict[str, Callable[[ModuleType], None]] = {"tensorflow": _tensorflow, "keras": _keras}
+# tf_keras' backend, that of tf.keras where it is Keras 2, and of TensorFlow up to 2.15.
+_GIVERS |= dict.fromkeys(("tf_keras.backend", "tf_keras.api._v2.keras.backend", "keras.api._v2.keras.backend"), _keras_two)

@@ -27,6 +27,8 @@ if config.dispatcher_side == "compute":
     assert every == [i * i for i in range(20)], every
     own = sorted(send_to_data_service(data, config, r, n).as_numpy_iterator())
     assert own == [i * i for i in range(20)], own
+    both = sorted(data.send_to_data_service(config, r, n, "parallel_epochs").as_numpy_iterator())   # each of the two workers has all
+    assert both == sorted([i * i for i in range(20)] * 2), both
 else:
     try:
         data.send_to_data_service(config, r, n)

@@ -251,6 +251,27 @@ def test_horovod(two, tmp_path):
     assert done.stdout.count("well") == 2 and "the learning rate has warmed up to 0.02" in done.stdout
 
 
+def test_names_of_version_one(two):
+    program = """
+import hora
+import tensorflow as tf
+from tf_keras import backend as K
+assert not K.__name__.startswith("keras.")
+session = tf.Session(config=tf.ConfigProto())
+for backend in (K, tf.keras.backend):
+    backend.set_session(session)
+    assert backend.get_session() is session
+    try:
+        backend.no_such_name
+    except AttributeError as e:
+        assert "no_such_name" in str(e), e
+    else:
+        raise AssertionError
+print("well")
+"""
+    assert "well" in two(program, "-np", "1", "--legacy", "tf1").stdout
+
+
 def test_keras_two_is_missing(run):
     """The flag without the package: one sentence."""
     assert run(MISSING, "-np", "1", TF_USE_LEGACY_KERAS="1").stdout.count("well") == 1

@@ -112,16 +112,20 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
 
 
 def send_to_data_service(
-    dataset: tf.data.Dataset, compute_config: TfDataServiceConfig, rank: int, size: int | None = None, reuse_dataset: bool = False,
-    round_robin: bool = False,
+    dataset: tf.data.Dataset, compute_config: TfDataServiceConfig, rank: int, size: int | None = None,
+    processing_mode: str = "distributed_epoch", reuse_dataset: bool = False, round_robin: bool = False,
 ) -> tf.data.Dataset:  # fmt: skip
-    """The dataset, computed by the service's workers. With `reuse_dataset` the ranks share one pass, with `round_robin` in turns."""
+    """The dataset, computed by the service's workers.
+
+    Each worker has a part of it with `distributed_epoch`, all of it with `parallel_epochs`. With `reuse_dataset` the ranks share one
+    pass, with `round_robin` in turns.
+    """
     if compute_config.dispatcher_side == "training":
-        raise RuntimeError("training side dispatcher not support, use tf_data_service context manager instead")
+        raise RuntimeError("training side dispatcher not supported, use tf_data_service context manager instead")
     shared = reuse_dataset and round_robin
     with tf_data_service(compute_config, rank) as address:
         how = tf.data.experimental.service.distribute(
-            processing_mode="distributed_epoch", service=address, job_name="job" if reuse_dataset else None,
+            processing_mode=processing_mode, service=address, job_name="job" if reuse_dataset else None,
             consumer_index=rank if shared else None, num_consumers=size if shared else None,
         )  # fmt: skip
         return dataset.apply(how)
