@@ -135,6 +135,7 @@ func (s *Server) adopt(ctx context.Context) error {
 	for _, l := range all {
 		e := &live{
 			job: l.Job, failures: l.Failures, attempts: l.Numbers, attempt: l.Attempt, taken: l.Taken, stop: l.Stop,
+			alone: l.Alone,
 		}
 		s.live[l.Job.ID] = e
 		switch {

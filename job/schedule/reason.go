@@ -188,6 +188,8 @@ func (m *Machine) available(e *entry, free int) string {
 		return "none is free"
 	case free < min:
 		return fmt.Sprintf("%d %s free", free, is)
+	case a.Whole && a.Nodes == 0:
+		return fmt.Sprintf("%d %s free, beside other jobs", free, is)
 	case a.Nodes > 1:
 		return fmt.Sprintf("%d %s free, but not %d on each of %d nodes", free, is, a.PerNode, a.Nodes)
 	case a.Nodes == 1:
@@ -259,6 +261,9 @@ func needs(a Ask) string {
 	}
 	if a.Memory > 0 {
 		text += " with " + size(a.Memory) + " each"
+	}
+	if a.Whole && a.Nodes == 0 {
+		text += " where nothing else runs"
 	}
 	if a.NP > 1 {
 		text += " at once"

@@ -230,21 +230,22 @@ type Live struct {
 	Attempt  *client.Attempt // the one that runs
 	Taken    uint64
 	Stop     client.Outcome
-	Numbers  int // attempts so far
+	Numbers  int  // attempts so far
+	Alone    bool // it ran out of memory beside others
 }
 
 // Lives lists all jobs that have not ended, the oldest first.
 func (s *Store) Lives(ctx context.Context) ([]Live, error) {
 	var all []Live
 	err := s.Read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query("SELECT " + jobColumns + ", failures, (SELECT coalesce(max(number), 0) FROM attempts WHERE job = id) FROM jobs WHERE state IN ('queued', 'preparing', 'running', 'paused') ORDER BY id")
+		rows, err := tx.Query("SELECT "+jobColumns+", failures, (SELECT coalesce(max(number), 0) FROM attempts WHERE job = id), EXISTS (SELECT 1 FROM attempts WHERE job = id AND outcome = ?) FROM jobs WHERE state IN ('queued', 'preparing', 'running', 'paused') ORDER BY id", client.OutOfMemory)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
 		for rows.Next() {
 			var l Live
-			l.Job, err = scanJob(more{rows, []any{&l.Failures, &l.Numbers}})
+			l.Job, err = scanJob(more{rows, []any{&l.Failures, &l.Numbers, &l.Alone}})
 			if err != nil {
 				return err
 			}
