@@ -73,7 +73,27 @@ func (a *Adoption) Run(ctx context.Context, place Place) (Outcome, error) {
 		return Outcome{}, err
 	}
 	s.NP, s.Port = h.NP, h.Port
+	if d := s.Discovery; d != nil && d.Script != nil {
+		s.NP, s.Min, d.Script.Dir = h.Wanted, h.Min, h.Folder
+	}
 	return s.adopt(ctx, a)
+}
+
+// begin gives a job the roster of its beginning, with a discovery that of the answer that it began by.
+func begin(j *job, h *head) {
+	s := j.spec
+	if s.Discovery == nil {
+		j.roster = s.supply()
+		return
+	}
+	s.sizes()
+	j.roster = s.supply()
+	for _, o := range j.roster.Step(h.Listed, elastic.Listing{Hosts: h.Hosts}) {
+		if o, is := o.(elastic.Begin); is {
+			s.NP, s.Hosts, j.hosts = o.Size, o.Hosts, o.Hosts
+		}
+	}
+	j.ledger.listed = h.Hosts
 }
 
 // keyed returns a job's environment with the heir's agent of ssh keys: the first launcher's may have ended with it.
@@ -91,7 +111,7 @@ func (s *settings) adopt(ctx context.Context, a *Adoption) (Outcome, error) {
 	j := newJob(s)
 	defer close(j.over)
 	j.began, j.story.began, j.ledger, j.callSize = a.head.Began, a.head.Began, a.ledger, -1
-	j.roster = s.supply()
+	begin(j, a.head)
 	var err error
 	if j.seats, err = placeRanks(s.Hosts, s.NP); err != nil {
 		return Outcome{}, err
@@ -118,16 +138,25 @@ func (s *settings) adopt(ctx context.Context, a *Adoption) (Outcome, error) {
 		return Outcome{}, err
 	}
 	for _, r := range a.head.Routes {
-		j.rts = append(j.rts, route{addr: r.Addr, master: r.Master, masterPort: r.Port, listen: r.Listen})
+		j.rts = append(j.rts, r.route())
 	}
 	if len(j.rts) != len(j.links) {
 		return Outcome{}, fault(ExitUsage, "--adopt %s: its file launcher is damaged (%d hosts, and %d ways to them): start the job again", a.dir,
 			len(j.links), len(j.rts))
 	}
+	for _, e := range j.ledger.past { // who came later
+		var names []string
+		for _, h := range e.Hosts {
+			names = append(names, h.Name)
+		}
+		j.reach.Look(ctx, names)
+	}
 	relive(j)
 	if err := regreet(ctx, j, a.dir); err != nil {
 		return Outcome{}, err
 	}
+	// The agents of this launcher's own are not there yet.
+	last.Last(reach.Last{Dir: a.dir, Secret: s.Secret, Wait: s.Adopt})
 	if err := j.serve(ctx); err != nil {
 		return Outcome{}, err
 	}
@@ -136,7 +165,15 @@ func (s *settings) adopt(ctx context.Context, a *Adoption) (Outcome, error) {
 		return Outcome{}, err
 	}
 	release()
+	defer follow(ctx, j)()
 	return conclude(j, j.own(ctx)), nil
+}
+
+// kept returns a route as the ledger keeps it.
+func (r *route) kept() *headRoute { return &headRoute{r.addr, r.master, r.masterPort, r.listen} }
+
+func (r *headRoute) route() route {
+	return route{addr: r.Addr, master: r.Master, masterPort: r.Port, listen: r.Listen}
 }
 
 // relive lives through what the ledger holds: the roster, and the orders to agents and coordinator, become what they
@@ -155,7 +192,7 @@ func relive(j *job) {
 	defer l.lives.Store(false)
 	for _, e := range l.past {
 		l.at = e.At
-		if e.Kind == entrySaid || e.Kind == entryTick {
+		if e.Kind == entrySaid || e.Kind == entryTick || e.Kind == entryListed {
 			j.size.Store(e.Size)
 			j.epoch.Store(e.Epoch)
 			j.complete.Store(e.Complete)
@@ -181,6 +218,13 @@ func relive(j *job) {
 			}
 		case entryTick:
 			j.heed(elastic.Tick{})
+		case entryListed:
+			l.listed, l.failing = e.Hosts, e.Text != ""
+			j.heed(e.news())
+		case entryRoute:
+			if e.Link < len(j.links) {
+				admit(j, j.links[e.Link], e.Route.route())
+			}
 		case entryCancel:
 			j.signal(syscall.Signal(e.Code))
 		}
@@ -239,6 +283,10 @@ func goOn(ctx context.Context, j *job) error {
 	case <-ctx.Done():
 		return fault(1, "stopped while the job was being taken over")
 	}
+	first, err := placeRanks(j.spec.Hosts, j.spec.NP) // as the first launcher's plans had it
+	if err != nil {
+		return err
+	}
 	j.story.dated(j.ledger.story)
 	for rank, told := range j.past {
 		// Each process ends once. One that was severed and has not ended may be the last launcher's unfinished
@@ -255,16 +303,27 @@ func goOn(ctx context.Context, j *job) error {
 			continue
 		}
 		told := maps.Clone(way.Back().Starts)
-		if !way.Back().Planned {
+		late := !l.born.IsZero() // its plan names no workers
+		switch {
+		case late && !l.planned:
+			j.lateGreeting(greeted{l, l.host})
+			continue
+		case late && !way.Back().Planned:
+			j.sendPlan(l, nil, j.hosts[h].Slots, j.post)
+		case late:
+		case !way.Back().Planned:
 			var workers []protocol.Worker
-			for _, s := range j.seats {
-				if s.Host == h {
+			for _, s := range first {
+				if s = j.seats[s.Rank]; s.Host == h && !asked(l, s.Rank) {
 					workers = append(workers, j.worker(s, 1))
 				}
 			}
 			j.sendPlan(l, workers, j.hosts[h].Slots, j.post)
-		} else {
-			for _, s := range j.seats {
+		default:
+			for _, s := range first {
+				if s.Host != h {
+					continue
+				}
 				told[s.Rank]-- // by the plan
 			}
 		}
@@ -280,8 +339,13 @@ func goOn(ctx context.Context, j *job) error {
 	return nil
 }
 
-// errAlone is why a job with a new agent is not adopted.
-var errAlone = errors.New("a host's agent was lost and started anew")
+// asked says whether a rank's start on a host was asked for since its plan.
+func asked(l *link, rank int) bool {
+	return slices.ContainsFunc(l.starts, func(w protocol.Worker) bool { return w.Rank == rank })
+}
+
+// errUnopened is why a job is not adopted for which a host's agent could not even be begun.
+var errUnopened = errors.New("a host's agent could not be started")
 
 // alone writes down that the job has come to what another launcher could not take over.
 func (l *ledger) alone(why error) { l.write(&entry{Kind: entryAlone, Text: why.Error()}) }

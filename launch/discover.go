@@ -33,6 +33,7 @@ type discovery struct {
 	Wait time.Duration
 	// A place where a worker failed is tried again after a pause from CoolMin, which doubles, to CoolMax; 0 is never.
 	CoolMin, CoolMax time.Duration
+	Script           *Script // whose Find it is, if a command's: another launcher can ask that too
 }
 
 // Script is a shell command that lists hosts, Horovod's contract: lines "host:slots" or "host" on standard output, exit
@@ -42,6 +43,7 @@ type Script struct {
 	Slots   int // of hosts whose line names none; 0 makes such a line an error
 	Environ []string
 	Limit   time.Duration // for one answer; 0 means 10 s
+	Dir     string        // "" is the launcher's
 }
 
 // ScriptHosts returns the Find of such a command.
@@ -60,7 +62,7 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 	var out bytes.Buffer
 	errs := &logs.Head{}
 	cmd := exec.CommandContext(ctx, "sh", "-c", s.Command)
-	cmd.Env, cmd.Stdout, cmd.Stderr = s.Environ, &out, errs
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.Environ, s.Dir, &out, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -135,6 +137,7 @@ func (e *discovered) news() elastic.News {
 
 // sizes fills in what a job with a discovery leaves open.
 func (s *settings) sizes() {
+	s.wanted = s.NP
 	if s.Max == 0 {
 		s.Max = manyRanks
 	}
@@ -161,6 +164,7 @@ func (j *job) discover(ctx context.Context) error {
 			case end != nil:
 				return fault(ExitUsage, "%s", end.Text)
 			case j.roster.Left() > 0:
+				j.spec.listed = time.Since(j.began)
 				return nil
 			}
 			select {
@@ -217,7 +221,7 @@ func (c *crew) lateGreeting(e greeted) {
 // lateProbe starts what waits on such a host.
 func (j *job) lateProbe(e probed) {
 	l := e.l
-	if l.born.IsZero() {
+	if l.born.IsZero() || l.planned {
 		return // the launcher whose job was adopted had asked
 	}
 	for i, ok := range e.ok {
@@ -231,18 +235,26 @@ func (j *job) lateProbe(e probed) {
 		if j.door != "" {
 			r.listen = []string{j.door}
 		}
-		j.rts[l.index] = r
-		j.sendPlan(l, nil, j.hosts[l.index].Slots, j.post)
-		for _, w := range l.waiting {
-			if j.seats[w.seat.Rank] == w.seat {
-				j.startOn(l, w.seat, w.more)
-			}
-		}
-		l.waiting = nil
+		j.ledger.write(&entry{
+			Kind: entryRoute, At: j.ledger.now(j.began), numbered: numbered{Link: l.index}, Route: r.kept(),
+		})
+		admit(j, l, r)
 		return
 	}
 	l.cause = "it reaches none of this host's addresses (" + strings.Join(l.asked, " ") + "): open the ports between them"
 	l.kill()
+}
+
+// admit tells such a host what it is for, and starts what waits for it.
+func admit(j *job, l *link, r route) {
+	j.rts[l.index] = r
+	j.sendPlan(l, nil, j.hosts[l.index].Slots, j.post)
+	for _, w := range l.waiting {
+		if j.seats[w.seat.Rank] == w.seat {
+			j.startOn(l, w.seat, w.more)
+		}
+	}
+	l.waiting = nil
 }
 
 // late gives up hosts that do not answer in time.

@@ -88,6 +88,8 @@ type settings struct {
 	Lasts       bool          // agents of such a job can wait for another launcher
 	Adopt       time.Duration // how long agents of such a job wait for another launcher
 	source      *jobs.Spec    // what all this was made of
+	wanted      int           // how many slots a discovery has to find
+	listed      time.Duration // when it had
 	Coordinator []string
 	Report      string   // the job's story is written to this file
 	Call        string   // this file's bytes are handed to every worker as a private file, named in HORA_CALL

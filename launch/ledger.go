@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,9 +41,12 @@ type ledger struct {
 	lives  atomic.Bool         // the past is being lived through
 	at     time.Duration       // when that was
 	exits  map[int]int         // by rank: how many ends of processes it holds
-	mu     sync.Mutex          // guards writing and what follows
-	broken bool
-	failed func(error) // tells, once, that nothing can be kept any more
+	listed []Host              // by the discovery, last
+	// The discovery's last answer was an error.
+	failing bool
+	mu      sync.Mutex // guards writing and what follows
+	broken  bool
+	failed  func(error) // tells, once, that nothing can be kept any more
 }
 
 // numbered is one message of an agent.
@@ -57,6 +61,8 @@ const (
 	entrySaid   = "said"   // an agent's message, and what the coordinator had said by then that matters to it
 	entryLost   = "lost"   // an agent
 	entryTick   = "tick"   // one that has changed something
+	entryListed = "listed" // the discovery's answer, where it is a new one or changes something: Hosts or Text
+	entryRoute  = "route"  // of a host that came while the job ran: Route
 	entryCancel = "cancel" // a signal asks for an end
 	entryAlone  = "alone"  // nobody can adopt it any more: Text says why
 	entryStory  = "story"  // the report's epochs so far
@@ -78,6 +84,9 @@ type entry struct {
 	Code     int     `json:"code,omitempty"`
 	Head     *head   `json:"head,omitempty"`
 
+	Hosts []Host     `json:"hosts,omitempty"`
+	Route *headRoute `json:"route,omitempty"`
+
 	Story []event.EpochReport `json:"story,omitempty"`
 }
 
@@ -86,7 +95,9 @@ type head struct {
 	Version, Secret, Name, Dir, Folder, LocalName string
 	Spec                                          jobs.Spec
 	Hosts                                         []Host
-	NP, Port                                      int
+	NP, Port, Min                                 int
+	Wanted                                        int           // how many slots a discovery had to find
+	Listed                                        time.Duration // when it had
 	Environ                                       []string
 	Began                                         time.Time
 	Routes                                        []headRoute
@@ -105,8 +116,8 @@ func unlasting(j *job) string {
 	s := j.spec
 	_, can := j.reach.(reach.Lasting)
 	switch {
-	case s.Discovery != nil:
-		return "its hosts come from --discover"
+	case s.Discovery != nil && s.Discovery.Script == nil:
+		return "its hosts come from the program that started it"
 	case !s.Lasts || s.Call != "" || s.Results != "":
 		return "it was started by a program that awaits its results"
 	case !can:
@@ -193,11 +204,15 @@ func (l *ledger) begin(j *job) {
 	h := &head{
 		Version: protocol.Version, Secret: s.Secret.Hex(), Name: s.Job, Dir: s.Dir, LocalName: s.LocalName,
 		Spec: *s.source, Hosts: s.Hosts,
-		NP: s.NP, Port: j.port, Environ: s.Environ, Began: j.began, Grace: s.Grace, Join: s.Join, JoinWord: s.JoinWord,
+		NP: s.NP, Port: j.port, Min: s.Min, Wanted: s.wanted, Listed: s.listed, Environ: s.Environ,
+		Began: j.began, Grace: s.Grace, Join: s.Join, JoinWord: s.JoinWord,
 	}
 	h.Folder, _ = os.Getwd()
 	for _, r := range j.rts {
-		h.Routes = append(h.Routes, headRoute{r.addr, r.master, r.masterPort, r.listen})
+		h.Routes = append(h.Routes, *r.kept())
+	}
+	if s.Discovery != nil {
+		l.listed = h.Hosts
 	}
 	l.write(&entry{Kind: entryJob, Head: h})
 }
@@ -288,14 +303,39 @@ func exitOf(kind uint8, body []byte) (rank int, ok bool) {
 	return d.Int(0, 1<<30), true
 }
 
-// tick keeps a passing of time that has changed something.
+// tick keeps a passing of time that has changed something, and so what a discovery has answered.
 func (l *ledger) tick(j *job, n elastic.News, orders []elastic.Order) {
-	if _, is := n.(elastic.Tick); is && l != nil && len(orders) > 0 {
-		l.write(&entry{
-			Kind: entryTick, At: l.now(j.began), Epoch: j.epoch.Load(), Size: j.size.Load(),
-			Complete: j.complete.Load(),
-		})
+	if l == nil || l.lives.Load() {
+		return
 	}
+	e := &entry{
+		At: l.now(j.began), Epoch: j.epoch.Load(), Size: j.size.Load(), Complete: j.complete.Load(),
+	}
+	fresh := false
+	switch n := n.(type) {
+	case elastic.Tick:
+		e.Kind = entryTick
+	case elastic.Listing:
+		e.Kind, e.Hosts = entryListed, n.Hosts
+		fresh = l.failing || !slices.Equal(l.listed, n.Hosts)
+		l.listed, l.failing = n.Hosts, false
+	case elastic.Unlisted:
+		e.Kind, e.Text = entryListed, n.Cause
+		fresh, l.failing = !l.failing, true
+	default:
+		return
+	}
+	if fresh || len(orders) > 0 {
+		l.write(e)
+	}
+}
+
+// news returns what the roster heard by an entry of a discovery's.
+func (e *entry) news() elastic.News {
+	if e.Text != "" {
+		return elastic.Unlisted{Cause: e.Text}
+	}
+	return elastic.Listing{Hosts: e.Hosts}
 }
 
 // end writes down that nothing is left to adopt.
@@ -307,14 +347,13 @@ func (l *ledger) end(o *Outcome) {
 	l.file.Close()
 }
 
-// fits reports whether an entry can stand at a place: a head at the first, and after it what speaks of the head's
-// hosts.
+// fits reports whether an entry can stand at a place: a head at the first, and after it all else.
 func (l *ledger) fits(i int, e *entry) bool {
 	switch {
 	case e.Kind == entryAlone:
 		return true
 	case i > 0:
-		return e.Kind != entryJob && e.Link >= 0 && e.Link < len(l.past[0].Head.Routes)
+		return e.Kind != entryJob && e.Link >= 0 && (e.Kind == entryRoute) == (e.Route != nil)
 	}
 	return e.Kind == entryJob && e.Head != nil && len(e.Head.Routes) > 0
 }

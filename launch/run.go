@@ -131,15 +131,27 @@ func run(ctx context.Context, spec settings) (Outcome, error) {
 		return Outcome{}, err
 	}
 	j.ledger.begin(j)
-	j.reach.Begun(func(text string) { j.event(&event.Warning{Text: text}) })
-	if spec.Discovery != nil {
-		watching, stop := context.WithCancel(ctx)
-		var watch sync.WaitGroup
-		watch.Go(func() { spec.Discovery.watch(watching, j.reach, j.events) })
-		defer watch.Wait()
-		defer stop()
-	}
+	j.guarded()
+	defer follow(ctx, j)()
 	return conclude(j, j.own(ctx)), nil
+}
+
+// guarded starts what looks after this machine's agents, unless it runs.
+func (c *crew) guarded() { c.reach.Begun(func(text string) { c.event(&event.Warning{Text: text}) }) }
+
+// follow hears of the job's discovery, if it has one, until what it returns is called.
+func follow(ctx context.Context, j *job) (stop func()) {
+	d := j.spec.Discovery
+	if d == nil {
+		return func() {}
+	}
+	watching, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { d.watch(watching, j.reach, j.events) })
+	return func() {
+		cancel()
+		watch.Wait()
+	}
 }
 
 // conclude tells how a job has ended.

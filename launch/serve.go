@@ -53,7 +53,7 @@ func (j *job) serve(ctx context.Context) error {
 		j.event(&event.Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
 	})
 	cfg := rendezvous.Config{
-		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: len(j.seats),
+		Secret: j.spec.Secret, Job: j.spec.Job, Host: j.spec.LocalName, Size: j.spec.NP,
 		Min: j.spec.Min, Max: j.spec.Max, OnLoss: j.spec.OnLoss, Resets: j.spec.Resets, Silence: j.spec.Silence,
 		Reported: true,
 		OnOpen: func(epoch uint64, members []elastic.Place) {

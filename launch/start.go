@@ -222,8 +222,10 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		s.Job = "job-" + hex.EncodeToString(b[:])
 	}
 	find := place.Find
+	var script *Script
 	if find == nil && spec.Discover != "" {
-		find = ScriptHosts(spec.Discover, spec.SlotsPerHost, place.Environ)
+		script = &Script{Command: spec.Discover, Slots: spec.SlotsPerHost, Environ: place.Environ}
+		find = script.Find
 	}
 	if s.NP = Size(spec, hosts); place.Find != nil && spec.NP == 0 {
 		s.NP = max(spec.MinNP, 1)
@@ -232,7 +234,7 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		s.Hosts = nil
 		s.Discovery = &discovery{
 			Find: find, Changed: place.Changed, Wait: s.Wait, CoolMin: s.CoolMin,
-			CoolMax: s.CoolMax,
+			CoolMax: s.CoolMax, Script: script,
 		}
 	}
 	switch spec.AfterLoss() {

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,18 +10,20 @@ import (
 	"hora/elastic"
 	"hora/event"
 	"hora/launch/protocol"
+	"hora/launch/reach"
 )
 
 func (s *settings) elastic() bool {
 	return s.Restarts > 0 || s.OnLoss != elastic.Stop || s.Discovery != nil
 }
 
-// supply returns the job's roster at its beginning.
+// supply returns the job's roster at its beginning. Who adopts the job draws the same pauses.
 func (s *settings) supply() *elastic.Roster {
+	spread := rand.New(rand.NewChaCha8(sha256.Sum256(append([]byte("pauses "), s.Secret[:]...))))
 	cfg := elastic.Supply{
 		Size: s.NP, Min: s.Min, Max: s.Max, Hosts: s.Hosts, Elastic: s.elastic(), OnLoss: s.OnLoss,
 		Restarts: s.Restarts, ByHost: s.ByHost,
-		CoolMin: s.CoolMin, CoolMax: s.CoolMax, Wait: s.Wait, Spread: rand.Float64,
+		CoolMin: s.CoolMin, CoolMax: s.CoolMax, Wait: s.Wait, Spread: spread.Float64,
 	}
 	if d := s.Discovery; d != nil {
 		cfg.Discovered, cfg.Hosts, cfg.CoolMin, cfg.CoolMax = true, nil, d.CoolMin, d.CoolMax
@@ -223,12 +226,18 @@ func (j *job) hostLink(name string) (*link, error) {
 			return l, nil
 		}
 	}
-	if j.ledger != nil {
-		j.ledger.alone(errAlone)
-	}
 	l := &link{index: len(j.links), name: name, called: j.reach.Called(name), born: time.Now()}
+	if j.ledger != nil && j.ledger.lives.Load() {
+		l.muted, l.host = true, &reach.Host{Attended: true}
+	}
 	if err := l.open(j.reach, nil); err != nil {
+		if j.ledger != nil {
+			j.ledger.alone(errUnopened)
+		}
 		return nil, err
+	}
+	if j.resuming != nil {
+		j.guarded()
 	}
 	slots := 0
 	for _, h := range j.roster.Hosts() {

@@ -115,3 +115,64 @@ func TestAnAdoptedJobGoesOnElastically(t *testing.T) {
 		})
 	}
 }
+
+// TestADiscoveredJobIsAdopted: hosts that came while the first launcher lived are kept, with their workers; its heir
+// asks the same command in the same folder, and takes new hosts and slots in, which the next heir keeps.
+func TestADiscoveredJobIsAdopted(t *testing.T) {
+	dir := t.TempDir()
+	list := func(hosts string) {
+		t.Helper()
+		next := filepath.Join(dir, "next")
+		if err := os.WriteFile(next, []byte(hosts), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, "hosts")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list("localhost:1\n")
+	cmd := exec.Command(self(t), "run", "-np", "1", "--discover", "cat hosts", "--report", "story",
+		"--coordinator-state", "state", "--verbose", "--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=elastic",
+		"--env", "ENOUGH="+filepath.Join(dir, "enough"), self(t))
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "HORA_TEST_PROGRAM=1", "HORA_ADOPT_TIMEOUT=20")
+	l := start(t, cmd)
+	l.await("world of 1 as rank 0")
+	list("localhost:1\n127.0.0.1:1\n")
+	l.await("world of 2 as rank 0", "world of 2 as rank 1")
+	for _, step := range []struct {
+		hosts string
+		size  int
+	}{
+		{"localhost:1\n127.0.0.1:1\n::1:1\n", 3}, // a host more
+		{"localhost:2\n127.0.0.1:1\n::1:1\n", 4}, // a slot more
+		{"localhost:2\n127.0.0.1:1\n", 3},        // a host less
+		{"localhost:2\n127.0.0.1:1\n::1:1\n", 4}, // the same name once more
+	} {
+		l.signal(syscall.SIGKILL)
+		l = heirOf(t, dir)
+		l.await("taking over job ")
+		list(step.hosts)
+		l.await(fmt.Sprintf("world of %d as rank 0", step.size))
+		if text := l.text(); strings.Contains(text, "lost") || strings.Contains(text, "restart") {
+			t.Fatalf("with %q\n%s", step.hosts, text)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := l.end(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, l.text())
+	}
+	var r event.Report
+	b, err := os.ReadFile(filepath.Join(dir, "story"))
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	var sizes []int
+	for _, e := range r.Epochs {
+		sizes = append(sizes, e.Size)
+	}
+	if err != nil || r.Restarts != 0 || fmt.Sprint(sizes) != "[1 2 3 4 3 4]" {
+		t.Errorf("%v, epochs of %v: the report is\n%s", err, sizes, b)
+	}
+}

@@ -43,7 +43,7 @@ func (g *guard) say(format string, v ...any) {
 // hora, nor whoever ends what carries a job's variables, takes it for one of them.
 func (r *Reach) startGuard(warn func(string)) {
 	g := r.guard
-	if g == nil {
+	if g == nil || g.process != nil {
 		return
 	}
 	temp, err := filepath.Abs(r.cfg.Temp)
