@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -171,7 +172,8 @@ def keras_model(blob: bytes, custom: dict[str, Any] | None, compile: bool = Fals
     """The model in such a file."""
     import keras
 
-    with tempfile.TemporaryDirectory(prefix="hora-keras-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hora-keras-") as folder, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer .* has 2 variables")  # of one that has not begun
         path = os.path.join(folder, "model.keras")
         with open(path, "wb") as f:
             f.write(blob)

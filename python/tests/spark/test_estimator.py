@@ -8,13 +8,14 @@ import random
 import shutil
 import sys
 import threading
+import warnings
 
 import beside
 import numpy as np
 import pytest
 
 import hora
-from hora.spark import _cluster, _safetensors
+from hora.spark import _cluster, _net, _safetensors
 
 torch = pytest.importorskip("torch")
 longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
@@ -250,6 +251,9 @@ def test_keras(table, tmp_path, monkeypatch):
     with pytest.raises(hora.ArgumentError, match=r"Keras has no metric 'mean_absolut_error'; did you mean"):
         hora.spark.Estimator(model, loss="mse", metrics=["mean_absolut_error"], label="y", np=2).fit(table)
     model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # the optimizer has nothing yet that could be loaded
+        _net.keras_model(_net.keras_bytes(model), None, compile=True)
     e = hora.spark.Estimator(
         model,
         features=["a", "b"],
