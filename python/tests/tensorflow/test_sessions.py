@@ -80,7 +80,7 @@ with v1.Session() as s:
     for bad in (lambda: hvd.allreduce(tf.ones([3 + r]), name="bad"), lambda: hvd.alltoall(tf.ones([3])), lambda: hvd.allreduce(tf.constant(["a"]))):
         try:
             s.run(bad())
-        except (tf.errors.InvalidArgumentError, TypeError) as e:
+        except (tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError, TypeError) as e:
             text = str(e)
         else:
             raise AssertionError("no error")
