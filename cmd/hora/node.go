@@ -21,8 +21,8 @@ import (
 
 // nodeOptions are the flags of hora node.
 type nodeOptions struct {
-	pool, name, dir, server, serverFile, memory string
-	slots, gpus                                 int
+	pool, name, dir, server, serverFile, memory, runAs string
+	slots, gpus                                        int
 }
 
 func (p *program) nodeCommand() *cobra.Command {
@@ -47,6 +47,7 @@ func (p *program) nodeCommand() *cobra.Command {
 	f.StringVar(&o.memory, "memory", "", "what jobs may have, as 8GiB (default all that this machine has)")
 	f.IntVar(&o.gpus, "gpus", -1, "GPUs that jobs may have (default those of this machine)")
 	f.StringVar(&o.dir, "dir", "", "the node's `folder` (default ~/.local/share/hora/node-NAME)")
+	f.StringVar(&o.runAs, "run-as", "", "`user` whom jobs run as, a name or UID:GID, where root starts the node")
 	f.StringVar(&o.serverFile, "server-file", "", "file that has the server's address")
 	_ = f.MarkHidden("server-file")
 	return c
@@ -122,13 +123,20 @@ func (p *program) joinPool(ctx context.Context, o *nodeOptions) error {
 	if made {
 		m.Alone = aloneFor
 	}
-	if o.dir == "" {
+	who, err := runAs(o.runAs)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.dir == "" && who != nil: // root's home is root's alone
+		o.dir = filepath.Join("/var/lib/hora", "node-"+o.name)
+	case o.dir == "":
 		o.dir = filepath.Join(p.dataFolder(), "node-"+o.name)
 	}
 	if m.Dir, err = filepath.Abs(o.dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(m.Dir, "attempts"), 0o700); err != nil {
+	if err := makeFolder(m.Dir, who); err != nil {
 		return err
 	}
 	lock, err := node.Lock(m.Dir)
@@ -149,15 +157,42 @@ func (p *program) joinPool(ctx context.Context, o *nodeOptions) error {
 	if err != nil {
 		return fmt.Errorf("find this program's file: %w", err)
 	}
+	if err := who.Own(m.Dir, self); err != nil {
+		return usageError{err}
+	}
 	// A node is a host, also where two are on one machine.
-	environ := append(node.Inherited(os.Environ(), self), "HORA_HOST_ID=node-"+m.Name)
-	m.Local = &node.Local{Dir: filepath.Join(m.Dir, "attempts"), Hora: self, Environ: environ, Server: m.Server}
+	environ := append(who.Environ(node.Inherited(os.Environ(), self)), "HORA_HOST_ID=node-"+m.Name)
+	m.Local = &node.Local{
+		Dir: filepath.Join(m.Dir, node.AttemptsName), Hora: self, Environ: environ, Server: m.Server, User: who,
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := m.Join(ctx); err != nil {
 		return fmt.Errorf("node %s: %w", m.Name, err)
 	}
 	return nil
+}
+
+// runAs reads the flag of that name.
+func runAs(name string) (*node.User, error) {
+	if name == "" {
+		return nil, nil
+	}
+	u, err := node.FindUser(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return u, nil
+}
+
+// makeFolder makes a node's folder, below folders that are open to the user whom jobs run as.
+func makeFolder(dir string, who *node.User) error {
+	if who != nil {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(dir, 0o700)
 }
 
 // instance tells this folder's node from another of the same name.

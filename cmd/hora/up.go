@@ -36,6 +36,7 @@ func (p *program) upCommand() *cobra.Command {
 	f.IntVar(&u.port, "port", u.port, "the port; 0 takes a free one")
 	f.IntVar(&u.slots, "slots", u.slots, "how many processes of jobs run on this machine at once")
 	f.DurationVar(&u.patience, "patience", time.Minute, "how long a node may be silent before what it runs counts as lost")
+	f.StringVar(&u.runAs, "run-as", "", "`user` whom jobs on this machine run as, a name or UID:GID, where root starts the server")
 	f.StringVar(&u.cert, "tls-cert", "", "`file` with your certificate, in place of one of the server's own")
 	f.StringVar(&u.key, "tls-key", "", "`file` with its key")
 	return c
@@ -43,9 +44,9 @@ func (p *program) upCommand() *cobra.Command {
 
 // upOptions are the flags of hora up.
 type upOptions struct {
-	dir, listen, cert, key string
-	port, slots            int
-	patience               time.Duration
+	dir, listen, cert, key, runAs string
+	port, slots                   int
+	patience                      time.Duration
 }
 
 func (p *program) up(u *upOptions) error {
@@ -62,7 +63,13 @@ func (p *program) up(u *upOptions) error {
 	if err != nil {
 		return err
 	}
-	if dir == "" {
+	if _, err := runAs(u.runAs); err != nil {
+		return err
+	}
+	switch {
+	case dir == "" && u.runAs != "": // root's home is root's alone
+		dir = "/var/lib/hora/server"
+	case dir == "":
 		dir = filepath.Join(p.dataFolder(), "server")
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -78,7 +85,7 @@ func (p *program) up(u *upOptions) error {
 	}
 	args := []string{
 		horad, "serve", "--dir", dir, "--listen", u.listen, "--port", strconv.Itoa(u.port), "--slots", strconv.Itoa(u.slots),
-		"--patience", u.patience.String(), "--tls-cert", u.cert, "--tls-key", u.key,
+		"--patience", u.patience.String(), "--tls-cert", u.cert, "--tls-key", u.key, "--run-as", u.runAs,
 		"--hora", self, "--version-of-hora", version(), "--config", config,
 	}
 	// In its place: signals of the terminal, its streams and its exit code are the server's.

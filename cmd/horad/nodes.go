@@ -21,6 +21,7 @@ import (
 // maker makes the nodes of pools and ends them: as processes of this machine, or with the user's commands.
 type maker struct {
 	hora, dir string
+	runAs     string // whom jobs of nodes on this machine run as; empty for the server's own user
 	environ   []string
 	address   string // where nodes come to
 }
@@ -31,7 +32,10 @@ const commandWithin = 10 * time.Minute
 // addressFile, in the server's folder, is how this machine's nodes find the server after it was started anew.
 const addressFile = "address"
 
-func (m *maker) folder(name string) string { return filepath.Join(m.dir, "nodes", name) }
+func (m *maker) folder(name string) string { return filepath.Join(m.dir, nodesFolder, name) }
+
+// nodesFolder has those of nodes that are processes of this machine.
+const nodesFolder = "nodes"
 
 // Create makes a node, which then comes by itself with the token.
 func (m *maker) Create(p *client.Pool, name, token string) error {
@@ -54,6 +58,9 @@ func (m *maker) Create(p *client.Pool, name, token string) error {
 	defer log.Close()
 	c := exec.Command(m.hora, "node", "--pool", p.Name, "--name", name, "--dir", dir, "--slots", strconv.Itoa(p.Node.Cores),
 		"--gpus", strconv.Itoa(p.Node.GPUs), "--server-file", filepath.Join(m.dir, addressFile))
+	if m.runAs != "" {
+		c.Args = append(c.Args, "--run-as", m.runAs)
+	}
 	if p.Node.Memory > 0 {
 		c.Args = append(c.Args, "--memory", strconv.FormatInt(p.Node.Memory, 10))
 	}

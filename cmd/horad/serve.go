@@ -33,7 +33,7 @@ import (
 type serving struct {
 	dir, listen, hora, version, config string
 	port, slots                        int
-	cert, key                          string
+	cert, key, runAs                   string
 	patience                           time.Duration
 }
 
@@ -52,6 +52,7 @@ func serveCommand(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&v.version, "version-of-hora", "", "what the hora program is")
 	f.StringVar(&v.cert, "tls-cert", "", "the user's certificate")
 	f.StringVar(&v.key, "tls-key", "", "its key")
+	f.StringVar(&v.runAs, "run-as", "", "whom jobs on this machine run as")
 	f.DurationVar(&v.patience, "patience", time.Minute, "how long a node may be silent before what it runs is lost")
 	f.StringVar(&v.config, "config", "", "the user's folder in which address and token are kept for clients")
 	return c
@@ -81,8 +82,12 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	if err := writeFile(filepath.Join(v.dir, addressFile), at.url+"\n"); err != nil {
 		return err
 	}
+	who, err := v.user()
+	if err != nil {
+		return err
+	}
 	environ := node.Inherited(os.Environ(), v.hora)
-	s, err := v.start(ctx, st, &maker{v.hora, v.dir, environ, at.url}, token, log)
+	s, err := v.start(ctx, st, &maker{v.hora, v.dir, v.runAs, environ, at.url}, who, token, log)
 	if err != nil {
 		return err
 	}
@@ -119,6 +124,23 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	}
 	fmt.Fprintln(out, "hora: the server has ended; jobs that run go on, and hora up takes them up again")
 	return err
+}
+
+// user is whom jobs on this machine run as; nil for the server's own user. The folders of jobs are made for that user.
+func (v *serving) user() (who *node.User, err error) {
+	if v.runAs != "" {
+		if who, err = node.FindUser(v.runAs); err != nil {
+			return nil, usageError{err}
+		}
+		nodes := filepath.Join(v.dir, nodesFolder)
+		if err := errors.Join(os.MkdirAll(nodes, 0o711), os.Chmod(nodes, 0o711)); err != nil {
+			return nil, err
+		}
+	}
+	if err := who.Own(v.dir, v.hora); err != nil {
+		return nil, usageError{err}
+	}
+	return who, nil
 }
 
 // place is where a server is reached.
@@ -172,7 +194,7 @@ func (v *serving) open() (net.Listener, place, error) {
 
 // start opens the server on its nodes.
 func (v *serving) start(
-	ctx context.Context, st *store.Store, m *maker, token string, log *slog.Logger,
+	ctx context.Context, st *store.Store, m *maker, who *node.User, token string, log *slog.Logger,
 ) (*server.Server, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -181,7 +203,7 @@ func (v *serving) start(
 	key := sha256.Sum256([]byte("gangs " + token))
 	back := fleet.New(fleet.Config{
 		Here: &node.Local{
-			Dir: filepath.Join(v.dir, "attempts"), Hora: v.hora, Environ: m.environ,
+			Dir: filepath.Join(v.dir, node.AttemptsName), Hora: v.hora, Environ: who.Environ(m.environ), User: who,
 			Server: func() (string, error) { return m.address, nil },
 			Nodes:  []schedule.Node{{Name: host, Pool: "default", Slots: v.slots, Memory: node.Memory(), GPUs: node.GPUs()}},
 			Open:   func(hash string) (io.ReadCloser, error) { return os.Open(st.BlobFile(hash)) },

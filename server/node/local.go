@@ -66,6 +66,7 @@ type Local struct {
 	Server  func() (string, error) // its address
 	Nodes   []schedule.Node
 	Open    func(hash string) (io.ReadCloser, error) // content by its hash
+	User    *User                                    // whom jobs run as, where that is another one
 	// Left is how long a keeper that starts now has; nil where nobody gives this machine up.
 	Left func() *term
 
@@ -94,20 +95,32 @@ func (l *Local) Start(g Gang) error {
 	if g.Part != nil {
 		n = g.Part.Total
 	}
-	if _, err := os.Stat(filepath.Join(dir, jobFile)); err == nil {
-		begun, exit, err := lastRecords(dir)
-		switch {
-		case err != nil || exit != nil:
-			return err
-		case begun && g.Part != nil:
-			return nil
-		case begun:
-			return l.tell(dir, order{Slots: n})
-		}
-	} else if err := l.prepare(dir, g, n); err != nil {
+	ready := false
+	err := l.User.as(func() (err error) {
+		ready, err = l.ready(dir, g, n)
+		return err
+	})
+	if err != nil || !ready {
 		return err
 	}
 	return l.spawn(dir, g)
+}
+
+// ready sees to it that an attempt that has not begun has its folder, and tells one that has how many slots it has.
+func (l *Local) ready(dir string, g Gang, n int) (bool, error) {
+	if _, err := os.Stat(filepath.Join(dir, jobFile)); err != nil {
+		return true, l.prepare(dir, g, n)
+	}
+	begun, exit, err := lastRecords(dir)
+	switch {
+	case err != nil || exit != nil:
+		return false, err
+	case begun && g.Part != nil:
+		return false, nil
+	case begun:
+		return false, tell(dir, order{Slots: n})
+	}
+	return true, nil
 }
 
 // prepare makes an attempt's folder; job.json is its last file, so that half a folder is made anew.
@@ -142,7 +155,7 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 // fill makes the working folder: the code, and what earlier attempts left in outputs/.
 func (l *Local) fill(work string, g Gang) error {
 	if g.Code != "" {
-		in, err := l.Open(g.Code)
+		in, err := l.opened(g.Code)
 		if err != nil {
 			return fmt.Errorf("the folder that goes along is not in the store: %w: submit the job again", err)
 		}
@@ -155,7 +168,7 @@ func (l *Local) fill(work string, g Gang) error {
 		if err != nil {
 			return err
 		}
-		if err := m.Restore(work, l.Open); err != nil {
+		if err := m.Restore(work, l.opened); err != nil {
 			return err
 		}
 	}
@@ -169,13 +182,16 @@ func (l *Local) fill(work string, g Gang) error {
 			m.Files = append(m.Files, f)
 		}
 	}
-	return m.Restore(outputs, l.Open)
+	return m.Restore(outputs, l.opened)
 }
 
 // spawn starts the keeper in a session of its own, so that no signal of this process's reaches it.
 func (l *Local) spawn(dir string, g Gang) error {
-	log, err := os.OpenFile(filepath.Join(dir, keeperFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
+	var log *os.File
+	if err := l.User.as(func() (err error) {
+		log, err = os.OpenFile(filepath.Join(dir, keeperFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		return err
+	}); err != nil {
 		return err
 	}
 	defer log.Close()
@@ -187,7 +203,7 @@ func (l *Local) spawn(dir string, g Gang) error {
 			c.Env = append(c.Env, "HORA_SERVER="+address)
 		}
 	}
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	c.SysProcAttr = l.User.process()
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("start %s: %w: see that the program is there and may be run", l.Hora, err)
 	}
@@ -256,13 +272,21 @@ func (l *Local) Watch(ctx context.Context, job int64, attempt int, from uint64, 
 
 // unkept says whether no keeper lives, by taking its lock for a moment. One that this process has started may not have
 // its lock yet, nor may one that an earlier server started just before its end.
-func (l *Local) unkept(dir string, begin time.Time) (bool, error) {
+func (l *Local) unkept(dir string, begin time.Time) (free bool, err error) {
 	l.mu.Lock()
 	_, alive := l.alive[dir]
 	l.mu.Unlock()
 	if alive {
 		return false, nil
 	}
+	err = l.User.as(func() (err error) {
+		free, err = unlocked(dir, begin)
+		return err
+	})
+	return free, err
+}
+
+func unlocked(dir string, begin time.Time) (bool, error) {
 	if _, err := os.Stat(filepath.Join(dir, jobFile)); err != nil {
 		return true, nil
 	}
@@ -281,7 +305,11 @@ func (l *Local) unkept(dir string, begin time.Time) (bool, error) {
 
 // leftover reads the outbox of a keeper that is gone.
 func (l *Local) leftover(dir string, from *uint64, take func([]Record) error) error {
-	r, err := openReader(dir)
+	var r *reader
+	err := l.User.as(func() (err error) {
+		r, err = openReader(dir)
+		return err
+	})
 	if errors.Is(err, os.ErrNotExist) {
 		return ErrUnbegun
 	}
@@ -325,8 +353,11 @@ const batchMost = 512
 
 // read follows a keeper over its socket; done when the last record was taken.
 func (l *Local) read(ctx context.Context, dir string, from *uint64, take func([]Record) error) (done bool, err error) {
-	c, err := dial(dir)
-	if err != nil {
+	var c net.Conn
+	if l.User.as(func() (err error) {
+		c, err = dial(dir)
+		return err
+	}) != nil {
 		return false, nil
 	}
 	defer c.Close()
@@ -391,6 +422,10 @@ func dial(dir string) (net.Conn, error) {
 }
 
 func (l *Local) tell(dir string, o order) error {
+	return l.User.as(func() error { return tell(dir, o) })
+}
+
+func tell(dir string, o order) error {
 	c, err := dial(dir)
 	if err != nil {
 		return err
@@ -406,7 +441,7 @@ func (l *Local) Kill(job int64, attempt int, why client.Outcome) error {
 		return nil
 	}
 	// It does not listen yet, and reads this when it does; or it listens since.
-	if err := os.WriteFile(filepath.Join(dir, stopFile), []byte(why), 0o600); err != nil {
+	if l.User.as(func() error { return os.WriteFile(filepath.Join(dir, stopFile), []byte(why), 0o600) }) != nil {
 		return nil
 	}
 	_ = l.tell(dir, order{Stop: string(why)})
@@ -416,42 +451,65 @@ func (l *Local) Kill(job int64, attempt int, why client.Outcome) error {
 // Forget removes what is left of an attempt that has ended and whose records are safe.
 func (l *Local) Forget(job int64, attempt int) error {
 	dir := l.Folder(job, attempt)
-	if b, err := os.ReadFile(filepath.Join(dir, addressFile)); err == nil { // a killed keeper leaves its socket
-		if at := filepath.Dir(strings.TrimSpace(string(b))); strings.HasPrefix(filepath.Base(at), socketFolder) {
-			_ = os.RemoveAll(at)
+	return l.User.as(func() error {
+		if b, err := os.ReadFile(filepath.Join(dir, addressFile)); err == nil { // a killed keeper leaves its socket
+			if at := filepath.Dir(strings.TrimSpace(string(b))); strings.HasPrefix(filepath.Base(at), socketFolder) {
+				_ = os.RemoveAll(at)
+			}
 		}
-	}
-	return os.RemoveAll(dir)
+		return os.RemoveAll(dir)
+	})
 }
 
 // Output opens a file of outputs/.
 func (l *Local) Output(job int64, attempt int, path string) (io.ReadCloser, error) {
-	root, err := os.OpenRoot(filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName))
+	var f *os.File
+	err := l.User.as(func() error {
+		root, err := os.OpenRoot(filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName))
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		// It may have become a pipe since, which nobody writes to.
+		if f, err = root.OpenFile(filepath.FromSlash(path), os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil {
+			return err
+		}
+		if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+			f.Close()
+			return &fs.PathError{Op: "open", Path: path, Err: errors.Join(err, errNotRegular, fs.ErrNotExist)}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	return root.Open(filepath.FromSlash(path))
+	return f, nil
 }
 
 // Outputs lists the files of outputs/, with slashes.
 func (l *Local) Outputs(job int64, attempt int) (all []string) {
 	root := filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName)
-	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+	_ = l.User.as(func() error {
+		return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil
+			}
+			if below, err := filepath.Rel(root, p); err == nil {
+				all = append(all, filepath.ToSlash(below))
+			}
 			return nil
-		}
-		if below, err := filepath.Rel(root, p); err == nil {
-			all = append(all, filepath.ToSlash(below))
-		}
-		return nil
+		})
 	})
 	return all
 }
 
 // Says is the last of what a keeper wrote about itself.
 func (l *Local) Says(job int64, attempt int) string {
-	b, _ := os.ReadFile(filepath.Join(l.Folder(job, attempt), keeperFile))
+	var b []byte
+	_ = l.User.as(func() (err error) {
+		b, err = os.ReadFile(filepath.Join(l.Folder(job, attempt), keeperFile))
+		return err
+	})
 	return string(b[max(0, len(b)-500):])
 }
 

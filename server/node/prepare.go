@@ -122,11 +122,13 @@ const aheadWithin = time.Hour
 
 func (l *Local) makeAhead(question string) {
 	dir := filepath.Join(filepath.Dir(l.Dir), EnvironmentsName)
-	if os.MkdirAll(dir, 0o700) != nil {
-		return
-	}
-	log, err := os.OpenFile(filepath.Join(dir, "ahead.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
+	var log *os.File
+	if l.User.as(func() (err error) {
+		if err = os.MkdirAll(dir, 0o700); err == nil {
+			log, err = os.OpenFile(filepath.Join(dir, "ahead.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		}
+		return err
+	}) != nil {
 		return
 	}
 	defer log.Close()
@@ -134,6 +136,6 @@ func (l *Local) makeAhead(question string) {
 	defer cancel()
 	c := exec.CommandContext(ctx, l.Hora, EnvironmentCommand, dir)
 	c.Dir, c.Env, c.Stdin, c.Stdout, c.Stderr = dir, l.Environ, strings.NewReader(question), log, log
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the server leaves it alone
+	c.SysProcAttr = l.User.process() // a signal to the server leaves it alone
 	_ = c.Run()
 }
