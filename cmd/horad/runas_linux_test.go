@@ -65,7 +65,10 @@ mv work/outputs work/before; ln -s %[3]s work/outputs; echo moved; sleep 20`, pr
 	}
 	text := strings.Join(said, "\n")
 	home := filepath.Join(base, "node", "home")
-	for _, want := range []string{fmt.Sprintf("is %d:%d:%d %s", stranger, stranger, stranger, home), fmt.Sprintf("%d 600 ", stranger), "ready", "moved"} {
+	for _, want := range []string{
+		fmt.Sprintf("is %d:%d:%d %s", stranger, stranger, stranger, home),
+		fmt.Sprintf("%d 600 ", stranger), "ready", "moved",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no line has %q in\n%s", want, text)
 		}
@@ -178,8 +181,8 @@ func (s *site) wrongRunAs(base string) {
 			s.t.Errorf("--run-as %q: %v %s", c.who, err, out)
 		}
 	}
-	x := exec.Command("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", filepath.Join(base, "hora"), "node", "--pool", "lab", "--name", "n3",
-		"--dir", filepath.Join(base, "n3"), "--server", s.url, "--run-as", "54322")
+	x := exec.Command("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups",
+		filepath.Join(base, "hora"), "node", "--pool", "lab", "--name", "n3", "--dir", filepath.Join(base, "n3"), "--server", s.url, "--run-as", "54322")
 	if out, err := x.CombinedOutput(); err == nil || !strings.Contains(string(out), "--run-as is for nodes that root has started") {
 		s.t.Errorf("not as root: %v %s", err, out)
 	}
