@@ -206,17 +206,17 @@ func TestProofIsBoundedInTimeAndBytes(t *testing.T) {
 	begun := time.Now()
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // one byte now and then, for ever
+	go func(c net.Conn) { // one byte now and then, for ever
 		hello := wire.AppendHello(nil, wire.Hello{Version: wire.Version})
 		for i := 0; ; i++ {
 			select {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond):
-				cc.Write(hello[i%len(hello) : i%len(hello)+1])
+				c.Write(hello[i%len(hello) : i%len(hello)+1])
 			}
 		}
-	}()
+	}(cc)
 	if _, err := Server(sc, New(), "b", Expect(bob), time.Now().Add(200*time.Millisecond)); err == nil {
 		t.Fatal("let in")
 	}
