@@ -22,6 +22,7 @@ import (
 type hubOptions struct {
 	listen         string
 	untilStdinEnds bool
+	ownEnvironment bool
 }
 
 // The limits of a job whose hosts are agents that have come: a cluster gives up a task sooner than a person a terminal.
@@ -46,6 +47,7 @@ func hubFields() []job.Field {
 	const group = "agents"
 	return []job.Field{
 		{Flags: "--listen", Arg: "HOST:PORT", Default: "a free port at all addresses", Help: "where agents come to", Group: group, Ours: true},
+		{Flags: "--own-environment", Help: "workers get their agent's environment, and nothing of the hub's but what flags say", Group: group, Ours: true},
 		{Flags: "--until-stdin-ends", Help: "the end of standard input ends the job: of whoever started the hub, in whatever way", Group: group, Ours: true},
 	}
 }
@@ -57,6 +59,8 @@ func (h *hubOptions) set(name, v string) (known bool) {
 		h.listen = v
 	case "until-stdin-ends":
 		h.untilStdinEnds = v == "true"
+	case "own-environment":
+		h.ownEnvironment = v == "true"
 	default:
 		return false
 	}
@@ -104,7 +108,12 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 				signals <- syscall.SIGTERM
 			}()
 		}
+		var mine []string
+		if o.hub.ownEnvironment {
+			mine = os.Environ()
+		}
 		h, err := hub.New(p.ctx, hub.Config{
+			Mine:   mine,
 			Secret: s.Secret, Host: s.LocalName, ID: p.getenv("HORA_HOST_ID"), Listen: o.hub.listen, Interfaces: o.spec.Interfaces,
 			Silence: silence, Events: s.Events, SecretFile: made, Wanted: launch.Size(&o.spec, nil),
 		})

@@ -139,7 +139,7 @@ func (s *site) secretsOnNodes(value string) {
 	if r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=1", "--idle", "1m"); r.code != 0 {
 		s.t.Fatalf("%+v", r)
 	}
-	d := shell(0, `echo $HORA_RANK; wc -c <$HORA_SECRETS/TOKEN; cat $HORA_SECRETS/TOKEN; echo`)
+	d := shell(0, `echo $HORA_RANK; wc -c <$HORA_SECRETS/TOKEN; cat $HORA_SECRETS/TOKEN; echo; for f in "$HORA_SECRETS" "${HORA_OUTPUTS%/work/outputs}/secrets"; do test "$(cd .. && pwd)/secrets" = "$f" && echo own; done`)
 	d.Spec.NP, d.Nodes, d.Pool, d.Secrets = 0, 2, "two", []string{"TOKEN"}
 	j := s.until(s.submit(d).ID, ended)
 	seen := map[string]int{}
@@ -149,7 +149,7 @@ func (s *site) secretsOnNodes(value string) {
 	if err != nil || j.State != job.Finished {
 		s.t.Fatalf("%+v, %v", j, err)
 	}
-	if seen["15"] != 2 || seen["***"] != 2 || seen[value] != 0 {
+	if seen["15"] != 2 || seen["***"] != 2 || seen["own"] != 4 || seen[value] != 0 {
 		s.t.Errorf("%+v: %v", j, seen)
 	}
 	to := filepath.Join(s.t.TempDir(), "copy")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -148,9 +149,10 @@ func (g *guest) Dig(context.Context, int) (string, error) {
 func (g *guest) Master() (int, error) { return g.hello.Master, nil }
 
 // Environ returns what the launcher's workers on other hosts inherit too, and all devices that the agents of the
-// machine may use: programs choose among them by local rank.
+// machine may use: programs choose among them by local rank. What is the hub's alone they do not get.
 func (g *guest) Environ(all []string) []string {
-	env := environ.Inherited(all, false)
+	mine := func(kv string) bool { return slices.Contains(g.hub.cfg.Mine, kv) }
+	env := slices.DeleteFunc(environ.Inherited(all, false), mine)
 	if ids := g.hub.devices(g.machine); len(ids) > 0 {
 		env = environ.Merge(env, []string{environ.VisibleDevices + "=" + strings.Join(ids, ",")})
 	}

@@ -36,8 +36,9 @@ type Config struct {
 	Interfaces []string // only addresses of these are told; none is all
 	Silence    time.Duration
 	Events     *event.Sink
-	SecretFile string // told with the addresses
-	Wanted     int    // how many workers the job waits for
+	SecretFile string   // told with the addresses
+	Wanted     int      // how many workers the job waits for
+	Mine       []string // variables of the hub alone, which workers do not get: agents have their own
 }
 
 // The limits of what an agent says before it is one, and of its time to do so.

@@ -431,7 +431,7 @@ func (k *keeper) args() ([]string, error) {
 	}
 	name := filepath.Join(k.dir, specFile)
 	if k.task.Part != nil {
-		return []string{"hub", "--file", name, "--secret-file", filepath.Join(k.dir, secretFile)}, os.WriteFile(name, s.YAML(), 0o600)
+		return []string{"hub", "--own-environment", "--file", name, "--secret-file", filepath.Join(k.dir, secretFile)}, os.WriteFile(name, s.YAML(), 0o600)
 	}
 	return []string{"run", "--file", name}, os.WriteFile(name, s.YAML(), 0o600)
 }
