@@ -133,6 +133,10 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	if err := s.checkCode(ctx, d.Code); err != nil {
 		return client.Job{}, err
 	}
+	lent, with, err := s.lend(ctx, &d)
+	if err != nil {
+		return client.Job{}, err
+	}
 	begin := time.Now()
 	now := s.now().UTC()
 	tags := d.Tags
@@ -157,6 +161,11 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 		}
 		if key != "" {
 			if err = store.Key(tx, key, j.ID, now); err != nil {
+				return err
+			}
+		}
+		if lent != nil {
+			if err = with.Lend(tx, j.ID, lent); err != nil {
 				return err
 			}
 		}

@@ -162,6 +162,9 @@ func (f *follower) start() error {
 	if err == nil {
 		_, err = f.secrets()
 	}
+	if err == nil {
+		_, err = f.lent()
+	}
 	if err != nil {
 		return err
 	}
@@ -173,6 +176,7 @@ func (f *follower) whole() (node.Gang, error) {
 	g := f.gang()
 	g.Token = f.fleet.JobToken(g.Job, g.Attempt)
 	g.Secrets, _ = f.secrets() // one that is gone is missed where the attempt is started
+	g.Lent, _ = f.lent()
 	if g.Attempt == 1 {
 		return g, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"hora/job"
 	"hora/server/client"
 	"hora/server/store"
+	"hora/storage/credentials"
 )
 
 // SecretPath is what calls about one secret have in common.
@@ -99,6 +100,24 @@ func (s *Server) checkSecrets(ctx context.Context, d *client.Document) error {
 	return nil
 }
 
+// lend takes the keys to storage out of what is submitted, of which the names alone stay.
+func (s *Server) lend(ctx context.Context, d *client.Document) (all credentials.Set, with *store.Sealer, err error) {
+	if len(d.Credentials) == 0 {
+		d.Credentials = nil
+		return nil, nil, nil
+	}
+	all, names := d.Credentials, map[string]string{}
+	if err := all.Check(); err != nil {
+		return nil, nil, refuse(422, "credentials: %v", err)
+	}
+	for name := range all {
+		names[name] = ""
+	}
+	d.Credentials = names
+	with, err = s.store.Sealer(ctx)
+	return all, with, err
+}
+
 // secrets opens those that a job names; missing names those that do not open any more, and why.
 func (f *follower) secrets() (all map[string][]byte, missing error) {
 	d := &f.job.Document
@@ -121,4 +140,12 @@ func (f *follower) secrets() (all map[string][]byte, missing error) {
 		missing = errors.New(strings.Join(wrong, "; "))
 	}
 	return all, missing
+}
+
+// lent opens the keys to storage that went along with the job.
+func (f *follower) lent() (map[string]string, error) {
+	if len(f.job.Document.Credentials) == 0 {
+		return nil, nil
+	}
+	return f.store.Lent(f.ctx, f.job.ID)
 }

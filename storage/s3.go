@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bufio"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -12,24 +11,22 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"hora/storage/credentials"
 )
 
 // S3 is Amazon's object storage and what speaks as it does. Names are
 // s3://bucket/key.
 type S3 struct {
 	web      *Web
-	keys     keys
+	keys     credentials.AWS
 	region   string
 	endpoint string // scheme and host; "": Amazon's
 	now      func() time.Time
 }
-
-type keys struct{ id, secret, token string }
 
 // NewS3 takes keys, region and endpoint from the environment: AWS_ACCESS_KEY_ID,
 // AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the shared credentials file; without
@@ -45,12 +42,9 @@ func NewS3(lookup func(string) string) (*S3, error) {
 			return nil, fmt.Errorf("use the S3 endpoint %q: it is no address; set HORA_S3_ENDPOINT to one such as https://host:9000", s.endpoint)
 		}
 	}
-	s.keys = keys{lookup("AWS_ACCESS_KEY_ID"), lookup("AWS_SECRET_ACCESS_KEY"), lookup("AWS_SESSION_TOKEN")}
-	if s.keys.id == "" {
-		var err error
-		if s.keys, err = sharedKeys(lookup); err != nil {
-			return nil, err
-		}
+	var err error
+	if s.keys, err = credentials.FindAWS(lookup); err != nil {
+		return nil, err
 	}
 	s.web.url, s.web.sign = s.address, s.sign
 	return s, nil
@@ -63,51 +57,6 @@ func first(lookup func(string) string, names ...string) string {
 		}
 	}
 	return ""
-}
-
-// sharedKeys reads the profile's keys from the file that Amazon's tools write.
-func sharedKeys(lookup func(string) string) (keys, error) {
-	name, profile := lookup("AWS_SHARED_CREDENTIALS_FILE"), lookup("AWS_PROFILE")
-	asked := name != "" || profile != ""
-	if name == "" {
-		name = filepath.Join(lookup("HOME"), ".aws", "credentials")
-	}
-	if profile == "" {
-		profile = "default"
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		if !asked {
-			return keys{}, nil
-		}
-		return keys{}, localError("read keys from", name, err)
-	}
-	defer f.Close()
-	var k keys
-	section := ""
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := strings.TrimSpace(lines.Text())
-		if strings.HasPrefix(line, "[") {
-			section = strings.TrimSpace(strings.Trim(line, "[]"))
-			continue
-		}
-		name, value, _ := strings.Cut(line, "=")
-		if section != profile {
-			continue
-		}
-		switch value = strings.TrimSpace(value); strings.TrimSpace(name) {
-		case "aws_access_key_id":
-			k.id = value
-		case "aws_secret_access_key":
-			k.secret = value
-		case "aws_session_token":
-			k.token = value
-		}
-	}
-	if k.id == "" && asked {
-		return k, fmt.Errorf("read keys from %s: there are none for profile %q; set AWS_PROFILE to one that is there", name, profile)
-	}
-	return k, nil
 }
 
 // split takes a name apart.
@@ -160,15 +109,15 @@ func escape(text string, slashes bool) string {
 // sign adds version 4 of Amazon's signature over the method, the address, the headers
 // and the body.
 func (s *S3) sign(r *http.Request, body []byte) {
-	if s.keys.id == "" {
+	if s.keys.ID == "" {
 		return
 	}
 	sum := sha256.Sum256(body)
 	hash, at := hex.EncodeToString(sum[:]), s.now().UTC()
 	r.Header.Set("X-Amz-Content-Sha256", hash)
 	r.Header.Set("X-Amz-Date", at.Format("20060102T150405Z"))
-	if s.keys.token != "" {
-		r.Header.Set("X-Amz-Security-Token", s.keys.token)
+	if s.keys.Token != "" {
+		r.Header.Set("X-Amz-Security-Token", s.keys.Token)
 	}
 	names := []string{"host"}
 	values := map[string]string{"host": r.URL.Host}
@@ -188,11 +137,11 @@ func (s *S3) sign(r *http.Request, body []byte) {
 	whole := sha256.Sum256([]byte(canonical.String()))
 	scope := at.Format("20060102") + "/" + s.region + "/s3/aws4_request"
 	text := "AWS4-HMAC-SHA256\n" + at.Format("20060102T150405Z") + "\n" + scope + "\n" + hex.EncodeToString(whole[:])
-	key := []byte("AWS4" + s.keys.secret)
+	key := []byte("AWS4" + s.keys.Secret)
 	for _, part := range strings.Split(scope, "/") {
 		key = mac(key, part)
 	}
-	r.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=%s/%s,SignedHeaders=%s,Signature=%x", s.keys.id, scope, signed, mac(key, text)))
+	r.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=%s/%s,SignedHeaders=%s,Signature=%x", s.keys.ID, scope, signed, mac(key, text)))
 }
 
 func mac(key []byte, text string) []byte {

@@ -196,6 +196,9 @@ func (p *program) writeJob(j *client.Job, story []client.Happening) {
 		}
 		row("commit", "%s", c)
 	}
+	if len(d.Credentials) > 0 {
+		row("keys to storage", "%s", strings.Join(slices.Sorted(maps.Keys(d.Credentials)), ", "))
+	}
 	if e := d.Environment; e != nil && len(e.Lock) > 0 {
 		row("environment", "%s", event.Counted(len(e.Lock), "package")+" beside the pool's: "+strings.Join(shortLock(e.Lock), ", "))
 	}

@@ -24,7 +24,8 @@ func keepJob(args []string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	self := node.Process{
-		Setenv: os.Setenv, Environ: os.Environ, Kill: func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) },
+		Setenv: os.Setenv, Unsetenv: os.Unsetenv, Environ: os.Environ,
+		Kill: func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) },
 	}
 	err := node.Keep(args[0], self, func(args []string, out, errs io.Writer) int {
 		in, err := os.Open(os.DevNull)

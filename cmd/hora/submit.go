@@ -19,6 +19,7 @@ import (
 	"hora/server/client"
 	"hora/server/environment"
 	"hora/server/snapshot"
+	"hora/storage/credentials"
 )
 
 // queueFields are the flags of hora submit, and the lines of its file, beside those of a job.
@@ -38,6 +39,7 @@ func queueFields() []job.Field {
 		{Flags: "--pip", Arg: "REQUIREMENT", Help: "a package that the job needs, as numpy==2.1; may be repeated"},
 		{Flags: "--env-file", Arg: "FILE", Help: "what it needs: a requirements file, or an environment of conda (.yml); --env FILE is the same"},
 		{Flags: "--secret", Arg: "NAME", Help: "a secret of the project that it gets as the file NAME in the folder HORA_SECRETS; may be repeated"},
+		{Flags: "--storage-credentials", Help: "your keys to storage (S3, Google's, Azure's) go along, from the variables and files that hora data takes them from"},
 		{Flags: "--whole", Help: "nobody else's job runs on its nodes meanwhile"},
 		{Flags: "--held", Help: "it begins paused; hora resume lets it queue"},
 		{Flags: "--follow -f", Help: "show what it writes, and exit with its code"},
@@ -52,7 +54,7 @@ func queueFields() []job.Field {
 // submission is what one hora submit says.
 type submission struct {
 	client.Document
-	follow, noCode bool
+	follow, noCode, lends bool
 }
 
 func (p *program) submitCommand() *cobra.Command {
@@ -191,6 +193,8 @@ func (s *submission) set(name, v string) (err error) {
 		return environment.Check(s.Environment)
 	case "secret":
 		s.Secrets = append(s.Secrets, v)
+	case "storage-credentials":
+		return yes(&s.lends)
 	case "env-file":
 		more, err := readNeeds(v)
 		if err != nil {
@@ -341,6 +345,11 @@ func (p *program) submit(ctx context.Context, s *submission) error {
 	c, err := p.server()
 	if err != nil {
 		return err
+	}
+	if s.lends {
+		if s.Credentials, err = credentials.Find(p.getenv); err != nil {
+			return fmt.Errorf("%w; or leave --storage-credentials out", err)
+		}
 	}
 	if !s.noCode {
 		if err := p.sendFolder(ctx, c, &s.Document); err != nil {

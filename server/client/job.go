@@ -29,6 +29,7 @@ type Document struct {
 	Whole       bool              `json:"whole,omitempty" doc:"nobody else's job runs on its nodes meanwhile"`
 	Environment *Environment      `json:"environment,omitempty" doc:"packages beside those of the pool's interpreter"`
 	Secrets     []string          `json:"secrets,omitempty" maxItems:"100" doc:"names of secrets of the project that it gets, each as a file in the folder HORA_SECRETS"`
+	Credentials map[string]string `json:"credentials,omitempty" doc:"keys to storage that whoever submits lends the job, by the names of their variables; read, it has the names alone"`
 	Tags        map[string]string `json:"tags,omitempty" doc:"words to find it by; the job's tags have them from then on"`
 }
 

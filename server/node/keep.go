@@ -76,9 +76,10 @@ var ErrTaken = errors.New("another process keeps this job")
 
 // Process is what a keeper needs of the process that it is: its environment, which the job inherits.
 type Process struct {
-	Setenv  func(name, value string) error
-	Environ func() []string
-	Kill    func() // ends it at once; what it has started ends with it
+	Setenv   func(name, value string) error
+	Unsetenv func(name string) error
+	Environ  func() []string
+	Kill     func() // ends it at once; what it has started ends with it
 }
 
 // Keep runs the attempt in a folder and returns when it has ended and its outbox says so.
@@ -124,6 +125,9 @@ func Keep(dir string, own Process, run Program) error {
 		if err := own.Setenv(SecretsVariable, filepath.Join(dir, secretsFolder)); err != nil {
 			return err
 		}
+	}
+	if err := takeLent(dir, own, k.task.Document.Credentials); err != nil {
+		return err
 	}
 	if k.task.Part != nil {
 		name := filepath.Join(dir, secretFile)

@@ -38,7 +38,8 @@ type Gang struct {
 	Outputs  []snapshot.File // what earlier attempts left in outputs/
 	Part     *Part           // where it runs on several nodes
 	Secrets  map[string][]byte
-	Token    string // with which the job asks the server about itself
+	Lent     map[string]string // keys to storage, by the names of their variables
+	Token    string            // with which the job asks the server about itself
 }
 
 // Part is what one node has of a gang on several.
@@ -134,7 +135,7 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 	if err := l.fill(filepath.Join(dir, WorkFolder), g); err != nil {
 		return err
 	}
-	if err := errors.Join(putSecrets(dir, g.Secrets), putToken(dir, g.Token)); err != nil {
+	if err := errors.Join(putSecrets(dir, g.Secrets), putLent(dir, g.Lent), putToken(dir, g.Token)); err != nil {
 		return err
 	}
 	t := task{Job: g.Job, Attempt: g.Attempt, Document: g.Document, Slots: n, Part: g.Part, Token: g.Token != ""}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -54,8 +53,9 @@ func putToken(dir, token string) error {
 	return os.WriteFile(filepath.Join(dir, tokenFile), []byte(token+"\n"), 0o600)
 }
 
-// dropSecrets takes them away, and the token.
+// dropSecrets takes them away, the keys to storage, and the token.
 func dropSecrets(dir string) {
+	_ = os.RemoveAll(filepath.Join(dir, lentFolder))
 	_ = os.RemoveAll(filepath.Join(dir, secretsFolder))
 	_ = os.Remove(filepath.Join(dir, tokenFile))
 }
@@ -88,17 +88,21 @@ func readMask(dir string) *mask {
 	for _, e := range entries {
 		files = append(files, filepath.Join(dir, secretsFolder, e.Name()))
 	}
-	for _, name := range files {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		add(string(b))
-		if lines := bytes.Split(b, []byte("\n")); len(lines) > 1 {
+	whole := func(text string) {
+		add(text)
+		if lines := strings.Split(text, "\n"); len(lines) > 1 {
 			for _, line := range lines {
-				add(string(line))
+				add(line)
 			}
 		}
+	}
+	for _, name := range files {
+		if b, err := os.ReadFile(name); err == nil {
+			whole(string(b))
+		}
+	}
+	for _, text := range lentSecrets(dir) {
+		whole(text)
 	}
 	if plain == nil {
 		return nil

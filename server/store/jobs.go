@@ -48,6 +48,9 @@ func NewJob(tx *sql.Tx, j *client.Job, document []byte) (int64, error) {
 func SetState(tx *sql.Tx, j *client.Job) error {
 	_, err := tx.Exec("UPDATE jobs SET state = ?, started = ?, ended = ?, code = ?, text = ? WHERE id = ?",
 		j.State, nanos(j.Started), nanos(j.Ended), j.ExitCode, j.Text, j.ID)
+	if err == nil && j.State.Ended() && len(j.Document.Credentials) > 0 {
+		err = returned(tx, j.ID)
+	}
 	return err
 }
 

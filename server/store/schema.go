@@ -128,6 +128,12 @@ CREATE TABLE secrets (
 	PRIMARY KEY (project, name)
 ) STRICT, WITHOUT ROWID;
 `,
+	`
+CREATE TABLE lent ( -- keys to storage that go along with a job, until its end
+	job INTEGER PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+	box BLOB NOT NULL -- for the key in secrets.key
+) STRICT;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

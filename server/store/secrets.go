@@ -43,7 +43,9 @@ func (s *Store) key(ctx context.Context, make bool) (*age.X25519Identity, error)
 		return nil, err
 	}
 	have := 0
-	if err := s.Read(ctx, func(tx *sql.Tx) error { return tx.QueryRow("SELECT count(*) FROM secrets").Scan(&have) }); err != nil {
+	if err := s.Read(ctx, func(tx *sql.Tx) error {
+		return tx.QueryRow("SELECT (SELECT count(*) FROM secrets) + (SELECT count(*) FROM lent)").Scan(&have)
+	}); err != nil {
 		return nil, err
 	}
 	if have > 0 || !make {
@@ -67,9 +69,21 @@ func (s *Store) SetSecret(ctx context.Context, sec client.Secret, value []byte, 
 	if err != nil {
 		return err
 	}
-	plain, err := json.Marshal(sealed{sec.Project, sec.Name, value})
+	box, err := seal(k, sealed{sec.Project, sec.Name, value})
 	if err != nil {
 		return err
+	}
+	return s.Do(ctx, func(tx *sql.Tx) error {
+		_, err := tx.Exec("INSERT OR REPLACE INTO secrets (project, name, box, by, at) VALUES (?, ?, ?, ?, ?)", sec.Project, sec.Name, box, sec.By, nanos(now))
+		return err
+	})
+}
+
+// seal encrypts for the one key.
+func seal(k *age.X25519Identity, x any) ([]byte, error) {
+	plain, err := json.Marshal(x)
+	if err != nil {
+		return nil, err
 	}
 	var box bytes.Buffer
 	w, err := age.Encrypt(&box, k.Recipient())
@@ -79,13 +93,20 @@ func (s *Store) SetSecret(ctx context.Context, sec client.Secret, value []byte, 
 	if err == nil {
 		err = w.Close()
 	}
+	return box.Bytes(), err
+}
+
+// unseal decrypts what seal has made.
+func unseal(k *age.X25519Identity, box []byte, to any) error {
+	r, err := age.Decrypt(bytes.NewReader(box), k)
 	if err != nil {
 		return err
 	}
-	return s.Do(ctx, func(tx *sql.Tx) error {
-		_, err := tx.Exec("INSERT OR REPLACE INTO secrets (project, name, box, by, at) VALUES (?, ?, ?, ?, ?)", sec.Project, sec.Name, box.Bytes(), sec.By, nanos(now))
+	b, err := io.ReadAll(r)
+	if err != nil {
 		return err
-	})
+	}
+	return json.Unmarshal(b, to)
 }
 
 // Secrets lists a project's secrets: never what they are.
@@ -134,16 +155,11 @@ func (s *Store) Secret(ctx context.Context, project, name string) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	r, err := age.Decrypt(bytes.NewReader(box), k)
-	if err != nil {
+	var x sealed
+	if err := unseal(k, box, &x); err != nil {
 		return nil, fmt.Errorf("open secret %s of project %s: %w: the key in %s is another one: put the right one back, or set the secret anew", name, project, err, KeyFile)
 	}
-	b, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	var x sealed
-	if err := json.Unmarshal(b, &x); err != nil || x.Project != project || x.Name != name {
+	if x.Project != project || x.Name != name {
 		return nil, fmt.Errorf("secret %s of project %s is another one's: somebody has changed the database; set it anew", name, project)
 	}
 	return x.Value, nil

@@ -59,7 +59,7 @@ class Client:
 
         The folder goes along (None: nothing does). `spec` takes the fields of a job file, and further arguments are those of
         the queue: nodes, per_node, pool, node, fresh, memory (bytes), priority, preemptible, time_limit (seconds), retries, project,
-        held, whole.
+        held, whole, secrets (names), credentials (keys to storage, by the names of their variables).
         """
         full = dict(spec or {}, command=[str(c) for c in command])
         if np is not None:
