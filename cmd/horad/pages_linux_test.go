@@ -35,6 +35,11 @@ func TestPages(t *testing.T) {
 		if r.StatusCode != want {
 			t.Fatalf("%s: %s, want %d: %s", path, r.Status, want, b)
 		}
+		policy := r.Header.Get("Content-Security-Policy")
+		strict := strings.HasPrefix(policy, "default-src 'none'") && !strings.Contains(policy, "unsafe")
+		if want != 401 && (!strict || strings.Contains(policy, "*")) {
+			t.Errorf("%s comes with the policy %q", path, policy)
+		}
 		return string(b)
 	}
 	get("/", 401)

@@ -81,18 +81,24 @@ func newSiteIn(t *testing.T, dir string, slots int) *site {
 		t.Fatal(err)
 	}
 	s := &site{t: t, dir: dir, home: t.TempDir(), bin: bin, slots: slots}
+	s.start()
+	return s
+}
+
+// start starts the server, and sees to its end.
+func (s *site) start() {
+	s.t.Helper()
 	s.up()
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		if s.cmd == nil {
 			return
 		}
 		if r := s.hora("down", "--now"); r.code != 0 {
-			t.Errorf("hora down --now: %+v", r)
+			s.t.Errorf("hora down --now: %+v", r)
 			_ = s.cmd.Process.Kill()
 		}
 		_ = s.cmd.Wait()
 	})
-	return s
 }
 
 func (s *site) env() []string {
