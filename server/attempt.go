@@ -229,7 +229,11 @@ func (f *follower) take(records []node.Record) error {
 		return err
 	}
 	f.taken = b.last
-	f.news.wake(f.job.ID)
+	if b.ready == nil && b.happened == nil && b.artifacts == nil && b.tags == nil && b.size == 0 {
+		f.news.wakeLines(f.job.ID)
+	} else {
+		f.news.wake(f.job.ID)
+	}
 	if b.ready != nil {
 		f.announced()
 	}

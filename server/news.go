@@ -28,6 +28,11 @@ func (n *news) of(job int64) <-chan struct{} {
 	return c
 }
 
+// lines is closed when a job has written more, and nothing else of it is new.
+func (n *news) lines(job int64) <-chan struct{} { return n.of(-job) }
+
+func (n *news) wakeLines(job int64) { n.wake(-job) }
+
 func (n *news) wake(job int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

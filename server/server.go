@@ -54,6 +54,7 @@ type Server struct {
 	log     *slog.Logger
 	now     func() time.Time
 	news    *news
+	frames  frames
 	meters  meters
 	calls   chan func()
 	ctx     context.Context

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -113,7 +114,7 @@ type events struct {
 	err error
 }
 
-func (e *events) send(id, name string, v any) {
+func (e *events) send(name string, v any) {
 	if e.err != nil {
 		return
 	}
@@ -122,10 +123,48 @@ func (e *events) send(id, name string, v any) {
 		e.err = err
 		return
 	}
+	var out bytes.Buffer
+	writeEvent(&out, "", name, b)
+	_, e.err = e.w.Write(out.Bytes())
+}
+
+// writeEvent writes one whose data is a line of JSON.
+func writeEvent(out *bytes.Buffer, id, name string, data []byte) {
 	if id != "" {
-		id = "id: " + id + "\n"
+		out.WriteString("id: ")
+		out.WriteString(id)
+		out.WriteByte('\n')
 	}
-	_, e.err = fmt.Fprintf(e.w, "%sevent: %s\ndata: %s\n\n", id, name, b)
+	out.WriteString("event: ")
+	out.WriteString(name)
+	out.WriteString("\ndata: ")
+	out.Write(data)
+	out.WriteString("\n\n")
+}
+
+// lines sends what comes after a place, about linesAtOnce lines, and returns the place after them.
+func (a *api) lines(ctx context.Context, q *LinesQuery, c store.Cursor, out *events) (store.Cursor, error) {
+	blocks, err := a.store.Blocks(ctx, q.ID, c, q.Since, linesAtOnce)
+	for i := range blocks {
+		b := &blocks[i]
+		var text []byte
+		if q.Rank == -2 && q.Since.IsZero() && b.After(c) {
+			text, err = a.frames.of(q.ID, b)
+			c = store.Cursor{Attempt: b.Attempt, Line: b.Last}
+		} else {
+			var some []client.Line
+			if some, c, err = b.Rest(c, q.Since); err == nil {
+				text, err = lineEvents(q.pick(some))
+			}
+		}
+		if err == nil && out.err == nil && len(text) > 0 {
+			_, out.err = out.w.Write(text)
+		}
+		if err != nil || out.err != nil {
+			break
+		}
+	}
+	return c, err
 }
 
 func (e *events) flush() {
@@ -137,35 +176,44 @@ func (e *events) flush() {
 // beat is how often a silent stream says that it lives.
 const beat = 15 * time.Second
 
+// breath is how long lines gather between two looks at them: a job that writes without end writes a block every 10 ms,
+// and each look of each follower costs the server the same.
+const breath = 25 * time.Millisecond
+
 // stream follows a job until it has ended or the reader has gone.
 func (a *api) stream(ctx context.Context, q *LinesQuery, quiet bool, c store.Cursor, out *events) {
 	was := ""
-	for out.err == nil {
-		changed := a.news.of(q.ID)
-		j, err := a.Job(ctx, q.ID)
-		if err != nil {
-			return
+	var j client.Job
+	for look := true; out.err == nil; {
+		changed, written := a.news.of(q.ID), a.news.lines(q.ID)
+		if quiet {
+			written = nil
 		}
-		if now, _ := json.Marshal(j); string(now) != was {
-			was = string(now)
-			out.send("", "state", j)
+		begin := time.Now()
+		if look {
+			var err error
+			if j, err = a.Job(ctx, q.ID); err != nil {
+				return
+			}
+			if now, _ := json.Marshal(j); string(now) != was {
+				was = string(now)
+				out.send("state", j)
+			}
 		}
 		for !quiet && out.err == nil {
-			lines, next, err := a.store.Lines(ctx, q.ID, c, q.Since, linesAtOnce)
+			next, err := a.lines(ctx, q, c, out)
 			if err != nil || next == c {
 				break
-			}
-			for _, l := range q.pick(lines) {
-				out.send(cursorText(store.Cursor{Attempt: l.Attempt, Line: l.Number}), "line", l)
 			}
 			c = next
 		}
 		if j.State.Ended() {
-			out.send("", "end", j)
+			out.send("end", j)
 			out.flush()
 			return
 		}
 		out.flush()
+		look = true
 		queue := a.news.of(0) // its reason may be another one now
 		if j.State != job.Queued {
 			queue = nil
@@ -173,6 +221,12 @@ func (a *api) stream(ctx context.Context, q *LinesQuery, quiet bool, c store.Cur
 		select {
 		case <-changed:
 		case <-queue:
+		case <-written:
+			look = false
+			select {
+			case <-time.After(breath - time.Since(begin)):
+			case <-ctx.Done():
+			}
 		case <-time.After(beat):
 			if out.err == nil {
 				_, out.err = fmt.Fprint(out.w, ": still here\n\n")

@@ -58,41 +58,73 @@ type Cursor struct {
 	Line    uint64
 }
 
-// Lines reads what comes after a place, about limit lines, and answers the place after them. since leaves out what is
-// older.
-func (s *Store) Lines(
-	ctx context.Context, job int64, c Cursor, since time.Time, limit int,
-) (lines []client.Line, next Cursor, err error) {
+// Block is lines of one attempt that follow each other, as they are kept.
+type Block struct {
+	Attempt     int
+	First, Last uint64
+	job         int64
+	codec       int
+	packed      []byte
+}
+
+// After reports whether all of it comes after a place.
+func (b *Block) After(c Cursor) bool {
+	return b.Attempt > c.Attempt || b.Attempt == c.Attempt && b.First > c.Line
+}
+
+// Lines unpacks it.
+func (b *Block) Lines() ([]client.Line, error) { return unpack(b.job, b.codec, b.packed) }
+
+// Rest unpacks what of it comes after a place and is not older than since, and answers the place after that.
+func (b *Block) Rest(c Cursor, since time.Time) (lines []client.Line, next Cursor, err error) {
 	next = c
+	all, err := b.Lines()
+	for _, l := range all {
+		if l.Attempt < c.Attempt || l.Attempt == c.Attempt && l.Number <= c.Line {
+			continue
+		}
+		next = Cursor{l.Attempt, l.Number}
+		if !l.At.Before(since) {
+			lines = append(lines, l)
+		}
+	}
+	return lines, next, err
+}
+
+// Blocks reads the blocks that have lines after a place, with about limit lines. since leaves out those that are older.
+func (s *Store) Blocks(ctx context.Context, job int64, c Cursor, since time.Time, limit int) (all []Block, err error) {
 	err = s.Read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query("SELECT codec, block FROM lines WHERE job = ? AND (attempt > ? OR attempt = ? AND last > ?) AND ends >= ? ORDER BY attempt, first",
+		rows, err := tx.Query("SELECT attempt, first, last, codec, block FROM lines WHERE job = ? AND (attempt > ? OR attempt = ? AND last > ?) AND ends >= ? ORDER BY attempt, first",
 			job, c.Attempt, c.Attempt, int64(c.Line), nanos(since))
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		for len(lines) < limit && rows.Next() {
-			var codec int
-			var block []byte
-			if err := rows.Scan(&codec, &block); err != nil {
+		for have := 0; have < limit && rows.Next(); {
+			b := Block{job: job}
+			if err := rows.Scan(&b.Attempt, &b.First, &b.Last, &b.codec, &b.packed); err != nil {
 				return err
 			}
-			part, err := unpack(job, codec, block)
-			if err != nil {
-				return err
-			}
-			for _, l := range part {
-				if l.Attempt < c.Attempt || l.Attempt == c.Attempt && l.Number <= c.Line {
-					continue
-				}
-				next = Cursor{l.Attempt, l.Number}
-				if !l.At.Before(since) {
-					lines = append(lines, l)
-				}
-			}
+			have += int(b.Last - b.First + 1)
+			all = append(all, b)
 		}
 		return rows.Err()
 	})
+	return all, err
+}
+
+// Lines reads what comes after a place, about limit lines, and answers the place after them. since leaves out what is
+// older.
+func (s *Store) Lines(
+	ctx context.Context, job int64, c Cursor, since time.Time, limit int,
+) (lines []client.Line, next Cursor, err error) {
+	blocks, err := s.Blocks(ctx, job, c, since, limit)
+	next = c
+	for i := 0; i < len(blocks) && err == nil; i++ {
+		var some []client.Line
+		some, next, err = blocks[i].Rest(next, since)
+		lines = append(lines, some...)
+	}
 	return lines, next, err
 }
 
