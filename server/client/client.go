@@ -317,21 +317,28 @@ func (c *Client) follow(ctx context.Context, id int64, f *Following, cursor *str
 	in := bufio.NewReaderSize(r.Body, 1<<16)
 	name, at := "", ""
 	for {
-		text, err := in.ReadString('\n')
+		text, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			var rest []byte
+			text = bytes.Clone(text)
+			rest, err = in.ReadBytes('\n')
+			text = append(text, rest...)
+		}
 		if err != nil {
 			return j, err
 		}
-		text = strings.TrimSuffix(text, "\n")
-		switch field, value, _ := strings.Cut(text, ": "); field {
+		switch field, value, _ := bytes.Cut(bytes.TrimSuffix(text, []byte("\n")), []byte(": ")); string(field) {
 		case "id":
-			at = value
+			at = string(value)
 		case "event":
-			name = value
+			if string(value) != name {
+				name = string(value)
+			}
 		case "data":
 			switch name {
 			case "line":
 				var l Line
-				if err := json.Unmarshal([]byte(value), &l); err != nil {
+				if err := readLine(value, &l); err != nil {
 					return j, err
 				}
 				if f.Line != nil {
@@ -340,7 +347,7 @@ func (c *Client) follow(ctx context.Context, id int64, f *Following, cursor *str
 				*cursor = at
 			case "state", "end":
 				j = Job{}
-				if err := json.Unmarshal([]byte(value), &j); err != nil {
+				if err := json.Unmarshal(value, &j); err != nil {
 					return j, err
 				}
 				if name == "end" {

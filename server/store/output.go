@@ -94,8 +94,11 @@ func (b *Block) Rest(c Cursor, since time.Time) (lines []client.Line, next Curso
 // Blocks reads the blocks that have lines after a place, with about limit lines. since leaves out those that are older.
 func (s *Store) Blocks(ctx context.Context, job int64, c Cursor, since time.Time, limit int) (all []Block, err error) {
 	err = s.Read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query("SELECT attempt, first, last, codec, block FROM lines WHERE job = ? AND (attempt > ? OR attempt = ? AND last > ?) AND ends >= ? ORDER BY attempt, first",
-			job, c.Attempt, c.Attempt, int64(c.Line), nanos(since))
+		// The block that the place lies in, by its own key: a condition on last would read all that come before.
+		rows, err := tx.Query(`SELECT attempt, first, last, codec, block FROM lines WHERE job = ?1 AND (attempt, first) >=
+			(?2, (SELECT coalesce(max(first), 0) FROM lines WHERE job = ?1 AND attempt = ?2 AND first <= ?3))
+			AND (attempt > ?2 OR last > ?3) AND ends >= ?4 ORDER BY attempt, first`,
+			job, c.Attempt, int64(c.Line), nanos(since))
 		if err != nil {
 			return err
 		}
