@@ -1,12 +1,15 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"hora/job"
@@ -24,6 +27,36 @@ func (refusal) Status() int { return http.StatusUnprocessableEntity }
 // comparedMost is how many jobs a page puts beside each other.
 const comparedMost = 50
 
+// curves reads some jobs and their curves, several at a time: a thousand blocks of points a job may have to be read.
+// The more jobs there are, the fewer points each curve has.
+func (p *pages) curves(ctx context.Context, ids []string) ([]client.Job, [][]client.Metric, error) {
+	jobs, all, errs := make([]client.Job, len(ids)), make([][]client.Metric, len(ids)), make([]error, len(ids))
+	points := min(200, 4000/len(ids))
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
+	for i, text := range ids {
+		id, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			errs[i] = refusal{fmt.Sprintf("%.40q is no job: the queue lists them", text)}
+			break
+		}
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			if jobs[i], errs[i] = p.Job(ctx, id); errs[i] == nil {
+				all[i], errs[i] = p.Curves(ctx, id, points)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return jobs, all, nil
+}
+
 // compare shows jobs beside each other: what client.Compare answers, and their curves.
 func (p *pages) compare(w http.ResponseWriter, r *http.Request) error {
 	ids := r.URL.Query()["job"]
@@ -40,25 +73,16 @@ func (p *pages) compare(w http.ResponseWriter, r *http.Request) error {
 		Rows    []row
 		Metrics []client.Metric // the lowest rank's of each job, whose number is its rank here
 	}{}
-	var all [][]client.Metric
-	for _, text := range ids {
-		id, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return refusal{fmt.Sprintf("%.40q is no job: the queue lists them", text)}
-		}
-		j, err := p.Job(r.Context(), id)
-		if err != nil {
-			return err
-		}
-		metrics, err := p.Curves(r.Context(), id, 200)
-		if err != nil {
-			return err
-		}
-		v.Jobs, all = append(v.Jobs, j), append(all, metrics)
+	jobs, all, err := p.curves(r.Context(), ids)
+	if err != nil {
+		return err
+	}
+	v.Jobs = jobs
+	for i, metrics := range all {
 		seen := ""
 		for _, m := range metrics { // by name, and then by rank
 			if m.Name != seen {
-				seen, m.Rank = m.Name, int(id)
+				seen, m.Rank = m.Name, int(jobs[i].ID)
 				v.Metrics = append(v.Metrics, m)
 			}
 		}
