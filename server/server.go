@@ -133,7 +133,8 @@ func (s *Server) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range all {
+	for i, l := range all {
+		all[i] = nil // it is not needed twice
 		e := &live{
 			job: l.Job, failures: l.Failures, attempts: l.Numbers, attempt: l.Attempt, taken: l.Taken, stop: l.Stop,
 			alone: l.Alone,

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"hora/job"
@@ -122,19 +124,42 @@ func Forgotten(tx *sql.Tx, job int64, attempt int) error {
 const jobColumns = "id, state, user, queued, started, ended, code, text, document"
 
 func scanJob(row interface{ Scan(...any) error }) (client.Job, error) {
-	var j client.Job
+	j, document, err := scanRow(row)
+	if err == nil {
+		err = readDocument(&j, document)
+	}
+	return j, err
+}
+
+// scanRow leaves what was submitted as it is.
+func scanRow(row interface{ Scan(...any) error }) (j client.Job, document string, err error) {
 	var queued, started, ended int64
-	var document string
-	if err := row.Scan(
-		&j.ID, &j.State, &j.User, &queued, &started, &ended, &j.ExitCode, &j.Text, &document,
-	); err != nil {
-		return j, err
-	}
+	err = row.Scan(&j.ID, &j.State, &j.User, &queued, &started, &ended, &j.ExitCode, &j.Text, &document)
 	j.Queued, j.Started, j.Ended = at(queued), at(started), at(ended)
+	return j, document, err
+}
+
+func readDocument(j *client.Job, document string) error {
 	if err := json.Unmarshal([]byte(document), &j.Document); err != nil {
-		return j, fmt.Errorf("read job %d: %w", j.ID, err)
+		return fmt.Errorf("read job %d: %w", j.ID, err)
 	}
-	return j, nil
+	return nil
+}
+
+// readDocuments reads those of many jobs on all cores: a start with a hundred thousand jobs that wait is little else.
+func readDocuments(all []*Live, documents []string) error {
+	workers := runtime.GOMAXPROCS(0)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < len(all) && errs[w] == nil; i += workers {
+				errs[w] = readDocument(&all[i].Job, documents[i])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // Job reads one job and its attempts.
@@ -238,8 +263,9 @@ type Live struct {
 }
 
 // Lives lists all jobs that have not ended, the oldest first.
-func (s *Store) Lives(ctx context.Context) ([]Live, error) {
-	var all []Live
+func (s *Store) Lives(ctx context.Context) ([]*Live, error) {
+	var documents []string
+	var all []*Live // a job is a kilobyte, and there may be a hundred thousand
 	err := s.Read(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.Query("SELECT "+jobColumns+", failures, (SELECT coalesce(max(number), 0) FROM attempts WHERE job = id), EXISTS (SELECT 1 FROM attempts WHERE job = id AND outcome = ?) FROM jobs WHERE state IN ('queued', 'preparing', 'running', 'paused') ORDER BY id", client.OutOfMemory)
 		if err != nil {
@@ -247,14 +273,14 @@ func (s *Store) Lives(ctx context.Context) ([]Live, error) {
 		}
 		defer rows.Close()
 		for rows.Next() {
-			var l Live
-			l.Job, err = scanJob(more{rows, []any{&l.Failures, &l.Numbers, &l.Alone}})
+			l, document := &Live{}, ""
+			l.Job, document, err = scanRow(more{rows, []any{&l.Failures, &l.Numbers, &l.Alone}})
 			if err != nil {
 				return err
 			}
-			all = append(all, l)
+			all, documents = append(all, l), append(documents, document)
 		}
-		if err := rows.Err(); err != nil {
+		if err := errors.Join(rows.Err(), readDocuments(all, documents)); err != nil {
 			return err
 		}
 		for i := range all {
