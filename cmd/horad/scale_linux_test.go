@@ -154,7 +154,8 @@ func TestManyRuns(t *testing.T) {
 		}
 		for m := range 25 {
 			for k := range points {
-				points[k] = client.Point{Step: int64(k), At: now.UnixMilli() + int64(k), Value: math.Sin(float64(i + m + k))}
+				value := math.Sin(float64(i + m + k))
+				points[k] = client.Point{Step: int64(k), At: now.UnixMilli() + int64(k), Value: value}
 			}
 			if err := store.AddPoints(tx, j.ID, fmt.Sprintf("metric%02d", m), 0, points); err != nil {
 				return err
