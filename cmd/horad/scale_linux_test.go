@@ -88,8 +88,8 @@ func (s *site) filled(n int, write func(tx *sql.Tx, i int) error) {
 	}
 }
 
-// TestALongQueue measures the queue's page, memory and a restart with 100,000 jobs that wait; a hundredth of them in the
-// ordinary run, which holds it to their number alone.
+// TestALongQueue measures the queue's page, memory and a restart with 100,000 jobs that wait; a hundredth of them in
+// the ordinary run, which holds it to their number alone.
 func TestALongQueue(t *testing.T) {
 	n := 1000
 	if os.Getenv("HORA_SOAK") == "1" {
