@@ -309,7 +309,9 @@ func (a *agent) own() {
 			}
 		case <-a.cfg.Ended:
 			a.cfg.Ended, a.gone = nil, true
-			a.warn("whoever started the agent on this machine has ended: its workers end too")
+			if !a.stopping { // else it may be one of those that have been ended
+				a.warn("whoever started the agent on this machine has ended: its workers end too")
+			}
 			a.stop(a.grace())
 		case <-a.deadline:
 			machine.KillTree(os.Getpid(), syscall.SIGKILL)

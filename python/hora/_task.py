@@ -14,6 +14,7 @@ import pickle
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import hora
@@ -47,13 +48,13 @@ def lines_whole() -> None:
             stream.reconfigure(line_buffering=True, write_through=False)
 
 
-def _call(payload: bytes, rank: int) -> dict[str, Any]:
+def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] | None = None) -> dict[str, Any]:
     host = os.environ.get("HORA_HOST", "localhost")
     try:
         task = pickle.loads(payload)
         sys.path.extend(p for p in task["path"] if p not in sys.path)
         func, args, kwargs = _travel.unpack(task["call"], task["made"])
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs) if around is None else around(lambda: func(*args, **kwargs))
         try:
             _dump({"result": result}, _Nowhere())  # here its owner still knows what it is
         except Exception as e:

@@ -1,7 +1,7 @@
 """MirroredStrategyRunner: a function under MultiWorkerMirroredStrategy, in barrier tasks of a Spark job.
 
-TensorFlow's workers meet by themselves, so no hub takes part: the function runs in each task's own Python worker, where
-BarrierTaskContext is usable, and ends with it.
+The function runs in each task's own Python worker, where BarrierTaskContext is usable, and TensorFlow's workers meet by
+themselves. hora's agent beside each guards it: the first that fails ends all, and nothing that a task started outlives the job.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = ["MirroredStrategyRunner"]
-
-_PIECE = 1 << 18  # bytes of the result in a row
 
 
 class MirroredStrategyRunner:
@@ -118,17 +116,15 @@ class MirroredStrategyRunner:
         return [str(i) for i, _ in enumerate(tf.config.list_physical_devices("GPU"))]
 
     def _run_on_cluster(self, train_fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-        import pickle
-
-        from hora.spark import pack, run_tasks
+        from hora.spark import launch
 
         share = [len(range(i, self._num_slots, self._tasks)) for i in range(self._tasks)]
-        task = _make_task({
-            "call": pack(train_fn, (), kwargs), "share": share if self._use_gpu else None, "resource": self._gpu_resource_name,
-            "strategy": not self._use_custom_strategy, "piece": _PIECE,
+        within = _make_around({
+            "share": share if self._use_gpu else None, "resource": self._gpu_resource_name, "strategy": not self._use_custom_strategy,
         })  # fmt: skip
-        rows = run_tasks(self._session, self._tasks, task, "place long, part long, data binary")
-        return pickle.loads(b"".join(bytes(r.data) for r in sorted(rows, key=lambda r: r.part) if r.place == 0))
+        word = "num_slots" if self._tasks == self._num_slots else "tasks"
+        results = launch(train_fn, (), kwargs, self._tasks, spark=self._session, inside=within, word=word)
+        return next(value for place, value in results if place == 0)
 
 
 def _session() -> Any:
@@ -144,19 +140,16 @@ def _session() -> Any:
     return found
 
 
-def _make_task(config: dict[str, Any]) -> Callable[[Any], Any]:
-    """The task; nested, so that it travels by value."""
+def _make_around(config: dict[str, Any]) -> Callable[[Callable[[], Any]], Any]:
+    """What a task does around the call; nested, so that it travels by value."""
 
-    def task(batches: Any) -> Any:
+    def around(call: Callable[[], Any]) -> Any:
         import json
         import os
-        import pickle
         import random
         import socket
         import sys
-        import traceback
 
-        import pyarrow
         from pyspark import BarrierTaskContext
 
         def hold_port() -> socket.socket:
@@ -173,7 +166,7 @@ def _make_task(config: dict[str, Any]) -> Callable[[Any], Any]:
                     return s
                 except OSError:
                     s.close()
-            raise RuntimeError("hora.spark: no free port is left for TensorFlow's worker [end]")
+            raise RuntimeError("hora.spark: no free port is left for TensorFlow's worker")
 
         def begin_anew() -> None:
             """Where this worker of Spark's, which runs one task after another, has used TensorFlow, a cluster is news too late for it."""
@@ -182,8 +175,6 @@ def _make_task(config: dict[str, Any]) -> Callable[[Any], Any]:
             if getattr(used, "_context_handle", None) is not None and hasattr(eager, "_reset_context"):
                 eager._reset_context()
 
-        for _ in batches:
-            pass
         context = BarrierTaskContext.get()
         place = context.partitionId()
         if config["share"] is not None:
@@ -200,35 +191,15 @@ def _make_task(config: dict[str, Any]) -> Callable[[Any], Any]:
         workers = context.allGather(f"{host}:{held.getsockname()[1]}")
         os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}})
         try:
-            call = pickle.loads(config["call"])
-            sys.path.extend(p for p in call["path"] if p not in sys.path)
-            fn, args, kwargs = pickle.loads(call["call"])
             held.close()
             begin_anew()
-            if config["strategy"]:
-                import tensorflow as tf
+            if not config["strategy"]:
+                return call()
+            import tensorflow as tf
 
-                with tf.distribute.MultiWorkerMirroredStrategy().scope():
-                    result = fn(*args, **kwargs)
-            else:
-                result = fn(*args, **kwargs)
-        except Exception as e:
-            text = traceback.format_exc()
-            raise RuntimeError(f"hora.spark: task {place} on {host}: {type(e).__name__}: {e}\n{text} [end]") from e
+            with tf.distribute.MultiWorkerMirroredStrategy().scope():
+                return call()
         finally:
-            held.close()
             os.environ.pop("TF_CONFIG", None)
-        if place == 0:
-            try:
-                data = pickle.dumps(result, protocol=5)
-            except Exception:
-                import cloudpickle
 
-                data = cloudpickle.dumps(result, protocol=5)
-            for part, at in enumerate(range(0, len(data), config["piece"])):
-                yield pyarrow.RecordBatch.from_pydict({
-                    "place": pyarrow.array([place], pyarrow.int64()), "part": pyarrow.array([part], pyarrow.int64()),
-                    "data": pyarrow.array([data[at : at + config["piece"]]], pyarrow.binary()),
-                })  # fmt: skip
-
-    return task
+    return around

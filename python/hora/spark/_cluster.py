@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-import queue
 import re
-import secrets
 import shutil
 import sys
 import tempfile
@@ -27,7 +25,6 @@ __all__ = [
     "connected",
     "host",
     "lost",
-    "run_tasks",
     "session",
     "setting",
     "settle",
@@ -108,7 +105,7 @@ def slots(spark: Any) -> int | None:
         return None
 
 
-def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[[str], None]) -> int | None:
+def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[[str], None], word: str = "np") -> int | None:
     """Wait while executors register; how many slots there are, at least those that are wanted, or an error."""
     fixed = setting(spark, "spark.master").startswith("local[") or setting(spark, "spark.master") == "local"
     began = grown = time.monotonic()
@@ -130,11 +127,11 @@ def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[
                 return most
             if had >= wanted:
                 raise HoraError(
-                    f"spark.run: np={wanted}, the cluster has {most} of the {had} task slots that it had: executors were lost, and none came in "
-                    f"their place in {quiet:.0f} s; give np={most} or less, or look at the cluster's page"
+                    f"spark.run: {word}={wanted}, the cluster has {most} of the {had} task slots that it had: executors were lost, and none came in "
+                    f"their place in {quiet:.0f} s; give {word}={most} or less, or look at the cluster's page"
                 )
             raise HoraError(
-                f"spark.run: np={wanted}, the cluster has {most} task slot{'s' * (most != 1)}: give np={most} or less, or more executors or cores "
+                f"spark.run: {word}={wanted}, the cluster has {most} task slot{'s' * (most != 1)}: give {word}={most} or less, or more executors or cores "
                 "(spark.executor.instances, spark.executor.cores; a task takes spark.task.cpus)"
             )
         if now - began > limit:
@@ -160,6 +157,11 @@ def settle(spark: Any) -> None:
 def lost(error: BaseException) -> bool:
     """Whether Spark ended the job since an executor was lost."""
     return re.search(r"ExecutorLostFailure|[Ll]ost executor|[Ee]xecutor \S+ (is )?(lost|exited)", str(error)) is not None
+
+
+def cancelled(error: BaseException) -> bool:
+    """Whether somebody has cancelled the job."""
+    return re.search(r"[Cc]ancell?ed|CANCELL?ED|[Ii]nterrupted", str(error)) is not None
 
 
 def ship(spark: Any, program: str) -> tuple[str, str]:
@@ -228,32 +230,6 @@ class Job:
     def wait(self, seconds: float) -> bool:
         self.thread.join(seconds)
         return not self.thread.is_alive()
-
-
-def run_tasks(spark: Any, n: int, task: Callable[[Any], Any], schema: str) -> list[Any]:
-    """Run a gang of n tasks, without agents and a hub; their rows. What a task says comes as hora's error."""
-    limit = start_limit()
-    settle(spark)
-    wait_for_slots(spark, n, limit, Teller())
-    ended: queue.SimpleQueue[tuple[BaseException | None, list[Any]]] = queue.SimpleQueue()
-
-    def frame() -> Any:
-        return spark.range(n, numPartitions=n).mapInArrow(task, schema, barrier=True)
-
-    job = Job(spark, frame, f"hora-{secrets.token_hex(6)}", lambda e: ended.put((e, job.rows)))
-    try:
-        while True:
-            try:
-                error, rows = ended.get(timeout=1)
-                break
-            except queue.Empty:
-                continue
-    except BaseException:
-        job.cancel()
-        raise
-    if error is not None:
-        raise spoken(error) from error
-    return rows
 
 
 def start_limit() -> float:

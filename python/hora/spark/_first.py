@@ -58,7 +58,7 @@ class Here:
         first = config["first"]
         self.hub = Hub(
             first["np"], first["payload"], first["env"], self._happened, first["flags"], None, (_Kept(self, 0), _Kept(self, 1)),
-            secret=config["secret"], path=program,
+            secret=config["secret"], path=program, worker=first["worker"],
         )  # fmt: skip
         try:
             at = self._port.get(timeout=30)

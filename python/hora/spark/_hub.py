@@ -52,7 +52,7 @@ class Hub:
     def __init__(
         self, np: int, payload: bytes, env: Mapping[str, str], happened: Callable[[str, dict[str, Any]], None],
         flags: Sequence[str] = (), show: Callable[[str], str | None] | None = None, streams: tuple[Any, Any] = (None, None),
-        *, secret: str = "", path: str = "",
+        *, secret: str = "", path: str = "", worker: str = "_worker",
     ) -> None:  # fmt: skip
         self.secret = secret or secrets.token_hex(32)
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -72,7 +72,7 @@ class Hub:
             path or program(), "hub", "-np", str(np), "--secret-file", os.path.join(self.folder, "secret"),
             "--call", os.path.join(self.folder, "call"), "--results", self.results, "--events", self._events,
             "--report", self.report, "--until-stdin-ends", *flags,
-            "--", "sh", "-c", 'exec "$HORA_SPARK_PYTHON" -m hora.spark._worker',
+            "--", "sh", "-c", f'exec "$HORA_SPARK_PYTHON" -m hora.spark.{worker}',
         ]  # fmt: skip
         try:
             self.process = subprocess.Popen(

@@ -10,12 +10,11 @@ from typing import Any
 from hora import _travel
 from hora.errors import ArgumentError
 
-__all__ = ["DYNAMIC", "keep_spark_out", "known"]
+__all__ = ["DYNAMIC", "FIXED", "keep_spark_out", "known"]
 
-DYNAMIC = (
-    "this cluster allocates executors dynamically, where Spark starts no gang: give min_np=, for tasks that come and go, "
-    "or set spark.dynamicAllocation.enabled=false"
-)
+_DYNAMIC = "this cluster allocates executors dynamically, where Spark starts no gang: "
+DYNAMIC = _DYNAMIC + "give min_np=, for tasks that come and go, or set spark.dynamicAllocation.enabled=false"
+FIXED = _DYNAMIC + "set spark.dynamicAllocation.enabled=false"  # of a job that cannot be elastic
 _KINDS = frozenset(("SparkContext", "SparkSession", "SQLContext", "DataFrame", "RDD", "Broadcast", "Accumulator", "Column"))
 
 

@@ -54,9 +54,13 @@ def launch(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, np: int | None, *,
     min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
     spark: Any = None, restarts: int = 0, limit: float | None = None, show: Callable[[str], str | None] | None = None,
-    flags: Sequence[str] = (), out: Any = None, err: Any = None,
+    flags: Sequence[str] = (), out: Any = None, err: Any = None, inside: Callable[[Callable[[], Any]], Any] | None = None, word: str = "np",
 ) -> list[Any]:  # fmt: skip
-    """run, with what other front ends choose: the limit of the start, which lines of output are shown, where, flags of the hub."""
+    """run, with what other front ends choose: the limit of the start, which lines of output are shown, where, flags of the hub.
+
+    With `inside` the function runs in the tasks' own Python workers, within a call of that, and each result is (the task's place, its value or None);
+    only that of the first task has one. `word` is what the caller's users call np.
+    """
     _run._check(fn, args, kwargs, 1 if np is None else np)
     if not isinstance(restarts, int) or restarts < 0:
         raise ArgumentError(f"spark.run: restarts={restarts!r} is no number of restarts; give 0 or more")
@@ -71,10 +75,10 @@ def launch(
     limit = _cluster.start_limit() if limit is None else limit
     tell = _cluster.Teller()
     if not elastic and _cluster.setting(session, "spark.dynamicAllocation.enabled") == "true":
-        raise HoraError(f"spark.run: {_refusals.DYNAMIC}")
+        raise HoraError(f"spark.run: {_refusals.DYNAMIC if inside is None else _refusals.FIXED}")
     afar = _hub_in_task(session, elastic)
     workers = environment(env)
-    chart = _timeline.asked(workers)
+    chart = _timeline.asked(workers) if inside is None else None
     if chart is not None:
         _timeline.check(chart)
     if np is None:
@@ -84,7 +88,7 @@ def launch(
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
         raise ArgumentError(f"spark.run: min_np={least}, np={np}, max_np={most}: they must not be less than 1 and must not fall")
-    _cluster.wait_for_slots(session, least if elastic else np, limit, tell)
+    _cluster.wait_for_slots(session, least if elastic else np, limit, tell, word)
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
@@ -92,7 +96,7 @@ def launch(
     while True:
         attempts -= 1
         _cluster.settle(session)
-        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart)
+        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart, inside, word)
         try:
             return (attempt.go_afar if afar else attempt.go)(payload, workers, flags, show, (out or sys.stdout, err or sys.stderr))
         except _Unreached as e:
@@ -105,7 +109,7 @@ def launch(
             if e.unbegun and not again:
                 attempts, again = attempts + 1, True
                 tell("Spark lost an executor before a rank had begun: the job is given to Spark once more")
-                _cluster.wait_for_slots(session, np, limit, tell)
+                _cluster.wait_for_slots(session, np, limit, tell, word)
                 continue
             if attempts == 0:
                 raise e.error from e.error.__cause__
@@ -146,9 +150,10 @@ class _Attempt:
 
     def __init__(
         self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _cluster.Teller,
-        chart: str | None,
+        chart: str | None, inside: Callable[[Callable[[], Any]], Any] | None, word: str,
     ) -> None:  # fmt: skip
-        self.chart = chart
+        self.chart, self.inside, self.word = chart, inside, word
+        self.worker = "_worker" if inside is None else "_beside"
         self.session, self.np, self.least, self.tasks, self.elastic = session, np, least, tasks, elastic
         self.dataframe, self.limit, self.tell = dataframe, limit, tell
         self.happenings: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -161,7 +166,7 @@ class _Attempt:
         self, payload: bytes, env: Mapping[str, str], flags: Sequence[str], show: Callable[[str], str | None] | None,
         streams: tuple[Any, Any],
     ) -> list[Any]:  # fmt: skip
-        hub = Hub(self.np, payload, env, lambda kind, event: self.happenings.put((kind, event)), flags, show, streams)
+        hub = Hub(self.np, payload, env, lambda kind, event: self.happenings.put((kind, event)), flags, show, streams, worker=self.worker)
         job = None
         try:
             where = self._listening(hub)
@@ -191,7 +196,7 @@ class _Attempt:
         job = None
         try:
             config = self._config(secrets.token_hex(32), "")
-            config["first"] = {"np": self.np, "payload": payload, "env": dict(env), "flags": list(flags)}
+            config["first"] = {"np": self.np, "payload": payload, "env": dict(env), "flags": list(flags), "worker": self.worker}
             job = _cluster.Job(
                 self.session, lambda: self._frame(config), f"hora-{secrets.token_hex(6)}", lambda e: self.happenings.put(("spark", e))
             )
@@ -232,7 +237,7 @@ class _Attempt:
         return {
             "hub": where, "secret": secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
             "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None,
-            "unreached": _UNREACHED, "first": None,
+            "unreached": _UNREACHED, "first": None, "inside": self.inside,
             "openmp": bool(_cluster.setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
         }  # fmt: skip
 
@@ -272,7 +277,7 @@ class _Attempt:
         slots = ", and this job has let go of them for another that may wait too" if self.elastic and self.present else ""
         return HoraError(
             f"spark.run: {self.present} of {self.least} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.least} free "
-            f"task slots{slots}; give a smaller {'min_np' if self.elastic else 'np'}, or wait longer with HORA_START_TIMEOUT"
+            f"task slots{slots}; give a smaller {'min_np' if self.elastic else self.word}, or wait longer with HORA_START_TIMEOUT"
         )
 
     def _outcome(self, hub: Hub | _first.Told, code: int, refusal: BaseException | None) -> list[Any]:
@@ -287,10 +292,11 @@ class _Attempt:
         if code == _TIMEOUT and not self.opened:
             raise self._too_few()
         failed = [o for o in outcomes if not o["ok"]]
-        own = [o for o in failed if not isinstance(o["error"], PeerLostError)]
+        spark_s = refusal is not None and (_cluster.lost(refusal) or _cluster.cancelled(refusal))  # which has ended those that are gone
+        own = [o for o in failed if not isinstance(o["error"], PeerLostError) and not (spark_s and "gone" in o)]
         if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones
             first = (max if self.elastic else min)(own, key=lambda o: o["time"])
-            raise first["error"] from _run.RemoteTraceback(first["rank"], first["host"], first["traceback"])
+            raise first["error"] from _run.RemoteTraceback(first.get("place", first["rank"]), first["host"], first["traceback"])
         silent = [e for e in self.exits[: self.before] if e.get("rank") not in {o["rank"] for o in outcomes}]
         if refusal is not None and not silent:
             error = _cluster.spoken(refusal)

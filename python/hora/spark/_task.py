@@ -15,7 +15,7 @@ SCHEMA = "code long"
 
 
 def make(config: dict[str, Any]) -> Callable[[Any], Any]:
-    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached, first."""
+    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached, first, inside."""
 
     def task(batches: Any) -> Any:
         import hashlib
@@ -108,6 +108,11 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
             from hora.spark import _first
 
             hub, first = _first.meet(config, path)
+        seat = None
+        if config["inside"] is not None:  # the function runs in this process, and the agent guards it
+            from hora.spark import _beside
+
+            seat = _beside.Seat(env)
         command = [path, "agent", "--hub", hub]
         try:
             agent = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=sys.stderr, stderr=subprocess.PIPE)
@@ -135,6 +140,10 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
         try:
             if feed is not None:
                 feed.serve(agent)
+            if seat is not None:
+                from pyspark import TaskContext
+
+                seat.run(agent, TaskContext.get().partitionId(), config["inside"])
             code = agent.wait()
             if code == config["unreached"]:
                 reader.join(5)
@@ -148,5 +157,7 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
                 agent.send_signal(signal.SIGTERM)
             if first is not None:
                 first.close()
+            if seat is not None:
+                seat.close()
 
     return task

@@ -19,7 +19,7 @@ from hora import _report, _task
 
 from . import _timeline
 
-__all__ = ["main"]
+__all__ = ["lacking", "main"]
 
 _EVERY = 0.5  # seconds between two reports that the driver shows
 
@@ -39,7 +39,7 @@ def main() -> None:
     if outcome["ok"] and hora.is_initialized():
         outcome["rank"] = hora.rank()  # of an elastic job: in the epoch that the work ended in
     if not outcome["ok"] and isinstance(outcome["error"], ModuleNotFoundError):
-        outcome["error"] = _lacking(outcome["error"], rank, outcome["host"])
+        outcome["error"] = lacking(outcome["error"], rank, outcome["host"])
     if chart is not None:
         outcome["timeline"] = _charts(chart, outcome["ok"])
     with open(left + "~", "wb") as f:
@@ -52,7 +52,8 @@ def main() -> None:
         os._exit(1)  # at once: the others wait for this rank in vain
 
 
-def _lacking(e: ModuleNotFoundError, rank: int, host: str) -> ModuleNotFoundError:
+def lacking(e: ModuleNotFoundError, rank: int, host: str) -> ModuleNotFoundError:
+    """The same, and what to do."""
     return ModuleNotFoundError(
         f"rank {rank} on {host} has no module {e.name!r} for {sys.executable}: install it on the executors, or send your own with "
         "sparkContext.addPyFile, under Connect spark.addArtifacts(…, pyfile=True)",

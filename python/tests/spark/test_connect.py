@@ -52,11 +52,24 @@ try:
     hora.spark.run(work)
 except hora.HoraError as e:
     print("said", e)
-os.environ["HORA_START_TIMEOUT"] = "10"
+from spark_tensorflow_distributor import MirroredStrategyRunner
+def mirrored(x):
+    from pyspark import BarrierTaskContext
+    context = BarrierTaskContext.get()
+    return x, context.allGather(str(context.partitionId()))
+def runner(n):
+    return MirroredStrategyRunner(num_slots=n, use_gpu=False, use_custom_strategy=True)
+print("mirrored", runner(2).run(mirrored, x=5))
 try:
-    hora.spark.run(work, np=3)
-except hora.HoraError as e:
-    print("said", e)
+    runner(2).run(bad)
+except KeyError as e:
+    print("mirrored raised", e.__cause__.rank in (0, 1))
+os.environ["HORA_START_TIMEOUT"] = "10"
+for start in (lambda: hora.spark.run(work, np=3), lambda: runner(3).run(mirrored, x=1)):
+    try:
+        start()
+    except hora.HoraError as e:
+        print("said", e)
 del os.environ["HORA_START_TIMEOUT"]
 print("results", hora.spark.run(work, np=2))
 
@@ -83,6 +96,7 @@ def blocked(self, hub):  # what a client behind a router tells
 _run._Attempt._listening = blocked
 print("afar", hora.spark.run(work, np=2))
 print("again", hora.spark.run(work, np=2))
+print("mirrored", runner(2).run(mirrored, x=5))
 try:
     hora.spark.run(bad, np=2)
 except KeyError as e:
@@ -117,7 +131,9 @@ def test_under_connect(tmp_path):
     assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
     assert "predicted [('x', 4.0, None), ('x', None, \"column 'b' is null\"), ('x', 8.0, None)]" in done.stdout
     assert "does not tell how many task slots the cluster has; give np=" in done.stdout
-    assert "of 3 workers started in 10 s: the cluster may have fewer than 3 free task slots" in done.stdout
+    told = "of 3 workers started in 10 s: the cluster may have fewer than 3 free task slots; give a smaller "
+    assert told + "np," in done.stdout and told + "num_slots," in done.stdout
+    assert done.stdout.count("mirrored (5, ['0', '1'])") == 2 and "mirrored raised True" in done.stdout
     assert done.stdout.count("ended interruptAll HoraError 4 True") == 2 and "ended interrupt_main KeyboardInterrupt 4 True" in done.stdout
     assert "afar [(3, 0), (3, 1)]" in done.stdout and "again [(3, 0), (3, 1)]" in done.stdout and "raised afar True" in done.stdout
     assert done.stderr.count("the executors do not reach this machine (") == 1 and "so the hub runs in the first task" in done.stderr

@@ -5,10 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import threading
+import time
 
 import beside
+import ends
 import pytest
 from spark_tensorflow_distributor import MirroredStrategyRunner
+
+import hora
+from hora.spark import _cluster
 
 
 @pytest.fixture
@@ -79,8 +85,110 @@ def test_what_the_function_raises_comes_to_the_driver(spark):
             raise KeyError("no such column")
         BarrierTaskContext.get().barrier()
 
-    with pytest.raises(RuntimeError, match=r"task 1 on .*KeyError: 'no such column'"):
+    with pytest.raises(KeyError, match="no such column") as e:
         MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(work)
+    assert e.value.__cause__.rank == 1 and 'raise KeyError("no such column")' in str(e.value.__cause__)
+
+
+def waits(path, how):
+    """Task 0 waits in native code with a child; task 1, when both are known, fails somehow."""
+    import ctypes
+    import os
+    import subprocess
+    import sys
+    import time
+
+    from pyspark import BarrierTaskContext
+
+    place = BarrierTaskContext.get().partitionId()
+    children = [subprocess.Popen(["sleep", "600"]).pid, os.fork() or time.sleep(600)]
+    with open(f"{path}/{place}~", "w") as f:
+        f.write(" ".join(map(str, (os.getpid(), *children))))
+    os.rename(f"{path}/{place}~", f"{path}/{place}")
+    if place == 1 and how != "wait":
+        while not os.path.exists(f"{path}/0"):
+            time.sleep(0.02)
+        with open(f"{path}/when", "w") as f:
+            f.write(str(time.time()))
+        if how == "raise":
+            raise KeyError("no such column")
+        if how == "exit":
+            sys.exit(3)
+        os._exit(7)
+    ctypes.PyDLL(None).sleep(600)  # without letting go of the interpreter
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "words"),
+    [
+        ("raise", KeyError, "no such column"),
+        ("exit", RuntimeError, r"rank 1 on .* ended with sys.exit\(3\); raise an exception"),
+        ("die", RuntimeError, "the Python worker of a task on .* ended while the function ran: look at its executor's log"),
+    ],
+)
+def test_the_first_that_fails_ends_the_others_wherever_they_are(spark, tmp_path, how, error, words):
+    with pytest.raises(error, match=words):
+        MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(waits, path=str(tmp_path), how=how)
+    assert time.time() - float((tmp_path / "when").read_text()) < 10
+    ends.told(tmp_path, 2)
+    own = [int((tmp_path / "1").read_text().split()[0])] if how != "die" else []  # whose function ended by itself: Spark may keep it
+    assert ends.ended([p for p in ends.told(tmp_path, 2) if p not in own], 5)
+
+
+def test_a_job_that_is_cancelled_leaves_nothing(spark, tmp_path):
+    def cancel():
+        found.extend(ends.told(tmp_path, 2))
+        spark.sparkContext.cancelAllJobs()
+
+    found = []
+    threading.Thread(target=cancel, daemon=True).start()
+    with pytest.raises(RuntimeError, match="ancelled"):
+        MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(waits, path=str(tmp_path), how="wait")
+    assert len(found) == 6 and ends.ended(found, 2)
+
+
+def test_what_the_function_leaves_running_ends_with_it(spark):
+    def work():
+        import os
+        import subprocess
+
+        return os.getpid(), subprocess.Popen(["setsid", "sleep", "600"]).pid
+
+    worker, child = MirroredStrategyRunner(num_slots=1, use_gpu=False, use_custom_strategy=True).run(work)
+    assert os.path.exists(f"/proc/{worker}") and not os.path.exists(f"/proc/{child}")
+
+
+def test_refused_before_it_starts(spark, monkeypatch):
+    monkeypatch.setattr(_cluster, "_QUIET", 0.5)
+    monkeypatch.setattr(_cluster, "_BACK", 0.5)
+
+    def work():
+        return spark.version
+
+    def run(n, fn, **more):
+        return MirroredStrategyRunner(num_slots=n, use_custom_strategy=True, **more).run(fn)
+
+    with pytest.raises(hora.HoraError, match="num_slots=9, the cluster has 4 task slots: give num_slots=4 or less"):
+        run(9, int, use_gpu=False)
+    with pytest.raises(hora.HoraError, match="num_slots=7, the cluster has 4 task slots: give num_slots=4 or less"):
+        run(7, int)
+    with pytest.raises(hora.ArgumentError, match=r"work uses the variable 'spark' \(a pyspark\..*SparkSession\) in line"):
+        run(1, work, use_gpu=False)
+    spark.conf.set("spark.sql.legacy.setCommandRejectsSparkCoreConfs", "false")
+    spark.conf.set("spark.dynamicAllocation.enabled", "true")
+    try:
+        with pytest.raises(hora.HoraError, match="where Spark starts no gang: set spark.dynamicAllocation.enabled=false$"):
+            run(1, int, use_gpu=False)
+    finally:
+        spark.conf.unset("spark.dynamicAllocation.enabled")
+        spark.conf.unset("spark.sql.legacy.setCommandRejectsSparkCoreConfs")
+
+
+def test_tasks_that_do_not_all_start_have_a_limit(spark, monkeypatch):
+    monkeypatch.setenv("HORA_START_TIMEOUT", "3")
+    monkeypatch.setattr(_cluster, "wait_for_slots", lambda *a: None)  # as under Connect, which does not tell
+    with pytest.raises(hora.HoraError, match="of 9 workers started in 3 s: the cluster may have fewer than 9 free task slots"):
+        MirroredStrategyRunner(num_slots=9, use_gpu=False, use_custom_strategy=True).run(int)
 
 
 def test_two_workers_of_tensorflow_train_as_one(spark, tensorflow):
