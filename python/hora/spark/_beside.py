@@ -153,12 +153,8 @@ class _Companion:
         self._seat.sendall(json.dumps(words).encode() + b"\n")
         self._held = self._seat.makefile("rb", buffering=0).readline().decode().strip()
         while True:
-            ready: list[Any]
-            ready: list[Any]
-            if self._life >= 0:
-                ready, _, _ = select.select([self._seat, self._life], [], [])
-            else:
-                ready, _, _ = select.select([self._seat], [], [], _LOOK)
+            wanted: list[Any] = [self._seat, self._life] if self._life >= 0 else [self._seat]
+            ready, _, _ = select.select(wanted, [], [], None if self._life >= 0 else _LOOK)
             if self._seat in ready:
                 said = self._seat.recv(1)
                 if said:

@@ -205,7 +205,7 @@ sysconfig.get_path = lambda name: folder
 config = {
     "hub": "127.0.0.1:1", "secret": "0" * 64, "program": f"{folder}/hora-shipped", "shipped": "hora-shipped", "digest": digest,
     "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": False, "openmp": False, "unreached": 69,
-    "first": None,
+    "first": None, "inside": None,
 }
 try:
     list(_task.make(config)(iter([])))
