@@ -44,6 +44,21 @@ def ended(pids: list[int], limit: float) -> bool:
     return True
 
 
+def below(top: int) -> list[int]:
+    """All processes under one."""
+    found = [top]
+    for pid in found:
+        for name in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{name}/children") as f:
+                found += map(int, f.read().split())
+    return found[1:]
+
+
+def words(pid: int) -> bytes:
+    with open(f"/proc/{pid}/cmdline", "rb") as f:
+        return f.read()
+
+
 def executor_of(pid: int) -> int:
     """The executor's JVM above a worker."""
     while pid > 1:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import os
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import beside
 import ends
@@ -98,6 +100,7 @@ def waits(path, how):
     import sys
     import time
 
+    import ends
     from pyspark import BarrierTaskContext
 
     place = BarrierTaskContext.get().partitionId()
@@ -114,6 +117,9 @@ def waits(path, how):
             raise KeyError("no such column")
         if how == "exit":
             sys.exit(3)
+        if how == "agent":
+            os.kill(next(p for p in ends.below(os.getpid()) if b"agent\0--kept" in ends.words(p)), 9)
+            time.sleep(600)
         os._exit(7)
     ctypes.PyDLL(None).sleep(600)  # without letting go of the interpreter
 
@@ -123,6 +129,7 @@ def waits(path, how):
     [
         ("raise", KeyError, "no such column"),
         ("exit", RuntimeError, r"rank 1 on .* ended with sys.exit\(3\); raise an exception"),
+        ("agent", RuntimeError, "lost host|the Python worker of a task on"),
         ("die", RuntimeError, "the Python worker of a task on .* ended while the function ran: look at its executor's log"),
     ],
 )
@@ -131,7 +138,9 @@ def test_the_first_that_fails_ends_the_others_wherever_they_are(spark, tmp_path,
         MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(waits, path=str(tmp_path), how=how)
     assert time.time() - float((tmp_path / "when").read_text()) < 10
     ends.told(tmp_path, 2)
-    own = [int((tmp_path / "1").read_text().split()[0])] if how != "die" else []  # whose function ended by itself: Spark may keep it
+    own = (
+        [int((tmp_path / "1").read_text().split()[0])] if how in ("raise", "exit") else []
+    )  # whose function ended by itself: Spark may keep it
     assert ends.ended([p for p in ends.told(tmp_path, 2) if p not in own], 5)
 
 
@@ -145,6 +154,31 @@ def test_a_job_that_is_cancelled_leaves_nothing(spark, tmp_path):
     with pytest.raises(RuntimeError, match="ancelled"):
         MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(waits, path=str(tmp_path), how="wait")
     assert len(found) == 6 and ends.ended(found, 2)
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import sessions, test_mirrored
+spark = sessions.start("local[2]", Path(sys.argv[2]))
+runner = test_mirrored.MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True)
+runner.run(test_mirrored.waits, path=sys.argv[3], how="wait")
+"""
+
+
+@pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
+def test_a_driver_that_is_killed_leaves_nothing(tmp_path):
+    for name in ("session", "told"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "driver.py").write_text(DRIVER)
+    driver = subprocess.Popen([sys.executable, tmp_path / "driver.py", Path(__file__).parent, tmp_path / "session", tmp_path / "told"])
+    try:
+        found = ends.told(tmp_path / "told", 2, 150, driver)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert len(found) == 6 and ends.ended(found, 5)
 
 
 def test_what_the_function_leaves_running_ends_with_it(spark):
