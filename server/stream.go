@@ -184,13 +184,16 @@ const breath = 25 * time.Millisecond
 func (a *api) stream(ctx context.Context, q *LinesQuery, quiet bool, c store.Cursor, out *events) {
 	was := ""
 	var j client.Job
+	var changed, queue <-chan struct{}
 	for look := true; out.err == nil; {
-		changed, written := a.news.of(q.ID), a.news.lines(q.ID)
+		written := a.news.lines(q.ID)
 		if quiet {
 			written = nil
 		}
 		begin := time.Now()
 		if look {
+			// They stay until they are heard: lines may come at the same moment, and be heard first.
+			changed, queue = a.news.of(q.ID), a.news.of(0)
 			var err error
 			if j, err = a.Job(ctx, q.ID); err != nil {
 				return
@@ -214,8 +217,7 @@ func (a *api) stream(ctx context.Context, q *LinesQuery, quiet bool, c store.Cur
 		}
 		out.flush()
 		look = true
-		queue := a.news.of(0) // its reason may be another one now
-		if j.State != job.Queued {
+		if j.State != job.Queued { // or its reason may be another one
 			queue = nil
 		}
 		select {

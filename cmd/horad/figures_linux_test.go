@@ -12,10 +12,13 @@ import (
 	"hora/server/client"
 )
 
+// beat is how often a stream to a follower says that it lives: who has missed something hears of it then.
+const beat = 15 * time.Second
+
 // TestFigures measures what docs and bench/results tell, a tenth or less of it in the ordinary run, and holds it to
 // nothing but that all is there: speed is no matter for a machine that does other things.
 func TestFigures(t *testing.T) {
-	submits, trues, firsts := 400, 40, 5
+	submits, trues, firsts := 400, 40, 30
 	if os.Getenv("HORA_SOAK") == "1" {
 		submits, trues, firsts = 8000, 1000, 30
 	}
@@ -29,6 +32,9 @@ func TestFigures(t *testing.T) {
 			Rank: 0, Line: func(client.Line) { took = append(took, time.Since(begin)) },
 		}); err != nil {
 			t.Fatal(err)
+		}
+		if all := time.Since(begin); all > beat*2/3 {
+			t.Errorf("a follower heard of job %d's end after %v: it had missed it until its stream said that it lives", j.ID, all)
 		}
 	}
 	slices.Sort(took)

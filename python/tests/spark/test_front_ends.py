@@ -105,7 +105,7 @@ def test_horovod_spark_run_elastic(whole):
         def train(state):
             while state.step < 5:
                 hvd.allreduce(torch.ones(1), name="x")
-                state.step += 1
+                state.step += hvd.size() == 2  # the first may begin alone, and steps are quick
                 state.commit()
             return state.step, hvd.size()
 
