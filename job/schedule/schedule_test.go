@@ -150,8 +150,8 @@ func TestAnElasticJobOfOneNodeStaysThere(t *testing.T) {
 	submit(m, 1, Ask{NP: 4, Min: 2, OneNode: true})
 	d := m.Decide(t0)
 	wantStarted(t, d, 1)
-	if s := d.Start[0].Shares; len(s) != 1 || s[0] != (Share{"b", 3}) {
-		t.Fatalf("it starts with %v, and b holds the most", s)
+	if s := d.Start[0].Shares; len(s) != 1 || s[0] != (Share{"b", 3}) || len(d.Grow) != 0 {
+		t.Fatalf("it starts with %v and grows by %v, and b holds the most", s, d.Grow)
 	}
 	if d := m.Decide(after(time.Minute)); !d.Empty() {
 		t.Fatalf("it grows onto the other node: %+v", d.Grow)
