@@ -89,10 +89,10 @@ func onFullDisk(t *testing.T, disk string) {
 		t.Errorf("the job that ran is %+v, %v", j, err)
 	}
 
-	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+	if err := os.Remove(filler); err != nil { // first: the job writes its report where it is full
 		t.Fatal(err)
 	}
-	if err := os.Remove(filler); err != nil {
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if j := s.until(runs.ID, ended); j.State != job.Finished || len(j.Attempts) != 1 {
