@@ -449,10 +449,17 @@ func (s *Server) About(version string) (client.About, error) {
 	return a, err
 }
 
-// CancelAll ends all jobs that run, and answers when they have ended or the context has.
-func (s *Server) CancelAll(ctx context.Context) error {
+// CancelAll ends all jobs that run, and answers when they have ended or the context has. Those that wait go on waiting,
+// also for the room that this makes, until the server has ended; where the context ends first they may start again.
+func (s *Server) CancelAll(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			_ = s.do(func() { s.ending, s.dirty = false, true })
+		}
+	}()
 	var ids []int64
 	if err := s.do(func() {
+		s.ending = true
 		for id, l := range s.live {
 			if l.attempt != nil {
 				ids = append(ids, id)

@@ -65,6 +65,7 @@ type Server struct {
 	quotas  map[string]client.Quota  // the loop's
 	ahead   []int64                  // the loop's: jobs since the last decision that ask for an environment
 	dirty   bool                     // the loop's: something changed since the last decision
+	ending  bool                     // the loop's: the jobs are being cancelled for the server's end, and no other starts
 	decided time.Time                // the loop's: when that was
 	pools   map[string]*pool         // the loop's
 	nodes   map[string]schedule.Node // the loop's: what the schedule knows
@@ -260,6 +261,9 @@ func theirShares(all []schedule.Share) []client.Share {
 // decide lets the schedule decide, and carries it out.
 func (s *Server) decide() {
 	s.dirty, s.decided = false, time.Now()
+	if s.ending {
+		return
+	}
 	now := s.now()
 	d := s.machine.Decide(now)
 	s.meters.decision(time.Since(s.decided), len(d.Start))

@@ -173,6 +173,7 @@ func TestBenchRows(t *testing.T) {
 			}
 			continue
 		}
+		delete(has, "paces") // is there where the ranks' cores lay near in one round and far apart in another
 		if got := strings.Join(slices.Sorted(maps.Keys(has)), " "); got != fields {
 			t.Errorf("a row has the fields %s, want %s", got, fields)
 		}

@@ -130,6 +130,27 @@ func TestTermLeavesJobsRunning(t *testing.T) {
 	}
 }
 
+// TestDownNowStartsNothing: the room that hora down --now makes is not given to a job that waits, which the server
+// would leave behind running.
+func TestDownNowStartsNothing(t *testing.T) {
+	s := newSite(t, 1)
+	first := s.submit(shell(1, "sleep 1000"))
+	s.until(first.ID, in(job.Running))
+	next := s.submit(shell(1, "echo went"))
+	if r := s.hora("down", "--now"); r.code != 0 {
+		t.Fatalf("hora down --now: %+v", r)
+	}
+	_ = s.cmd.Wait()
+	if _, err := os.Stat(filepath.Join(s.dir, "attempts", fmt.Sprintf("%d.1", next.ID))); err == nil {
+		t.Error("the job that waited was begun")
+	}
+	s.up()
+	if j := s.until(first.ID, in(job.Cancelled)); len(j.Attempts) != 1 {
+		t.Errorf("%+v", j)
+	}
+	s.until(next.ID, in(job.Finished))
+}
+
 // TestAKilledKeeperIsALostNode kills the process that keeps a job: its workers end, and the job queues again without
 // one of its retries.
 func TestAKilledKeeperIsALostNode(t *testing.T) {
