@@ -34,8 +34,11 @@ type Group struct {
 	turn   atomic.Uint32         // 1 while somebody has it
 	queued atomic.Int64          // operations in the queue, the one being run included
 	cause  atomic.Pointer[error] // why the group has failed
-	doom   atomic.Pointer[error] // why it will in a moment
-	gone   atomic.Pointer[farewell]
+	// what it waited in when it failed for that: ranks end for a stall at the same time, and who asks last still hears
+	// where the others were
+	stalled atomic.Pointer[stuckAt]
+	doom    atomic.Pointer[error] // why it will in a moment
+	gone    atomic.Pointer[farewell]
 
 	parting parting
 

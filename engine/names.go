@@ -317,7 +317,11 @@ func (n *names) answer(a *answer, name string) {
 	defer g.mu.Unlock()
 	busy, present, _ := g.view.read()
 	in := n.inflight[name] != nil || n.lone == name || busy && present.name == name
-	if in || n.joined {
+	var was string
+	if at := g.stalled.Load(); at != nil {
+		was = at.name
+	}
+	if in || n.joined || was == name && was != "" {
 		a.here, a.waits = true, in
 		return
 	}
@@ -327,12 +331,18 @@ func (n *names) answer(a *answer, name string) {
 				return
 			}
 		}
+		if was != "" {
+			yield(was)
+		}
 	})
 	var list []string
 	for u := n.firstPending; u != nil && len(list) < 6; u = u.next {
 		for o := u.first; o != nil && len(list) < 6; o = o.next {
 			list = append(list, o.Name)
 		}
+	}
+	if len(list) == 0 && was != "" {
+		list = append(list, was)
 	}
 	if len(n.inflight) > len(list) && len(list) > 0 {
 		list = append(list, "…")

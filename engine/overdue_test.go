@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -104,5 +105,48 @@ func TestABarrierAgainstATensor(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "Mismatched operations: the call is allreduce on rank 0 and barrier on rank 1") {
 			t.Errorf("rank %d: %v", rank, err)
 		}
+	}
+}
+
+// TestRanksThatEndForOneStall: whoever's report an error has, it says where all waited, also who ended a moment
+// before, and who had come to the operation is not missing.
+func TestRanksThatEndForOneStall(t *testing.T) {
+	for _, names := range [][3]string{{"gradient.a", "gradient.b", "gradient.b"}, {"gradient.a", "gradient.a", "bias"}} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 3, true, Config{Named: true, StallEnd: 2 * time.Second})
+			errs := c.each(func(rank int, g *Group) error {
+				r := sum([]float32{1}, names[rank])
+				_, _, err := g.Run(&r, -1)
+				return err
+			})
+			for rank, err := range errs {
+				_, said, _ := strings.Cut(fmt.Sprint(err), `allreduce "`)
+				waits, missing, _ := strings.Cut(said, `" has waited 2s. Missing ranks: `)
+				for other, name := range names {
+					if is := strings.Contains(missing, fmt.Sprintf("rank %d ", other)); is != (name != waits) {
+						t.Errorf("%v: rank %d: of rank %d in %q: %v", names, rank, other, waits, err)
+					}
+					if name != waits && !strings.Contains(missing, name) {
+						t.Errorf("%v: rank %d: nothing of %s: %v", names, rank, name, err)
+					}
+				}
+			}
+			ended := 0
+			for rank, g := range c.groups {
+				var stall *StallError
+				if errors.As(*g.cause.Load(), &stall) {
+					ended++
+					own, other := g.answer(question{name: names[rank]}), g.answer(question{name: "elsewhere"})
+					if !own.here || other.here || other.pending != "["+names[rank]+"]" {
+						t.Errorf("%v: rank %d has ended and says %+v, %+v", names, rank, own, other)
+					}
+				}
+				g.Close()
+			}
+			c.mem.Close()
+			if ended == 0 {
+				t.Errorf("%v: nobody ended for a stall: %v", names, errs)
+			}
+		})
 	}
 }

@@ -186,6 +186,7 @@ func (g *Group) reportStall(at stuckAt, nonce uint64, waited time.Duration, fina
 		g.cfg.Log.Warn(s.String())
 	}
 	if final {
+		g.stalled.Store(&at)
 		g.Fail(&StallError{s})
 	}
 }

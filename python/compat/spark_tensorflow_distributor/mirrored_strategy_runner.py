@@ -116,14 +116,14 @@ class MirroredStrategyRunner:
         return [str(i) for i, _ in enumerate(tf.config.list_physical_devices("GPU"))]
 
     def _run_on_cluster(self, train_fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-        from hora.spark import launch
+        from hora.spark import Words, launch
 
         share = [len(range(i, self._num_slots, self._tasks)) for i in range(self._tasks)]
         within = _make_around({
             "share": share if self._use_gpu else None, "resource": self._gpu_resource_name, "strategy": not self._use_custom_strategy,
         })  # fmt: skip
-        word = "num_slots" if self._tasks == self._num_slots else "tasks"
-        results = launch(train_fn, (), kwargs, self._tasks, spark=self._session, inside=within, word=word)
+        words = Words("num_slots" if self._tasks == self._num_slots else "tasks", elastic=None, restarts=None)
+        results = launch(train_fn, (), kwargs, self._tasks, spark=self._session, inside=within, words=words)
         return next(value for place, value in results if place == 0)
 
 

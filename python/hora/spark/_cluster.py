@@ -251,7 +251,7 @@ def final(error: BaseException) -> bool:
     return said or "cancel" in text.lower() or "interrupt" in text.lower()
 
 
-def spoken(error: BaseException) -> HoraError:
+def spoken(error: BaseException, words: _refusals.Words = _refusals.PLAIN) -> HoraError:
     """Spark's exception in hora's words, where a task has said why."""
     if isinstance(error, HoraError):
         return error
@@ -259,15 +259,14 @@ def spoken(error: BaseException) -> HoraError:
     told = text.rsplit("hora.spark: ", 1)[1] if "hora.spark: " in text else None  # before it the source's line, in a traceback
     if told is not None:
         return HoraError("spark.run: " + told.split(" [end]", 1)[0])
-    known = _refusals.known(text)
+    known = _refusals.known(text, words)
     if known is not None:
         return HoraError(f"spark.run: {known}")
     gone = re.search(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason: ([^\n]{0,300}))?", text)
     if gone is not None:
         reason = f" ({gone[2].strip().rstrip('.')})" if gone[2] else ""
-        return HoraError(
-            f"spark.run: Spark lost executor {gone[1]}{reason}: its log says why; restarts= starts the job anew after such a loss"
-        )
+        again = f"; {words.restarts} starts the job anew after such a loss" if words.restarts else ""
+        return HoraError(f"spark.run: Spark lost executor {gone[1]}{reason}: its log says why{again}")
     lines = [
         line.strip().lstrip(": ") for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")
     ]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from . import _cluster, _frames, _kinds, _losses, _net, _packages, _run, _scorer, _scoring, _store, _training, _travel
+from . import _cluster, _frames, _kinds, _losses, _net, _packages, _refusals, _run, _scorer, _scoring, _store, _training, _travel
 from ._tables import need
 
 WHO = _training.WHO
@@ -54,7 +54,8 @@ def fit(e: Any, df: Any) -> Any:
             _store.seal(store, run, plan.seal)
         show = _show(plan.word, e.progress, s["verbose"])
         outcome = _run.launch(
-            _training.work, (plan,), None, np, dataframe=frame, env=env, spark=session, restarts=s["restarts"], show=show
+            _training.work, (plan,), None, np, dataframe=frame, env=env, spark=session, restarts=s["restarts"], show=show,
+            words=_refusals.Words(elastic=None),
         )[0]  # fmt: skip
     finally:
         frame.unpersist()

@@ -5,16 +5,30 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hora import _travel
 from hora.errors import ArgumentError
 
-__all__ = ["DYNAMIC", "FIXED", "keep_spark_out", "known"]
+__all__ = ["PLAIN", "Words", "keep_spark_out", "known"]
 
-_DYNAMIC = "this cluster allocates executors dynamically, where Spark starts no gang: "
-DYNAMIC = _DYNAMIC + "give min_np=, for tasks that come and go, or set spark.dynamicAllocation.enabled=false"
-FIXED = _DYNAMIC + "set spark.dynamicAllocation.enabled=false"  # of a job that cannot be elastic
+
+@dataclass(frozen=True)
+class Words:
+    """What a front end calls what advice speaks of. What it does not have is None, and nobody is advised to give it."""
+
+    np: str = "np"
+    elastic: str | None = "give min_np="
+    restarts: str | None = "restarts="
+
+    def dynamic(self) -> str:
+        """Executors come and go, and a gang was asked for."""
+        other = "" if self.elastic is None else f"{self.elastic}, for tasks that come and go, or "
+        return f"this cluster allocates executors dynamically, where Spark starts no gang: {other}set spark.dynamicAllocation.enabled=false"
+
+
+PLAIN = Words()
 _KINDS = frozenset(("SparkContext", "SparkSession", "SQLContext", "DataFrame", "RDD", "Broadcast", "Accumulator", "Column"))
 
 
@@ -64,16 +78,16 @@ def _instead(value: Any) -> str:
     return "collect what the function needs before the call, or give rows by dataframe="
 
 
-def known(text: str) -> str | None:
+def known(text: str, words: Words = PLAIN) -> str | None:
     """What a refusal of Spark's own says, in a sentence with what to do; None for others."""
     versions = re.search(r"Python in worker has different version:? ?\(?([\d., ]+?)\)? than that in driver:? ?([\d.]+?)[,.]? ", text)
     if versions:
         theirs, mine = versions[1].replace(", ", ".").strip(" ."), versions[2].strip(" .")
         return f"the executors have Python {theirs} and the driver {mine}: set PYSPARK_PYTHON to an interpreter of the same version on all machines"
     if "SPARK-24942" in text or "does not support dynamic resource allocation" in text:
-        return DYNAMIC
+        return words.dynamic()
     if "SPARK-24819" in text or "requires more slots than the total number" in text:
-        return "the cluster has fewer task slots than the job has ranks: give a smaller np, or more executors or cores"
+        return f"the cluster has fewer task slots than the job has ranks: give a smaller {words.np}, or more executors or cores"
     lacking = re.search(r"(PyArrow|Pandas) >= ([\d.]+) must be installed", text)
     if lacking:
         return f"the executors have no {lacking[1].lower()} {lacking[2]} or later: install it there, as on the driver"

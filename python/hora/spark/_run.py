@@ -54,12 +54,13 @@ def launch(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, np: int | None, *,
     min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
     spark: Any = None, restarts: int = 0, limit: float | None = None, show: Callable[[str], str | None] | None = None,
-    flags: Sequence[str] = (), out: Any = None, err: Any = None, inside: Callable[[Callable[[], Any]], Any] | None = None, word: str = "np",
+    flags: Sequence[str] = (), out: Any = None, err: Any = None,
+    inside: Callable[[Callable[[], Any]], Any] | None = None, words: _refusals.Words = _refusals.PLAIN,
 ) -> list[Any]:  # fmt: skip
     """run, with what other front ends choose: the limit of the start, which lines of output are shown, where, flags of the hub.
 
     With `inside` the function runs in the tasks' own Python workers, within a call of that, and each result is (the task's place, its value or None);
-    only that of the first task has one. `word` is what the caller's users call np.
+    only that of the first task has one. `words` are the caller's for what advice speaks of.
     """
     _run._check(fn, args, kwargs, 1 if np is None else np)
     if not isinstance(restarts, int) or restarts < 0:
@@ -75,7 +76,7 @@ def launch(
     limit = _cluster.start_limit() if limit is None else limit
     tell = _cluster.Teller()
     if not elastic and _cluster.setting(session, "spark.dynamicAllocation.enabled") == "true":
-        raise HoraError(f"spark.run: {_refusals.DYNAMIC if inside is None else _refusals.FIXED}")
+        raise HoraError(f"spark.run: {words.dynamic()}")
     afar = _hub_in_task(session, elastic)
     workers = environment(env)
     chart = _timeline.asked(workers) if inside is None else None
@@ -88,7 +89,7 @@ def launch(
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
         raise ArgumentError(f"spark.run: min_np={least}, np={np}, max_np={most}: they must not be less than 1 and must not fall")
-    _cluster.wait_for_slots(session, least if elastic else np, limit, tell, word)
+    _cluster.wait_for_slots(session, least if elastic else np, limit, tell, words.np)
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
@@ -96,7 +97,7 @@ def launch(
     while True:
         attempts -= 1
         _cluster.settle(session)
-        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart, inside, word)
+        attempt = _Attempt(session, np, least, most if elastic else np, elastic, dataframe, limit, tell, chart, inside, words)
         try:
             return (attempt.go_afar if afar else attempt.go)(payload, workers, flags, show, (out or sys.stdout, err or sys.stderr))
         except _Unreached as e:
@@ -109,7 +110,7 @@ def launch(
             if e.unbegun and not again:
                 attempts, again = attempts + 1, True
                 tell("Spark lost an executor before a rank had begun: the job is given to Spark once more")
-                _cluster.wait_for_slots(session, np, limit, tell, word)
+                _cluster.wait_for_slots(session, np, limit, tell, words.np)
                 continue
             if attempts == 0:
                 raise e.error from e.error.__cause__
@@ -150,9 +151,9 @@ class _Attempt:
 
     def __init__(
         self, session: Any, np: int, least: int, tasks: int, elastic: bool, dataframe: Any, limit: float, tell: _cluster.Teller,
-        chart: str | None, inside: Callable[[Callable[[], Any]], Any] | None, word: str,
+        chart: str | None, inside: Callable[[Callable[[], Any]], Any] | None, words: _refusals.Words,
     ) -> None:  # fmt: skip
-        self.chart, self.inside, self.word = chart, inside, word
+        self.chart, self.inside, self.words = chart, inside, words
         self.worker = "_worker" if inside is None else "_beside"
         self.session, self.np, self.least, self.tasks, self.elastic = session, np, least, tasks, elastic
         self.dataframe, self.limit, self.tell = dataframe, limit, tell
@@ -175,7 +176,7 @@ class _Attempt:
             job = _cluster.Job(self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e)))
             code, refusal = self._until_the_end(hub)
             if refusal is not None and not self.opened and not self.elastic and _cluster.connected(self.session):
-                text = str(_cluster.spoken(refusal)).removeprefix("spark.run: ")
+                text = str(_cluster.spoken(refusal, self.words)).removeprefix("spark.run: ")
                 if "reach the hub at" in text and os.environ.get("HORA_SPARK_HUB") != "driver":
                     raise _Unreached(text.partition(": look whether")[0])
             if code == 0 and not self.elastic:
@@ -277,7 +278,7 @@ class _Attempt:
         slots = ", and this job has let go of them for another that may wait too" if self.elastic and self.present else ""
         return HoraError(
             f"spark.run: {self.present} of {self.least} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.least} free "
-            f"task slots{slots}; give a smaller {'min_np' if self.elastic else self.word}, or wait longer with HORA_START_TIMEOUT"
+            f"task slots{slots}; give a smaller {'min_np' if self.elastic else self.words.np}, or wait longer with HORA_START_TIMEOUT"
         )
 
     def _outcome(self, hub: Hub | _first.Told, code: int, refusal: BaseException | None) -> list[Any]:
@@ -299,7 +300,7 @@ class _Attempt:
             raise first["error"] from _run.RemoteTraceback(first.get("place", first["rank"]), first["host"], first["traceback"])
         silent = [e for e in self.exits[: self.before] if e.get("rank") not in {o["rank"] for o in outcomes}]
         if refusal is not None and not silent:
-            error = _cluster.spoken(refusal)
+            error = _cluster.spoken(refusal, self.words)
             if _cluster.final(refusal):
                 raise error from refusal
             error.__cause__ = refusal

@@ -136,7 +136,7 @@ def waits(path, how):
 def test_the_first_that_fails_ends_the_others_wherever_they_are(spark, tmp_path, how, error, words):
     with pytest.raises(error, match=words):
         MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(waits, path=str(tmp_path), how=how)
-    assert time.time() - float((tmp_path / "when").read_text()) < 10
+    assert time.time() - float((tmp_path / "when").read_text()) < 20  # 3 to 6 s where nothing else runs
     ends.told(tmp_path, 2)
     own = (
         [int((tmp_path / "1").read_text().split()[0])] if how in ("raise", "exit") else []

@@ -92,6 +92,20 @@ def test_what_spark_refuses_itself(spark_says, hora_says):
     assert _refusals.known("java.io.IOException: broken pipe") is None
 
 
+def test_nobody_is_advised_to_give_what_his_front_end_lacks():
+    words = _refusals.Words("num_slots", elastic=None, restarts=None)
+    for spark_says, hora_says in (
+        ("[SPARK-24942]: does not support dynamic resource allocation", "starts no gang: set spark.dynamicAllocation.enabled=false"),
+        ("[SPARK-24819]: requires more slots than the total number of slots", "give a smaller num_slots, or more executors"),
+        ("ExecutorLostFailure (executor 3 exited caused by x) Reason: gone", "Spark lost executor 3 (gone): its log says why"),
+    ):
+        said = str(_cluster.spoken(RuntimeError(spark_says), words))
+        assert said.endswith(hora_says) or hora_says in said, said
+        assert "min_np" not in said and "restarts" not in said and "np=" not in said
+    assert "give min_np=, for tasks" in str(_cluster.spoken(RuntimeError("SPARK-24942")))
+    assert "call run_elastic, for tasks" in _refusals.Words("num_proc", "call run_elastic", None).dynamic()
+
+
 def test_spark_s_own_objects_stay_on_the_driver(spark):
     frame, lock = spark.range(3), threading.Lock()
 

@@ -26,11 +26,12 @@ def run(
         raise ValueError(
             "horovod.spark.run: use_mpi and extra_mpi_args ask for Horovod's MPI mode, which hora does not have; leave them out"
         )
-    from hora.spark import launch
+    from hora.spark import Words, launch
 
+    words = Words("num_proc", "call run_elastic", None)
     return launch(
         fn, tuple(args), kwargs, num_proc, env=_environment(env, executable), limit=start_timeout, out=stdout, err=stderr,
-        flags=_flags(verbose, nics, prefix_output_with_timestamp),
+        flags=_flags(verbose, nics, prefix_output_with_timestamp), words=words,
     )  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def run_elastic(
 
     >>> horovod.spark.run_elastic(train, num_proc=4, min_num_proc=2)
     """
-    from hora.spark import launch
+    from hora.spark import Words, launch
 
     least = min_np if min_num_proc is None else min_num_proc
     most = max_np if max_num_proc is None else max_num_proc
@@ -58,7 +59,7 @@ def run_elastic(
     wanted = num_proc if num_proc is not None else least
     return launch(
         fn, tuple(args), kwargs, wanted, min_np=least if least is not None else wanted, max_np=most, env=_environment(env, None),
-        limit=start_timeout, out=stdout, err=stderr, flags=flags,
+        limit=start_timeout, out=stdout, err=stderr, flags=flags, words=Words("num_proc", restarts=None),
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def _session() -> Any:
 
 
 def _gang(session: Any, main: Callable[..., Any], kwargs: dict[str, Any], np: int | None, verbosity: str) -> Any:
-    from hora.spark import launch
+    from hora.spark import Words, launch
 
     word = f"<{secrets.token_hex(8)}>"
 
@@ -114,4 +114,5 @@ def _gang(session: Any, main: Callable[..., Any], kwargs: dict[str, Any], np: in
             return line.replace(word, "")
         return line if verbosity == "all" or line.startswith("hora: ") else None
 
-    return launch(main, (), kwargs, np, env={"HORA_SPARK_WORD": word}, spark=session, show=show)[0]
+    words = Words(elastic=None, restarts=None)
+    return launch(main, (), kwargs, np, env={"HORA_SPARK_WORD": word}, spark=session, show=show, words=words)[0]
