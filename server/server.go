@@ -65,7 +65,7 @@ type Server struct {
 	quotas  map[string]client.Quota  // the loop's
 	ahead   []int64                  // the loop's: jobs since the last decision that ask for an environment
 	dirty   bool                     // the loop's: something changed since the last decision
-	ending  bool                     // the loop's: the jobs are being cancelled for the server's end, and no other starts
+	ending  bool                     // the loop's: jobs are being cancelled, and no other starts
 	decided time.Time                // the loop's: when that was
 	pools   map[string]*pool         // the loop's
 	nodes   map[string]schedule.Node // the loop's: what the schedule knows
