@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from beside import PYTHON, TREE
+from beside import PYTHON, TREE, environments
 from warm import Nursery
 
 TIMEOUT = 30.0
@@ -46,22 +44,10 @@ class Job:
     def __init__(
         self, n: int, work, tmp: Path, env: dict[str, str] | None = None, args: tuple = (), before: str = "", links: str = "", start=cold
     ) -> None:
-        secret = tmp / f"secret-{secrets.token_hex(4)}"
-        secret.write_text(secrets.token_hex(32))
-        secret.chmod(0o600)
         module = Path(inspect.getsourcefile(work))
         code = f"import sys; sys.path.insert(0, {str(module.parent)!r}); {before}\nimport {module.stem} as m; m.{work.__name__}(*{args!r})"
-        base = {
-            k: v for k, v in os.environ.items() if not k.startswith(("HORA_", "HOROVOD_", "OMPI_", "PMI", "SLURM_")) or k == "HORA_LIBRARY"
-        }
-        base |= {
-            "PYTHONPATH": os.pathsep.join([*TREE, os.environ.get("PYTHONPATH", "")]), "HORA_SIZE": str(n), "HORA_LOCAL_SIZE": str(n),
-            "HORA_CROSS_RANK": "0", "HORA_CROSS_SIZE": "1", "HORA_ADDR": f"127.0.0.1:{free_port()}", "HORA_SERVE": "1",
-            "HORA_SECRET_FILE": str(secret), "HORA_JOB": secret.name, "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        if links:
-            base["HORA_LINKS"] = links
-        self.processes = [start(code, base | {"HORA_RANK": str(r), "HORA_LOCAL_RANK": str(r)} | (env or {})) for r in range(n)]
+        more = (env or {}) | ({"HORA_LINKS": links} if links else {})
+        self.processes = [start(code, e | more) for e in environments(n, tmp)]
 
     def wait(self, timeout: float = TIMEOUT) -> list[Ended]:
         """All ranks' ends; kills them and fails the test when they take too long."""
@@ -93,12 +79,6 @@ class Job:
             except ProcessLookupError:
                 pass
             p.communicate()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
-"""Ranks that begin with torch imported: they are forked from a process that has done just that.
+"""Ranks that begin with torch or TensorFlow imported: they are forked from a process that has done just that.
 
-Importing torch takes seconds of processor time, and a test has two or three ranks. What is forked is a process of its
-own, in a session of its own, with its own environment; hora is loaded after the fork. What torch reads while it is
-imported (TORCH_DISTRIBUTED_DEBUG) needs a fresh interpreter instead.
+Importing either takes seconds of processor time, and a test has two or three ranks. What is forked is a process of its
+own, in a session of its own, with its own environment; hora is loaded after the fork. What a framework reads while it
+is imported (TORCH_DISTRIBUTED_DEBUG, KERAS_BACKEND) needs a fresh interpreter instead.
 
 Run as a program, with the descriptor of a socket, this is the process that forks.
 """
@@ -18,9 +18,10 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 # What the tests import sooner or later; an optimizer's first step imports torch._dynamo.
-MODULES = (
+TORCH = (
     "pytest, torch._dynamo, torch.distributed.fsdp, torch.distributed.checkpoint, torch.distributed.optim, "
     "torch.distributed.tensor.parallel, torch.distributed.rpc, torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 )
@@ -71,10 +72,11 @@ class Forked:
 class Nursery:
     """Starts the process that forks, asks it for ranks, ends it."""
 
-    def __init__(self, path: list[str]) -> None:
+    def __init__(self, path: list[str], modules: str = TORCH, settings: dict[str, str] | None = None) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        env = dict(os.environ) | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
-        self._process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=env)
+        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])}
+        env |= settings or {}
+        self._process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno()), modules], pass_fds=[theirs.fileno()], env=env)
         theirs.close()
 
     def start(self, code: str, env: dict[str, str]) -> Forked:
@@ -138,8 +140,9 @@ def _serve(fd: int) -> str | None:
 
 
 if __name__ == "__main__":
-    exec(f"import {MODULES}")
+    exec(f"import {sys.argv[2]}")
     task = _serve(int(sys.argv[1]))
     if task is not None:
         sys.argv[:] = ["-c"]
-        exec(compile(task, "<rank>", "exec"), {"__name__": "__main__"})
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(task, "<rank>", "exec"), vars(main))

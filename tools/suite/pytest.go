@@ -44,8 +44,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.Buffer.Write(p)
 }
 
-// The folders of python/tests that take about half of the time of its tests.
-var heavy = []string{"python/tests/tensorflow", "python/tests/torch"}
+// tensorflow is the folder of python/tests that takes a third of the time of its tests.
+const tensorflow = "python/tests/tensorflow"
 
 // pythonTests installs the wheels just built into the tests' environment and runs
 // pytest on what an installed hora does; on Spark with the newest pyspark alone
@@ -57,13 +57,9 @@ func (s *suite) pythonTests() error {
 	if err := s.check("install the wheels", install); err != nil {
 		return err
 	}
-	others := []string{"python/tests"}
-	for _, folder := range heavy {
-		others = append(others, "--ignore="+folder)
-	}
 	return s.lanes(
-		[]*lane{{name: "frameworks", python: python, args: heavy}},
-		[]*lane{{name: "python", python: python, args: others}, s.sparkLane()})
+		[]*lane{{name: "tensorflow", python: python, args: []string{tensorflow}}, s.sparkLane()},
+		[]*lane{{name: "python", python: python, args: []string{"python/tests", "--ignore=" + tensorflow}}})
 }
 
 // sparkTests runs the tests on Spark alone, with the wheels that pythonTests installed.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // speed guards some of the project's speed goals with slack, alone on the machine but for
@@ -30,15 +31,17 @@ func (s *suite) speed() error {
 		"--links", "shm,registered,tcp", "--sizes", "4,64Ki,1Mi", "--peers", "gloo", "--rounds", "3", "--check", goals, "--slack", "0.7")
 	mpi := s.command(program, "bench", "collectives", "--np", "2",
 		"--ops", "allreduce,reducescatter,allgather,broadcast,alltoall", "--links", "shm,registered,tcp", "--sizes", "4Ki",
-		"--peers", "openmpi_tuned", "--rounds", "3", "--check", goals, "--slack", "0.8")
+		"--peers", "openmpi_tuned", "--rounds", "3", "--check", goals, "--slack", "0.7")
 	return errors.Join(s.twice("nine speed goals against gloo", gloo), s.twice("a speed goal of each operation and link against Open MPI", mpi))
 }
 
-// twice gives a measurement that fell short a second try: somebody else may have used
-// the machine.
+// twice gives a measurement that fell short a second try, of more rounds: somebody else may have used the machine.
 func (s *suite) twice(what string, cmd *exec.Cmd) error {
 	again := s.command(cmd.Path, cmd.Args[1:]...)
 	again.Env = cmd.Env
+	if i := slices.Index(again.Args, "--rounds"); i > 0 {
+		again.Args[i+1] = "7"
+	}
 	err := s.check(what, cmd)
 	if err == nil {
 		return nil

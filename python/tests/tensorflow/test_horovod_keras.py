@@ -188,7 +188,7 @@ def test_fit_goes_on_after_a_kill(run, tmp_path):
 
 
 def test_the_classic_script(run, tmp_path):
-    said = run((ROOT / "examples/33-horovod-keras/train.py").read_text(), args=(str(tmp_path),)).stdout
+    said = run((ROOT / "examples/33-horovod-keras/train.py").read_text(), args=(str(tmp_path),), cold=True).stdout
     found = re.search(r"2 ranks, 4 epochs, rate 0.040, accuracy ([0-9.]+), weights differ by 0.0", said)
     assert found and float(found[1]) > 0.8, said
     assert sorted(p.name for p in tmp_path.glob("*.keras")) == [f"checkpoint-{i}.keras" for i in range(1, 5)]

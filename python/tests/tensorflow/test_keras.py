@@ -202,12 +202,12 @@ def test_one_rank_overflows(run, backend, policy):
 
 
 def test_the_example(run):
-    said = run((ROOT / "examples/40-keras/train.py").read_text()).stdout
+    said = run((ROOT / "examples/40-keras/train.py").read_text(), cold=True).stdout
     found = re.search(r"2 ranks, 3 epochs, .*accuracy ([0-9.]+), weights equal: True", said)
     assert found and float(found[1]) > 0.9, said
 
 
 def test_the_example_on_jax(run):
-    said = run((ROOT / "examples/43-keras-jax/train.py").read_text()).stdout
+    said = run((ROOT / "examples/43-keras-jax/train.py").read_text(), cold=True).stdout
     found = re.search(r"keras on jax: 2 ranks, 150 steps, traced 1 time.*accuracy ([0-9.]+), weights equal: True", said)
     assert found and float(found[1]) > 0.9, said

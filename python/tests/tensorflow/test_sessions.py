@@ -183,5 +183,5 @@ def test_example(run, tmp_path):
     from beside import ROOT
 
     program = (ROOT / "examples/34-horovod-session/train.py").read_text()
-    done = run(program, args=(str(tmp_path / "saved"),))
+    done = run(program, args=(str(tmp_path / "saved"),), cold=True)
     assert re.search(r"step 100: \d+ %", done.stdout) and list((tmp_path / "saved").glob("model.ckpt-*.index")), done.stdout

@@ -224,6 +224,6 @@ def test_a_killed_rank_is_replaced(run, tmp_path):
 
 
 def test_the_example(run):
-    said = run((ROOT / "examples/41-tensorflow/train.py").read_text()).stdout
+    said = run((ROOT / "examples/41-tensorflow/train.py").read_text(), cold=True).stdout
     found = re.search(r"2 ranks, 150 steps, .*accuracy ([0-9.]+), weights equal: True", said)
     assert found and float(found[1]) > 0.9, said
