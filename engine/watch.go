@@ -34,6 +34,7 @@ type watching struct {
 	since    time.Time
 	reported time.Time // when the last report went out
 	nonce    uint64
+	heard    map[int]answer // where others said they were when this operation was reported before
 
 	pairReported time.Time // and the last one about a send or receive
 }
@@ -93,7 +94,7 @@ func (g *Group) look(w *watching) {
 	}
 	if w.since.IsZero() || stuck.seq != w.seq || stuck.name != w.name ||
 		!stuck.since.IsZero() && !stuck.since.Equal(w.since) {
-		w.seq, w.name, w.since, w.reported = stuck.seq, stuck.name, now, time.Time{}
+		w.seq, w.name, w.since, w.reported, w.heard = stuck.seq, stuck.name, now, time.Time{}, nil
 		if !stuck.since.IsZero() {
 			w.since = stuck.since
 		}
@@ -112,7 +113,7 @@ func (g *Group) look(w *watching) {
 	}
 	w.reported = now
 	w.nonce++
-	g.reportStall(stuck, w.nonce, waited, final)
+	g.reportStall(w, stuck, waited, final)
 }
 
 // expire ends a group of names whose oldest operation has taken too long, naming a rank
@@ -149,12 +150,12 @@ func (g *Group) stuck() stuckAt {
 
 // reportStall asks the other ranks where they are and tells whoever listens. Of the
 // ranks that wait in the operation, the lowest writes the log line.
-func (g *Group) reportStall(at stuckAt, nonce uint64, waited time.Duration, final bool) {
+func (g *Group) reportStall(w *watching, at stuckAt, waited time.Duration, final bool) {
 	me, n := g.Rank(), g.Size()
 	s := event.Stall{Group: g.cfg.Name, Name: at.name, Kind: at.kind.String(), Waited: waited, Final: final}
 	speak := true
 	if n <= askAll || me < 2 {
-		answers := g.ask(question{nonce: nonce, seq: at.seq, name: at.name})
+		answers := g.ask(question{nonce: w.nonce, seq: at.seq, name: at.name})
 		for r := range n {
 			if r == me {
 				continue
@@ -162,9 +163,10 @@ func (g *Group) reportStall(at stuckAt, nonce uint64, waited time.Duration, fina
 			a, ok := answers[r]
 			switch {
 			case !ok:
+				before := w.heard[r] // who has ended, in a moment with us, said where it was
 				s.Missing = append(s.Missing, event.Absent{
 					Rank: g.worldRank(r), Host: g.mesh.HostName(r),
-					Silent: true,
+					Silent: true, Last: before.last, Pending: before.pending, Nearest: before.nearest,
 				})
 			case !a.here:
 				s.Missing = append(s.Missing, event.Absent{
@@ -174,6 +176,9 @@ func (g *Group) reportStall(at stuckAt, nonce uint64, waited time.Duration, fina
 			case a.waits && r < me:
 				speak = false
 			}
+		}
+		if len(answers) == n-1 {
+			w.heard = answers
 		}
 	} else {
 		speak = false

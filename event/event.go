@@ -72,7 +72,7 @@ type Absent struct {
 	Last    string `json:"last,omitempty"`    // the last operation it finished; empty when unknown
 	Pending string `json:"pending,omitempty"` // what it has pending or runs instead; empty when nothing
 	Nearest string `json:"nearest,omitempty"` // a pending name of its that is nearly the awaited one
-	Silent  bool   `json:"silent,omitempty"`  // it did not answer the question at all
+	Silent  bool   `json:"silent,omitempty"`  // it did not answer; what else is said of it is from an earlier report
 }
 
 func (a Absent) String() string {
@@ -81,9 +81,12 @@ func (a Absent) String() string {
 	if a.Host != "" {
 		fmt.Fprintf(&b, " (%s)", a.Host)
 	}
-	if a.Silent {
+	switch {
+	case a.Silent && a.Nearest == "" && a.Pending == "":
 		b.WriteString(" did not answer")
 		return b.String()
+	case a.Silent:
+		b.WriteString(" did not answer, and when it did before it")
 	}
 	if a.Last == "" {
 		b.WriteString(" has finished nothing yet")

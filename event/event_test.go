@@ -79,6 +79,10 @@ func TestSentences(t *testing.T) {
 				{Rank: 2, Host: "c", Silent: true},
 			},
 		},
+		`world: allreduce "w" has waited 2s. Missing ranks: rank 0 did not answer, and when it did before it last finished allreduce v (operation 3) and waits in [x]`: &Stall{
+			Group: "world", Kind: "allreduce", Name: "w", Waited: 2 * time.Second,
+			Missing: []Absent{{Silent: true, Last: "allreduce v (operation 3)", Pending: "[x]"}},
+		},
 		`world: barrier has waited 1s. Missing ranks: none is known`: &Stall{Group: "world", Kind: "barrier", Waited: time.Second},
 		`world allreduce "w": 8 bytes in 4µs (waited 3µs): broken`: &Operation{
 			Group: "world", Kind: "allreduce",

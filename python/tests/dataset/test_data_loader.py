@@ -309,7 +309,7 @@ def test_elastic(data, launcher, tmp_path, how):
     program = tmp_path / "train.py"
     program.write_text(TRAINER)
     done = subprocess.run(
-        [launcher, "run", *how, "--no-tag", sys.executable, program, data, tmp_path / "killed"], capture_output=True, text=True, timeout=60, check=False
+        [launcher, "run", *how, "--no-tag", sys.executable, program, data, tmp_path / "killed"], capture_output=True, text=True, timeout=150, check=False
     )  # fmt: skip
     assert done.returncode == 0, done
     assert f"at {12 * 16 * int(how[1])}\n" in done.stdout and f"taken {ROWS} once True" in done.stdout, done
