@@ -76,7 +76,9 @@ func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 			continue
 		}
 		h := m.holds(v, i, a)
-		total += h
+		if a.Min == 0 || !m.nodes[i].Alone {
+			total += h
+		}
 		if h > largest.holds {
 			largest = part{i, h}
 		}
@@ -100,6 +102,8 @@ func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 		return nil, false
 	case total >= need:
 		return m.fill(v, pool, a, need), true
+	case a.Min > 0 && largest.holds >= max(total, a.Min):
+		return []Share{{m.nodes[largest.node].Name, largest.holds}}, true
 	case a.Min > 0 && total >= a.Min:
 		return m.fill(v, pool, a, total), true
 	}
@@ -141,6 +145,9 @@ func (m *Machine) spread(v rooms, pool string, a Ask) []Share {
 // fill takes the fullest nodes that make need, and for the rest the smallest that is enough.
 func (m *Machine) fill(v rooms, pool string, a Ask, need int) []Share {
 	all := m.parts(v, pool, a)
+	if a.Min > 0 {
+		all = slices.DeleteFunc(all, func(p part) bool { return m.nodes[p.node].Alone })
+	}
 	var shares []Share
 	for len(all) > 0 && need > 0 {
 		at := 0

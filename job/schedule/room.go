@@ -82,23 +82,51 @@ func (w *pass) victims(may func(*running) bool) []*running {
 	return all
 }
 
-// shrink takes slots of elastic jobs one at a time until the head fits.
+// shrink takes slots of elastic jobs one at a time until the head fits: those of one node, where they are enough, the
+// last node first, else of all. A job's first node keeps the job, and so a slot.
 func (w *pass) shrink(v rooms, e *entry, before map[*running][]Share) bool {
 	for _, r := range w.victims(func(r *running) bool { return r.Ask.Min > 0 && r.Priority <= e.Priority }) {
-		for slots(r.target) > r.Ask.Min {
-			if before[r] == nil {
-				before[r] = r.target
+		if slots(r.target) <= r.Ask.Min {
+			continue
+		}
+		was := r.target
+		before[r] = was
+		for i := len(was) - 1; i >= 0 && len(was) > 1; i-- {
+			if w.yield(v, r, e, i, i) {
+				return true
 			}
+			w.give(v, r.Ask, r.target)
+			r.target = was
+			w.take(v, r.Ask, r.target)
+		}
+		if w.yield(v, r, e, len(was)-1, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// yield takes slots of one job, of its shares from one down to another, until the head fits.
+func (w *pass) yield(v rooms, r *running, e *entry, from, to int) bool {
+	for i := from; i >= to; i-- {
+		least := 0
+		if i == 0 {
+			least = 1
+		}
+		for at := i; slots(r.target) > r.Ask.Min && r.target[at].Slots > least; {
 			target := slices.Clone(r.target)
-			last := &target[len(target)-1]
-			last.Slots--
-			w.give(v, r.Ask, []Share{{last.Node, 1}})
-			if last.Slots == 0 {
-				target = target[:len(target)-1]
+			if target[at].Slots--; target[at].Slots == 0 {
+				target = slices.Delete(target, at, at+1)
 			}
+			w.give(v, r.Ask, r.target)
+			w.take(v, r.Ask, target)
+			gone := len(target) < len(r.target)
 			r.target = target
 			if _, ok := w.fit(v, w.pool.name, e.Ask); ok {
 				return true
+			}
+			if gone {
+				break
 			}
 		}
 	}
@@ -160,7 +188,8 @@ func (m *Machine) grow(w *pass) {
 		}
 		shares := slices.Clone(r.shares)
 		for _, p := range m.parts(m.free, w.pool.name, r.Ask) {
-			if r.Ask.OneNode && m.nodes[p.node].Name != r.shares[0].Node {
+			name := m.nodes[p.node].Name
+			if !m.mayGrow(r, &m.nodes[p.node]) {
 				continue
 			}
 			n := min(p.holds, want)
@@ -168,7 +197,6 @@ func (m *Machine) grow(w *pass) {
 				break
 			}
 			want -= n
-			name := m.nodes[p.node].Name
 			if at := slices.IndexFunc(shares, func(s Share) bool { return s.Node == name }); at >= 0 {
 				shares[at].Slots += n
 			} else {
@@ -180,4 +208,14 @@ func (m *Machine) grow(w *pass) {
 			w.d.Grow = append(w.d.Grow, Placement{ID: r.ID, Shares: shares})
 		}
 	}
+}
+
+// mayGrow says whether a running job may have more slots of a node.
+func (m *Machine) mayGrow(r *running, n *Node) bool {
+	first := r.shares[0].Node
+	if n.Name == first {
+		return true
+	}
+	i, known := m.byName[first]
+	return !r.Ask.OneNode && !r.stays && !r.avoids[n.Name] && !n.Alone && known && !m.nodes[i].Alone
 }

@@ -46,6 +46,7 @@ type Node struct {
 	GPUs       int
 	Closed     bool  // what runs there may end; nothing starts
 	For        int64 // the job that it was made for; 0 for everybody's
+	Alone      bool  // an elastic job with a part here has all of it here
 }
 
 // Share is a part of a gang: so many processes on a node.
@@ -132,7 +133,9 @@ type running struct {
 	shares  []Share // what it holds: released at the end, or when it has shrunk
 	target  []Share // what it was told to have; equal to shares but while it shrinks
 	started time.Time
-	leaving bool // it was told to drain
+	leaving bool            // it was told to drain
+	stays   bool            // on the nodes that it has, until Spreads
+	avoids  map[string]bool // nodes on which its part has ended
 }
 
 // far is when a job without a time limit ends.
@@ -268,6 +271,9 @@ func (m *Machine) RemoveNode(name string) {
 	}
 	m.nodes, m.free = slices.Delete(m.nodes, i, i+1), slices.Delete(m.free, i, i+1)
 	delete(m.byName, name)
+	for _, r := range m.running {
+		delete(r.avoids, name) // what comes under its name is another
+	}
 	for j := i; j < len(m.nodes); j++ {
 		m.byName[m.nodes[j].Name] = j
 	}
@@ -320,10 +326,45 @@ func (m *Machine) Withdraw(id int64) {
 	}
 }
 
-// Started notes a job that runs already, as after a restart of the caller.
+// Started notes a job that runs already, as after a restart of the caller. It grows on the nodes that it has until
+// Spreads is called.
 func (m *Machine) Started(j Job, shares []Share, started, now time.Time) {
 	m.Withdraw(j.ID)
 	m.start(j, shares, started, now)
+	m.running[j.ID].stays = true
+}
+
+// Spreads says that a job that was Started may grow onto other nodes.
+func (m *Machine) Spreads(id int64) {
+	if r := m.running[id]; r != nil {
+		r.stays = false
+	}
+}
+
+// Shrinking says that a job that was Started has been told to shrink, and to what.
+func (m *Machine) Shrinking(id int64, target []Share) {
+	if r := m.running[id]; r != nil {
+		r.target = target
+	}
+}
+
+// Lost says that what a job had on a node other than its first is no more: it goes on without, and does not come back
+// there.
+func (m *Machine) Lost(id int64, node string, now time.Time) {
+	r := m.running[id]
+	if r == nil {
+		return
+	}
+	without := func(all []Share) []Share {
+		return slices.DeleteFunc(slices.Clone(all), func(s Share) bool { return s.Node == node })
+	}
+	target := without(r.target)
+	m.resize(r, without(r.shares), now)
+	r.target = target
+	if r.avoids == nil {
+		r.avoids = map[string]bool{}
+	}
+	r.avoids[node] = true
 }
 
 func (m *Machine) start(j Job, shares []Share, started, now time.Time) {
