@@ -30,6 +30,7 @@ func (e *Exited) String() string { return fmt.Sprintf("rank %d on %s: %s", e.Ran
 type Opened struct {
 	Epoch uint64 `json:"epoch"`
 	Size  int    `json:"size"`
+	Hosts []Host `json:"hosts,omitempty"` // how many of its ranks each has
 }
 
 func (e *Opened) String() string { return fmt.Sprintf("epoch %d has %d ranks", e.Epoch, e.Size) }

@@ -61,7 +61,7 @@ func (j *job) serve(ctx context.Context) error {
 			j.epoch.Store(epoch)
 			j.story.open(epoch, members)
 			j.ledger.tell(j)
-			j.tellNew(j.event, &event.Opened{Epoch: epoch, Size: len(members)})
+			j.tellNew(j.event, &event.Opened{Epoch: epoch, Size: len(members), Hosts: ranksOf(members)})
 		},
 		OnMember: func(started int) {
 			j.took.Store(started, true)
@@ -89,6 +89,20 @@ func (j *job) serve(ctx context.Context) error {
 		j.server = kept
 	}
 	return err
+}
+
+// ranksOf counts the ranks of each host, in the order of their first ones.
+func ranksOf(members []elastic.Place) (hosts []event.Host) {
+	at := map[string]int{}
+	for _, m := range members {
+		i, known := at[m.Host]
+		if !known {
+			i = len(hosts)
+			at[m.Host], hosts = i, append(hosts, event.Host{Name: m.Host})
+		}
+		hosts[i].Slots++
+	}
+	return hosts
 }
 
 // losses has the coordinator tell what ends epochs, and whom it has lost.

@@ -26,7 +26,7 @@ const dialLimit = 15 * time.Second
 
 func (p *program) agentCommand() *cobra.Command {
 	var hubs []string
-	slots, kept, guard := 1, false, 0
+	slots, node, kept, guard := 1, "", false, 0
 	c := &cobra.Command{
 		Use:   "agent --hub HOST:PORT[,HOST:PORT…]",
 		Short: "offer this machine to a job that hora hub starts",
@@ -45,13 +45,14 @@ func (p *program) agentCommand() *cobra.Command {
 				syscall.CloseOnExec(guard)
 			}
 			if !kept {
-				return p.keepGuest(hubs, slots)
+				return p.keepGuest(hubs, slots, node)
 			}
-			return p.guest(hubs, slots)
+			return p.guest(hubs, slots, node)
 		},
 	}
 	c.Flags().StringSliceVar(&hubs, "hub", nil, "where the hub listens; the first address that answers is taken")
 	c.Flags().IntVar(&slots, "slots", 1, "how many workers this agent takes")
+	c.Flags().StringVar(&node, "node", "", "what the hub calls this machine, where that is no matter of its host name")
 	c.Flags().BoolVar(&kept, "kept", false, "a process of ours looks after this one")
 	c.Flags().IntVar(&guard, "guard", 0, "the file that the guard listens to")
 	_ = c.Flags().MarkHidden("kept")
@@ -61,7 +62,7 @@ func (p *program) agentCommand() *cobra.Command {
 
 // keepGuest is the process above such an agent: when that is killed it ends what is left, and when it is killed itself
 // the agent ends all.
-func (p *program) keepGuest(hubs []string, slots int) error {
+func (p *program) keepGuest(hubs []string, slots int, node string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program's file: %w", err)
@@ -70,6 +71,9 @@ func (p *program) keepGuest(hubs []string, slots int) error {
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	defer signal.Stop(caught)
 	argv := []string{self, "agent", "--kept", "--hub", strings.Join(hubs, ","), "--slots", strconv.Itoa(slots)}
+	if node != "" {
+		argv = append(argv, "--node", node)
+	}
 	guard, err := local.StartGuard(guardProgram, os.TempDir())
 	if err != nil {
 		fmt.Fprintf(p.err, "hora: warning: %v\n", err)
@@ -87,7 +91,7 @@ func (p *program) keepGuest(hubs []string, slots int) error {
 }
 
 // guest is an agent that goes to its hub.
-func (p *program) guest(hubs []string, slots int) error {
+func (p *program) guest(hubs []string, slots int, node string) error {
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	defer signal.Stop(caught)
@@ -121,7 +125,7 @@ func (p *program) guest(hubs []string, slots int) error {
 	return p.offer(agent.Config{
 		In: conn, Out: conn, InputRank: -1, Temp: os.TempDir(), Getenv: p.getenv, Grace: hubGrace, Signals: caught,
 		Secret: s, Ended: ended, Environ: guestEnviron(os.Environ()),
-		Guest: &agent.Guest{Name: name, ID: hostID(p.getenv), Slots: slots},
+		Guest: &agent.Guest{Name: name, ID: hostID(p.getenv), Slots: slots, Node: node},
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,6 +25,7 @@ type hubOptions struct {
 	listen         string
 	untilStdinEnds bool
 	ownEnvironment bool
+	limits         string
 }
 
 // The limits of a job whose hosts are agents that have come: a cluster gives up a task sooner than a person a terminal.
@@ -47,6 +50,7 @@ func hubFields() []job.Field {
 	const group = "agents"
 	return []job.Field{
 		{Flags: "--listen", Arg: "HOST:PORT", Default: "a free port at all addresses", Help: "where agents come to", Group: group, Ours: true},
+		{Flags: "--limits", Arg: "FILE", Help: "lines such as node1:4, read each second: no more slots of the agents' machines are used, and none of others", Group: group, Ours: true},
 		{Flags: "--own-environment", Help: "workers get their agent's environment, and nothing of the hub's but what flags say", Group: group, Ours: true},
 		{Flags: "--until-stdin-ends", Help: "the end of standard input ends the job: of whoever started the hub, in whatever way", Group: group, Ours: true},
 	}
@@ -59,6 +63,8 @@ func (h *hubOptions) set(name, v string) (known bool) {
 		h.listen = v
 	case "until-stdin-ends":
 		h.untilStdinEnds = v == "true"
+	case "limits":
+		h.limits = v
 	case "own-environment":
 		h.ownEnvironment = v == "true"
 	default:
@@ -87,6 +93,10 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 		silence, o.spec.PeerTimeout = hubSilence, hubSilence
 	}
 	s.Stdin, s.Prompts, s.Grace = nil, false, hubGrace
+	var limits func() (map[string]int, error)
+	if o.hub.limits != "" {
+		limits = func() (map[string]int, error) { return readLimits(o.hub.limits) }
+	}
 	s.Progress = o.spec.Events != "" // who follows the events shows it
 	made := ""
 	if s.Secret.IsZero() {
@@ -113,7 +123,7 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 			mine = os.Environ()
 		}
 		h, err := hub.New(p.ctx, hub.Config{
-			Mine:   mine,
+			Mine: mine, Limits: limits,
 			Secret: s.Secret, Host: s.LocalName, ID: p.getenv("HORA_HOST_ID"), Listen: o.hub.listen, Interfaces: o.spec.Interfaces,
 			Silence: silence, Events: s.Events, SecretFile: made, Wanted: launch.Size(&o.spec, nil),
 		})
@@ -132,6 +142,28 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 		}
 		return out, err
 	})
+}
+
+// readLimits reads how many slots of each machine may be used.
+func readLimits(name string) (map[string]int, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--limits: %w: name a file with lines such as node1:4", err)}
+	}
+	limits := map[string]int{}
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ':')
+		n, err := strconv.Atoi(line[at+1:])
+		switch {
+		case line == "":
+		case at < 1 || err != nil || n < 0:
+			return nil, usageError{fmt.Errorf("--limits %s: %q is no line such as node1:4", name, line)}
+		default:
+			limits[line[:at]] += n
+		}
+	}
+	return limits, nil
 }
 
 // runHub gathers agents and runs the job on them: on those alone, or with flags for workers that come and go on whoever

@@ -336,7 +336,7 @@ func TestAReplacementComes(t *testing.T) {
 	g.await("opened", 2, 30*time.Second)
 	third := g.agent(nil)
 	g.await("grown", 1, 5*time.Second)
-	if e := g.await("opened", 3, 30*time.Second)[2].(*event.Opened); e.Size != 2 {
+	if e := g.await("opened", 3, 30*time.Second)[2].(*event.Opened); e.Size != 2 || len(e.Hosts) == 0 {
 		t.Errorf("epoch %d has %d ranks", e.Epoch, e.Size)
 	}
 	if err := os.WriteFile(enough, nil, 0o644); err != nil {

@@ -19,11 +19,12 @@ type Guest struct {
 	Name  string // of its machine
 	ID    string // equal for agents of one machine
 	Slots int    // how many workers it takes
+	Node  string // what its machine is to be called, "" leaves that to the hub
 }
 
 func (g *Guest) introduce(to *protocol.Greeting, env []string) {
 	if g != nil {
-		to.Name, to.ID, to.Slots, to.Devices = g.Name, g.ID, g.Slots, environ.Devices(env)
+		to.Name, to.ID, to.Slots, to.Node, to.Devices = g.Name, g.ID, g.Slots, g.Node, environ.Devices(env)
 	}
 }
 

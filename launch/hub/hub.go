@@ -7,6 +7,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,9 +37,12 @@ type Config struct {
 	Interfaces []string // only addresses of these are told; none is all
 	Silence    time.Duration
 	Events     *event.Sink
-	SecretFile string   // told with the addresses
-	Wanted     int      // how many workers the job waits for
-	Mine       []string // variables of the hub alone, which workers do not get: agents have their own
+	SecretFile string // told with the addresses
+	Wanted     int    // how many workers the job waits for
+	// Limits says how many slots of each machine may be used now, by its name; those that it does not name have none.
+	// It is asked whenever agents are listed; nil is no limit.
+	Limits func() (map[string]int, error)
+	Mine   []string // variables of the hub alone, which workers do not get: agents have their own
 }
 
 // The limits of what an agent says before it is one, and of its time to do so.
@@ -181,9 +185,12 @@ func (h *Hub) register(g *guest) bool {
 	if key == "" {
 		key = "agent of " + g.hello.Name
 	}
+	if g.hello.Node != "" {
+		key = "node " + g.hello.Node
+	}
 	name := h.byID[key]
 	if name == "" {
-		name = event.OneLine(g.hello.Name)
+		name = event.OneLine(cmp.Or(g.hello.Node, g.hello.Name))
 		if name == "" {
 			name = "host"
 		}
@@ -229,15 +236,29 @@ func (h *Hub) wake() {
 // Changed has a token when agents have come or gone since it was last taken.
 func (h *Hub) Changed() <-chan struct{} { return h.changed }
 
-// Find lists the agents at hand, those of one machine side by side, first the machine whose agent came first.
+// Find lists the agents at hand, those of one machine side by side, first the machine whose agent came first, with as
+// many slots as may be used.
 func (h *Hub) Find(context.Context) ([]elastic.Host, error) {
+	var limits map[string]int
+	if h.cfg.Limits != nil {
+		var err error
+		if limits, err = h.cfg.Limits(); err != nil {
+			return nil, err
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var hosts []elastic.Host
 	for _, name := range h.machines {
+		left := limits[name]
 		for _, g := range h.guests {
-			if g.machine == name {
-				hosts = append(hosts, elastic.Host{Name: g.name, Slots: g.hello.Slots})
+			n := g.hello.Slots
+			if h.cfg.Limits != nil {
+				n = min(n, left)
+			}
+			if g.machine == name && n > 0 {
+				hosts = append(hosts, elastic.Host{Name: g.name, Slots: n})
+				left -= n
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -244,6 +245,42 @@ func TestNobodyOnTheWayReads(t *testing.T) {
 	}
 	if !seen.has("agent") { // of the card, which is in clear
 		t.Error("nothing was seen at all")
+	}
+}
+
+// TestLimits: an agent's machine is called as it says, no more of its slots are listed than there may be, and all that
+// it has is listed again when there may; machines without a word in it have none.
+func TestLimits(t *testing.T) {
+	var mu sync.Mutex
+	limits := map[string]int{"a": 1, "b": 3}
+	h := open(t, Config{Wanted: 4, Limits: func() (map[string]int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if limits == nil {
+			return nil, errors.New("no limits")
+		}
+		return maps.Clone(limits), nil
+	}})
+	set := func(to map[string]int) {
+		mu.Lock()
+		defer mu.Unlock()
+		limits = to
+	}
+	v := protocol.Version
+	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "a", Slots: 4})
+	h.until(t, "a:1 called a")
+	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "b", Slots: 2})
+	h.until(t, "a:1 called a, b:2 called b")
+	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "b", Slots: 2})
+	h.until(t, "a:1 called a, b:2 called b, b#2:1 called b")
+	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "c", Slots: 4})
+	set(map[string]int{"c": 3, "a": 4})
+	h.until(t, "a:4 called a, c:3 called c")
+	set(map[string]int{})
+	h.until(t, "")
+	set(nil)
+	if _, err := h.Find(t.Context()); err == nil {
+		t.Error("limits that cannot be read are none")
 	}
 }
 

@@ -103,6 +103,7 @@ type Greeting struct {
 	ID      string   `json:"id,omitempty"`      // equal for agents of one machine
 	Slots   int      `json:"slots,omitempty"`   // how many workers it takes
 	Devices []string `json:"devices,omitempty"` // that it may use
+	Node    string   `json:"node,omitempty"`    // what its machine is called, where it knows better; no other machine is
 }
 
 // Back is how an agent that outlives its launcher greets each one.
