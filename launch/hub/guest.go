@@ -27,6 +27,7 @@ type guest struct {
 	hello    protocol.Greeting
 	name     string      // that no other agent has or had
 	machine  string      // by which users know its machine
+	retired  bool        // nothing is left of it but that it awaits the job's end; the hub's lock guards it
 	opened   atomic.Bool // a job has taken it
 	messages chan []byte
 	ended    chan struct{} // closed when nothing comes any more
@@ -52,6 +53,9 @@ func (g *guest) pump() {
 				g.hub.leave(g)
 			}
 			return
+		}
+		if kind == protocol.SayDone {
+			g.hub.retire(g)
 		}
 		if !g.opened.Load() {
 			continue // a warning that nobody is there for

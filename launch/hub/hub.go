@@ -224,6 +224,14 @@ func (h *Hub) leave(g *guest) {
 	h.wake()
 }
 
+// retire lists an agent no more that takes no workers any more.
+func (h *Hub) retire(g *guest) {
+	h.mu.Lock()
+	g.retired = true
+	h.mu.Unlock()
+	h.wake()
+}
+
 func (h *Hub) wake() {
 	for _, c := range []chan struct{}{h.changed, h.news} {
 		select {
@@ -256,7 +264,7 @@ func (h *Hub) Find(context.Context) ([]elastic.Host, error) {
 			if h.cfg.Limits != nil {
 				n = min(n, left)
 			}
-			if g.machine == name && n > 0 {
+			if g.machine == name && n > 0 && !g.retired {
 				hosts = append(hosts, elastic.Host{Name: g.name, Slots: n})
 				left -= n
 			}

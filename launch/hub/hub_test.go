@@ -269,10 +269,12 @@ func TestLimits(t *testing.T) {
 	v := protocol.Version
 	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "a", Slots: 4})
 	h.until(t, "a:1 called a")
-	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "b", Slots: 2})
+	leaves := h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "b", Slots: 2})
 	h.until(t, "a:1 called a, b:2 called b")
 	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "b", Slots: 2})
 	h.until(t, "a:1 called a, b:2 called b, b#2:1 called b")
+	leaves.Write(wire.AppendMessage(nil, protocol.SayDone, nil)) // and awaits the job's end
+	h.until(t, "a:1 called a, b#2:2 called b")
 	h.come(t, protocol.Greeting{Version: v, Name: "host", ID: "1", Node: "c", Slots: 4})
 	set(map[string]int{"c": 3, "a": 4})
 	h.until(t, "a:4 called a, c:3 called c")
