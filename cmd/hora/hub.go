@@ -95,6 +95,7 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 	s.Stdin, s.Prompts, s.Grace = nil, false, hubGrace
 	var limits func() (map[string]int, error)
 	if o.hub.limits != "" {
+		s.Grace = 0 // of hora run: workers are to leave at their next commit
 		limits = func() (map[string]int, error) { return readLimits(o.hub.limits) }
 	}
 	s.Progress = o.spec.Events != "" // who follows the events shows it

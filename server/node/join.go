@@ -35,6 +35,7 @@ type Hello struct {
 	Memory   int64      `json:"memory"`
 	GPUs     int        `json:"gpus"`
 	Attempts [][2]int64 `json:"attempts,omitempty"` // what it has folders of
+	Spreads  bool       `json:"spreads,omitempty"`  // elastic jobs here may have other nodes too
 }
 
 // Welcome is the server's answer.
@@ -154,7 +155,7 @@ func (m *Member) once(ctx context.Context, there func()) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	hello := m.Hello
-	hello.Protocol, hello.Attempts = Protocol, m.Local.Attempts()
+	hello.Protocol, hello.Attempts, hello.Spreads = Protocol, m.Local.Attempts(), true
 	sent := time.Now()
 	if err := json.NewEncoder(conn).Encode(hello); err != nil {
 		return err

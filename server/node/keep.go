@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"hora/job"
+	"hora/job/schedule"
 	"hora/server/client"
 	"hora/server/environment"
 )
@@ -40,8 +41,10 @@ type task struct {
 type order struct {
 	Follow *uint64 `json:"follow,omitempty"` // send what comes after this record
 	Stop   string  `json:"stop,omitempty"`   // an outcome: cancelled, preempted
-	Slots  int     `json:"slots,omitempty"`  // how many an elastic job has from its next commit on
-	Term   *term   `json:"term,omitempty"`   // how long the keeper has from now on
+	Slots  int     `json:"slots,omitempty"`  // how many an elastic job of one node has from its next commit on
+	// What each node of an elastic gang has from its next commit on.
+	Shares []schedule.Share `json:"shares,omitempty"`
+	Term   *term            `json:"term,omitempty"` // how long the keeper has from now on
 }
 
 // keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds
@@ -64,9 +67,12 @@ type keeper struct {
 	own       Process
 	reports   sync.WaitGroup // connections of ranks
 	followers sync.WaitGroup
-	mask      *mask    // of its secrets
-	last      string   // hora's own last words
-	hub       []string // where agents are awaited, just heard
+	mask      *mask         // of its secrets
+	last      string        // hora's own last words
+	hub       []string      // where agents are awaited, just heard
+	ended     chan struct{} // closed when hora has returned
+	sharing   sync.Mutex    // guards stands; held over writes of it, taken before mu
+	stands    Stands
 	agents    sync.WaitGroup
 	timers    timers
 }
@@ -88,7 +94,7 @@ func Keep(dir string, own Process, run Program) error {
 	if err != nil {
 		return err
 	}
-	k := &keeper{dir: dir, own: own, seen: map[string]fs.FileInfo{}}
+	k := &keeper{dir: dir, own: own, seen: map[string]fs.FileInfo{}, ended: make(chan struct{})}
 	if err := json.Unmarshal(b, &k.task); err != nil {
 		return err
 	}
@@ -260,6 +266,8 @@ func (k *keeper) serve(c net.Conn) {
 			})
 		case o.Stop != "":
 			k.stop(client.Outcome(o.Stop))
+		case len(o.Shares) > 0:
+			k.shares(o.Shares)
 		case o.Slots > 0:
 			k.slots(o.Slots)
 		case o.Term != nil:
@@ -349,10 +357,8 @@ func (k *keeper) stop(why client.Outcome) {
 	}
 	grace := time.Duration(0)
 	// An elastic job's workers leave at their next commit.
-	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 {
-		if os.WriteFile(filepath.Join(k.dir, drainFile), nil, 0o600) == nil {
-			grace = time.Minute
-		}
+	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 && k.drain() {
+		grace = time.Minute
 	}
 	var again func()
 	again = func() {
@@ -360,6 +366,16 @@ func (k *keeper) stop(why client.Outcome) {
 		time.AfterFunc(5*time.Second, again) // until this process ends
 	}
 	time.AfterFunc(grace, again)
+}
+
+// drain has the workers of an elastic job leave at their next commit.
+func (k *keeper) drain() bool {
+	if !k.elastic() {
+		return os.WriteFile(filepath.Join(k.dir, drainFile), nil, 0o600) == nil
+	}
+	k.sharing.Lock()
+	defer k.sharing.Unlock()
+	return k.limit(nil)
 }
 
 // run is the job itself.
@@ -370,7 +386,9 @@ func (k *keeper) run(program Program) int {
 	if !k.running {
 		return 128 + int(syscall.SIGTERM)
 	}
-	if k.task.Document.Spec.MinNP > 0 {
+	if k.elastic() {
+		k.shares(k.task.Part.Shares)
+	} else if k.task.Part == nil && k.task.Document.Spec.MinNP > 0 {
 		k.slots(k.task.Slots)
 	}
 	if limit := k.task.Document.TimeLimit; limit > 0 {
@@ -388,15 +406,22 @@ func (k *keeper) run(program Program) int {
 		}
 		tick := time.NewTicker(every)
 		defer tick.Stop()
+		looked := time.Now()
 		for {
 			select {
 			case <-tick.C:
 				k.events()
-				k.outputs(false)
+				if time.Since(looked) > 900*time.Millisecond || every == 50*time.Millisecond {
+					k.outputs(false)
+					looked = time.Now()
+				}
 				if k.hub != nil {
 					k.agent(k.hub)
 					k.hub = nil
-					tick.Reset(time.Second)
+					if every = time.Second; k.elastic() { // others wait to hear what it gives away
+						every = 200 * time.Millisecond
+					}
+					tick.Reset(every)
 				}
 			case <-stop:
 				return
@@ -409,6 +434,7 @@ func (k *keeper) run(program Program) int {
 	} else {
 		code = program(args, &sink{k: k}, &sink{k: k, err: true})
 	}
+	close(k.ended)
 	close(stop)
 	<-done
 	waitFor(&k.agents, 5*time.Second)
@@ -419,12 +445,14 @@ func (k *keeper) run(program Program) int {
 func (k *keeper) args() ([]string, error) {
 	s := k.task.Document.Spec
 	if p := k.task.Part; p != nil && len(p.Hub) > 0 {
-		return []string{"agent", "--hub", strings.Join(p.Hub, ","), "--slots", strconv.Itoa(p.Slots)}, nil
+		return p.agent(p.Hub), nil
 	}
 	s.Name, s.NP = "job-"+strconv.FormatInt(k.task.Job, 10), k.task.Slots
 	s.Events, s.Report = filepath.Join(k.dir, eventsFile), filepath.Join(k.dir, reportFile)
 	if s.MinNP > 0 {
 		s.MaxNP = max(k.task.Document.Spec.NP, 1)
+	}
+	if s.MinNP > 0 && k.task.Part == nil {
 		s.Discover, s.DrainOn = "cat "+quoted(filepath.Join(k.dir, hostsFile)), filepath.Join(k.dir, drainFile)
 	}
 	if s.Bind == "" {
@@ -435,7 +463,11 @@ func (k *keeper) args() ([]string, error) {
 	}
 	name := filepath.Join(k.dir, specFile)
 	if k.task.Part != nil {
-		return []string{"hub", "--own-environment", "--file", name, "--secret-file", filepath.Join(k.dir, secretFile)}, os.WriteFile(name, s.YAML(), 0o600)
+		args := []string{"hub", "--own-environment", "--file", name, "--secret-file", filepath.Join(k.dir, secretFile)}
+		if k.elastic() {
+			args = append(args, "--limits", filepath.Join(k.dir, hostsFile))
+		}
+		return args, os.WriteFile(name, s.YAML(), 0o600)
 	}
 	return []string{"run", "--file", name}, os.WriteFile(name, s.YAML(), 0o600)
 }
@@ -458,6 +490,8 @@ func (k *keeper) finish(code int) {
 		e.Code = max(e.Code, 1)
 	case code == 0:
 		e.Outcome, e.Text = string(client.Success), ""
+	case why == client.Lost && !k.timers.cut.Load():
+		e.Outcome, e.Text = string(why), fmt.Sprintf("a node of it was lost, and fewer slots are left than --min-np %d", k.task.Document.Spec.MinNP)
 	case why == client.Lost:
 		e.Outcome, e.Text = string(why), "its node was cut off from the server for nearly as long as the server waits, and ended it"
 	case why != "":

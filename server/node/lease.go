@@ -128,7 +128,8 @@ func (m *Member) renew(base time.Time) {
 type timers struct {
 	mu         sync.Mutex // guards what follows
 	soft, firm *time.Timer
-	ended      bool // the job has, and its end is written down
+	ended      bool        // the job has, and its end is written down
+	cut        atomic.Bool // the lease has run out
 }
 
 // term starts a keeper's lease, or renews it.
@@ -140,7 +141,10 @@ func (k *keeper) term(t *term) {
 	}
 	soft, firm := seconds(t.Soft), seconds(t.Firm)
 	if k.timers.soft == nil {
-		k.timers.soft = time.AfterFunc(soft, func() { k.stop(client.Lost) })
+		k.timers.soft = time.AfterFunc(soft, func() {
+			k.timers.cut.Store(true)
+			k.stop(client.Lost)
+		})
 		k.timers.firm = time.AfterFunc(firm, k.own.Kill)
 		return
 	}

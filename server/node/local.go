@@ -48,6 +48,10 @@ type Part struct {
 	Slots  int      `json:"slots"`         // on this node
 	Total  int      `json:"total"`         // on all of them
 	Hub    []string `json:"hub,omitempty"` // where the first node awaits this one; nothing on the first
+	// Of an elastic gang, whose nodes come and go:
+	Node   string           `json:"node,omitempty"`   // this one's name; Slots is then how many it may have at most
+	Shares []schedule.Share `json:"shares,omitempty"` // what each node has now; on the first alone
+	Coming int              `json:"coming,omitempty"` // how often this node had a part before and was left
 }
 
 // Nodes are the names of those on which it runs, the one that keeps it first.
@@ -114,9 +118,13 @@ func (l *Local) ready(dir string, g Gang, n int) (bool, error) {
 	}
 	begun, exit, err := lastRecords(dir)
 	switch {
+	case err == nil && g.Part != nil && g.Part.Coming > coming(dir):
+		return true, l.again(dir, g, n, exit != nil)
 	case err != nil || exit != nil:
 		return false, err
-	case begun && g.Part != nil:
+	case begun && g.Part != nil && len(g.Part.Shares) > 0 && spreads(dir):
+		return false, tell(dir, order{Shares: g.Part.Shares})
+	case begun && g.Part != nil && g.Document.Spec.MinNP == 0, begun && g.Part != nil && len(g.Part.Hub) > 0:
 		return false, nil
 	case begun:
 		return false, tell(dir, order{Slots: n})
@@ -129,10 +137,19 @@ func (l *Local) prepare(dir string, g Gang, n int) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, WorkFolder), 0o700); err != nil {
+	return l.make(dir, g, n)
+}
+
+// make fills a folder that is empty, or has what an earlier part left in outputs/.
+func (l *Local) make(dir string, g Gang, n int) error {
+	work := filepath.Join(dir, WorkFolder)
+	if err := os.MkdirAll(work, 0o700); err != nil {
 		return err
 	}
-	if err := l.fill(filepath.Join(dir, WorkFolder), g); err != nil {
+	if err := l.fill(work, g); err != nil {
+		return err
+	}
+	if err := takeKept(dir); err != nil {
 		return err
 	}
 	if err := errors.Join(putSecrets(dir, g.Secrets), putLent(dir, g.Lent), putToken(dir, g.Token)); err != nil {

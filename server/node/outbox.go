@@ -27,6 +27,7 @@ type Record struct {
 	Lines    []Line          `json:"lines,omitempty"`
 	Event    json.RawMessage `json:"event,omitempty"` // as hora run --events writes it
 	Report   *Report         `json:"report,omitempty"`
+	Stands   *Stands         `json:"stands,omitempty"`
 	Artifact *Artifact       `json:"artifact,omitempty"`
 	Exit     *Exit           `json:"exit,omitempty"` // the last one
 }

@@ -104,9 +104,7 @@ func (k *keeper) events() {
 		}
 		if line := b[:i]; json.Valid(line) {
 			_ = k.box.put(Record{Event: bytes.Clone(k.mask.event(line))})
-			if addrs := Listens(line); k.task.Part != nil && addrs != nil {
-				k.hub = addrs
-			}
+			k.learn(line)
 		}
 		k.eventAt += int64(i) + 1
 		b = b[i+1:]
