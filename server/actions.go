@@ -208,7 +208,7 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 func (s *Server) seen(l *live) client.Job {
 	j := l.job
 	if l.attempt != nil {
-		j.Shares = l.attempt.Shares
+		j.Shares = client.Shown(l.attempt.Shares)
 		j.Stopping = l.stop == client.Stopped || l.stop == client.Held
 	}
 	switch j.State {
@@ -421,6 +421,9 @@ func (s *Server) Nodes() ([]client.Node, error) {
 				continue
 			}
 			for _, x := range l.attempt.Shares {
+				if x.Slots = max(x.Slots, x.Held); x.Slots == 0 {
+					continue
+				}
 				if i := slices.IndexFunc(all, func(n client.Node) bool { return n.Name == x.Node }); i >= 0 {
 					all[i].Free -= x.Slots
 					all[i].Jobs++

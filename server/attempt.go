@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"hora/event"
 	"hora/job"
+	"hora/job/schedule"
 	"hora/server/client"
 	"hora/server/fleet"
 	"hora/server/node"
@@ -22,8 +24,13 @@ import (
 // follow starts what follows the attempt of a job, or takes it up where an earlier server was.
 func (s *Server) follow(l *live, adopted bool) {
 	job, a, taken, stop := l.job, *l.attempt, l.taken, l.stop
+	f := &follower{Server: s, l: l, job: job, attempt: a, taken: taken, parts: &sync.WaitGroup{}}
+	f.until, f.over = context.WithCancel(s.ctx)
+	l.elastic.follower = f
 	s.wg.Go(func() {
-		f := &follower{Server: s, l: l, job: job, attempt: a, taken: taken}
+		if adopted && job.Document.Spec.MinNP > 0 {
+			_ = s.do(f.tell) // what it was told may not have come to it, and it says how it stands
+		}
 		if err := f.run(adopted, stop); err != nil && s.ctx.Err() == nil {
 			s.log.Error("follow a job", "job", job.ID, "error", err)
 		}
@@ -38,6 +45,9 @@ type follower struct {
 	attempt client.Attempt
 	taken   uint64
 	ended   bool
+	until   context.Context // ends with the attempt
+	over    context.CancelFunc
+	parts   *sync.WaitGroup // what is done beside; the loop adds to it while the attempt goes on
 }
 
 // startTries bounds how often an attempt that does not begin is started.
@@ -65,7 +75,7 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 		if stop != "" {
 			_ = f.back.Kill(f.where(), stop)
 		}
-		g, err := f.whole()
+		g, err := f.whole(shares(f.attempt.Shares))
 		if err == nil {
 			err = f.back.Watch(f.ctx, g, f.taken, f.take)
 		}
@@ -146,10 +156,9 @@ func slotsOn(all []client.Share) string {
 }
 
 // gang is the attempt as the back end knows it.
-func (f *follower) gang() node.Gang {
+func (f *follower) gang(on []schedule.Share) node.Gang {
 	return node.Gang{
-		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: shares(f.attempt.Shares),
-		Code: f.job.Document.Code,
+		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: on, Code: f.job.Document.Code,
 	}
 }
 
@@ -158,7 +167,7 @@ func (f *follower) where() fleet.Ref { return ref(f.job.ID, f.attempt.Number, f.
 
 // start lets the back end start it; to do it again does nothing more.
 func (f *follower) start() error {
-	g, err := f.whole()
+	g, err := f.whole(shares(f.attempt.Shares))
 	if err == nil {
 		_, err = f.secrets()
 	}
@@ -172,8 +181,8 @@ func (f *follower) start() error {
 }
 
 // whole is the gang with what earlier attempts left in outputs/, which each of its nodes gets.
-func (f *follower) whole() (node.Gang, error) {
-	g := f.gang()
+func (f *follower) whole(on []schedule.Share) (node.Gang, error) {
+	g := f.gang(on)
 	g.Token = f.fleet.JobToken(g.Job, g.Attempt)
 	g.Secrets, _ = f.secrets() // one that is gone is missed where the attempt is started
 	g.Lent, _ = f.lent()
@@ -198,6 +207,7 @@ type batch struct {
 	ready     *node.Ready
 	document  []byte // what was submitted, with the releases that were taken; beside ready
 	size      int    // of the world, where an event told it
+	stands    *node.Stands
 	exit      *node.Exit
 	last      uint64
 }
@@ -237,19 +247,13 @@ func (f *follower) take(records []node.Record) error {
 	if b.ready != nil {
 		f.announced()
 	}
-	if b.size > 0 {
+	switch {
+	case b.stands != nil:
+		return f.do(func() { f.stood(b.stands) })
+	case b.size > 0:
 		return f.do(func() { f.sized(b.size) })
 	}
 	return nil
-}
-
-// sized notes that an elastic job has shrunk as it was told.
-func (f *follower) sized(n int) {
-	if l := f.l; l.target > 0 && n <= l.target {
-		l.target = 0
-		f.machine.Shrunk(l.job.ID, f.now())
-		f.dirty = true
-	}
 }
 
 func (f *follower) sort(b *batch, r *node.Record) {
@@ -291,6 +295,8 @@ func (f *follower) sort(b *batch, r *node.Record) {
 				Step: r.Report.Step, At: r.At.UnixMilli(), Value: float64(v),
 			})
 		}
+	case r.Stands != nil:
+		b.stands = r.Stands
 	case r.Artifact != nil:
 		if a, err := f.artifact(r); err == nil {
 			b.artifacts = append(b.artifacts, a)
@@ -354,20 +360,25 @@ func (f *follower) elsewhere(b *batch) error {
 	}
 	for _, share := range f.attempt.Shares[1:] {
 		there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Nodes: []string{share.Node}}
-		for _, path := range f.left.Outputs(there) {
-			if taken[path] {
-				continue
-			}
-			a, err := f.fetch(there, path, f.now().UTC())
-			if err != nil {
-				f.log.Warn("keep a file of outputs/", "job", f.job.ID, "node", share.Node, "path", path, "error", err)
-				continue
-			}
-			taken[path] = true
-			b.artifacts = append(b.artifacts, a)
-		}
+		f.fetchAll(b, there, f.now().UTC(), taken)
 	}
 	return nil
+}
+
+// fetchAll takes what a node has in outputs/ and is not taken yet.
+func (f *follower) fetchAll(b *batch, from fleet.Ref, at time.Time, taken map[string]bool) {
+	for _, path := range f.left.Outputs(from) {
+		if taken[path] {
+			continue
+		}
+		a, err := f.fetch(from, path, at)
+		if err != nil {
+			f.log.Warn("keep a file of outputs/", "job", f.job.ID, "node", from.Nodes[0], "path", path, "error", err)
+			continue
+		}
+		taken[path] = true
+		b.artifacts = append(b.artifacts, a)
+	}
 }
 
 // artifact keeps a file of outputs/.
@@ -428,6 +439,13 @@ const lostMost = 5
 
 // finish writes down how the attempt ended and what the job is then, in one transaction with the last records.
 func (f *follower) finish(e *node.Exit, b *batch) error {
+	if err := f.do(func() { // an elastic job may have had others than at first
+		if a := f.l.attempt; a != nil && a.Number == f.attempt.Number {
+			f.attempt.Shares = a.Shares
+		}
+	}); err != nil {
+		return err
+	}
 	if b != nil && len(f.attempt.Shares) > 1 {
 		if err := f.elsewhere(b); err != nil {
 			return err
@@ -443,6 +461,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 	if err := f.do(func() {
 		l := f.l
 		l.finishing = true
+		f.over()
 		then = f.next(l, &a)
 		failures = l.failures
 		f.machine.Ended(then.ID, now)
@@ -480,7 +499,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 	err := f.do(func() {
 		l := f.l
 		l.job = then
-		l.finishing, l.attempt, l.stop = false, nil, ""
+		l.finishing, l.attempt, l.stop, l.elastic = false, nil, "", elastic{}
 		if l.job.State == job.Queued {
 			f.machine.Submit(ask(l))
 		}
@@ -491,6 +510,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 	})
 	f.news.wake(then.ID)
 	f.news.wake(0)
+	f.parts.Wait() // so that nothing starts there any more
 	f.forget(f.where())
 	return err
 }
@@ -565,7 +585,7 @@ func (s *Server) neighbours(l *live, a *client.Attempt) bool {
 		}
 		for _, x := range other.attempt.Shares {
 			for _, y := range a.Shares {
-				if x.Node == y.Node {
+				if x.Node == y.Node && holds(x) && holds(y) {
 					return true
 				}
 			}

@@ -73,7 +73,7 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 		return
 	}
 	for _, x := range a.Shares {
-		if _, there := s.nodes[x.Node]; !there {
+		if _, there := s.nodes[x.Node]; !there && holds(x) {
 			p.starting[x.Node] = time.Now()
 		}
 	}
@@ -267,7 +267,7 @@ func (s *Server) deleted(p *client.Pool, name string) {
 func (s *Server) busy(name string) bool {
 	for _, l := range s.live {
 		if l.attempt != nil &&
-			slices.ContainsFunc(l.attempt.Shares, func(x client.Share) bool { return x.Node == name }) {
+			slices.ContainsFunc(l.attempt.Shares, func(x client.Share) bool { return x.Node == name && holds(x) }) {
 			return true
 		}
 	}

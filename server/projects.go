@@ -39,7 +39,7 @@ func (s *Server) Projects(ctx context.Context) ([]client.Project, error) {
 			}
 			if l.attempt != nil {
 				for _, x := range l.attempt.Shares {
-					p.Running += x.Slots
+					p.Running += max(x.Slots, x.Held)
 				}
 			}
 		}

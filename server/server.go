@@ -11,7 +11,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -29,8 +28,12 @@ import (
 type Backend interface {
 	// Capacity says what there is.
 	Capacity() []schedule.Node
-	// Start starts a gang, once, however often it is called; one that runs is told its new shares.
+	// Start starts a gang, once, however often it is called.
 	Start(g node.Gang) error
+	// Tell tells a gang that runs its shares.
+	Tell(ctx context.Context, g node.Gang) error
+	// Join has another node take part in an elastic gang, and returns when that has ended.
+	Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (*node.Exit, error)
 	// Watch hands over what happens after a record, until the last one.
 	Watch(ctx context.Context, g node.Gang, from uint64, take func([]node.Record) error) error
 	// Kill ends a gang for a reason, which its last record names.
@@ -87,6 +90,7 @@ type live struct {
 	lost      int            // attempts in a row that were lost
 	finishing bool           // its last record is being written down
 	target    int            // slots it is to shrink to
+	elastic   elastic
 }
 
 // New opens a server on a store and takes up all jobs that have not ended.
@@ -144,7 +148,11 @@ func (s *Server) adopt(ctx context.Context) error {
 		switch {
 		case l.Attempt != nil:
 			s.expect(&e.job, e.attempt)
-			s.machine.Started(ask(e), shares(l.Attempt.Shares), l.Attempt.Started, s.now())
+			s.machine.Started(ask(e), held(l.Attempt.Shares), l.Attempt.Started, s.now())
+			if n := total(l.Attempt.Shares); n < slotsOf(held(l.Attempt.Shares)) {
+				e.target = n
+				s.machine.Shrinking(l.Job.ID, shares(l.Attempt.Shares))
+			}
 			s.follow(e, true)
 		case l.Job.State == job.Queued:
 			s.machine.Submit(ask(e))
@@ -216,7 +224,7 @@ func ask(l *live) schedule.Job {
 	d := &l.job.Document
 	a := schedule.Ask{
 		NP: max(d.Spec.NP, 1), Min: d.Spec.MinNP, Nodes: d.Nodes, PerNode: d.PerNode, Node: d.Node, Memory: d.Memory,
-		GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole, OneNode: d.Spec.MinNP > 0,
+		GPUs: d.Spec.GPUsPerRank, Limit: seconds(d.TimeLimit), Whole: l.alone || d.Whole,
 	}
 	if d.Fresh {
 		a.For = l.job.ID
@@ -242,10 +250,13 @@ func ref(job int64, attempt int, all []client.Share) fleet.Ref {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
+// shares are what a job may have now.
 func shares(all []client.Share) []schedule.Share {
-	out := make([]schedule.Share, len(all))
-	for i, s := range all {
-		out[i] = schedule.Share(s)
+	out := make([]schedule.Share, 0, len(all))
+	for _, s := range all {
+		if s.Slots > 0 {
+			out = append(out, schedule.Share{Node: s.Node, Slots: s.Slots})
+		}
 	}
 	return out
 }
@@ -253,7 +264,7 @@ func shares(all []client.Share) []schedule.Share {
 func theirShares(all []schedule.Share) []client.Share {
 	out := make([]client.Share, len(all))
 	for i, s := range all {
-		out[i] = client.Share(s)
+		out[i] = client.Share{Node: s.Node, Slots: s.Slots}
 	}
 	return out
 }
@@ -275,7 +286,7 @@ func (s *Server) decide() {
 		if l.job.Document.Environment != nil {
 			l.job.State = job.Preparing // until its keeper says that the environment is there
 		}
-		l.taken, l.stop, l.target = 0, "", 0
+		l.taken, l.stop, l.target, l.elastic = 0, "", 0, elastic{}
 		s.follow(l, false)
 	}
 	for _, p := range d.Shrink {
@@ -302,39 +313,6 @@ func (s *Server) decide() {
 		default:
 		}
 	}
-}
-
-// resize tells an elastic job what it may have.
-func (s *Server) resize(l *live, to []schedule.Share, shrink bool) {
-	if l == nil || l.attempt == nil {
-		return
-	}
-	n := 0
-	for _, x := range to {
-		n += x.Slots
-	}
-	text := fmt.Sprintf("it gets %d slots from its next commit on", n)
-	if shrink {
-		l.target = n
-		text = fmt.Sprintf("it gives slots away at its next commit and keeps %d", n)
-	}
-	l.attempt.Shares = theirShares(to)
-	job, attempt := l.job.ID, l.attempt.Number
-	g := node.Gang{Job: job, Attempt: attempt, Document: l.job.Document, Shares: to}
-	s.wg.Go(func() {
-		err := s.store.Do(s.ctx, func(tx *sql.Tx) error {
-			if err := store.SetShares(tx, job, attempt, theirShares(to)); err != nil {
-				return err
-			}
-			return store.AddHappening(tx, job, client.Happening{At: s.now(), Attempt: attempt, Kind: "resized", Text: text})
-		})
-		if err == nil {
-			err = s.back.Start(g)
-		}
-		if err != nil {
-			s.log.Warn("tell an elastic job its slots", "job", job, "error", err)
-		}
-	})
 }
 
 // end tells a running job to end. The first reason stands.

@@ -96,10 +96,6 @@ func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 		return m.spread(v, pool, a), true
 	case best.node >= 0:
 		return []Share{{m.nodes[best.node].Name, need}}, true
-	case a.OneNode && a.Min > 0 && largest.holds >= a.Min:
-		return []Share{{m.nodes[largest.node].Name, largest.holds}}, true
-	case a.OneNode:
-		return nil, false
 	case total >= need:
 		return m.fill(v, pool, a, need), true
 	case a.Min > 0 && largest.holds >= max(total, a.Min):

@@ -217,5 +217,5 @@ func (m *Machine) mayGrow(r *running, n *Node) bool {
 		return true
 	}
 	i, known := m.byName[first]
-	return !r.Ask.OneNode && !r.stays && !r.avoids[n.Name] && !n.Alone && known && !m.nodes[i].Alone
+	return !r.stays && !r.avoids[n.Name] && !n.Alone && known && !m.nodes[i].Alone
 }

@@ -19,7 +19,6 @@ type Ask struct {
 	Nodes   int           // so many different nodes with PerNode processes each; 0 where the spread does not matter
 	PerNode int           //
 	Whole   bool          // nodes that nobody else uses
-	OneNode bool          // all of it on one node, however many there are then
 	Node    string        // this node and no other; "" for any
 	For     int64         // nodes that were made for this job, the asking one, and no others; 0 for those of everybody
 	Memory  int64         // bytes a process; 0 when nobody said
@@ -134,7 +133,7 @@ type running struct {
 	target  []Share // what it was told to have; equal to shares but while it shrinks
 	started time.Time
 	leaving bool            // it was told to drain
-	stays   bool            // on the nodes that it has, until Spreads
+	stays   bool            // on its first node, until Spreads
 	avoids  map[string]bool // nodes on which its part has ended
 }
 
@@ -326,7 +325,7 @@ func (m *Machine) Withdraw(id int64) {
 	}
 }
 
-// Started notes a job that runs already, as after a restart of the caller. It grows on the nodes that it has until
+// Started notes a job that runs already, as after a restart of the caller. It grows on its first node alone until
 // Spreads is called.
 func (m *Machine) Started(j Job, shares []Share, started, now time.Time) {
 	m.Withdraw(j.ID)

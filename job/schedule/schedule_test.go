@@ -143,28 +143,6 @@ func TestElasticGivesAwayAndGrowsBack(t *testing.T) {
 	}
 }
 
-// TestAnElasticJobOfOneNodeStaysThere: a job that cannot span nodes starts with what one of them holds, though two hold
-// all of it, waits where none holds its least, and grows on its own node alone.
-func TestAnElasticJobOfOneNodeStaysThere(t *testing.T) {
-	m := cluster(2, 3)
-	submit(m, 1, Ask{NP: 4, Min: 2, OneNode: true})
-	d := m.Decide(t0)
-	wantStarted(t, d, 1)
-	if s := d.Start[0].Shares; len(s) != 1 || s[0] != (Share{"b", 3}) || len(d.Grow) != 0 {
-		t.Fatalf("it starts with %v and grows by %v, and b holds the most", s, d.Grow)
-	}
-	if d := m.Decide(after(time.Minute)); !d.Empty() {
-		t.Fatalf("it grows onto the other node: %+v", d.Grow)
-	}
-	submit(m, 2, Ask{NP: 4, Min: 3, OneNode: true})
-	wantStarted(t, m.Decide(after(2*time.Minute)))
-	if why, ok := m.Why(2, after(2*time.Minute)); !ok || why.Text == "" {
-		t.Errorf("why it waits: %+v, %v", why, ok)
-	}
-	submit(m, 3, Ask{NP: 2, Min: 1, OneNode: true, Limit: time.Second})
-	wantStarted(t, m.Decide(after(3*time.Minute)), 3)
-}
-
 func TestPreemptionTakesTheLeast(t *testing.T) {
 	m := cluster(6)
 	submit(m, 1, Ask{NP: 2}, preemptible, priority(10))

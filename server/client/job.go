@@ -52,6 +52,20 @@ const (
 type Share struct {
 	Node  string `json:"node"`
 	Slots int    `json:"slots"`
+	// Of an elastic job, for the server alone. One with neither Slots nor Held is a node that the job has left.
+	Held   int `json:"held,omitempty" hidden:"true"`   // what it has there until its next commit, where that is more
+	Coming int `json:"coming,omitempty" hidden:"true"` // how often it was left
+}
+
+// Shown are shares as others see them: what there is, without the nodes that were left.
+func Shown(all []Share) []Share {
+	shown := make([]Share, 0, len(all))
+	for _, s := range all {
+		if s.Slots > 0 {
+			shown = append(shown, Share{Node: s.Node, Slots: s.Slots})
+		}
+	}
+	return shown
 }
 
 // Reason is why a job waits.

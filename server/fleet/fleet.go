@@ -151,7 +151,7 @@ func (f *Fleet) Capacity() []schedule.Node {
 		m := f.members[name]
 		h := &m.hello
 		n := schedule.Node{Name: name, Pool: h.Pool, Slots: h.Slots, Memory: h.Memory, GPUs: h.GPUs}
-		n.Closed = m.link == nil
+		n.Closed, n.Alone = m.link == nil, !h.Spreads
 		all = append(all, n)
 	}
 	return all
@@ -218,12 +218,17 @@ func (l *Lost) Is(err error) bool { return err == node.ErrLost }
 
 // Start starts a gang: on its first node, which tells the others when it awaits them.
 func (f *Fleet) Start(g node.Gang) error {
-	if len(g.Shares) > 1 {
+	f.forgive(key{g.Job, g.Attempt})
+	return f.Tell(f.ctx, g)
+}
+
+// Tell tells a gang that runs its shares; one that does not is started, where nobody has ended it.
+func (f *Fleet) Tell(ctx context.Context, g node.Gang) error {
+	if len(g.Shares) > 1 || elastic(&g) && f.spreads(g.Shares[0].Node) {
 		p := f.part(&g, 0)
 		g.Part = &p
 	}
-	f.forgive(key{g.Job, g.Attempt})
-	return f.reach(f.ctx, g.Shares[0].Node, func(p place) error { return p.Start(g) })
+	return f.reach(ctx, g.Shares[0].Node, func(p place) error { return p.Start(g) })
 }
 
 func (f *Fleet) forgive(k key) {
@@ -247,6 +252,12 @@ func (f *Fleet) part(g *node.Gang, i int) node.Part {
 	for _, s := range g.Shares {
 		p.Total += s.Slots
 	}
+	if elastic(g) {
+		p.Slots, p.Node = max(g.Document.Spec.NP, 1), g.Shares[i].Node
+		if i == 0 {
+			p.Shares = g.Shares
+		}
+	}
 	return p
 }
 
@@ -257,7 +268,7 @@ func (f *Fleet) Watch(ctx context.Context, g node.Gang, from uint64, take func([
 	outer := take
 	take = func(all []node.Record) error {
 		for _, r := range all {
-			if addrs := node.Listens(r.Event); len(g.Shares) > 1 && addrs != nil {
+			if addrs := node.Listens(r.Event); len(g.Shares) > 1 && !elastic(&g) && addrs != nil {
 				f.others(&g, addrs)
 			}
 		}

@@ -188,6 +188,7 @@ func (s *Store) Job(ctx context.Context, id int64) (client.Job, error) {
 			if err := json.Unmarshal([]byte(shares), &a.Shares); err != nil {
 				return err
 			}
+			a.Shares = client.Shown(a.Shares)
 			j.Attempts = append(j.Attempts, a)
 		}
 		if err := rows.Err(); err != nil {

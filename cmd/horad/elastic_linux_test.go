@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hora"
+	"hora/job"
+	"hora/server/client"
+)
+
+// countsIn names the file at whose appearance the workers of these tests have done enough.
+const countsIn = "TEST_ENOUGH"
+
+// count is an elastic job's worker: it counts steps, says each before it commits it, and checks their sums.
+func count(ctx context.Context) error {
+	cfg, err := hora.FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	state := hora.NewState()
+	steps := 0
+	state.Int("steps", &steps)
+	return hora.RunElastic(ctx, cfg, state, func(ctx context.Context, w *hora.World) error {
+		pause := time.NewTicker(20 * time.Millisecond)
+		defer pause.Stop()
+		for {
+			<-pause.C
+			sums := []float64{1, 0}
+			if _, err := os.Stat(os.Getenv(countsIn)); err == nil && w.Rank() == 0 {
+				sums[1] = 1
+			}
+			if err := hora.Allreduce(ctx, w.Group(), sums, hora.Sum); err != nil {
+				return err
+			}
+			if int(sums[0]) != w.Size() {
+				return fmt.Errorf("%d ranks sum to %g", w.Size(), sums[0])
+			}
+			steps++
+			fmt.Printf("step %d by %d\n", steps, w.Size()) // all of them: a killed agent's ranks are not heard out
+			if sums[1] > 0 {
+				if w.Rank() == 0 {
+					fmt.Println("enough")
+				}
+				return nil
+			}
+			if err := state.Commit(); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// counting is such a job.
+type counting struct {
+	*site
+	id     int64
+	enough string
+}
+
+// elastic is a site with a pool of some nodes of two slots each, and a job that counts on two of them.
+func elasticSite(t *testing.T, nodes ...string) (*counting, map[string]*os.Process) {
+	s := newSite(t, 1)
+	s.more = []string{"--patience", "8s"}
+	s.kill()
+	s.port = s.url[strings.LastIndex(s.url, ":")+1:]
+	s.up()
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	all := map[string]*os.Process{}
+	for _, n := range nodes {
+		all[n] = s.joining(n, "lab").Process
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counting{site: s, enough: filepath.Join(t.TempDir(), "enough")}
+	low := 10
+	d := shell(4, fmt.Sprintf("echo began >outputs/by.$HORA_RANK.$HORA_HOST; %s=%s exec %s", countsIn, c.enough, self))
+	d.Pool, d.Spec.MinNP, d.Priority = "lab", 2, &low
+	c.id = s.submit(d).ID
+	t.Cleanup(func() {
+		if t.Failed() {
+			r := s.hora("job", fmt.Sprint(c.id))
+			t.Logf("its story is\n%s%s", r.out, r.errs)
+			for _, l := range strings.Split(s.text(c.id), "\n") {
+				if l != "" && !strings.Contains(l, "step ") {
+					t.Log(l)
+				}
+			}
+		}
+	})
+	return c, all
+}
+
+var aStep = regexp.MustCompile(`step (\d+) by (\d+)`)
+
+// last are its last step and how many ranks did it.
+func (c *counting) last() (step, ranks int) {
+	if all := aStep.FindAllStringSubmatch(c.text(c.id), -1); len(all) > 0 {
+		m := all[len(all)-1]
+		step, _ = strconv.Atoi(m[1])
+		ranks, _ = strconv.Atoi(m[2])
+	}
+	return step, ranks
+}
+
+func (c *counting) by(n int) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("it counts with %d", n), func() bool { _, ranks := c.last(); return ranks == n })
+}
+
+// on are the nodes where it has slots.
+func (c *counting) on() map[string]int {
+	j, err := c.client.Job(context.Background(), c.id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	out := map[string]int{}
+	for _, s := range j.Shares {
+		out[s.Node] = s.Slots
+	}
+	return out
+}
+
+// finish has it end, and no step missing.
+func (c *counting) finish() client.Job {
+	c.t.Helper()
+	if err := os.WriteFile(c.enough, nil, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	j := c.until(c.id, ended)
+	if j.State != job.Finished || len(j.Attempts) != 1 {
+		c.t.Errorf("the elastic job ended as %+v", j)
+	}
+	had := map[int]bool{}
+	most := 0
+	for _, m := range aStep.FindAllStringSubmatch(c.text(c.id), -1) {
+		n, _ := strconv.Atoi(m[1])
+		had[n], most = true, max(most, n)
+	}
+	for n := 1; n <= most; n++ {
+		if !had[n] {
+			c.t.Errorf("step %d of %d is missing", n, most)
+		}
+	}
+	c.t.Logf("%d steps", most)
+	return j
+}
+
+// promised is how soon after its next commit an elastic job has given slots away.
+const promised = time.Second
+
+// TestAnElasticJobOfTwoNodes gives two of four slots away for a job of a higher priority, at its next commit, and gets
+// them back after it: no step is lost, whether or not the server is killed while that goes on.
+func TestAnElasticJobOfTwoNodes(t *testing.T) {
+	c, _ := elasticSite(t, "one", "two")
+	c.by(4)
+	if on := c.on(); on["one"] != 2 || on["two"] != 2 {
+		t.Fatalf("it is on %v", on)
+	}
+	high := 90
+	gate := filepath.Join(t.TempDir(), "gate")
+	urgent := shell(2, `until [ -e `+gate+` ]; do sleep 0.02; done; rm -f `+gate+`.seen`)
+	urgent.Pool, urgent.Priority = "lab", &high
+
+	asked := time.Now()
+	first := c.submit(urgent)
+	c.until(first.ID, in(job.Running))
+	took := time.Since(asked)
+	t.Logf("two slots were given away in %v", took.Round(time.Millisecond))
+	if took > 3*promised {
+		t.Errorf("two slots were given away in %v: the promise is %v", took, promised)
+	}
+	c.by(2)
+	if on := c.on(); len(on) != 1 {
+		t.Errorf("it has given a node away and is on %v", on)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.until(first.ID, ended)
+	asked = time.Now()
+	c.by(4)
+	t.Logf("it has them back after %v", time.Since(asked).Round(time.Millisecond))
+	if err := os.Remove(gate); err != nil {
+		t.Fatal(err)
+	}
+
+	second := c.submit(urgent)
+	c.eventually("it is told", func() bool {
+		return strings.Count(c.hora("job", fmt.Sprint(c.id)).out, "it gives slots away") == 2
+	})
+	c.kill()
+	c.up()
+	c.until(second.ID, in(job.Running))
+	c.by(2)
+	c.kill()
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.up()
+	c.until(second.ID, ended)
+	c.by(4)
+	c.finish()
+	to := t.TempDir()
+	r := c.hora("artifacts", fmt.Sprint(c.id), "--to", to)
+	for _, node := range []string{"one", "two"} {
+		if all, _ := filepath.Glob(filepath.Join(to, "by.*."+node)); r.code != 0 || len(all) == 0 {
+			t.Errorf("nothing that the ranks on %s left has come back: %+v", node, r)
+		}
+	}
+}
+
+// TestAnElasticJobLosesANode: it is left out, and the job goes on, with another where there is one.
+func TestAnElasticJobLosesANode(t *testing.T) {
+	c, nodes := elasticSite(t, "one", "two")
+	c.by(4)
+	keeps := c.first()
+	lost := "two"
+	if keeps == "two" {
+		lost = "one"
+	}
+	killTree(t, nodes[lost].Pid)
+	c.by(2)
+	c.eventually("the node is left out", func() bool { return len(c.on()) == 1 })
+	other := c.joining("three", "lab")
+	_ = other
+	c.by(4)
+	if on := c.on(); on[keeps] != 2 || on["three"] != 2 {
+		t.Errorf("it is on %v", on)
+	}
+	c.finish()
+}
+
+// TestAnElasticJobOutlivesItsAgents: it begins on the one node that there is and takes another when that comes; agents
+// that are killed come back, on the node that keeps the job and on the other, and its attempt goes on.
+func TestAnElasticJobOutlivesItsAgents(t *testing.T) {
+	c, nodes := elasticSite(t, "one")
+	c.by(2)
+	nodes["two"] = c.joining("two", "lab").Process
+	c.by(4)
+	for _, node := range []string{"one", "two"} {
+		step, _ := c.last()
+		for _, pid := range below(t, nodes[node].Pid) {
+			if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(b), "\x00agent\x00--kept") {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		c.eventually("the others go on", func() bool { n, ranks := c.last(); return n > step && ranks == 2 })
+		c.by(4)
+	}
+	if on := c.on(); on["one"] != 2 || on["two"] != 2 {
+		t.Errorf("it is on %v", on)
+	}
+	c.finish()
+}
+
+// first is the node that keeps the job.
+func (c *counting) first() string {
+	j, err := c.client.Job(context.Background(), c.id)
+	if err != nil || len(j.Shares) == 0 {
+		c.t.Fatal(j, err)
+	}
+	return j.Shares[0].Node
+}
+
+// below are the processes that run in the folder of a node: its keepers and all that they have started.
+func below(t *testing.T, pid int) (all []int) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := strings.Split(string(b), "\x00")
+	dir := args[slices.Index(args, "--dir")+1] + string(filepath.Separator)
+	found, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, p := range found {
+		if at, err := os.Readlink(p); err == nil && strings.HasPrefix(at, dir) {
+			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// killTree ends a node as a power cut does: its program, and the keepers with all that they have started.
+func killTree(t *testing.T, pid int) {
+	t.Helper()
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	for _, n := range below(t, pid) {
+		_ = syscall.Kill(n, syscall.SIGKILL)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+}

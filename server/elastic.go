@@ -1,0 +1,354 @@
+package server
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"hora/job/schedule"
+	"hora/server/client"
+	"hora/server/fleet"
+	"hora/server/node"
+	"hora/server/store"
+)
+
+// An elastic job's nodes come and go. Its first one keeps it: that keeper is told what each node may have, has the job
+// follow it at its next commit, and says how the job stands, which is where all begins anew: whenever it says so what
+// it has not heard is told again, nodes that it may have are joined to it, and what it has given away is free. So
+// nothing of it is lost by a server that is killed: the next one tells it once, and hears how it stands.
+//
+// A node that the job has left stays among the attempt's shares, with no slots, and its agent with the job, for when it
+// may have slots there again. What it has in outputs/ is taken in the end, and its folder is removed.
+
+// elastic is how a running elastic job stands. The loop owns it.
+type elastic struct {
+	follower *follower
+	joined   map[string]int // nodes that take part, and the number of their coming from 1
+	failed   map[string]int // how often a node's part has ended by itself
+	hub      []string       // where they are awaited
+	heard    map[string]int // what each node may have, as its keeper has heard last
+	written  chan struct{}  // closed when the shares as they were are in the store
+}
+
+// holds says whether a job has slots there.
+func holds(s client.Share) bool { return s.Slots > 0 || s.Held > 0 }
+
+// held is what a job holds: with what it is to give away at its next commit.
+func held(all []client.Share) (out []schedule.Share) {
+	for _, s := range all {
+		if holds(s) {
+			out = append(out, schedule.Share{Node: s.Node, Slots: max(s.Slots, s.Held)})
+		}
+	}
+	return out
+}
+
+func slotsOf(all []schedule.Share) (n int) {
+	for _, s := range all {
+		n += s.Slots
+	}
+	return n
+}
+
+// total is how many slots a job may have.
+func total(all []client.Share) int { return slotsOf(shares(all)) }
+
+// reshare is what a job has when it is told what it may have: the nodes that it had come first.
+func reshare(all []client.Share, to []schedule.Share) []client.Share {
+	out := slices.Clone(all)
+	for i := range out {
+		had := max(out[i].Slots, out[i].Held)
+		out[i].Slots, out[i].Held = 0, had
+		if at := slices.IndexFunc(to, func(x schedule.Share) bool { return x.Node == out[i].Node }); at >= 0 {
+			out[i].Slots = to[at].Slots
+		}
+		if out[i].Slots >= had {
+			out[i].Held = 0
+		}
+	}
+	for _, x := range to {
+		if !slices.ContainsFunc(out, func(s client.Share) bool { return s.Node == x.Node }) {
+			out = append(out, client.Share{Node: x.Node, Slots: x.Slots})
+		}
+	}
+	return out
+}
+
+// resize tells an elastic job what it may have; in the loop.
+func (s *Server) resize(l *live, to []schedule.Share, shrink bool) {
+	if l == nil || l.attempt == nil {
+		return
+	}
+	n := slotsOf(to)
+	text := fmt.Sprintf("it gets %d slots from its next commit on", n)
+	if shrink {
+		l.target = n
+		text = fmt.Sprintf("it gives slots away at its next commit and keeps %d", n)
+	}
+	l.attempt.Shares = reshare(l.attempt.Shares, to)
+	s.noted(l, client.Happening{Kind: "resized", Text: text})
+}
+
+// noted writes an attempt's shares down, in the order in which they changed, with what happened if anything did, and
+// tells the job; in the loop.
+func (s *Server) noted(l *live, h client.Happening) {
+	job, attempt, all, f := l.job.ID, l.attempt.Number, l.attempt.Shares, l.elastic.follower
+	before, done := l.elastic.written, make(chan struct{})
+	l.elastic.written = done
+	h.At, h.Attempt = s.now(), attempt
+	s.wg.Go(func() {
+		if before != nil {
+			<-before
+		}
+		err := store.ErrFull
+		for errors.Is(err, store.ErrFull) {
+			err = s.store.Do(s.ctx, func(tx *sql.Tx) error {
+				if err := store.SetShares(tx, job, attempt, all); err != nil || h.Kind == "" {
+					return err
+				}
+				return store.AddHappening(tx, job, h)
+			})
+			if errors.Is(err, store.ErrFull) {
+				select {
+				case <-time.After(time.Second):
+				case <-f.until.Done():
+					err = f.until.Err()
+				}
+			}
+		}
+		close(done)
+		if err != nil {
+			s.log.Warn("write down an elastic job's slots", "job", job, "error", err)
+			return
+		}
+		s.news.wake(job)
+		_ = s.do(f.tell)
+	})
+}
+
+// goesOn is the job while this attempt of it runs and nobody has told it to end; in the loop.
+func (f *follower) goesOn() *live {
+	l := f.l
+	if l.attempt == nil || l.attempt.Number != f.attempt.Number || l.finishing || l.stop != "" {
+		return nil
+	}
+	return l
+}
+
+// beside does something beside what follows the attempt, with a copy of what that owns. The attempt is not forgotten
+// before it has returned; in the loop.
+func (f *follower) beside(l *live, do func(one *follower)) {
+	one := &follower{
+		Server: f.Server, l: f.l, job: l.job, until: f.until,
+		attempt: client.Attempt{Number: f.attempt.Number, Started: f.attempt.Started},
+	}
+	f.wg.Add(1)
+	f.parts.Add(1)
+	go func() {
+		defer f.wg.Done()
+		defer f.parts.Done()
+		do(one)
+	}()
+}
+
+// heardWithin is after how long the job is told again what its keeper does not say to have heard.
+const heardWithin = 5 * time.Second
+
+// tell tells the job what it may have; in the loop.
+func (f *follower) tell() {
+	l := f.goesOn()
+	if l == nil {
+		return
+	}
+	to := shares(l.attempt.Shares)
+	f.beside(l, func(one *follower) {
+		g, err := one.whole(to)
+		if err == nil {
+			err = one.back.Tell(one.until, g)
+		}
+		if err != nil && one.until.Err() == nil {
+			one.log.Warn("tell an elastic job its slots", "job", one.job.ID, "error", err)
+		}
+		select {
+		case <-time.After(heardWithin):
+		case <-one.until.Done():
+			return
+		}
+		_ = one.do(func() {
+			l := f.goesOn()
+			if l != nil && l.elastic.heard != nil && !maps.Equal(l.elastic.heard, slotsBy(shares(l.attempt.Shares))) {
+				f.tell()
+			}
+		})
+	})
+}
+
+// sized notes that an elastic job of one node, which an earlier release started, has shrunk as it was told.
+func (f *follower) sized(n int) {
+	if l := f.l; l.attempt != nil && l.target > 0 && n <= l.target && len(l.attempt.Shares) == 1 {
+		f.shrunk(l)
+	}
+}
+
+// stood hears how an elastic job stands; in the loop.
+func (f *follower) stood(st *node.Stands) {
+	l := f.goesOn()
+	if l == nil {
+		return
+	}
+	f.machine.Spreads(l.job.ID)
+	l.elastic.hub, l.elastic.heard = st.Hub, slotsBy(st.Shares)
+	to := slotsBy(shares(l.attempt.Shares))
+	switch {
+	case !maps.Equal(l.elastic.heard, to):
+		f.tell()
+	case l.target > 0 && st.Seats != nil && within(st.Seats, to):
+		f.shrunk(l)
+	}
+	for _, x := range l.attempt.Shares[1:] {
+		if x.Slots > 0 {
+			f.join(l, x)
+		}
+	}
+}
+
+func slotsBy(all []schedule.Share) map[string]int {
+	out := map[string]int{}
+	for _, s := range all {
+		out[s.Node] = s.Slots
+	}
+	return out
+}
+
+// within says whether no node has more ranks than slots.
+func within(seats, slots map[string]int) bool {
+	for name, n := range seats {
+		if n > slots[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// shrunk notes that a job has given away what it was told to; in the loop.
+func (f *follower) shrunk(l *live) {
+	all := slices.Clone(l.attempt.Shares)
+	for i := range all {
+		if s := &all[i]; s.Held > 0 {
+			if s.Held = 0; s.Slots == 0 {
+				f.rescue(l, s.Node) // the node may go
+			}
+		}
+	}
+	l.attempt.Shares, l.target = all, 0
+	f.machine.Shrunk(l.job.ID, f.now())
+	f.dirty = true
+	f.noted(l, client.Happening{})
+}
+
+// partedAfter is how long the end of a part is not told of: where the job has ended too, it is no news. partTries is
+// how often one that ends by itself is started again.
+const (
+	partedAfter = 3 * time.Second
+	partTries   = 2
+)
+
+// join has a node take part, once for each of its comings; in the loop.
+func (f *follower) join(l *live, x client.Share) {
+	e := &l.elastic
+	if e.joined == nil {
+		e.joined, e.failed = map[string]int{}, map[string]int{}
+	}
+	if e.joined[x.Node] == x.Coming+1 {
+		return
+	}
+	e.joined[x.Node] = x.Coming + 1
+	to, hub := shares(l.attempt.Shares), e.hub
+	at := slices.IndexFunc(to, func(s schedule.Share) bool { return s.Node == x.Node })
+	f.beside(l, func(one *follower) {
+		g, err := one.whole(to)
+		var end *node.Exit
+		if err == nil {
+			end, err = one.back.Join(one.until, g, at, x.Coming, hub)
+		}
+		select {
+		case <-time.After(partedAfter):
+		case <-one.until.Done():
+			return
+		}
+		_ = one.do(func() { f.parted(x, end, err) })
+	})
+}
+
+// parted notes that what a node had of the job has ended. Where the job may have slots there it is started again; at
+// last the job goes on without; in the loop.
+func (f *follower) parted(x client.Share, end *node.Exit, err error) {
+	l := f.goesOn()
+	if l == nil {
+		return
+	}
+	all := slices.Clone(l.attempt.Shares)
+	at := slices.IndexFunc(all, func(s client.Share) bool { return s.Node == x.Node })
+	if at < 1 || all[at].Coming != x.Coming {
+		return
+	}
+	all[at].Coming++
+	l.attempt.Shares = all
+	f.rescue(l, x.Node)
+	var gone *fleet.Lost
+	lost := errors.As(err, &gone)
+	switch {
+	case !holds(all[at]):
+		f.noted(l, client.Happening{})
+		return
+	case !lost && all[at].Slots > 0 && l.elastic.failed[x.Node] < partTries:
+		l.elastic.failed[x.Node]++
+		f.noted(l, client.Happening{})
+		f.join(l, all[at])
+		return
+	}
+	all[at].Slots, all[at].Held = 0, 0
+	if total(all) == slotsOf(held(all)) {
+		l.target = 0
+	}
+	f.machine.Lost(l.job.ID, x.Node, f.now())
+	f.dirty = true
+	why := fmt.Sprintf("its part on node %s has ended", x.Node)
+	switch {
+	case lost:
+		why = err.Error()
+	case err != nil:
+		why += ": " + err.Error()
+	case end != nil && end.Text != "":
+		why += ": " + end.Text
+	}
+	n := total(all)
+	f.noted(l, client.Happening{Kind: "resized", Text: fmt.Sprintf("%s; it goes on with %d slots", why, n)})
+	if n < l.job.Document.Spec.MinNP {
+		f.end(l, client.Lost)
+	}
+}
+
+// rescue keeps what a node has in outputs/ that the job has left; in the loop.
+func (f *follower) rescue(l *live, name string) {
+	there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Nodes: []string{name}}
+	f.beside(l, func(one *follower) {
+		// They are of yesterday, so that what the node has in the end is taken over them.
+		b, at := &batch{}, one.attempt.Started.Add(-time.Millisecond)
+		one.fetchAll(b, there, at, map[string]bool{})
+		err := one.store.Do(one.ctx, func(tx *sql.Tx) error {
+			for _, a := range b.artifacts {
+				if err := store.SetArtifact(tx, one.job.ID, a); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil && one.ctx.Err() == nil {
+			one.log.Warn("keep what a node has in outputs/", "job", one.job.ID, "node", name, "error", err)
+		}
+	})
+}
