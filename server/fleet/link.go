@@ -143,6 +143,10 @@ func (f *Fleet) seat(h *node.Hello, l *link) error {
 func (f *Fleet) open(l *link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.ctx.Err() != nil { // Close has closed the links that there were
+		l.close()
+		return
+	}
 	if m := f.members[l.name]; m != nil {
 		m.link = l
 		f.wake()
