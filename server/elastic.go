@@ -200,6 +200,7 @@ func (f *follower) stood(st *node.Stands) {
 		return
 	}
 	f.machine.Spreads(l.job.ID)
+	f.dirty = true // it may grow from now on
 	l.elastic.hub, l.elastic.heard = st.Hub, slotsBy(st.Shares)
 	to := slotsBy(shares(l.attempt.Shares))
 	switch {

@@ -67,8 +67,8 @@ type counting struct {
 	enough string
 }
 
-// elastic is a site with a pool of some nodes of two slots each, and a job that counts on two of them.
-func elasticSite(t *testing.T, nodes ...string) (*counting, map[string]*os.Process) {
+// elasticSite is one with a pool of some nodes of two slots each, and a job that counts with four ranks, or the least.
+func elasticSite(t *testing.T, least int, nodes ...string) (*counting, map[string]*os.Process) {
 	s := newSite(t, 1)
 	s.more = []string{"--patience", "8s"}
 	s.kill()
@@ -88,7 +88,7 @@ func elasticSite(t *testing.T, nodes ...string) (*counting, map[string]*os.Proce
 	c := &counting{site: s, enough: filepath.Join(t.TempDir(), "enough")}
 	low := 10
 	d := shell(4, fmt.Sprintf("echo began >outputs/by.$HORA_RANK.$HORA_HOST; %s=%s exec %s", countsIn, c.enough, self))
-	d.Pool, d.Spec.MinNP, d.Priority = "lab", 2, &low
+	d.Pool, d.Spec.MinNP, d.Priority = "lab", least, &low
 	c.id = s.submit(d).ID
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -165,7 +165,7 @@ const promised = time.Second
 // TestAnElasticJobOfTwoNodes gives two of four slots away for a job of a higher priority, at its next commit, and gets
 // them back after it: no step is lost, whether or not the server is killed while that goes on.
 func TestAnElasticJobOfTwoNodes(t *testing.T) {
-	c, _ := elasticSite(t, "one", "two")
+	c, _ := elasticSite(t, 2, "one", "two")
 	c.by(4)
 	if on := c.on(); on["one"] != 2 || on["two"] != 2 {
 		t.Fatalf("it is on %v", on)
@@ -225,7 +225,7 @@ func TestAnElasticJobOfTwoNodes(t *testing.T) {
 
 // TestAnElasticJobLosesANode: it is left out, and the job goes on, with another where there is one.
 func TestAnElasticJobLosesANode(t *testing.T) {
-	c, nodes := elasticSite(t, "one", "two")
+	c, nodes := elasticSite(t, 2, "one", "two")
 	c.by(4)
 	keeps := c.first()
 	lost := "two"
@@ -244,10 +244,36 @@ func TestAnElasticJobLosesANode(t *testing.T) {
 	c.finish()
 }
 
+// TestAnElasticJobWithTooFewSlots: one that a lost node leaves with fewer than its least queues again, which eats none
+// of its retries, of which it has none.
+func TestAnElasticJobWithTooFewSlots(t *testing.T) {
+	c, nodes := elasticSite(t, 3, "one", "two")
+	c.by(4)
+	lost := "two"
+	if c.first() == "two" {
+		lost = "one"
+	}
+	killTree(t, nodes[lost].Pid)
+	j := c.until(c.id, in(job.Queued))
+	if j, err := c.client.Job(context.Background(), j.ID); err != nil || len(j.Attempts) != 1 ||
+		j.Attempts[0].Outcome != client.Lost || !strings.Contains(j.Attempts[0].Text, "fewer slots are left than --min-np 3") {
+		t.Fatalf("%+v, %v", j, err)
+	}
+	c.joining("three", "lab")
+	c.until(c.id, in(job.Running))
+	c.by(4)
+	if err := os.WriteFile(c.enough, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if j := c.until(c.id, ended); j.State != job.Finished || len(j.Attempts) != 2 {
+		t.Errorf("it ended as %+v", j)
+	}
+}
+
 // TestAnElasticJobOutlivesItsAgents: it begins on the one node that there is and takes another when that comes; agents
 // that are killed come back, on the node that keeps the job and on the other, and its attempt goes on.
 func TestAnElasticJobOutlivesItsAgents(t *testing.T) {
-	c, nodes := elasticSite(t, "one")
+	c, nodes := elasticSite(t, 2, "one")
 	c.by(2)
 	nodes["two"] = c.joining("two", "lab").Process
 	c.by(4)
