@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from typing import Any
 from hora import _task
 from hora.errors import HoraError
 
+from . import _folders
 from ._worker import lacking
 
 __all__ = ["Seat", "main"]
@@ -38,7 +37,7 @@ class Seat:
     """The task's side: where the companion comes to, and the function that runs meanwhile."""
 
     def __init__(self, env: dict[str, str]) -> None:
-        self._folder = tempfile.mkdtemp(prefix="hora-seat-")  # mode 0700
+        self._folder = _folders.make("hora-seat-")
         address = os.path.join(self._folder, "seat")
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(address)
@@ -77,7 +76,7 @@ class Seat:
                 except ChildProcessError:
                     pass
         self._door.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _folders.remove(self._folder)
 
     def _await(self, agent: subprocess.Popen[bytes]) -> socket.socket | None:
         self._door.settimeout(0.05)

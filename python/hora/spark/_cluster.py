@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 from hora.errors import ArgumentError, HoraError
 
-from . import _refusals
+from . import _folders, _refusals
 
 __all__ = [
     "Job",
@@ -50,6 +49,8 @@ def session(spark: Any = None) -> Any:
     if spark is not None:
         if not hasattr(spark, "range") or not hasattr(spark, "conf"):
             raise ArgumentError(f"spark.run: spark={spark!r} is no SparkSession; give the session, or leave it away for the active one")
+        if not connected(spark) and getattr(spark.sparkContext, "_jsc", None) is None:
+            raise HoraError("spark.run: the session given by spark= has been stopped; make one with SparkSession.builder.getOrCreate()")
         return spark
     found = active()
     if found is None:
@@ -177,7 +178,7 @@ def ship(spark: Any, program: str) -> tuple[str, str]:
 
 
 def _send(spark: Any, program: str, name: str) -> None:
-    folder = tempfile.mkdtemp(prefix="hora-ship-")
+    folder = _folders.make("hora-ship-")
     try:
         path = os.path.join(folder, name)
         shutil.copyfile(program, path)
@@ -185,11 +186,11 @@ def _send(spark: Any, program: str, name: str) -> None:
             spark.addArtifacts(path, file=True)
         else:
             spark.sparkContext.addFile(path)
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it from there whenever they come
+            atexit.register(_folders.remove, folder)  # executors fetch it from there whenever they come
             folder = ""
     finally:
         if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+            _folders.remove(folder)
 
 
 class Job:
@@ -270,8 +271,14 @@ def spoken(error: BaseException, words: _refusals.Words = _refusals.PLAIN) -> Ho
     lines = [
         line.strip().lstrip(": ") for line in text.splitlines() if line.strip() and not line.startswith("An error occurred while calling")
     ]
-    first = lines[0] if lines else type(error).__name__
+    first = _raised(text) or (lines[0] if lines else type(error).__name__)
     return HoraError(f"spark.run: Spark ended the job: {first[:500]}; the cause of this error has all that it said")
+
+
+def _raised(text: str) -> str | None:
+    """The exception of Python that a task's traceback ends with, in what Spark says."""
+    found = re.search(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)+([A-Za-z_][^\n]*)", text)
+    return None if found is None else f"a task that computes the rows raised {found[1].strip()}"
 
 
 class Teller:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import shutil
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from typing import Any
 from hora._run import _LAST_LINES
 from hora.errors import HoraError
 
+from . import _folders
 from ._hub import Hub
 
 __all__ = ["SCHEMA", "Told", "meet"]
@@ -142,7 +141,7 @@ class Told:
     """On the driver: what the rows tell of such a hub, where a hub of its own would have it."""
 
     def __init__(self, show: Callable[[str], str | None] | None, streams: tuple[Any, Any]) -> None:
-        self.folder = tempfile.mkdtemp(prefix="hora-spark-")  # mode 0700
+        self.folder = _folders.make("hora-spark-")
         self.results, self.report = os.path.join(self.folder, "results"), os.path.join(self.folder, "report")
         os.mkdir(self.results)
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -178,4 +177,4 @@ class Told:
         return "".join(self.last).strip()
 
     def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _folders.remove(self.folder)

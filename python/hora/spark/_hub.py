@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -21,7 +19,7 @@ from typing import Any
 from hora._run import _LAST_LINES, program
 from hora.errors import HoraError
 
-from . import _timeline
+from . import _folders, _timeline
 from ._status import Status
 
 __all__ = ["Hub", "environment"]
@@ -57,7 +55,7 @@ class Hub:
         self.secret = secret or secrets.token_hex(32)
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
         self.dropped = 0
-        self.folder = tempfile.mkdtemp(prefix="hora-spark-")  # mode 0700
+        self.folder = _folders.make("hora-spark-")
         self.results, self.report = os.path.join(self.folder, "results"), os.path.join(self.folder, "report")
         self._happened, self._show = happened, show
         self._streams = (streams[0] or sys.stdout, streams[1] or sys.stderr)
@@ -80,7 +78,7 @@ class Hub:
                 errors="replace", start_new_session=True,
             )  # fmt: skip
         except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _folders.remove(self.folder)
             raise
         self._lines: deque[tuple[Any, str]] = deque()
         self._waiting = threading.Condition()
@@ -100,6 +98,8 @@ class Hub:
     def _take(self, source: Any, to: Any) -> None:
         """Read what the hub prints as fast as it comes: a reader that is slow must not hold the job up."""
         for line in source:
+            if line.startswith("hora: "):
+                line = line.replace("(--start-timeout)", "(HORA_START_TIMEOUT)")
             if self._word in line:
                 line = self._told(line)
                 if not line:
@@ -208,7 +208,7 @@ class Hub:
     def close(self) -> None:
         """Its files are removed too."""
         self.finish()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _folders.remove(self.folder)
 
     def said(self) -> str:
         return "".join(self.last).strip()

@@ -90,8 +90,8 @@ def known(text: str, words: Words = PLAIN) -> str | None:
         return f"the cluster has fewer task slots than the job has ranks: give a smaller {words.np}, or more executors or cores"
     lacking = re.search(r"(PyArrow|Pandas) >= ([\d.]+) must be installed", text)
     if lacking:
-        return f"the executors have no {lacking[1].lower()} {lacking[2]} or later: install it there, as on the driver"
+        return f"the executors have no {lacking[1].lower()} {lacking[2]} or later: install it there, or set PYSPARK_PYTHON to a Python that has it"
     lacking = re.search(r"No module named '(pyarrow|pandas|cloudpickle)'", text)
     if lacking:
-        return f"the executors have no {lacking[1]}: install it there, as on the driver"
+        return f"the executors have no {lacking[1]}: install it there, or set PYSPARK_PYTHON to a Python that has it"
     return None

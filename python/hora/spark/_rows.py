@@ -10,17 +10,17 @@ import mmap
 import os
 import queue
 import select
-import shutil
 import socket
 import struct
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import hora
 from hora.errors import ArgumentError, HoraError
+
+from . import _folders
 
 __all__ = ["Feed", "batches"]
 
@@ -36,7 +36,7 @@ class Feed:
 
     def __init__(self, source: Iterable[Any]) -> None:
         self._source = iter(source)
-        self._folder = tempfile.mkdtemp(prefix="hora-rows-")  # mode 0700
+        self._folder = _folders.make("hora-rows-")
         self.address = os.path.join(self._folder, "rows")
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(self.address)
@@ -56,7 +56,7 @@ class Feed:
         finally:
             os.close(ended)
             self._door.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _folders.remove(self._folder)
 
     @staticmethod
     def _when_ready(what: socket.socket, ended: int, do: Any) -> Any:

@@ -70,6 +70,13 @@ def launch(
         raise ArgumentError(
             "spark.run: dataframe= with min_np= or max_np=: rows are dealt to a gang; write them to files and read those with hora.dataset"
         )
+    if dataframe is not None and not (hasattr(dataframe, "mapInArrow") and hasattr(dataframe, "sparkSession")):
+        raise ArgumentError(
+            f"spark.run: dataframe={type(dataframe).__name__} is no Spark DataFrame; spark.createDataFrame makes one, and what is not of Spark goes "
+            "in args="
+        )
+    if env is not None and not isinstance(env, Mapping):
+        raise ArgumentError(f"spark.run: env={env!r} is no mapping of names to values; give a dict")
     session = _cluster.session(spark)
     _refusals.keep_spark_out(fn, tuple(args), dict(kwargs or {}))
     payload = _travel.pack(fn, tuple(args), dict(kwargs or {}))
@@ -88,8 +95,9 @@ def launch(
             raise ArgumentError("spark.run: this session does not tell how many task slots the cluster has; give np=")
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
-        raise ArgumentError(f"spark.run: min_np={least}, np={np}, max_np={most}: they must not be less than 1 and must not fall")
-    _cluster.wait_for_slots(session, least if elastic else np, limit, tell, words.np)
+        given = ", ".join(f"{k}={v}" for k, v in (("min_np", min_np), ("np", np), ("max_np", max_np)) if v is not None)
+        raise ArgumentError(f"spark.run: {given}: give 1 ≤ min_np ≤ np ≤ max_np")
+    _cluster.wait_for_slots(session, least if elastic else np, limit, tell, "min_np" if elastic and min_np is not None else words.np)
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]

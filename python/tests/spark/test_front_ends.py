@@ -70,7 +70,7 @@ def test_no_number_of_slots_is_all_of_them(whole, caplog):
         return hvd.size()
 
     assert HorovodRunner(np=0).run(size) == 4
-    assert "all task slots of the cluster are taken" in caplog.text
+    assert "it uses all task slots of the cluster" in caplog.text
 
 
 def test_horovod_spark_run(whole):

@@ -117,7 +117,10 @@ def test_what_is_asked_for_wrongly_is_said_before_anything_starts(spark, monkeyp
     cases = [
         (dict(np=9), "np=9, the cluster has 4 task slots: give np=4 or less"),
         (dict(np=0), "np=0 is no number of processes"),
-        (dict(np=2, min_np=3), "must not fall"),
+        (dict(np=2, min_np=3), "min_np=3, np=2: give 1 ≤ min_np ≤ np ≤ max_np"),
+        (dict(min_np=7), "min_np=7, the cluster has 4 task slots: give min_np=4 or less"),
+        (dict(np=2, dataframe=[1]), "dataframe=list is no Spark DataFrame; spark.createDataFrame makes one"),
+        (dict(np=2, env=["A=1"]), "is no mapping of names to values; give a dict"),
         (dict(np=2, min_np=1, dataframe=spark.range(2)), "rows are dealt to a gang"),
         (dict(np=2, restarts=-1), "restarts=-1 is no number"),
         (dict(np=2, spark="local"), "spark='local' is no SparkSession"),

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -20,7 +21,7 @@ import sessions
 import hora
 import hora.spark
 from hora._run import program
-from hora.spark import _cluster, _refusals, _run
+from hora.spark import _cluster, _folders, _refusals, _run
 
 
 def one():
@@ -90,6 +91,36 @@ def test_what_spark_refuses_itself(spark_says, hora_says):
     said = str(_cluster.spoken(RuntimeError(spark_says)))
     assert hora_says in said and "\n" not in said and _cluster.final(RuntimeError(spark_says))
     assert _refusals.known("java.io.IOException: broken pipe") is None
+
+
+def test_why_rows_could_not_be_computed():
+    spark_says = (
+        'An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File "a.py", line 3, in <lambda>\n'
+        "    1 // (x - 700)\nZeroDivisionError: integer division or modulo by zero\n\n\tat org.apache.spark.api.python"
+    )
+    said = str(_cluster.spoken(RuntimeError(spark_says)))
+    assert "a task that computes the rows raised ZeroDivisionError: integer division or modulo by zero; the cause of" in said
+
+
+def test_folders_of_drivers_that_were_killed_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(_folders, "_YOUNG", 0)
+    program = "from hora.spark import _folders; import sys; print(_folders.make('hora-ship-'), flush=True); sys.stdin.read()"
+    drivers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    lives, killed = (d.stdout.readline().decode().strip() for d in drivers)
+    drivers[1].kill()
+    drivers[1].wait()
+    (tmp_path / "hora-spark-another").mkdir()  # of a release that has no locks, or of somebody who is about to lock it
+    mine = _folders.make("hora-spark-")
+    assert {str(p) for p in tmp_path.iterdir()} == {lives, mine, str(tmp_path / "hora-spark-another")} and killed
+    _folders.remove(mine)
+    assert not os.path.exists(mine)
+    drivers[0].communicate(b"")
 
 
 def test_nobody_is_advised_to_give_what_his_front_end_lacks():

@@ -57,7 +57,7 @@ class HorovodRunner:
         session = _session()
         if self.np >= 0 and session is not None:
             if self.np == 0:
-                log.warning("HorovodRunner(np=0): all task slots of the cluster are taken; say how many you mean with np=N")
+                log.warning("HorovodRunner(np=0): it uses all task slots of the cluster; say how many you mean with np=N")
             return _gang(session, main, kwargs, self.np or None, self.driver_log_verbosity)
         processes = abs(self.np)
         if self.np > 0:
@@ -67,6 +67,11 @@ class HorovodRunner:
             )  # fmt: skip
         _warn_of_gpus(log, processes)
         import hora
+
+        if session is not None:
+            from hora.spark import keep_spark_out
+
+            keep_spark_out(main, (), kwargs)
 
         return hora.run(main, kwargs=kwargs, np=processes)[0]
 
