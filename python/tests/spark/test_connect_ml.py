@@ -30,7 +30,8 @@ import hora, hora.spark
 x = np.random.default_rng(0).normal(size=(400, 2))
 rows = [(float(a), float(b), float(2 * a - b + 1), int(2 * a - b > 0), i % 5 == 0) for i, (a, b) in enumerate(x)]
 table = spark.createDataFrame(rows, "a double, b double, y double, c int, held boolean").repartition(3)
-store = str(Path(sys.argv[2]) / "store")
+os.chdir(sys.argv[2])
+store = "store"  # the driver's, also where executors have folders of their own
 torch.manual_seed(1)
 e = hora.spark.Estimator(
     torch.nn.Linear(2, 1), loss="mse", optimizer=torch.optim.SGD, features=["a", "b"], label="y", np=2, learning_rate=0.1,
