@@ -28,7 +28,7 @@ func Guard(in io.Reader, temp string) {
 		}
 	}
 	for _, pid := range agents {
-		endMarked(filepath.Join(temp, strings.TrimSuffix(secretPattern(pid), "*")))
+		endMarked(filepath.Join(temp, strings.TrimSuffix(secretPattern(pid), "*")), 20)
 		Forget(temp, pid)
 	}
 }
@@ -42,7 +42,7 @@ func sweepDead(temp string) {
 		if f == nil {
 			continue
 		}
-		endMarked(dir + "/")
+		endMarked(dir+"/", 2)
 		ours, _ := filepath.Glob(filepath.Join(dir, "result.*"))
 		for _, file := range append(ours, filepath.Join(dir, "secret"), filepath.Join(dir, "call")) {
 			_ = os.Remove(file)
@@ -81,10 +81,12 @@ func isAgent(pid int) bool {
 	return err == nil && (bytes.Contains(line, []byte("\x00__agent\x00")) || bytes.Contains(line, []byte("\x00agent\x00--kept\x00")))
 }
 
-// endMarked ends all processes of this user that were given a secret's file under a prefix, until there are none.
-func endMarked(prefix string) {
+// endMarked ends all processes of this user that were given a secret's file under a prefix, until so many looks in a
+// row have found none: who is just being forked, or starts another program, shows no variables, on a busy machine for
+// tens of milliseconds.
+func endMarked(prefix string, looks int) {
 	end := time.Now().Add(10 * time.Second)
-	for quiet := 0; quiet < 2 && time.Now().Before(end); quiet++ {
+	for quiet := 0; quiet < looks && time.Now().Before(end); quiet++ {
 		for _, pid := range bearing("HORA_SECRET_FILE=" + prefix) {
 			quiet = -1
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
