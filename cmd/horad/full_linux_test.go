@@ -29,6 +29,7 @@ func TestTheServersDiskIsFull(t *testing.T) {
 		onFullDisk(t, disk)
 		return
 	}
+	selected(t)
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)

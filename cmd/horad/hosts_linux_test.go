@@ -55,6 +55,7 @@ func serveOn(t *testing.T, ctx context.Context, head *hosttest.Host) string {
 // TestHostsWithTLS: a server and two nodes on three hosts; a job's folder and outputs go over TLS, its ranks over TCP;
 // who expects another authority sends no token; a node whose cable is cut for a moment loses nothing.
 func TestHostsWithTLS(t *testing.T) {
+	selected(t)
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +37,9 @@ var programs = sync.OnceValues(func() (string, error) {
 	for _, name := range []string{"hora", "horad"} {
 		c := exec.Command("go", "build", "-o", filepath.Join(dir, name), "hora/cmd/"+name)
 		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if raced {
+			c = exec.Command("go", "build", "-race", "-o", filepath.Join(dir, name), "hora/cmd/"+name)
+		}
 		if out, err := c.CombinedOutput(); err != nil {
 			return dir, fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
@@ -56,6 +60,19 @@ func TestMain(m *testing.M) {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)
+}
+
+// underRace are those tests that have most of the server's goroutines at work. Where they run, a race ends its process.
+var underRace = []string{
+	"TestQueueAndItsReasons", "TestAKilledServerWithSubmissionsInFlight", "TestAnElasticJobOfTwoNodes", "TestDownNowStartsNothing",
+	"TestLinesWithFollowers", "TestStaticPool", "TestLocalPool", "TestReports", "TestWebhooks", "TestSessions", "TestAPreemptedJobGoesOn",
+}
+
+// selected skips the other tests in the race run.
+func selected(t *testing.T) {
+	if testing.Short() && !slices.Contains(underRace, t.Name()) {
+		t.Skip("takes long under the race detector, where a selection of these tests runs")
+	}
 }
 
 // site is a server and what its users have.
@@ -83,6 +100,7 @@ func newSite(t *testing.T, slots int) *site {
 
 func newSiteIn(t *testing.T, dir string, slots int) *site {
 	t.Helper()
+	selected(t)
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
@@ -115,6 +133,9 @@ func (s *site) env() []string {
 		if name != "HOME" && name != "XDG_CONFIG_HOME" && !strings.HasPrefix(name, "HORA_") {
 			env = append(env, kv)
 		}
+	}
+	if raced {
+		env = append(env, "GORACE=halt_on_error=1 atexit_sleep_ms=20")
 	}
 	return append(env, s.extra...)
 }
