@@ -22,12 +22,18 @@ def make(prefix: str) -> str:
     """A folder of mode 0700, whose lock this process holds."""
     folder = tempfile.mkdtemp(prefix=prefix)
     lock = open(os.path.join(folder, ".lock"), "w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks: without its file nobody takes the folder for an abandoned one
+        lock.close()
+        os.remove(lock.name)
+        return folder
     _held[folder] = lock
     parent = os.path.dirname(folder)
     if parent not in _swept:
         _swept.add(parent)
-        _sweep(parent)
+        with contextlib.suppress(OSError):  # whose names may not be listed
+            _sweep(parent)
     return folder
 
 
