@@ -446,6 +446,8 @@ func TestFloors(t *testing.T) {
 		{0.01, 0.01, 1, "short       allreduce over shm, 2 ranks, 4 vs gloo: ratio 0.01 (0.01 to 0.01), goal ≥ 2.00, known short down to 0.80\n1 goals: 0 reached, 0 known short, 1 short"},
 		{0.7, 0.79, 1, "1 goals: 0 reached, 0 known short, 1 short"},
 		{0.7, 0.79, 0.9, "known short"},
+		{0.3, 1.35, 0.7, "reached"}, // a guard goes by the median
+		{0.3, 1.32, 0.7, "known short"},
 		{0.7, 0.81, 1, "known short allreduce over shm, 2 ranks, 4 vs gloo: ratio 0.81 (0.70 to 0.81), goal ≥ 2.00\n            thin air\n"},
 		{1.89, 2.5, 1, "known short"}, // a quarter of the rounds are short
 		{1.91, 2.5, 1, "reached     allreduce over shm, 2 ranks, 4 vs gloo: ratio 2.50 (1.91 to 2.50), goal ≥ 2.00\n            it was known to be short and is not: its entry can leave known_short\n1 goals: 1 reached (1 that were known to be short), 0 known short, 0 short\n"},

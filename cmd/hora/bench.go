@@ -64,7 +64,7 @@ func (p *program) benchCollectives() *cobra.Command {
 	fl.StringVar(&f.format, "format", "table", "table, jsonl, csv or page (Markdown)")
 	fl.IntVar(&f.rounds, "rounds", 5, "how often everybody takes a turn")
 	fl.StringVar(&f.check, "check", "", "hold the results against the goals in this `file` (\"goals\": the built-in ones); exit 1 if short")
-	fl.Float64Var(&f.slack, "slack", 1, "multiply the goals by this before checking")
+	fl.Float64Var(&f.slack, "slack", 1, "multiply the goals by this before checking; below 1 the medians decide, not the slower quartiles")
 	fl.StringVar(&f.plot, "plot", "", "write a picture to this SVG `file`")
 	return cmd
 }
