@@ -24,8 +24,8 @@ wheels: deps ## the Python wheels for x86_64 and aarch64, for systems as old as 
 test: deps ## everything that must hold before a commit
 	@cd tools && go run ./suite
 
-test-spark: deps ## all tests on Spark, on each pyspark that make deps installs (hora's wheels, or the tree's library, must be there)
-	@for e in spark-4 spark-3.5; do echo "== $$e"; HORA_SPARK=all $$(sh tools/deps.sh path $$e)/bin/python -m pytest -q --durations=12 python/tests/spark || exit 1; done
+test-spark: deps ## all tests on Spark, on each pyspark that make deps installs
+	@cd tools && go run ./suite -only wheel,sparks
 
 check: deps ## the quick part: formatting, vet, staticcheck
 	@cd tools && go run ./suite -only machine,format,vet,platforms

@@ -53,8 +53,15 @@ var steps = []step{
 	{"python", 17 * time.Minute, (*suite).pythonTests},
 }
 
+// asked are the steps that run only where they are named.
+var asked = []step{
+	{"spark", 5 * time.Minute, (*suite).sparkTests},
+	{"sparks", 50 * time.Minute, (*suite).sparksTests},
+}
+
 func main() {
-	only := flag.String("only", "", "comma-separated steps to run (default: all); spark is the part of python that needs a Spark session")
+	only := flag.String("only", "", "comma-separated steps to run (default: all); spark is the part of python that needs a Spark session, "+
+		"sparks all tests of it on each pyspark")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -80,15 +87,22 @@ func open(ctx context.Context) (*suite, error) {
 		return nil, err
 	}
 	for what, into := range map[string]*string{"venv": &s.venv, "tools": &s.tools, "spark-4": &s.spark} {
-		cmd := exec.CommandContext(ctx, "sh", "tools/deps.sh", "path", what)
-		cmd.Dir, cmd.Stderr = root, os.Stderr
-		out, err := cmd.Output()
-		if err != nil {
-			return nil, fmt.Errorf("ask tools/deps.sh for the %s folder: %w; run make deps", what, err)
+		if *into, err = environment(ctx, root, what); err != nil {
+			return nil, err
 		}
-		*into = strings.TrimSpace(string(out))
 	}
 	return s, nil
+}
+
+// environment is the folder that make deps has for something.
+func environment(ctx context.Context, root, what string) (string, error) {
+	cmd := exec.CommandContext(ctx, "sh", "tools/deps.sh", "path", what)
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("ask tools/deps.sh for the %s folder: %w; run make deps", what, err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (s *suite) runAll(only string) int {
@@ -99,8 +113,10 @@ func (s *suite) runAll(only string) int {
 		cpu         time.Duration // of its processes that were waited for
 	}
 	var timings []timing
-	if strings.Contains(","+only+",", ",spark,") {
-		steps = append(steps, step{"spark", 5 * time.Minute, (*suite).sparkTests})
+	for _, st := range asked {
+		if strings.Contains(","+only+",", ","+st.name+",") {
+			steps = append(steps, st)
+		}
 	}
 	for _, st := range steps {
 		if only != "" && !strings.Contains(","+only+",", ","+st.name+",") {

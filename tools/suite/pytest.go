@@ -23,6 +23,7 @@ type lane struct {
 	name   string
 	python string
 	args   []string // what is tested
+	env    []string // beside the environment's own
 	tally  tally
 	skips  []testCase
 	output output
@@ -52,24 +53,46 @@ const tensorflow = "python/tests/tensorflow"
 // pytest on what an installed hora does; on Spark with the newest pyspark alone
 // (make test-spark runs those tests on every one).
 func (s *suite) pythonTests() error {
-	python := filepath.Join(s.venv, "bin", "python")
-	install := s.command(python, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", "dist",
-		"--force-reinstall", "--no-deps", "hora", "hora-compat", "hora-server")
-	if err := s.check("install the wheels", install); err != nil {
+	if err := s.installWheels(); err != nil {
 		return err
 	}
+	python := filepath.Join(s.venv, "bin", "python")
 	return s.lanes(
-		[]*lane{{name: "tensorflow", python: python, args: []string{tensorflow}}, s.sparkLane()},
+		[]*lane{{name: "tensorflow", python: python, args: []string{tensorflow}}, sparkLane("spark", s.spark)},
 		[]*lane{{name: "python", python: python, args: []string{"python/tests", "--ignore=" + tensorflow}}})
 }
 
-// sparkTests runs the tests on Spark alone, with the wheels that pythonTests installed.
-func (s *suite) sparkTests() error {
-	return s.lanes([]*lane{s.sparkLane()})
+// installWheels puts them in the tests' environment, which those of the pysparks see too.
+func (s *suite) installWheels() error {
+	return s.check("install the wheels", s.command(filepath.Join(s.venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--no-index",
+		"--find-links", "dist", "--force-reinstall", "--no-deps", "hora", "hora-compat", "hora-server"))
 }
 
-func (s *suite) sparkLane() *lane {
-	return &lane{name: "spark", python: filepath.Join(s.spark, "bin", "python"), args: []string{"python/tests/spark"}}
+// sparkTests runs the tests on Spark alone, with the wheels that are installed.
+func (s *suite) sparkTests() error {
+	return s.lanes([]*lane{sparkLane("spark", s.spark)})
+}
+
+// sparksTests runs every test on Spark, the long ones too, on each pyspark.
+func (s *suite) sparksTests() error {
+	if err := s.installWheels(); err != nil {
+		return err
+	}
+	var row []*lane
+	for _, name := range []string{"spark-4", "spark-3.5"} {
+		env, err := environment(s.ctx, s.root, name)
+		if err != nil {
+			return err
+		}
+		l := sparkLane(name, env)
+		l.env = []string{"HORA_SPARK=all"}
+		row = append(row, l)
+	}
+	return s.lanes(row)
+}
+
+func sparkLane(name, env string) *lane {
+	return &lane{name: name, python: filepath.Join(env, "bin", "python"), args: []string{"python/tests/spark"}}
 }
 
 type testCase struct {
@@ -156,7 +179,7 @@ func (s *suite) pytest(l *lane, output io.Writer, t *tally, args ...string) erro
 		"-o", "cache_dir=.pytest_cache/" + l.name, "--junitxml", report,
 	}, args...)...)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(s.venv, "bin")+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(append(os.Environ(), "PATH="+filepath.Join(s.venv, "bin")+":"+os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1"), l.env...)
 	runErr := cmd.Run()
 	text, err := os.ReadFile(report)
 	if err != nil {
