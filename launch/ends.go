@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -129,6 +130,17 @@ func (j *job) hostLost(l *link, reason string) {
 		Kind: LostHost, Rank: -1, Host: l.called, Code: ExitHost,
 		Last: fmt.Sprintf("lost host %s: %s%s", l.called, reason, then),
 	})
+}
+
+// orphaned gives a host up whose agent ends because who started it has ended, an executor say. How its workers then
+// end says nothing about them.
+func (j *job) orphaned(l *link) {
+	const why = "what had started its agent there has ended"
+	if j.stopped || !slices.ContainsFunc(j.seats, func(s Seat) bool { return s.Host == l.index && (j.alive[s.Rank] || !l.planned) }) {
+		j.event(&event.Warning{Host: l.called, Text: fmt.Sprintf("%s: %s", l.called, why)})
+		return
+	}
+	j.hostLost(l, why)
 }
 
 // silence is how a survivor tells of a rank whose process was there and said nothing.

@@ -316,6 +316,8 @@ func (j *job) hear(e said) {
 		j.missing.hear(e.body)
 	case protocol.SayWarning:
 		j.event(&event.Warning{Host: e.l.called, Text: event.OneLine(string(e.body))})
+	case protocol.SayOrphan:
+		j.orphaned(e.l)
 	case protocol.SayDone:
 		e.l.done = true
 		e.l.hangUp()

@@ -353,6 +353,37 @@ func TestAReplacementComes(t *testing.T) {
 	g.nothingLeft(3 * time.Second)
 }
 
+// TestWhoStartedAnAgentHasEnded: an executor that is killed, say. The hub says that, and neither how its workers ended
+// of it nor that somebody asked the agent to end.
+func TestWhoStartedAnAgentHasEnded(t *testing.T) {
+	for _, elastic := range []bool{false, true} {
+		enough := filepath.Join(t.TempDir(), "enough")
+		args, want := []string{"-np", "2", "--env", "HORA_TEST_WORKER=elastic", "--env", "ENOUGH=" + enough, "--", self(t)}, 69
+		if elastic {
+			args, want = append([]string{"--min-np", "1", "--max-np", "2"}, args...), 0
+		}
+		g := gather(t, nil, args...)
+		g.agent(nil)
+		g.await("registered", 1, 30*time.Second)
+		second := g.agent(nil)
+		g.await("progress", 2, 30*time.Second)
+		second.in.Close()
+		if elastic {
+			g.await("opened", 2, 30*time.Second)
+			if err := os.WriteFile(enough, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		code := g.hub.code(t, 60*time.Second)
+		said := g.hub.said()
+		if code != want || !strings.Contains(said, "what had started its agent there has ended") ||
+			strings.Contains(said, "asked to end") || strings.Contains(said, "exit code 143") {
+			t.Errorf("elastic %v: exit code %d: %s", elastic, code, said)
+		}
+		g.nothingLeft(3 * time.Second)
+	}
+}
+
 // TestALargeResult: 300 MB arrive whole before the outcome is told.
 func TestALargeResult(t *testing.T) {
 	dir := t.TempDir()

@@ -310,7 +310,7 @@ func (a *agent) own() {
 		case <-a.cfg.Ended:
 			a.cfg.Ended, a.gone = nil, true
 			if !a.stopping { // else it may be one of those that have been ended
-				a.warn("whoever started the agent on this machine has ended: its workers end too")
+				a.out.Send(protocol.SayOrphan, nil)
 			}
 			a.stop(a.grace())
 		case <-a.deadline:

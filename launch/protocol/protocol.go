@@ -51,6 +51,7 @@ const (
 	SayDoing  // JSON list of Doing
 	SayResult // rank, whether that is all, bytes of what it has left, in order; before SayExited
 	SayBack   // JSON Back: to each launcher, before all else
+	SayOrphan // whoever started the agent has ended: its workers end too
 )
 
 const (

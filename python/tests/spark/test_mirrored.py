@@ -120,6 +120,9 @@ def waits(path, how):
         if how == "agent":
             os.kill(next(p for p in ends.below(os.getpid()) if b"agent\0--kept" in ends.words(p)), 9)
             time.sleep(600)
+        if how == "executor":
+            os.kill(ends.executor_of(os.getpid()), 9)
+            time.sleep(600)
         os._exit(7)
     ctypes.PyDLL(None).sleep(600)  # without letting go of the interpreter
 
@@ -131,6 +134,7 @@ def waits(path, how):
         ("exit", RuntimeError, r"rank 1 on .* ended with sys.exit\(3\); raise an exception"),
         ("agent", RuntimeError, "lost host|the Python worker of a task on"),
         ("die", RuntimeError, "the Python worker of a task on .* ended while the function ran: look at its executor's log"),
+        ("executor", RuntimeError, "lost host .*: what had started its agent there has ended|the Python worker of a task on"),
     ],
 )
 def test_the_first_that_fails_ends_the_others_wherever_they_are(spark, tmp_path, how, error, words):
