@@ -57,6 +57,9 @@ func (r *Roster) notice(e Notice) {
 // host away, its other workers stay until the job has enough without them. Who has not been asked yet stays when its
 // slot has come back.
 func (r *Roster) drainGone() {
+	if r.ending {
+		return
+	}
 	have := map[string]int{}
 	for _, h := range r.hosts {
 		have[h.Name] = h.Slots
@@ -82,6 +85,20 @@ func (r *Roster) drainGone() {
 	}
 }
 
+// end has all ranks leave at their next commit. None of them is kept for others who come.
+func (r *Roster) end() {
+	if !r.begun {
+		r.giveUp("the job was told to end before it had begun", false)
+		return
+	}
+	r.ending = true
+	for rank := range r.seats {
+		if r.seats[rank].present() {
+			r.leaving.why[rank] = "the job is to end"
+		}
+	}
+}
+
 // ask has ranks asked to commit and leave.
 func (r *Roster) ask(ranks []int, why string) {
 	for _, rank := range ranks {
@@ -101,7 +118,9 @@ func (r *Roster) askOn() {
 	if len(ranks) == 0 {
 		return
 	}
-	if v.keeper < 0 && r.size <= len(ranks) {
+	if r.ending {
+		v.keeper = -1
+	} else if v.keeper < 0 && r.size <= len(ranks) {
 		i := max(slices.IndexFunc(ranks, func(rank int) bool { return !v.asked[rank] }), 0)
 		v.keeper, v.since = ranks[i], r.epoch
 		if v.asked[v.keeper] {

@@ -36,6 +36,9 @@ func (r *Roster) exit(e Exit) {
 
 // outlive goes on without a worker on a discovered host, and starts another where there is room.
 func (r *Roster) outlive(was *seat, e Exit) {
+	if r.ending && r.left > 0 {
+		return // the others leave as well
+	}
 	if e.How == Failure {
 		if r.cfg.Restarts > 0 && r.budget.Left() == 0 {
 			r.giveUp("", false)

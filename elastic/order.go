@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,8 +17,15 @@ type Host struct {
 // News is what a Roster hears: Listing, Unlisted, Up, Exit, HostLost, Notice, Opened, Over or Tick.
 type News interface{ news() }
 
-// Listing is an answer of the job's discovery: the hosts at hand, first the ones to fill first.
-type Listing struct{ Hosts []Host }
+// Listing is an answer of the job's discovery: the hosts at hand, first the ones to fill first; or that the job is to
+// end, all its workers at their next commit.
+type Listing struct {
+	Hosts []Host
+	End   bool
+}
+
+// ErrEnd is what a discovery finds instead of hosts when the job is to end at its next commit.
+var ErrEnd = errors.New("the job is to end at its next commit")
 
 // Unlisted is a failure of the discovery.
 type Unlisted struct{ Cause string }

@@ -51,6 +51,7 @@ type Roster struct {
 	closing bool          // a worker has done its work: hosts are filled no more
 	losing  bool          // a worker was lost: spare slots of fixed hosts are used
 	had     map[Spot]bool // somebody has had this slot
+	ending  bool          // see Listing.End
 	over    bool          // see Over
 	epoch   uint64        // the last that opened
 	opened  time.Duration // when that was heard
@@ -342,7 +343,11 @@ func (r *Roster) listing(e Listing) {
 		}
 	}
 	r.asked, r.failing = true, false
-	if r.over {
+	if r.over || r.ending {
+		return
+	}
+	if e.End {
+		r.end()
 		return
 	}
 	before := r.hosts
@@ -397,7 +402,7 @@ func (r *Roster) unlisted(e Unlisted) {
 // the place is tried again. Ranks that wait for a slot come first.
 func (r *Roster) fill() {
 	spare := r.losing && r.cfg.OnLoss == Continue && r.cfg.Max > 0
-	if r.over || r.closing || !r.cfg.Discovered && !spare {
+	if r.over || r.closing || r.ending || !r.cfg.Discovered && !spare {
 		return
 	}
 	wait := len(r.awaiting())

@@ -45,6 +45,7 @@ type stage struct {
 	epoch     uint64
 	gaveUp    bool
 	over      bool
+	ending    bool
 	vain      int      // how many in a row
 	unreached []string // hosts that turned out to be gone when something was to start on them
 }
@@ -126,6 +127,9 @@ func (s *stage) draw() News {
 		if s.rnd.Intn(6) == 0 {
 			return Unlisted{"it is broken"}
 		}
+		if s.rnd.Intn(20) == 0 {
+			return Listing{End: true}
+		}
 		l := Listing{}
 		for _, h := range s.names {
 			if n := s.rnd.Intn(h.Slots + 2); n > 0 {
@@ -171,6 +175,10 @@ func (s *stage) step(n News) error {
 	case Notice:
 		s.noticed[n.Host] = true
 	case Listing:
+		s.ending = s.ending || n.End
+		if s.ending {
+			break
+		}
 		s.listed = n.Hosts
 		for name := range s.noticed {
 			if !slices.ContainsFunc(n.Hosts, func(h Host) bool { return h.Name == name }) && s.begun() {
@@ -231,7 +239,7 @@ func (s *stage) shunned(n News) error {
 	default:
 		return nil
 	}
-	if s.gaveUp || s.over || !s.begun() || s.noticed[at.Host] || s.now < s.bans[at] {
+	if s.gaveUp || s.over || s.ending || !s.begun() || s.noticed[at.Host] || s.now < s.bans[at] {
 		return nil
 	}
 	return fmt.Errorf("%v may be used again at once", at)
@@ -322,7 +330,7 @@ func (s *stage) hear(e event.Event) error {
 
 // start checks that a slot is free, there, and not to be shunned; now and then its host cannot be reached.
 func (s *stage) start(o Start) error {
-	if s.over || s.gaveUp {
+	if s.over || s.gaveUp || s.ending {
 		return fmt.Errorf("the job is over")
 	}
 	for rank, at := range s.runs {
@@ -414,6 +422,9 @@ func (s *stage) settled() error {
 	}
 	leaving, asked := 0, 0
 	for rank := range s.up {
+		if s.ending && !s.asked[rank] {
+			return fmt.Errorf("the job is to end, and rank %d has not been asked to leave", rank)
+		}
 		if s.r.Asked(rank) {
 			leaving++
 		}
@@ -421,7 +432,7 @@ func (s *stage) settled() error {
 			asked++
 		}
 	}
-	if asked > 0 && asked >= leaving && asked >= s.r.size {
+	if !s.ending && asked > 0 && asked >= leaving && asked >= s.r.size {
 		return fmt.Errorf("all %d that have the state are asked to leave", s.r.size)
 	}
 	if present == 0 && s.finished == 0 {

@@ -149,7 +149,9 @@ func news(t *testing.T, f []string) (all []News) {
 	case "notice":
 		return []News{Notice{f[1], rest(2)}}
 	case "lists":
-		return []News{Listing{hosts(rest(1))}}
+		return []News{Listing{Hosts: hosts(rest(1))}}
+	case "ends":
+		return []News{Listing{End: true}}
 	case "cannot":
 		return []News{Unlisted{"ask ./hosts.sh for hosts: " + rest(2)}}
 	case "opens":

@@ -21,7 +21,7 @@ func (r *Roster) tooFew() {
 	homeless := r.awaiting()
 	fewer := r.left < r.least()
 	switch {
-	case r.over, r.cfg.Discovered && (!fewer || r.closing), !r.cfg.Discovered &&
+	case r.over, r.ending, r.cfg.Discovered && (!fewer || r.closing), !r.cfg.Discovered &&
 		(len(homeless) == 0 || !fewer && r.cfg.OnLoss != Replace):
 		*s = shortage{}
 		return

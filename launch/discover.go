@@ -3,6 +3,7 @@ package launch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -83,6 +84,9 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 	return parseDiscovered(s.Command, out.String(), s.Slots)
 }
 
+// endLine has the job end at its next commit. No host has such a name.
+const endLine = "!end"
+
 // parseDiscovered reads such lines. A host without slots is not at hand.
 func parseDiscovered(command, text string, slots int) ([]Host, error) {
 	var hosts []Host
@@ -93,8 +97,11 @@ func parseDiscovered(command, text string, slots int) ([]Host, error) {
 	for raw := range strings.Lines(text) {
 		line++
 		raw = strings.TrimSpace(raw)
-		if raw == "" {
+		switch raw {
+		case "":
 			continue
+		case endLine:
+			return nil, elastic.ErrEnd
 		}
 		h := Host{Name: raw, Slots: slots}
 		if i := strings.LastIndexByte(raw, ':'); i >= 0 {
@@ -129,6 +136,9 @@ type discovered struct {
 
 // news returns what the roster hears of it.
 func (e *discovered) news() elastic.News {
+	if errors.Is(e.err, elastic.ErrEnd) {
+		return elastic.Listing{End: true}
+	}
 	if e.err != nil {
 		return elastic.Unlisted{Cause: e.err.Error()}
 	}

@@ -136,7 +136,8 @@ func (j *job) hostLost(l *link, reason string) {
 // end says nothing about them.
 func (j *job) orphaned(l *link) {
 	const why = "what had started its agent there has ended"
-	if j.stopped || !slices.ContainsFunc(j.seats, func(s Seat) bool { return s.Host == l.index && (j.alive[s.Rank] || !l.planned) }) {
+	works := func(s Seat) bool { return s.Host == l.index && (j.alive[s.Rank] || !l.planned) }
+	if j.stopped || !slices.ContainsFunc(j.seats, works) {
 		j.event(&event.Warning{Host: l.called, Text: fmt.Sprintf("%s: %s", l.called, why)})
 		return
 	}

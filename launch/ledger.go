@@ -85,6 +85,7 @@ type entry struct {
 	Head     *head   `json:"head,omitempty"`
 
 	Hosts []Host     `json:"hosts,omitempty"`
+	End   bool       `json:"end,omitempty"`
 	Route *headRoute `json:"route,omitempty"`
 
 	Story []event.EpochReport `json:"story,omitempty"`
@@ -316,7 +317,7 @@ func (l *ledger) tick(j *job, n elastic.News, orders []elastic.Order) {
 	case elastic.Tick:
 		e.Kind = entryTick
 	case elastic.Listing:
-		e.Kind, e.Hosts = entryListed, n.Hosts
+		e.Kind, e.Hosts, e.End = entryListed, n.Hosts, n.End
 		fresh = l.failing || !slices.Equal(l.listed, n.Hosts)
 		l.listed, l.failing = n.Hosts, false
 	case elastic.Unlisted:
@@ -335,7 +336,7 @@ func (e *entry) news() elastic.News {
 	if e.Text != "" {
 		return elastic.Unlisted{Cause: e.Text}
 	}
-	return elastic.Listing{Hosts: e.Hosts}
+	return elastic.Listing{Hosts: e.Hosts, End: e.End}
 }
 
 // end writes down that nothing is left to adopt.

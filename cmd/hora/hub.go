@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hora/elastic"
 	"hora/event"
 	"hora/internal/secret"
 	"hora/job"
@@ -50,7 +51,7 @@ func hubFields() []job.Field {
 	const group = "agents"
 	return []job.Field{
 		{Flags: "--listen", Arg: "HOST:PORT", Default: "a free port at all addresses", Help: "where agents come to", Group: group, Ours: true},
-		{Flags: "--limits", Arg: "FILE", Help: "lines such as node1:4, read each second: no more slots of the agents' machines are used, and none of others", Group: group, Ours: true},
+		{Flags: "--limits", Arg: "FILE", Help: "lines such as node1:4, read each second: no more slots of the agents' machines are used, and none of others; a line !end ends the job at its next commit", Group: group, Ours: true},
 		{Flags: "--own-environment", Help: "workers get their agent's environment, and nothing of the hub's but what flags say", Group: group, Ours: true},
 		{Flags: "--until-stdin-ends", Help: "the end of standard input ends the job: of whoever started the hub, in whatever way", Group: group, Ours: true},
 	}
@@ -158,6 +159,8 @@ func readLimits(name string) (map[string]int, error) {
 		n, err := strconv.Atoi(line[at+1:])
 		switch {
 		case line == "":
+		case line == "!end":
+			return nil, elastic.ErrEnd
 		case at < 1 || err != nil || n < 0:
 			return nil, usageError{fmt.Errorf("--limits %s: %q is no line such as node1:4", name, line)}
 		default:

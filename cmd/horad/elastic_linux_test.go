@@ -330,3 +330,38 @@ func killTree(t *testing.T, pid int) {
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
+
+// TestPauseOfAnElasticJob: its workers leave at their next commit, the last of them too, whether it has one node or
+// more; and it runs again when it may.
+func TestPauseOfAnElasticJob(t *testing.T) {
+	for _, nodes := range [][]string{{"one", "two"}, {"one"}} {
+		c, _ := elasticSite(t, 2, nodes...)
+		c.by(2 * len(nodes))
+		asked := time.Now()
+		if r := c.hora("pause", fmt.Sprint(c.id)); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+		c.until(c.id, in(job.Paused))
+		took := time.Since(asked)
+		t.Logf("with %d nodes it was paused in %v", len(nodes), took.Round(time.Millisecond))
+		if took > 3*pausedIn {
+			t.Errorf("with %d nodes it was paused in %v: %v are promised", len(nodes), took, pausedIn)
+		}
+		if text := c.text(c.id); strings.Contains(text, "SIGTERM") {
+			t.Errorf("its workers did not leave at a commit: %s", text)
+		}
+		if r := c.hora("resume", fmt.Sprint(c.id)); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+		if err := os.WriteFile(c.enough, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		j := c.until(c.id, ended)
+		if j.State != job.Finished || len(j.Attempts) != 2 || j.Attempts[0].Outcome != client.Held {
+			t.Errorf("%+v", j)
+		}
+	}
+}
+
+// pausedIn is a second until the job hears of it, its next commit, and its processes' ends.
+const pausedIn = 3 * time.Second

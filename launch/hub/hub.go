@@ -288,7 +288,10 @@ func (h *Hub) Gather(ctx context.Context, want, least int, limit time.Duration,
 	word, pause := time.NewTimer(quiet), quiet
 	defer word.Stop()
 	for {
-		hosts, _ := h.Find(ctx)
+		hosts, err := h.Find(ctx)
+		if errors.Is(err, elastic.ErrEnd) {
+			return nil, protocol.Fault(1, "the job was told to end before it had begun")
+		}
 		n := 0
 		for _, host := range hosts {
 			n += host.Slots

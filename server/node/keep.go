@@ -332,10 +332,24 @@ func (k *keeper) hear(c net.Conn) {
 
 // slots rewrites what an elastic job finds when it looks for hosts.
 func (k *keeper) slots(n int) {
-	name := filepath.Join(k.dir, hostsFile)
-	if os.WriteFile(name+".new", fmt.Appendf(nil, "localhost:%d\n", n), 0o600) == nil {
-		_ = os.Rename(name+".new", name)
+	k.sharing.Lock()
+	defer k.sharing.Unlock()
+	if !k.toEnd() {
+		k.find(fmt.Appendf(nil, "localhost:%d\n", n))
 	}
+}
+
+// toEnd says whether the job has been told to.
+func (k *keeper) toEnd() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.why != ""
+}
+
+// find writes what an elastic job finds when it looks for hosts.
+func (k *keeper) find(lines []byte) bool {
+	name := filepath.Join(k.dir, hostsFile)
+	return os.WriteFile(name+".new", lines, 0o600) == nil && os.Rename(name+".new", name) == nil
 }
 
 // stop ends the job for a reason; the first one counts.
@@ -357,7 +371,7 @@ func (k *keeper) stop(why client.Outcome) {
 	}
 	grace := time.Duration(0)
 	// An elastic job's workers leave at their next commit.
-	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 && k.drain() {
+	if (why == client.Preempted || why == client.Held) && k.task.Document.Spec.MinNP > 0 && k.windUp() {
 		grace = time.Minute
 	}
 	var again func()
@@ -368,14 +382,11 @@ func (k *keeper) stop(why client.Outcome) {
 	time.AfterFunc(grace, again)
 }
 
-// drain has the workers of an elastic job leave at their next commit.
-func (k *keeper) drain() bool {
-	if !k.elastic() {
-		return os.WriteFile(filepath.Join(k.dir, drainFile), nil, 0o600) == nil
-	}
+// windUp has the workers of an elastic job leave at their next commit, whoever looks for its hosts.
+func (k *keeper) windUp() bool {
 	k.sharing.Lock()
 	defer k.sharing.Unlock()
-	return k.limit(nil)
+	return k.find([]byte("!end\n"))
 }
 
 // run is the job itself.
@@ -453,7 +464,7 @@ func (k *keeper) args() ([]string, error) {
 		s.MaxNP = max(k.task.Document.Spec.NP, 1)
 	}
 	if s.MinNP > 0 && k.task.Part == nil {
-		s.Discover, s.DrainOn = "cat "+quoted(filepath.Join(k.dir, hostsFile)), filepath.Join(k.dir, drainFile)
+		s.Discover = "cat " + quoted(filepath.Join(k.dir, hostsFile))
 	}
 	if s.Bind == "" {
 		s.Bind = job.BindNone // other jobs have cores here too

@@ -105,7 +105,6 @@ const (
 	keeperFile  = "keeper.log"
 	eventsFile  = "events"
 	hostsFile   = "hosts" // what an elastic job may use
-	drainFile   = "drain"
 	reportFile  = "report.json"
 	specFile    = "spec.yaml"
 	secretFile  = "secret"

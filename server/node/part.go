@@ -63,10 +63,7 @@ func (k *keeper) elastic() bool { return k.task.Part != nil && len(k.task.Part.S
 func (k *keeper) shares(all []schedule.Share) {
 	k.sharing.Lock()
 	defer k.sharing.Unlock()
-	k.mu.Lock()
-	over := k.why != ""
-	k.mu.Unlock()
-	if over || !k.elastic() || !k.limit(all) {
+	if k.toEnd() || !k.elastic() || !k.limit(all) {
 		return
 	}
 	k.stands.Shares = all
@@ -79,8 +76,7 @@ func (k *keeper) limit(all []schedule.Share) bool {
 	for _, s := range all {
 		b = fmt.Appendf(b, "%s:%d\n", s.Node, s.Slots)
 	}
-	name := filepath.Join(k.dir, hostsFile)
-	return os.WriteFile(name+".new", b, 0o600) == nil && os.Rename(name+".new", name) == nil
+	return k.find(b)
 }
 
 // stand says how the gang stands, once agents are awaited; with sharing held.
