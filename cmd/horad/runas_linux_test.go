@@ -86,6 +86,96 @@ mv work/outputs work/before; ln -s %[3]s work/outputs; echo moved; sleep 20`, pr
 	s.wrongRunAs(base)
 }
 
+// made stands for an interpreter that makes an environment, as whoever runs it.
+const made = `#!/bin/sh
+cat >/dev/null
+mkdir -p "$3/environments/e/bin"
+id -u >"$3/environments/e/by"
+touch "$3/environments/e/complete"
+echo '{"environment": "e", "lock": ["x==1"], "site": {}}' >"$3/requests/$4.json"
+`
+
+// TestRunAsOnSeveralNodes: so do jobs of a server of root's that makes its nodes itself: on its own node with packages,
+// a gang on two nodes, whose outputs come back, and an elastic job on both, which is paused and goes on.
+func TestRunAsOnSeveralNodes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts what is another user's")
+	}
+	selected(t)
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, home: t.TempDir(), bin: bin, slots: 1, more: []string{"--run-as", fmt.Sprintf("%d:%[1]d", stranger)}}
+	base := s.open()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for to, from := range map[string]string{"horad": filepath.Join(bin, "horad"), "counts": self} {
+		b, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(base, to), b, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(base, "python"), []byte(made), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", base+":"+os.Getenv("PATH"))
+	s.bin, s.dir = base, filepath.Join(base, "server")
+	s.start()
+
+	r := s.hora("submit", "--no-code", "--pip", "x", "sh", "-c", `echo "is $(id -u), made by $(cat $VIRTUAL_ENV/by)"`)
+	if said := s.hora("logs", "-f", "1"); r.code != 0 || !strings.Contains(said.out, fmt.Sprintf("is %d, made by %[1]d", stranger)) {
+		t.Errorf("%+v\n%+v", r, said)
+	}
+
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=1", "--idle", "1m"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	gang := shell(2, `echo "rank $HORA_RANK is $(id -u):$(id -G)"; echo x >outputs/by.$HORA_RANK`)
+	gang.Pool = "two"
+	id := s.submit(gang).ID
+	if j := s.until(id, ended); j.State != job.Finished || len(j.Attempts[0].Shares) != 2 {
+		t.Errorf("%+v", j)
+	}
+	for rank := range 2 {
+		if want := fmt.Sprintf("rank %d is %d:%[2]d", rank, stranger); !strings.Contains(s.text(id), want) {
+			t.Errorf("no line has %q in\n%s", want, s.text(id))
+		}
+	}
+	to := t.TempDir()
+	if r := s.hora("artifacts", fmt.Sprint(id), "--to", to); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	if all, _ := filepath.Glob(filepath.Join(to, "by.*")); len(all) != 2 {
+		t.Errorf("of two ranks' outputs came %q", all)
+	}
+
+	c := &counting{site: s, enough: filepath.Join(base, "enough")}
+	d := shell(2, fmt.Sprintf("echo I am $(id -u); %s=%s exec %s/counts", countsIn, c.enough, base))
+	d.Pool, d.Spec.MinNP = "two", 1
+	c.id = s.submit(d).ID
+	c.by(2)
+	if r := c.hora("pause", fmt.Sprint(c.id)); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	c.until(c.id, in(job.Paused))
+	if r := c.hora("resume", fmt.Sprint(c.id)); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	c.until(c.id, in(job.Running))
+	if err := os.WriteFile(c.enough, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if j := c.until(c.id, ended); j.State != job.Finished || strings.Contains(c.text(c.id), "I am 0") {
+		t.Errorf("%+v\n%s", j, c.text(c.id))
+	}
+}
+
 // open makes a folder whose way is open to all, with the programs in it.
 func (s *site) open() string {
 	s.t.Helper()
