@@ -315,9 +315,13 @@ func (f *follower) parted(x client.Share, end *node.Exit, err error) {
 	if total(all) == slotsOf(held(all)) {
 		l.target = 0
 	}
-	f.machine.Lost(l.job.ID, x.Node, f.now())
-	f.dirty = true
 	why := fmt.Sprintf("its part on node %s has ended", x.Node)
+	if lost {
+		f.machine.Lost(l.job.ID, x.Node, f.now())
+	} else {
+		f.machine.Parted(l.job.ID, x.Node, f.now())
+	}
+	f.dirty = true
 	switch {
 	case lost:
 		why = err.Error()

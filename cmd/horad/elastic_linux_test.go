@@ -144,19 +144,24 @@ func (c *counting) finish() client.Job {
 	if j.State != job.Finished || len(j.Attempts) != 1 {
 		c.t.Errorf("the elastic job ended as %+v", j)
 	}
-	had := map[int]bool{}
-	most := 0
-	for _, m := range aStep.FindAllStringSubmatch(c.text(c.id), -1) {
+	missingSteps(c.t, c.text(c.id))
+	return j
+}
+
+// missingSteps says which it lacks of those that a counting job has done.
+func missingSteps(t *testing.T, text string) {
+	t.Helper()
+	had, most := map[int]bool{}, 0
+	for _, m := range aStep.FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(m[1])
 		had[n], most = true, max(most, n)
 	}
 	for n := 1; n <= most; n++ {
 		if !had[n] {
-			c.t.Errorf("step %d of %d is missing", n, most)
+			t.Errorf("step %d of %d is missing", n, most)
 		}
 	}
-	c.t.Logf("%d steps", most)
-	return j
+	t.Logf("%d steps", most)
 }
 
 // promised is how soon after its next commit an elastic job has given slots away.

@@ -63,13 +63,44 @@ func TestAnElasticJobGivesSlotsOfAllNodes(t *testing.T) {
 	wantShares(t, "it keeps", d.Shrink[0].Shares, Share{"a", 2}, Share{"b", 1})
 }
 
-// TestALostNodeIsLeftOut: the job holds nothing there any more, does not come back while the node is the same, and
-// does when another has come under its name.
+// TestALostNodeIsLeftOut: the job holds nothing there any more, and is there again when something has come under its
+// name, before the loss is told of or after.
 func TestALostNodeIsLeftOut(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		m := cluster(2, 2)
+		submit(m, 1, Ask{NP: 4, Min: 2})
+		wantStarted(t, m.Decide(t0), 1)
+		m.RemoveNode("b")
+		back := func() { m.SetNode(Node{Name: "b", Pool: "p8", Slots: 2}) }
+		if early {
+			back()
+		}
+		if d := m.Decide(after(time.Second)); !d.Empty() {
+			t.Fatalf("%+v", d)
+		}
+		m.Lost(1, "b", after(2*time.Second))
+		wantShares(t, "it keeps", m.Shares(1), Share{"a", 2})
+		if !early {
+			if d := m.Decide(after(3 * time.Second)); !d.Empty() {
+				t.Fatalf("%+v", d)
+			}
+			back()
+		}
+		d := m.Decide(after(4 * time.Second))
+		if len(d.Grow) != 1 {
+			t.Fatalf("back before the loss is told: %v: %+v, want job 1 to grow", early, d)
+		}
+		wantShares(t, "it grows to", d.Grow[0].Shares, Share{"a", 2}, Share{"b", 2})
+	}
+}
+
+// TestAPartThatEndedIsLeftOut: the job holds nothing there any more, does not come back while the node is the same, and
+// does when another has come under its name.
+func TestAPartThatEndedIsLeftOut(t *testing.T) {
 	m := cluster(2, 2)
 	submit(m, 1, Ask{NP: 4, Min: 2})
 	wantStarted(t, m.Decide(t0), 1)
-	m.Lost(1, "b", after(time.Second))
+	m.Parted(1, "b", after(time.Second))
 	wantShares(t, "it keeps", m.Shares(1), Share{"a", 2})
 	if d := m.Decide(after(time.Second)); !d.Empty() {
 		t.Fatalf("%+v: it goes back to the node that it lost", d)

@@ -347,23 +347,34 @@ func (m *Machine) Shrinking(id int64, target []Share) {
 	}
 }
 
-// Lost says that what a job had on a node other than its first is no more: it goes on without, and does not come back
-// there.
+// Lost says that a node is no more on which a job had a part, other than its first: it goes on without, until something
+// comes under that name again, which may have come meanwhile.
 func (m *Machine) Lost(id int64, node string, now time.Time) {
+	if r := m.running[id]; r != nil {
+		m.without(r, node, now)
+	}
+}
+
+// Parted says that what a job had there has ended by itself: it goes on without, and does not come back to that node.
+func (m *Machine) Parted(id int64, node string, now time.Time) {
 	r := m.running[id]
 	if r == nil {
 		return
 	}
+	m.without(r, node, now)
+	if r.avoids == nil {
+		r.avoids = map[string]bool{}
+	}
+	r.avoids[node] = true
+}
+
+func (m *Machine) without(r *running, node string, now time.Time) {
 	without := func(all []Share) []Share {
 		return slices.DeleteFunc(slices.Clone(all), func(s Share) bool { return s.Node == node })
 	}
 	target := without(r.target)
 	m.resize(r, without(r.shares), now)
 	r.target = target
-	if r.avoids == nil {
-		r.avoids = map[string]bool{}
-	}
-	r.avoids[node] = true
 }
 
 func (m *Machine) start(j Job, shares []Share, started, now time.Time) {
