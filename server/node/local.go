@@ -75,7 +75,8 @@ type Local struct {
 	// Left is how long a keeper that starts now has; nil where nobody gives this machine up.
 	Left func() *term
 
-	mu        sync.Mutex                 // guards alive and ahead
+	mu        sync.Mutex                 // guards alive, starts and ahead
+	starts    map[string]<-chan struct{} // folders of attempts that are being started, until they are
 	alive     map[string]<-chan struct{} // keepers that this process has started, until they end
 	ahead     map[string]bool            // environments that are made, or wait to be, before a job needs them
 	aheadTurn sync.Mutex                 // held while one of them is made
@@ -93,6 +94,7 @@ func (l *Local) Folder(job int64, attempt int) string {
 // start it once.
 func (l *Local) Start(g Gang) error {
 	dir := l.Folder(g.Job, g.Attempt)
+	defer l.turn(dir)()
 	n := 0
 	for _, s := range g.Shares {
 		n += s.Slots
@@ -109,6 +111,29 @@ func (l *Local) Start(g Gang) error {
 		return err
 	}
 	return l.spawn(dir, g)
+}
+
+// turn has the starts of one attempt take turns: a job that grows while its folder is made would have that made anew.
+func (l *Local) turn(dir string) (over func()) {
+	done := make(chan struct{})
+	l.mu.Lock()
+	for l.starts[dir] != nil {
+		other := l.starts[dir]
+		l.mu.Unlock()
+		<-other
+		l.mu.Lock()
+	}
+	if l.starts == nil {
+		l.starts = map[string]<-chan struct{}{}
+	}
+	l.starts[dir] = done
+	l.mu.Unlock()
+	return func() {
+		l.mu.Lock()
+		delete(l.starts, dir)
+		l.mu.Unlock()
+		close(done)
+	}
 }
 
 // ready sees to it that an attempt that has not begun has its folder, and tells one that has how many slots it has.

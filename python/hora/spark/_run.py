@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import queue
+import re
 import secrets
 import sys
 import time
@@ -311,6 +312,9 @@ class _Attempt:
             error = _cluster.spoken(refusal, self.words)
             if _cluster.final(refusal):
                 raise error from refusal
+            gone = re.findall(r"^hora: (lost host .*)$", _run._shown(hub.said()), re.MULTILINE)
+            if gone and not _cluster.lost(refusal):  # the hub knows what Spark only noticed: that a task has ended
+                error = HoraError(f"spark.run: {gone[-1]}")
             error.__cause__ = refusal
             raise _Lost(error, unbegun=not self.elastic and not self.opened and _cluster.lost(refusal))
         said = _run._shown(hub.said())
