@@ -26,6 +26,7 @@ func contentOf(text string) (content []byte, hash string) {
 
 // TestANodeOfAnotherVersion starts a node that speaks another version of what nodes say; the others stay.
 func TestANodeOfAnotherVersion(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s := newSite(t, 1)
 	if r := s.hora("pool", "add", "lab"); r.code != 0 {
 		t.Fatalf("%+v", r)

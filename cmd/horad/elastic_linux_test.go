@@ -170,6 +170,7 @@ const promised = time.Second
 // TestAnElasticJobOfTwoNodes gives two of four slots away for a job of a higher priority, at its next commit, and gets
 // them back after it: no step is lost, whether or not the server is killed while that goes on.
 func TestAnElasticJobOfTwoNodes(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c, _ := elasticSite(t, 2, "one", "two")
 	c.by(4)
 	if on := c.on(); on["one"] != 2 || on["two"] != 2 {
@@ -230,6 +231,7 @@ func TestAnElasticJobOfTwoNodes(t *testing.T) {
 
 // TestAnElasticJobLosesANode: it is left out, and the job goes on, with another where there is one.
 func TestAnElasticJobLosesANode(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c, nodes := elasticSite(t, 2, "one", "two")
 	c.by(4)
 	keeps := c.first()
@@ -252,6 +254,7 @@ func TestAnElasticJobLosesANode(t *testing.T) {
 // TestAnElasticJobWithTooFewSlots: one that a lost node leaves with fewer than its least queues again, which eats none
 // of its retries, of which it has none.
 func TestAnElasticJobWithTooFewSlots(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c, nodes := elasticSite(t, 3, "one", "two")
 	c.by(4)
 	lost := "two"
@@ -278,6 +281,7 @@ func TestAnElasticJobWithTooFewSlots(t *testing.T) {
 // TestAnElasticJobOutlivesItsAgents: it begins on the one node that there is and takes another when that comes; agents
 // that are killed come back, on the node that keeps the job and on the other, and its attempt goes on.
 func TestAnElasticJobOutlivesItsAgents(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	c, nodes := elasticSite(t, 2, "one")
 	c.by(2)
 	nodes["two"] = c.joining("two", "lab").Process
@@ -339,6 +343,7 @@ func killTree(t *testing.T, pid int) {
 // TestPauseOfAnElasticJob: its workers leave at their next commit, the last of them too, whether it has one node or
 // more; and it runs again when it may.
 func TestPauseOfAnElasticJob(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	for _, nodes := range [][]string{{"one", "two"}, {"one"}} {
 		c, _ := elasticSite(t, 2, nodes...)
 		c.by(2 * len(nodes))

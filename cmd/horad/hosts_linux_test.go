@@ -155,6 +155,7 @@ env: {TEST_ENOUGH: %s}
 // TestOneJobFile runs the same file on the server's own machine, on nodes that it makes itself, and on hosts of their
 // own over TLS; there it goes on without a host that is cut off, and with it when it is back, and loses no step.
 func TestOneJobFile(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	n := newLaboratory(t, "--slots", "4", "--patience", "4s")
 	self, err := os.Executable()
 	if err != nil {

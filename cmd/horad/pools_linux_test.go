@@ -120,6 +120,7 @@ func TestLocalPool(t *testing.T) {
 // TestStaticPool: a node joins with a token, runs jobs with their code and outputs, comes back with its own token to a
 // server that was killed, and a job there goes on; one that is gone for good is lost and its job queues again.
 func TestStaticPool(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s := newSite(t, 1)
 	s.more = []string{"--patience", "8s"}
 	s.kill()

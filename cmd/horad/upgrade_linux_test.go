@@ -71,6 +71,7 @@ func copied(t *testing.T, from, to string) {
 // starts the server again: jobs here, on a node and in the queue go on, once, and all their lines are there. The
 // folder as it was is beside the database, and the earlier release refuses the one that the later has written.
 func TestAnUpgradeUnderRunningJobs(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	selected(t)
 	next := filepath.Join(t.TempDir(), "horad")
 	nextRelease(t, next)

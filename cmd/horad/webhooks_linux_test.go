@@ -77,6 +77,7 @@ func (v *listener) has(kind string, id int64) bool {
 // TestWebhooks: what is signed comes, again where it failed, once more after the server was killed while the address
 // was away, and not where nobody asked for it.
 func TestWebhooks(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s := newSite(t, 2)
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -174,6 +175,7 @@ func must(l net.Listener, err error) net.Listener {
 // TestRetention: of each kind what is old goes and the rest stays; a project's own times win; content goes with the
 // last that names it.
 func TestRetention(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s := newSite(t, 2)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "train.sh"), []byte("echo said; echo kept >outputs/file\n"), 0o644); err != nil {
