@@ -3,6 +3,7 @@ package hora_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -193,13 +195,22 @@ func imports(f goFile) []string {
 	return all
 }
 
-// ours turns "hora/engine" into "engine" and "hora" into ".".
+// ours turns "hora/engine" into "engine" and "hora" into ".", whatever this module is called: see tools/rename.
 func ours(importPath string) (string, bool) {
-	if importPath == "hora" {
+	if importPath == module() {
 		return ".", true
 	}
-	return strings.CutPrefix(importPath, "hora/")
+	return strings.CutPrefix(importPath, module()+"/")
 }
+
+var module = sync.OnceValue(func() string {
+	b, err := os.ReadFile("go.mod")
+	name, found := strings.CutPrefix(string(b), "module ")
+	if name, _, _ = strings.Cut(name, "\n"); err != nil || !found || name == "" {
+		panic(fmt.Sprintf("go.mod names no module: %v", err))
+	}
+	return name
+})
 
 // shown are the packages that programs in Go import, and so examples do.
 var shown = []string{".", "dataset", "dataset/plan", "dataset/source", "demo/digits"}
@@ -273,7 +284,8 @@ func TestTheSeamOfLaunch(t *testing.T) {
 			continue
 		}
 		for _, imp := range imports(f) {
-			way := imp == "hora/launch/local" || imp == "hora/launch/ssh" || imp == "hora/launch/named" || imp == "hora/launch/hub"
+			at, _ := ours(imp)
+			way := at == "launch/local" || at == "launch/ssh" || at == "launch/named" || at == "launch/hub"
 			if way && f.path != "launch/launch.go" {
 				t.Errorf("%s imports %s: a job knows hosts by launch/reach alone", f.path, imp)
 			}
@@ -406,7 +418,8 @@ func TestNoSleepInTests(t *testing.T) {
 func TestTheProgramHasNoDatabase(t *testing.T) {
 	for _, f := range goFiles(t) {
 		for _, imp := range imports(f) {
-			inside := imp == "hora/server" || imp == "hora/server/store" || imp == "hora/server/web"
+			at, _ := ours(imp)
+			inside := at == "server" || at == "server/store" || at == "server/web"
 			if inside && f.dir != "cmd/horad" && f.dir != "server" && !strings.HasPrefix(f.dir, "server/") {
 				t.Errorf("%s imports %s, which only cmd/horad may", f.path, imp)
 			}

@@ -132,16 +132,11 @@ func (j *job) hostLost(l *link, reason string) {
 	})
 }
 
-// orphaned gives a host up whose agent ends because who started it has ended, an executor say. How its workers then
-// end says nothing about them.
-func (j *job) orphaned(l *link) {
-	const why = "what had started its agent there has ended"
-	works := func(s Seat) bool { return s.Host == l.index && (j.alive[s.Rank] || !l.planned) }
-	if j.stopped || !slices.ContainsFunc(j.seats, works) {
-		j.event(&event.Warning{Host: l.called, Text: fmt.Sprintf("%s: %s", l.called, why)})
-		return
-	}
-	j.hostLost(l, why)
+// works says whether any worker of a host's runs there, or is to.
+func (c *crew) works(l *link) bool {
+	return slices.ContainsFunc(c.seats, func(s Seat) bool {
+		return s.Host == l.index && (c.alive[s.Rank] || !l.planned)
+	})
 }
 
 // silence is how a survivor tells of a rank whose process was there and said nothing.

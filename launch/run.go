@@ -317,7 +317,12 @@ func (j *job) hear(e said) {
 	case protocol.SayWarning:
 		j.event(&event.Warning{Host: e.l.called, Text: event.OneLine(string(e.body))})
 	case protocol.SayOrphan:
-		j.orphaned(e.l)
+		const why = "what had started its agent there has ended" // how its workers end of it says nothing about them
+		if j.stopped || !j.works(e.l) {
+			j.event(&event.Warning{Host: e.l.called, Text: fmt.Sprintf("%s: %s", e.l.called, why)})
+		} else {
+			j.hostLost(e.l, why)
+		}
 	case protocol.SayDone:
 		e.l.done = true
 		e.l.hangUp()
