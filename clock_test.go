@@ -19,7 +19,7 @@ var wallClock = map[string]string{
 	"dataset/condition.go":              "a moment in the data, which a filter compares",
 	"job/schedule/schedule.go":          "a moment later than all others",
 	"server/environment/environment.go": "when an interpreter's packages changed, which tells them apart",
-	"server/attempt.go":                 "a metric's moment, for who reads it",
+	"server/records.go":                 "a metric's moment, for who reads it",
 	"server/metrics.go":                 "when the server started, for who reads it",
 	"server/store/jobs.go":              "moments of jobs, which outlive the server and its clock's readings",
 	"server/store/output.go":            "moments of lines and files, likewise",

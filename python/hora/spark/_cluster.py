@@ -22,7 +22,9 @@ __all__ = [
     "Teller",
     "active",
     "connected",
+    "dynamic",
     "host",
+    "key",
     "lost",
     "session",
     "setting",
@@ -35,13 +37,14 @@ __all__ = [
 ]
 
 _START = 600.0  # seconds until all tasks have started, as Horovod's start_timeout
+_UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _QUIET = 15.0  # seconds without a new executor after which no further one is waited for
 _BACK = 120.0  # the same where the cluster has had as many: a lost executor's replacement is a new JVM, perhaps on a new machine
 _had: dict[str, int] = {}  # the most slots that an application has had
 _SETTLE = 1.5  # seconds after a gang that failed in which Spark may yet end an executor of it
-_shipped: set[tuple[int, str]] = set()
+_shipped: set[tuple[str, str]] = set()
 _shipping = threading.Lock()
-_failed: dict[int, float] = {}  # when a session's last gang failed
+_failed: dict[str, float] = {}  # when an application's last gang failed
 
 
 def session(spark: Any = None) -> Any:
@@ -88,6 +91,16 @@ def setting(spark: Any, name: str, default: str = "") -> str:
         return str(spark.conf.get(name, default))
     except Exception:  # Connect refuses to tell some
         return default
+
+
+def key(spark: Any) -> str:
+    """What tells a session from those before it: their objects' places in memory are used again."""
+    return str(spark.session_id if connected(spark) else spark.sparkContext.applicationId)
+
+
+def dynamic(spark: Any) -> bool:
+    """Whether executors come when tasks wait, and not before."""
+    return setting(spark, "spark.dynamicAllocation.enabled") == "true"
 
 
 def host(spark: Any) -> str:
@@ -150,7 +163,7 @@ def settle(spark: Any) -> None:
     The executor's thread that takes its Python workers' connections is killed with their tasks, and now and then nobody catches
     that: the whole executor ends (exit code 50), a moment after the job, and takes along the gang that has come there meanwhile.
     """
-    left = _failed.get(id(spark), -_SETTLE) + _SETTLE - time.monotonic()
+    left = _failed.get(key(spark), -_SETTLE) + _SETTLE - time.monotonic()
     if left > 0:
         time.sleep(left)
 
@@ -171,9 +184,9 @@ def ship(spark: Any, program: str) -> tuple[str, str]:
         digest = hashlib.sha256(f.read()).hexdigest()
     name = f"hora-{digest[:16]}"
     with _shipping:  # of two jobs that begin at once one sends it: a name stands for one path
-        if not setting(spark, "spark.master").startswith("local[") and (id(spark), digest) not in _shipped:
+        if not setting(spark, "spark.master").startswith("local[") and (key(spark), digest) not in _shipped:
             _send(spark, program, name)
-            _shipped.add((id(spark), digest))
+            _shipped.add((key(spark), digest))
     return name, digest
 
 
@@ -216,7 +229,7 @@ class Job:
             self.rows = self._frame().collect()
         except BaseException as e:
             ended = e
-            _failed[id(self.spark)] = time.monotonic()
+            _failed[key(self.spark)] = time.monotonic()
         self._report(ended)
 
     def cancel(self) -> None:
@@ -236,12 +249,14 @@ class Job:
 def start_limit() -> float:
     """Seconds until all tasks must have started."""
     for name in ("HORA_START_TIMEOUT", "HOROVOD_SPARK_START_TIMEOUT"):
-        text = os.environ.get(name)
-        if text:
-            try:
-                return float(text)
-            except ValueError:
-                raise ArgumentError(f"spark.run: {name}={text!r} is no number of seconds; correct it, or unset it") from None
+        text = os.environ.get(name, "").strip()
+        if not text:
+            continue
+        unit = next((u for u in ("ms", "s", "m", "h") if text.endswith(u)), "")
+        try:
+            return float(text.removesuffix(unit)) * _UNITS[unit]
+        except ValueError:
+            raise ArgumentError(f"spark.run: {name}={text!r} is no time such as 90, 90s or 10m; correct it, or unset it") from None
     return _START
 
 

@@ -28,7 +28,14 @@ _AHEAD = 2  # batches that wait in the worker
 _LENGTH = struct.Struct("<q")
 _FAILED = -1
 
+_UNCOMPUTED = "spark.batches: Spark failed to compute this rank's rows; its own error says why"
+
 _begun = False
+
+
+def uncomputed(error: BaseException) -> bool:
+    """Whether that is what a rank says of Spark, which says why itself."""
+    return str(error) == _UNCOMPUTED
 
 
 class Feed:
@@ -186,7 +193,7 @@ def _receive(address: str, ahead: queue.Queue[Any]) -> None:
                 if length == 0:
                     break
                 if length == _FAILED:
-                    raise HoraError("spark.batches: Spark failed to compute this rank's rows; its own error says why")
+                    raise HoraError(_UNCOMPUTED)
                 mapped = mmap.mmap(descriptors[0], length, access=mmap.ACCESS_READ)
                 os.close(descriptors[0])
                 for batch in pa.ipc.open_stream(pa.py_buffer(mapped)):

@@ -16,7 +16,7 @@ from hora import _run, _travel
 from hora._version import __version__
 from hora.errors import ArgumentError, HoraError, PeerLostError
 
-from . import _cluster, _first, _refusals, _task, _timeline
+from . import _cluster, _first, _refusals, _rows, _task, _timeline
 from ._hub import Hub, environment
 
 __all__ = ["launch", "pack", "run"]
@@ -54,19 +54,19 @@ def run(
 def launch(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, np: int | None, *,
     min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
-    spark: Any = None, restarts: int = 0, limit: float | None = None, show: Callable[[str], str | None] | None = None,
+    spark: Any = None, restarts: int = 0, elastic: bool = False, limit: float | None = None, show: Callable[[str], str | None] | None = None,
     flags: Sequence[str] = (), out: Any = None, err: Any = None,
     inside: Callable[[Callable[[], Any]], Any] | None = None, words: _refusals.Words = _refusals.PLAIN,
 ) -> list[Any]:  # fmt: skip
     """run, with what other front ends choose: the limit of the start, which lines of output are shown, where, flags of the hub.
 
     With `inside` the function runs in the tasks' own Python workers, within a call of that, and each result is (the task's place, its value or None);
-    only that of the first task has one. `words` are the caller's for what advice speaks of.
+    only that of the first task has one. With `elastic` the job is that without `min_np` too. `words` are the caller's for what advice speaks of.
     """
     _run._check(fn, args, kwargs, 1 if np is None else np)
     if not isinstance(restarts, int) or restarts < 0:
         raise ArgumentError(f"spark.run: restarts={restarts!r} is no number of restarts; give 0 or more")
-    elastic = min_np is not None or max_np is not None
+    elastic = elastic or min_np is not None or max_np is not None
     if elastic and dataframe is not None:
         raise ArgumentError(
             "spark.run: dataframe= with min_np= or max_np=: rows are dealt to a gang; write them to files and read those with hora.dataset"
@@ -83,7 +83,8 @@ def launch(
     payload = _travel.pack(fn, tuple(args), dict(kwargs or {}))
     limit = _cluster.start_limit() if limit is None else limit
     tell = _cluster.Teller()
-    if not elastic and _cluster.setting(session, "spark.dynamicAllocation.enabled") == "true":
+    come = _cluster.dynamic(session)
+    if not elastic and come:
         raise HoraError(f"spark.run: {words.dynamic()}")
     afar = _hub_in_task(session, elastic)
     workers = environment(env)
@@ -91,14 +92,15 @@ def launch(
     if chart is not None:
         _timeline.check(chart)
     if np is None:
-        np = _cluster.wait_for_slots(session, None, limit, tell) if not elastic else (max_np or min_np)
+        np = max_np or min_np or (None if come else _cluster.wait_for_slots(session, None, limit, tell))
         if np is None:
             raise ArgumentError("spark.run: this session does not tell how many task slots the cluster has; give np=")
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
         given = ", ".join(f"{k}={v}" for k, v in (("min_np", min_np), ("np", np), ("max_np", max_np)) if v is not None)
         raise ArgumentError(f"spark.run: {given}: give 1 ≤ min_np ≤ np ≤ max_np")
-    _cluster.wait_for_slots(session, least if elastic else np, limit, tell, "min_np" if elastic and min_np is not None else words.np)
+    if not come:  # else none are there before tasks wait for them, and the hub says how many have come
+        _cluster.wait_for_slots(session, least if elastic else np, limit, tell, "min_np" if elastic and min_np is not None else words.np)
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
@@ -111,7 +113,7 @@ def launch(
             return (attempt.go_afar if afar else attempt.go)(payload, workers, flags, show, (out or sys.stdout, err or sys.stderr))
         except _Unreached as e:
             afar, attempts = True, attempts + 1
-            _afar.add(id(session))
+            _afar.add(_cluster.key(session))
             tell(
                 f"the executors do not reach this machine ({e}), so the hub runs in the first task, and output comes when the job has ended"
             )
@@ -139,7 +141,7 @@ class _Unreached(Exception):
     """The executors of a Connect server do not reach the client's machine."""
 
 
-_afar: set[int] = set()  # sessions of which that is known
+_afar: set[str] = set()  # sessions of which that is known
 
 
 def _hub_in_task(session: Any, elastic: bool) -> bool:
@@ -152,7 +154,20 @@ def _hub_in_task(session: Any, elastic: bool) -> bool:
             "spark.run: HORA_SPARK_HUB=task with min_np= or max_np=: ordinary tasks have no first one that stays; run the driver where "
             "executors reach it, or leave min_np= and max_np= away"
         )
-    return place == "task" or (not place and not elastic and id(session) in _afar)
+    return place == "task" or (not place and not elastic and _cluster.key(session) in _afar)
+
+
+def _echo(error: BaseException) -> bool:
+    """Whether a rank failed because another one did: the clocks of hosts differ by more than that takes to be noticed."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, PeerLostError) or re.search(r"\blost rank \d|peer lost", str(seen)):
+            return True
+        seen = seen.__cause__
+    return False
+
+
+_WORD = 1.0  # seconds after Spark's job has ended in which the hub may say why
 
 
 class _Attempt:
@@ -190,7 +205,7 @@ class _Attempt:
                     raise _Unreached(text.partition(": look whether")[0])
             if code == 0 and not self.elastic:
                 job.wait(2)  # the tasks end by themselves; a cancelled job looks failed
-            return self._outcome(hub, code, refusal)
+            return self._outcome(hub, code, refusal, lambda: self._late(job))
         finally:
             hub.stop()  # first the workers, then Spark: a cancelled task takes seconds to end
             if job is not None and job.thread.is_alive():
@@ -210,18 +225,24 @@ class _Attempt:
             job = _cluster.Job(
                 self.session, lambda: self._frame(config), f"hora-{secrets.token_hex(6)}", lambda e: self.happenings.put(("spark", e))
             )
+            began, told_of = time.monotonic(), False
             while True:
                 try:
                     _, refusal = self.happenings.get(timeout=1)
                     break
                 except queue.Empty:
-                    continue
+                    if not told_of and time.monotonic() - began > 10:
+                        told_of = True
+                        self.tell(
+                            f"the hub runs in the first task, and nothing is heard of the job until it has ended: the cluster's page shows whether "
+                            f"its {self.tasks} tasks run or wait for slots"
+                        )
             if refusal is not None:
-                return self._outcome(told, 1, refusal)
+                return self._outcome(told, 1, refusal, lambda: None)
             job.wait(2)
             end = told.take(job.rows)
             self.exits, self.opened = end["exits"], end["opened"]
-            return self._outcome(told, end["code"], None)
+            return self._outcome(told, end["code"], None, lambda: None)
         finally:
             if job is not None and job.thread.is_alive():
                 job.cancel()
@@ -260,13 +281,17 @@ class _Attempt:
         """Wait for the hub; its exit code, and what Spark said if its job ended first."""
         began = time.monotonic()
         refusal: BaseException | None = None
+        patience: float | None = None  # until when the hub may say itself why Spark's job has ended
         while True:
             try:
-                kind, event = self.happenings.get(timeout=1)
+                kind, event = self.happenings.get(timeout=1 if patience is None else 0.1)
             except queue.Empty:
                 kind, event = "", None
             hub.status.draw()
             waited = time.monotonic() - began
+            if patience is not None and time.monotonic() > patience:
+                patience = None
+                hub.stop()
             if kind == "hub":
                 return int(event["code"]), refusal
             if kind == "registered":
@@ -278,7 +303,10 @@ class _Attempt:
             elif kind == "spark" and event is not None and refusal is None:
                 refusal = event
                 self.before = len(self.exits)
-                hub.stop()
+                if self.opened and not _cluster.final(refusal) and not _cluster.lost(refusal):
+                    patience = time.monotonic() + _WORD
+                else:
+                    hub.stop()
             if not self.opened and refusal is None and waited > self.limit + 5:  # the hub has a limit of its own, and says what is awaited
                 refusal = self._too_few()
                 hub.stop()
@@ -290,7 +318,18 @@ class _Attempt:
             f"task slots{slots}; give a smaller {'min_np' if self.elastic else self.words.np}, or wait longer with HORA_START_TIMEOUT"
         )
 
-    def _outcome(self, hub: Hub | _first.Told, code: int, refusal: BaseException | None) -> list[Any]:
+    def _late(self, job: _cluster.Job) -> BaseException | None:
+        """What Spark says of rows that it did not compute, a moment after the rank that asked for them."""
+        job.wait(5)
+        while not self.happenings.empty():
+            kind, event = self.happenings.get()
+            if kind == "spark" and event is not None:
+                return event
+        return None
+
+    def _outcome(
+        self, hub: Hub | _first.Told, code: int, refusal: BaseException | None, late: Callable[[], BaseException | None]
+    ) -> list[Any]:
         outcomes = _run._left(hub.results)
         if self.chart is not None and outcomes:
             _timeline.keep(self.chart, [piece for o in outcomes for piece in o.get("timeline", [])])
@@ -302,8 +341,14 @@ class _Attempt:
         if code == _TIMEOUT and not self.opened:
             raise self._too_few()
         failed = [o for o in outcomes if not o["ok"]]
+        if refusal is None and any(_rows.uncomputed(o["error"]) for o in failed):
+            refusal = late()
+            self.before = 0
         spark_s = refusal is not None and (_cluster.lost(refusal) or _cluster.cancelled(refusal))  # which has ended those that are gone
-        own = [o for o in failed if not isinstance(o["error"], PeerLostError) and not (spark_s and "gone" in o)]
+        own = [
+            o for o in failed
+            if not _echo(o["error"]) and not (spark_s and "gone" in o) and not (refusal is not None and _rows.uncomputed(o["error"]))
+        ]  # fmt: skip
         if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones
             first = (max if self.elastic else min)(own, key=lambda o: o["time"])
             raise first["error"] from _run.RemoteTraceback(first.get("place", first["rank"]), first["host"], first["traceback"])

@@ -39,6 +39,20 @@ def rows():
     hora.init()
     return sum(b.num_rows for b in hora.spark.batches(64, last="short"))
 
+import hora._run
+from hora.spark import _cluster, _hub
+program, ship = hora._run.program, _cluster.ship
+other = Path(sys.argv[2]) / "other"
+def shipped(session, path):  # a driver whose program no executor has, nor finds where that has it
+    told = ship(session, path)
+    other.unlink()
+    return told
+other.write_bytes(Path(program()).read_bytes() + b"another")
+other.chmod(0o755)
+hora._run.program, _cluster.ship = lambda: str(other), shipped
+print("shipped", hora.spark.run(work, np=2), other.exists())
+hora._run.program, _cluster.ship = program, ship
+
 print("results", hora.spark.run(work, np=2))
 try:
     hora.spark.run(bad, np=2)
@@ -128,6 +142,7 @@ def test_under_connect(tmp_path):
         [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path], capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "shipped [(3, 0), (3, 1)] False" in done.stdout
     assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
     assert "predicted [('x', 4.0, None), ('x', None, \"column 'b' is null\"), ('x', 8.0, None)]" in done.stdout
     assert "does not tell how many task slots the cluster has; give np=" in done.stdout

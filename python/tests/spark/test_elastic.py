@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
+import pytest
 from ends import executor_of, told
 
 import hora.spark
@@ -54,3 +58,33 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
     steps, total, sizes = got[0]
     assert total == steps * (steps - 1) // 2, "every step was counted once"
     assert sizes[0] == 2 and 1 in sizes and sizes[-1] == 2
+
+
+DYNAMIC = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import faults, sessions
+import hora.spark
+from hora.spark import _cluster
+spark = sessions.start(
+    "local-cluster[2,1,1024]", Path(sys.argv[2]), **{
+        "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0", "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    })
+while _cluster.slots(spark):  # those that Spark begins with leave
+    pass
+Path(sys.argv[3]).mkdir()
+got = hora.spark.run(faults.elastic, args=(sys.argv[3], 20), np=2, min_np=1, max_np=2)
+print("got", sorted({g[:2] for g in got}))
+"""
+
+
+@pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
+def test_executors_that_come_when_tasks_wait(tmp_path):
+    """A cluster that has none before: an elastic job is given to Spark, which then allocates them."""
+    (tmp_path / "session").mkdir()
+    (tmp_path / "driver.py").write_text(DYNAMIC)
+    argv = [sys.executable, tmp_path / "driver.py", Path(__file__).parent, tmp_path / "session", tmp_path / "told"]
+    driver = subprocess.run(argv, capture_output=True, text=True, timeout=240)
+    assert "got [(20, 190)]" in driver.stdout, driver.stdout + driver.stderr

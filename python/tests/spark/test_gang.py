@@ -89,6 +89,47 @@ def test_the_first_exception_comes_with_its_traceback(spark):
     assert cause.rank == 1 and "raise KeyError" in cause.text
 
 
+def test_an_echo_is_not_the_first_exception(spark):
+    """Whatever class it has, and although that host's clock is behind."""
+
+    def work():
+        import time
+
+        import hora
+
+        hora.init()
+        if hora.rank() == 1:
+            raise KeyError("no such column")
+        try:
+            hora.allreduce(1.0, name="x")
+        except hora.HoraError as e:
+            time.time = lambda: 0.0
+            raise RuntimeError(f"training has failed: {e}") from None
+
+    with pytest.raises(KeyError, match="no such column"):
+        hora.spark.run(work, np=2)
+
+
+def test_rows_that_cannot_be_computed(spark):
+    """Spark says why, and not the rank that asked for them."""
+
+    def broken(batches):
+        for batch in batches:
+            yield batch
+            raise ZeroDivisionError("in the query")
+
+    def work():
+        import hora.spark
+
+        hora.init()
+        return sum(b.num_rows for b in hora.spark.batches(64, last="short"))
+
+    frame = spark.range(1000, numPartitions=2).mapInArrow(broken, "id long")
+    for _ in range(3):
+        with pytest.raises(hora.HoraError, match="ZeroDivisionError: in the query"):
+            hora.spark.run(work, np=2, dataframe=frame)
+
+
 def test_a_result_of_many_bytes(spark):
     def work():
         return bytes(50_000_000)
