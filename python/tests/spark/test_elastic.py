@@ -30,7 +30,7 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
 
         @hora.elastic.run
         def work(state):
-            while state.step < steps or not os.path.exists(f"{path}/grown"):
+            while (state.step < steps or not os.path.exists(f"{path}/grown")) and not os.path.exists(f"{path}/one executor"):
                 with open(me + "~", "w") as f:
                     f.write(str(os.getpid()))
                 os.rename(me + "~", me)
@@ -47,13 +47,21 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
 
         return work(state)
 
-    def kill():
-        found = told(tmp_path, 2)
-        os.kill(executor_of(found[0]), signal.SIGKILL)
+    def kill(folder):
+        found = [executor_of(p) for p in told(folder, 2)]
+        if found[0] == found[1]:
+            (folder / "one executor").touch()
+        else:
+            os.kill(found[0], signal.SIGKILL)
 
-    _cluster.wait_for_slots(spark, 4, 90, print)  # Spark deals the two tasks to two executors
-    threading.Thread(target=kill, daemon=True).start()
-    got = hora.spark.run(train, args=(str(tmp_path), 50), np=2, min_np=1, max_np=2)
+    for n in range(5):  # what an earlier test's job leaves running for a moment may have Spark deal both tasks to one executor
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        _cluster.wait_for_slots(spark, 4, 90, print)
+        threading.Thread(target=kill, args=(folder,), daemon=True).start()
+        got = hora.spark.run(train, args=(str(folder), 50), np=2, min_np=1, max_np=2)
+        if not (folder / "one executor").exists():
+            break
     assert got and all(g == got[0] for g in got)
     steps, total, sizes = got[0]
     assert total == steps * (steps - 1) // 2, "every step was counted once"
