@@ -223,7 +223,7 @@ def ending(spark, folder):
             at, gone = [], threading.Event()
 
             def end(at=at, gone=gone, path=path, how=how, took=took):
-                pids = ends.told(path, 2)
+                pids = ends.told(path, 2) + ends.serving()
                 at.append(time.monotonic())
                 how()
                 assert ends.ended(pids, 30)
@@ -244,7 +244,7 @@ def ending(spark, folder):
     driver = subprocess.Popen(
         [sys.executable, folder / "driver.py", TESTS, folder / "session", path]
     )
-    pids = ends.told(path, 2, 120, driver)
+    pids = ends.told(path, 2, 120, driver) + ends.serving()
     began = time.monotonic()
     driver.send_signal(signal.SIGKILL)
     assert ends.ended(pids, 30)

@@ -265,20 +265,17 @@ func (s *Server) Jobs(
 	return all, err
 }
 
-// change does something to a job that has not ended, and answers it as it is then. f answers what is to be written
-// down.
+// change does something to a job that has not ended, and answers it as it is then, once all that has become of it is
+// written down. f answers what is to be, where it does not write itself.
 func (s *Server) change(
 	ctx context.Context, id int64, what string, f func(l *live) (text string, err error),
 ) (client.Job, error) {
 	if _, err := s.Job(ctx, id); err != nil {
 		return client.Job{}, err
 	}
-	var j client.Job
-	var text string
+	var ended job.State
+	var last *writing
 	var bad error
-	var attempt int
-	var stop client.Outcome
-	var was job.State
 	if err := s.do(func() {
 		l := s.live[id]
 		switch {
@@ -289,54 +286,65 @@ func (s *Server) change(
 			bad = refuse(409, "job %d is just ending: look again in a moment", id)
 			return
 		}
-		was = l.job.State
-		text, bad = f(l)
-		j = l.job
-		if l.attempt != nil {
-			attempt, stop = l.attempt.Number, l.stop
+		was, text := l.job.State, ""
+		if text, bad = f(l); bad != nil {
+			return
 		}
+		if text != "" {
+			s.changed(ctx, l, what, text, was)
+		}
+		last = l.last
 		if l.job.State.Ended() {
+			ended = l.job.State
 			delete(s.live, id)
 		}
 		s.dirty = true
 	}); err != nil || bad != nil {
 		return client.Job{}, errors.Join(bad, err)
 	}
-	if text != "" {
-		document, err := json.Marshal(j.Document)
-		if err != nil {
+	if last != nil {
+		if err := last.wait(ctx); err != nil {
 			return client.Job{}, err
 		}
-		err = s.store.Do(ctx, func(tx *sql.Tx) error {
-			if err := store.SetState(tx, &j); err != nil {
-				return err
-			}
-			if err := store.SetDocument(tx, &j, document); err != nil { // its priority may be another
-				return err
-			}
-			if j.State != was {
-				if err := s.announce(tx, &j); err != nil {
-					return err
-				}
-			}
-			if attempt > 0 {
-				if err := store.SetStop(tx, id, attempt, stop); err != nil {
-					return err
-				}
-			}
-			return store.AddHappening(tx, id, client.Happening{At: s.now().UTC(), Kind: what, Text: text})
-		})
-		if err != nil {
-			return client.Job{}, err
-		}
-		s.announced()
-		if j.State.Ended() {
-			s.meters.jobEnded(j.State)
-		}
+	}
+	s.announced()
+	if ended != "" {
+		s.meters.jobEnded(ended)
 	}
 	s.news.wake(id)
 	s.news.wake(0)
 	return s.Job(ctx, id)
+}
+
+// changed writes down what somebody has done to a job that was in another state; in the loop.
+func (s *Server) changed(ctx context.Context, l *live, what, text string, was job.State) {
+	j, attempt, stop := l.job, 0, l.stop
+	if l.attempt != nil {
+		attempt = l.attempt.Number
+	}
+	s.write(ctx, l, func(tx *sql.Tx) error {
+		document, err := json.Marshal(j.Document)
+		if err != nil {
+			return err
+		}
+		if err := store.SetState(tx, &j); err != nil {
+			return err
+		}
+		if err := store.SetDocument(tx, &j, document); err != nil { // its priority may be another
+			return err
+		}
+		if j.State != was {
+			if err := s.announce(tx, &j); err != nil {
+				return err
+			}
+		}
+		if attempt > 0 {
+			if err := store.SetStop(tx, j.ID, attempt, stop); err != nil {
+				return err
+			}
+		}
+		return store.AddHappening(tx, j.ID, client.Happening{At: s.now().UTC(), Kind: what, Text: text})
+	})
 }
 
 // Cancel ends a job.

@@ -20,9 +20,12 @@ import (
 // follow starts what follows the attempt of a job, or takes it up where an earlier server was.
 func (s *Server) follow(l *live, adopted bool) {
 	job, a, taken, stop := l.job, *l.attempt, l.taken, l.stop
-	f := &follower{Server: s, l: l, job: job, attempt: a, taken: taken, parts: &sync.WaitGroup{}}
+	f := &follower{Server: s, l: l, job: job, attempt: a, taken: taken, parts: &sync.WaitGroup{}, missed: map[string]int{}}
 	f.until, f.over = context.WithCancel(s.ctx)
 	l.elastic.follower = f
+	if !adopted {
+		f.began = s.write(s.ctx, l, f.begin)
+	}
 	s.wg.Go(func() {
 		if adopted && job.Document.Spec.MinNP > 0 {
 			_ = s.do(f.tell) // what it was told may not have come to it, and it says how it stands
@@ -43,6 +46,8 @@ type follower struct {
 	ended   bool
 	until   context.Context // ends with the attempt
 	over    context.CancelFunc
+	missed  map[string]int  // files of outputs/ that could not be kept, and how often
+	began   *writing        // nil where an earlier server began it
 	parts   *sync.WaitGroup // what is done beside; the loop adds to it while the attempt goes on
 }
 
@@ -51,8 +56,14 @@ const startTries = 3
 
 func (f *follower) run(adopted bool, stop client.Outcome) error {
 	if !adopted {
-		if err := f.begin(); err != nil {
-			return err
+		select { // the slot waits with it
+		case <-f.began.done:
+		case <-f.ctx.Done():
+		}
+		f.news.wake(f.job.ID)
+		f.announced()
+		if f.ctx.Err() != nil {
+			return nil
 		}
 	}
 	for try := 0; ; try++ {
@@ -106,34 +117,19 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 }
 
 // begin writes down that the attempt starts, before it does.
-func (f *follower) begin() error {
-	text := "it starts with " + slotsOn(f.attempt.Shares)
-	for {
-		err := f.store.Do(f.ctx, func(tx *sql.Tx) error {
-			if err := store.NewAttempt(tx, f.job.ID, &f.attempt); err != nil {
-				return err
-			}
-			if err := store.SetState(tx, &f.job); err != nil {
-				return err
-			}
-			if err := f.announce(tx, &f.job); err != nil {
-				return err
-			}
-			return store.AddHappening(tx, f.job.ID, client.Happening{
-				At: f.attempt.Started, Attempt: f.attempt.Number, Kind: "starting", Text: text,
-			})
-		})
-		f.news.wake(f.job.ID)
-		f.announced()
-		if !errors.Is(err, store.ErrFull) {
-			return err
-		}
-		select { // the slot waits with it
-		case <-time.After(time.Second):
-		case <-f.ctx.Done():
-			return err
-		}
+func (f *follower) begin(tx *sql.Tx) error {
+	if err := store.NewAttempt(tx, f.job.ID, &f.attempt); err != nil {
+		return err
 	}
+	if err := store.SetState(tx, &f.job); err != nil {
+		return err
+	}
+	if err := f.announce(tx, &f.job); err != nil {
+		return err
+	}
+	return store.AddHappening(tx, f.job.ID, client.Happening{
+		At: f.attempt.Started, Attempt: f.attempt.Number, Kind: "starting", Text: "it starts with " + slotsOn(f.attempt.Shares),
+	})
 }
 
 func slotsOn(all []client.Share) string {
@@ -211,23 +207,16 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 	a := f.attempt
 	a.Ended, a.Outcome, a.Code, a.Text = now, client.Outcome(e.Outcome), e.Code, e.Text
 	var then client.Job
-	var failures int
-	var used store.Project
+	var written *writing
 	if err := f.do(func() {
 		l := f.l
 		l.finishing = true
 		f.over()
 		then = f.next(l, &a)
-		failures = l.failures
+		failures := l.failures
 		f.machine.Ended(then.ID, now)
-		used = store.Project{Name: then.Document.Project, Used: f.machine.Used(then.Document.Project, now), At: now}
-		f.dirty = true
-	}); err != nil {
-		f.ended = false
-		return err
-	}
-	for {
-		err := f.store.Do(context.WithoutCancel(f.ctx), func(tx *sql.Tx) error {
+		used := store.Project{Name: then.Document.Project, Used: f.machine.Used(then.Document.Project, now), At: now}
+		written = f.Server.write(f.ctx, l, func(tx *sql.Tx) error {
 			if b != nil {
 				if err := f.write(tx, b); err != nil {
 					return err
@@ -235,16 +224,14 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 			}
 			return f.close(tx, &then, &a, failures, used)
 		})
-		if err == nil {
-			break
-		}
-		f.log.Error("write down the end of a job", "job", then.ID, "error", err)
-		select { // its slots are free, and its records stay in the outbox
-		case <-time.After(time.Second):
-		case <-f.ctx.Done():
-			f.ended = false
-			return nil
-		}
+		f.dirty = true
+	}); err != nil {
+		f.ended = false
+		return err
+	}
+	if <-written.done; !written.ok { // its slots are free, and its records stay in the outbox
+		f.ended = false
+		return nil
 	}
 	f.announced()
 	f.meters.attemptEnded(a.Outcome)

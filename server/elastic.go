@@ -30,7 +30,6 @@ type elastic struct {
 	failed   map[string]int // how often a node's part has ended by itself
 	hub      []string       // where they are awaited
 	heard    map[string]int // what each node may have, as its keeper has heard last
-	written  chan struct{}  // closed when the shares as they were are in the store
 }
 
 // holds says whether a job has slots there.
@@ -92,40 +91,21 @@ func (s *Server) resize(l *live, to []schedule.Share, shrink bool) {
 	s.noted(l, client.Happening{Kind: "resized", Text: text})
 }
 
-// noted writes an attempt's shares down, in the order in which they changed, with what happened if anything did, and
-// tells the job; in the loop.
+// noted writes an attempt's shares down, with what happened if anything did, and tells the job; in the loop.
 func (s *Server) noted(l *live, h client.Happening) {
 	job, attempt, all, f := l.job.ID, l.attempt.Number, l.attempt.Shares, l.elastic.follower
-	before, done := l.elastic.written, make(chan struct{})
-	l.elastic.written = done
 	h.At, h.Attempt = s.now(), attempt
+	w := s.write(s.ctx, l, func(tx *sql.Tx) error {
+		if err := store.SetShares(tx, job, attempt, all); err != nil || h.Kind == "" {
+			return err
+		}
+		return store.AddHappening(tx, job, h)
+	})
 	s.wg.Go(func() {
-		if before != nil {
-			<-before
+		if <-w.done; w.ok {
+			s.news.wake(job)
+			_ = s.do(f.tell)
 		}
-		err := store.ErrFull
-		for errors.Is(err, store.ErrFull) {
-			err = s.store.Do(s.ctx, func(tx *sql.Tx) error {
-				if err := store.SetShares(tx, job, attempt, all); err != nil || h.Kind == "" {
-					return err
-				}
-				return store.AddHappening(tx, job, h)
-			})
-			if errors.Is(err, store.ErrFull) {
-				select {
-				case <-time.After(time.Second):
-				case <-f.until.Done():
-					err = f.until.Err()
-				}
-			}
-		}
-		close(done)
-		if err != nil {
-			s.log.Warn("write down an elastic job's slots", "job", job, "error", err)
-			return
-		}
-		s.news.wake(job)
-		_ = s.do(f.tell)
 	})
 }
 
@@ -143,7 +123,7 @@ func (f *follower) goesOn() *live {
 func (f *follower) beside(l *live, do func(one *follower)) {
 	one := &follower{
 		Server: f.Server, l: f.l, job: l.job, until: f.until,
-		attempt: client.Attempt{Number: f.attempt.Number, Started: f.attempt.Started},
+		attempt: client.Attempt{Number: f.attempt.Number, Started: f.attempt.Started}, missed: map[string]int{},
 	}
 	f.wg.Add(1)
 	f.parts.Add(1)
@@ -343,10 +323,22 @@ func (f *follower) rescue(l *live, name string) {
 	f.beside(l, func(one *follower) {
 		// They are of yesterday, so that what the node has in the end is taken over them.
 		b, at := &batch{}, one.attempt.Started.Add(-time.Millisecond)
-		one.fetchAll(b, there, at, map[string]bool{})
+		taken := map[string]bool{}
+		for one.fetchAll(b, there, at, taken) != nil {
+			select {
+			case <-time.After(time.Second):
+			case <-one.until.Done():
+				return
+			}
+		}
 		err := one.store.Do(one.ctx, func(tx *sql.Tx) error {
 			for _, a := range b.artifacts {
 				if err := store.SetArtifact(tx, one.job.ID, a); err != nil {
+					return err
+				}
+			}
+			for _, h := range b.happened {
+				if err := store.AddHappening(tx, one.job.ID, h); err != nil {
 					return err
 				}
 			}

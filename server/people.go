@@ -252,7 +252,11 @@ func narrower(w *who, p *store.Pass) error {
 		}
 		p.Project = own.Project
 	}
-	if e := own.Expires; !w.session && !e.IsZero() && (p.Expires.IsZero() || e.Before(p.Expires)) {
+	e := own.Expires
+	if w.session { // which ends by itself: what it makes lasts as long as what it was made from
+		e = own.Until
+	}
+	if !e.IsZero() && (p.Expires.IsZero() || e.Before(p.Expires)) {
 		p.Expires = e
 	}
 	return nil

@@ -5,11 +5,13 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"hora/event"
+	"hora/job/schedule"
 	"hora/server/client"
 	"hora/server/fleet"
 	"hora/server/node"
@@ -23,6 +25,7 @@ type batch struct {
 	order     []series
 	happened  []client.Happening
 	artifacts []client.Artifact
+	later     error // why it cannot be taken yet
 	tags      map[string]string
 	ready     *node.Ready
 	document  []byte // what was submitted, with the releases that were taken; beside ready
@@ -41,22 +44,33 @@ type series struct {
 func (f *follower) take(records []node.Record) error {
 	b := &batch{points: map[series][]client.Point{}}
 	for i := range records {
-		f.sort(b, &records[i])
+		if f.sort(b, &records[i]); b.later != nil {
+			return b.later // all of it comes again
+		}
 	}
+	var ready *writing
 	if b.ready != nil {
-		if err := f.prepared(b.ready); err != nil {
-			return err
-		}
-		var err error
-		if b.document, err = json.Marshal(f.job.Document); err != nil {
-			return err
+		var bad error
+		if err := f.do(func() {
+			f.prepared(b.ready)
+			if b.document, bad = json.Marshal(f.job.Document); bad == nil && b.exit == nil {
+				ready = f.Server.write(f.ctx, f.l, func(tx *sql.Tx) error { return f.write(tx, b) })
+			}
+		}); err != nil || bad != nil {
+			return errors.Join(err, bad)
 		}
 	}
-	if b.exit != nil {
+	switch {
+	case b.exit != nil:
 		return f.finish(b.exit, b)
-	}
-	if err := f.store.Do(context.WithoutCancel(f.ctx), func(tx *sql.Tx) error { return f.write(tx, b) }); err != nil {
-		return err
+	case ready != nil:
+		if <-ready.done; !ready.ok {
+			return errEnding
+		}
+	default:
+		if err := f.store.Do(context.WithoutCancel(f.ctx), func(tx *sql.Tx) error { return f.write(tx, b) }); err != nil {
+			return err
+		}
 	}
 	f.taken = b.last
 	if b.ready == nil && b.happened == nil && b.artifacts == nil && b.tags == nil && b.size == 0 {
@@ -118,10 +132,11 @@ func (f *follower) sort(b *batch, r *node.Record) {
 	case r.Stands != nil:
 		b.stands = r.Stands
 	case r.Artifact != nil:
-		if a, err := f.artifact(r); err == nil {
+		a, err := f.artifact(r)
+		if err == nil {
 			b.artifacts = append(b.artifacts, a)
-		} else if !errors.Is(err, os.ErrNotExist) {
-			f.log.Warn("keep a file of outputs/", "job", f.job.ID, "path", r.Artifact.Path, "error", err)
+		} else if err = f.again(b, r.Artifact.Path, r.At, err); err != nil {
+			b.later = err
 		}
 	case r.Exit != nil:
 		b.exit = r.Exit
@@ -132,6 +147,24 @@ func (f *follower) sort(b *batch, r *node.Record) {
 var told = map[string]bool{
 	"restarted": true, "shrunk": true, "grown": true, "moved": true, "parked": true, "banned": true, "warning": true, "held": true,
 	"peer-lost": true,
+}
+
+// fetchTries is how often a file that a job has left is asked for, a second apart.
+const fetchTries = 20
+
+// again says what is to be done about a file, or all of a node's, that could not be kept: nil goes on without, which the
+// job's story then says. A file that is gone is no news, and a disk without room is waited for.
+func (f *follower) again(b *batch, what string, at time.Time, err error) error {
+	switch f.missed[what]++; {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case errors.Is(err, store.ErrFull), f.ctx.Err() != nil, f.missed[what] < fetchTries:
+		return fmt.Errorf("keep outputs/%s: %w", what, err)
+	}
+	b.happened = append(b.happened, client.Happening{
+		At: at, Attempt: f.attempt.Number, Kind: "warning", Text: fmt.Sprintf("outputs/%s could not be kept: %v", what, err),
+	})
+	return nil
 }
 
 func (f *follower) event(b *batch, r *node.Record) {
@@ -159,7 +192,8 @@ func (f *follower) event(b *batch, r *node.Record) {
 // salvage takes what a lost attempt left in outputs/, which nobody told of any more.
 func (f *follower) salvage() *batch {
 	b := &batch{last: f.taken}
-	for _, path := range f.left.Outputs(f.where()) {
+	all, _ := f.left.Outputs(f.where())
+	for _, path := range all {
 		if a, err := f.artifact(&node.Record{At: f.now().UTC(), Artifact: &node.Artifact{Path: path}}); err == nil {
 			b.artifacts = append(b.artifacts, a)
 		}
@@ -180,25 +214,38 @@ func (f *follower) elsewhere(b *batch) error {
 	}
 	for _, share := range f.attempt.Shares[1:] {
 		there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Nodes: []string{share.Node}}
-		f.fetchAll(b, there, f.now().UTC(), taken)
+		if err := f.fetchAll(b, there, f.now().UTC(), taken); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // fetchAll takes what a node has in outputs/ and is not taken yet.
-func (f *follower) fetchAll(b *batch, from fleet.Ref, at time.Time, taken map[string]bool) {
-	for _, path := range f.left.Outputs(from) {
+func (f *follower) fetchAll(b *batch, from fleet.Ref, at time.Time, taken map[string]bool) error {
+	all, err := f.left.Outputs(from)
+	if err != nil {
+		there := func(n schedule.Node) bool { return n.Name == from.Nodes[0] }
+		if !slices.ContainsFunc(f.back.Capacity(), there) {
+			return nil // it is lost, which the story has
+		}
+		return f.again(b, "* on node "+from.Nodes[0], at, err)
+	}
+	for _, path := range all {
 		if taken[path] {
 			continue
 		}
 		a, err := f.fetch(from, path, at)
 		if err != nil {
-			f.log.Warn("keep a file of outputs/", "job", f.job.ID, "node", from.Nodes[0], "path", path, "error", err)
+			if err := f.again(b, path+" on node "+from.Nodes[0], at, err); err != nil {
+				return err
+			}
 			continue
 		}
 		taken[path] = true
 		b.artifacts = append(b.artifacts, a)
 	}
+	return nil
 }
 
 // artifact keeps a file of outputs/.

@@ -43,7 +43,7 @@ type Backend interface {
 // Leavings is what an attempt leaves where it ran, until it is forgotten.
 type Leavings interface {
 	Output(r fleet.Ref, path string) (io.ReadCloser, error)
-	Outputs(r fleet.Ref) []string
+	Outputs(r fleet.Ref) ([]string, error)
 	Says(r fleet.Ref) string
 	Forget(r fleet.Ref) error
 }
@@ -91,6 +91,7 @@ type live struct {
 	finishing bool           // its last record is being written down
 	target    int            // slots it is to shrink to
 	elastic   elastic
+	last      *writing // of what became of it
 }
 
 // New opens a server on a store and takes up all jobs that have not ended.
@@ -315,7 +316,8 @@ func (s *Server) decide() {
 	}
 }
 
-// end tells a running job to end. The first reason stands.
+// end tells a running job to end. The first reason stands. It is told too where that cannot be written down; in the
+// loop.
 func (s *Server) end(l *live, why client.Outcome) {
 	if l == nil || l.attempt == nil || l.stop != "" {
 		return
@@ -323,22 +325,17 @@ func (s *Server) end(l *live, why client.Outcome) {
 	l.stop = why
 	job, attempt := l.job, l.attempt.Number
 	where := ref(job.ID, attempt, l.attempt.Shares)
-	s.wg.Go(func() {
-		err := s.store.Do(s.ctx, func(tx *sql.Tx) error {
-			if err := store.SetStop(tx, job.ID, attempt, why); err != nil {
-				return err
-			}
-			if err := store.SetState(tx, &job); err != nil {
-				return err
-			}
-			return store.AddHappening(tx, job.ID, client.Happening{
-				At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + string(why),
-			})
-		})
-		if err == nil {
-			err = s.back.Kill(where, why)
+	w := s.write(s.ctx, l, func(tx *sql.Tx) error {
+		if err := store.SetStop(tx, job.ID, attempt, why); err != nil {
+			return err
 		}
-		if err != nil {
+		return store.AddHappening(tx, job.ID, client.Happening{
+			At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + string(why),
+		})
+	})
+	s.wg.Go(func() {
+		<-w.tried
+		if err := s.back.Kill(where, why); err != nil {
 			s.log.Warn("end a job", "job", job.ID, "error", err)
 		}
 		s.news.wake(job.ID)

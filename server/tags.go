@@ -71,17 +71,15 @@ func (s *Server) Attach(ctx context.Context, id int64, path, hash string) (clien
 
 // prepared notes that the job's environment is there: it runs, and what comes after this attempt takes the same
 // releases.
-func (f *follower) prepared(r *node.Ready) error {
-	return f.do(func() {
-		l := f.l
-		if l.job.State == job.Preparing {
-			l.job.State = job.Running
-		}
-		if e := l.job.Document.Environment; e != nil && len(r.Lock) > 0 {
-			with := *e
-			with.Lock = r.Lock
-			l.job.Document.Environment = &with
-		}
-		f.job = l.job
-	})
+func (f *follower) prepared(r *node.Ready) {
+	l := f.l
+	if l.job.State == job.Preparing {
+		l.job.State = job.Running
+	}
+	if e := l.job.Document.Environment; e != nil && len(r.Lock) > 0 {
+		with := *e
+		with.Lock = r.Lock
+		l.job.Document.Environment = &with
+	}
+	f.job = l.job
 }

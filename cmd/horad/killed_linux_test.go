@@ -184,3 +184,41 @@ func TestAKilledKeeperIsALostNode(t *testing.T) {
 		t.Errorf("worker %d of the lost attempt lives", worker)
 	}
 }
+
+// TestWhatWasAnsweredHolds: the server is killed the moment it has answered: a running job that was cancelled ends as
+// that, and one that was resumed and runs is not begun again.
+func TestWhatWasAnsweredHolds(t *testing.T) {
+	s := newSite(t, 2)
+	s.port = s.url[strings.LastIndex(s.url, ":")+1:]
+	ctx := context.Background()
+	for range 3 {
+		runs := s.submit(shell(1, "sleep 600"))
+		s.until(runs.ID, in(job.Running))
+		if _, err := s.client.Do(ctx, runs.ID, "cancel"); err != nil {
+			t.Fatal(err)
+		}
+		s.kill()
+		s.up()
+		if j := s.until(runs.ID, ended); j.State != job.Cancelled {
+			t.Errorf("it was cancelled, and is %+v", j)
+		}
+
+		d := shell(1, "sleep 600")
+		d.Held = true
+		held := s.submit(d)
+		if _, err := s.client.Do(ctx, held.ID, "resume"); err != nil {
+			t.Fatal(err)
+		}
+		s.until(held.ID, in(job.Running))
+		s.kill()
+		s.up()
+		j := s.until(held.ID, in(job.Running))
+		if j, err := s.client.Job(ctx, j.ID); err != nil || len(j.Attempts) != 1 {
+			t.Errorf("it was resumed once, and has %+v, %v", j.Attempts, err)
+		}
+		if _, err := s.client.Do(ctx, held.ID, "cancel"); err != nil {
+			t.Fatal(err)
+		}
+		s.until(held.ID, ended)
+	}
+}

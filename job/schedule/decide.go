@@ -177,10 +177,7 @@ func (w *pass) step() bool {
 	}
 	shares, ok := w.place(t.e)
 	if ok {
-		if slots(shares) < t.e.Ask.NP {
-			ok, _ = w.allowed(t.line.project, slots(shares))
-		} else if ok, _ = w.allowed(t.line.project, t.e.Ask.NP); !ok &&
-			t.e.Ask.Min > 0 { // elastic, and its quota is less
+		if ok, _ = w.allowed(t.line.project, slots(shares)); !ok && t.e.Ask.Min > 0 { // elastic, and its quota is less
 			shares, ok = w.trim(shares, w.quotas[t.line.project].Max-w.project(t.line.project).runs), true
 		}
 		if ok {

@@ -178,3 +178,15 @@ func TestNodesThatHaveElasticJobsAlone(t *testing.T) {
 	submit(m, 3, Ask{NP: 3})
 	wantStarted(t, m.Decide(t0), 3)
 }
+
+// TestAnElasticJobAboveItsQuota starts on what the quota leaves, and holds nobody up.
+func TestAnElasticJobAboveItsQuota(t *testing.T) {
+	m := cluster(8)
+	m.SetQuota("q", Quota{Slots: 4, Max: 4})
+	submit(m, 1, Ask{NP: 2}, of("q"))
+	wantStarted(t, m.Decide(t0), 1)
+	submit(m, 2, Ask{NP: 8, Min: 1}, of("q"))
+	submit(m, 3, Ask{NP: 2})
+	wantStarted(t, m.Decide(after(time.Second)), 3, 2)
+	wantShares(t, "it has", m.Shares(2), Share{"a", 2})
+}

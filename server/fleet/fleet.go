@@ -74,7 +74,7 @@ type place interface {
 	Kill(job int64, attempt int, why client.Outcome) error
 	Forget(job int64, attempt int) error
 	Output(job int64, attempt int, path string) (io.ReadCloser, error)
-	Outputs(job int64, attempt int) []string
+	Outputs(job int64, attempt int) ([]string, error)
 	Says(job int64, attempt int) string
 }
 
@@ -354,11 +354,12 @@ func (f *Fleet) Output(r Ref, path string) (io.ReadCloser, error) {
 }
 
 // Outputs lists the files of outputs/ there.
-func (f *Fleet) Outputs(r Ref) []string {
-	if p, _, _ := f.at(first(r.Nodes)); p != nil {
-		return p.Outputs(r.Job, r.Attempt)
+func (f *Fleet) Outputs(r Ref) ([]string, error) {
+	p, _, _ := f.at(first(r.Nodes))
+	if p == nil {
+		return nil, errAway
 	}
-	return nil
+	return p.Outputs(r.Job, r.Attempt)
 }
 
 // Says is the last of what the keeper of an attempt wrote about itself.

@@ -330,14 +330,13 @@ func (l *link) Output(job int64, attempt int, path string) (io.ReadCloser, error
 	return r.Body, nil
 }
 
-func (l *link) Outputs(job int64, attempt int) (all []string) {
+func (l *link) Outputs(job int64, attempt int) (all []string, err error) {
 	r, err := l.call(context.Background(), "GET", "/outputs", which(job, attempt), nil)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer r.Body.Close()
-	_ = json.NewDecoder(r.Body).Decode(&all)
-	return all
+	return all, json.NewDecoder(r.Body).Decode(&all)
 }
 
 func (l *link) Says(job int64, attempt int) string {

@@ -318,7 +318,12 @@ func (m *Member) handler() http.Handler {
 		_, _ = io.WriteString(w, m.Local.Says(which(r)))
 	})
 	mux.HandleFunc("GET /outputs", func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(m.Local.Outputs(which(r)))
+		all, err := m.Local.Outputs(which(r))
+		if err != nil {
+			done(w, err)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(all)
 	})
 	mux.HandleFunc("GET /output", func(w http.ResponseWriter, r *http.Request) {
 		job, attempt := which(r)

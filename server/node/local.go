@@ -530,9 +530,9 @@ func (l *Local) Output(job int64, attempt int, path string) (io.ReadCloser, erro
 }
 
 // Outputs lists the files of outputs/, with slashes.
-func (l *Local) Outputs(job int64, attempt int) (all []string) {
+func (l *Local) Outputs(job int64, attempt int) (all []string, err error) {
 	root := filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName)
-	_ = l.User.as(func() error {
+	err = l.User.as(func() error {
 		return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return nil
@@ -543,7 +543,7 @@ func (l *Local) Outputs(job int64, attempt int) (all []string) {
 			return nil
 		})
 	})
-	return all
+	return all, err
 }
 
 // Says is the last of what a keeper wrote about itself.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -74,14 +75,11 @@ type mask struct {
 
 // readMask makes one of the secrets and the token of an attempt's folder.
 func readMask(dir string) *mask {
-	var plain, quoted []string
+	var values []string
 	add := func(value string) {
-		if value = strings.Trim(value, "\r\n"); len(value) < shortest {
-			return
+		if value = strings.Trim(value, "\r\n"); len(value) >= shortest {
+			values = append(values, value)
 		}
-		plain = append(plain, value, masked)
-		b, _ := json.Marshal(value)
-		quoted = append(quoted, string(b[1:len(b)-1]), masked)
 	}
 	files := []string{filepath.Join(dir, tokenFile)}
 	entries, _ := os.ReadDir(filepath.Join(dir, secretsFolder)) // none where there is no secret
@@ -104,8 +102,16 @@ func readMask(dir string) *mask {
 	for _, text := range lentSecrets(dir) {
 		whole(text)
 	}
-	if plain == nil {
+	if values == nil {
 		return nil
+	}
+	// Of one that is the beginning of another the longer is masked, whole.
+	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
+	var plain, quoted []string
+	for _, value := range values {
+		plain = append(plain, value, masked)
+		b, _ := json.Marshal(value)
+		quoted = append(quoted, string(b[1:len(b)-1]), masked)
 	}
 	return &mask{strings.NewReplacer(plain...), strings.NewReplacer(quoted...)}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Backup copies a server's folder, in use or not, into one that is not there yet: the database as it is at one moment,
-// the token and all content. It answers how many files of content there are.
+// the token, the authority of its TLS and all content. It answers how many files of content there are.
 func Backup(dir, to string) (int, error) {
 	name := filepath.Join(dir, DatabaseFile)
 	if _, err := os.Stat(name); err != nil {
@@ -38,9 +38,11 @@ func Backup(dir, to string) (int, error) {
 	if err := Copy(db, filepath.Join(to, DatabaseFile)); err != nil {
 		return 0, err
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "token")); err == nil {
-		if err := os.WriteFile(filepath.Join(to, "token"), b, 0o600); err != nil {
-			return 0, err
+	for _, name := range []string{"token", "authority.pem", "authority.key"} { // by which its people and nodes know it
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			if err := os.WriteFile(filepath.Join(to, name), b, 0o600); err != nil {
+				return 0, err
+			}
 		}
 	}
 	n := 0 // what the database names was there when it was copied, and content is never changed

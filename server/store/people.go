@@ -12,7 +12,8 @@ import (
 // Pass is a person's token or a browser's session, as it is kept: never itself, only its hash.
 type Pass struct {
 	client.Pass
-	Parent string // of a session: the hash of the token it was made from
+	Parent string    // of a session: the hash of the token it was made from
+	Until  time.Time // of a session: when that one expires
 	Roles  []client.Role
 }
 
@@ -117,7 +118,8 @@ func (s *Store) Pass(ctx context.Context, text, owner string) (p Pass, found boo
 			if err != nil {
 				return err
 			}
-			if e := at(expires); !e.IsZero() && (p.Expires.IsZero() || e.Before(p.Expires)) {
+			p.Until = at(expires)
+			if e := p.Until; !e.IsZero() && (p.Expires.IsZero() || e.Before(p.Expires)) {
 				p.Expires = e
 			}
 		}

@@ -110,8 +110,18 @@ func TestANewerStoreIsRefusedAndADamagedOneFound(t *testing.T) {
 	if _, err := s.PutBlob(context.Background(), []byte("content")); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{"token", "authority.pem", "authority.key"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if n, err := Backup(dir, to); n != 1 || err != nil {
 		t.Fatalf("%d files of content, %v", n, err)
+	}
+	for _, name := range []string{"token", "authority.pem", "authority.key"} {
+		if b, err := os.ReadFile(filepath.Join(to, name)); string(b) != name || err != nil {
+			t.Errorf("%s of the copy: %q, %v", name, b, err)
+		}
 	}
 	if r, err := Check(to); err != nil || len(r.Faults) != 0 || r.Jobs != 1 || r.Blobs != 1 {
 		t.Fatalf("%+v, %v", r, err)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ends import executor_of, told
+from ends import executor_of, serving, told
 
 import hora
 import hora.spark
@@ -130,7 +130,7 @@ def one(
     assert done["took"] < LIMIT, done
     thread.join(30)
     end = time.monotonic() + (30 if kind == "cut" else 3)
-    while left := marked(mark):
+    while left := [*marked(mark), *serving()]:
         assert time.monotonic() < end, (done, left)
         threading.Event().wait(0.05)
     return done
