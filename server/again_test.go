@@ -48,7 +48,8 @@ func TestAFileThatCannotBeHadComesAgain(t *testing.T) {
 		{os.ErrNotExist, 100, 1, 0, ""},
 		{store.ErrFull, 3 * fetchTries, 3*fetchTries + 1, 1, ""},
 	} {
-		f := &follower{Server: &Server{store: st, left: &leavings{fails: c.fails, why: c.why}}, missed: map[string]int{}}
+		s := &Server{store: st, left: &leavings{fails: c.fails, why: c.why}}
+		f := &follower{Server: s, missed: map[string]int{}}
 		f.ctx, f.attempt = t.Context(), client.Attempt{Number: 1}
 		var b *batch
 		tries := 0
@@ -81,8 +82,8 @@ func TestWhatASessionMakesLasts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session := &store.Pass{Pass: client.Pass{User: "max", Expires: time.Now().Add(sessionTime)}, Parent: store.HashOf(token)}
-		text, _, err := s.addPass(t.Context(), session)
+		session := client.Pass{User: "max", Expires: time.Now().Add(sessionTime)}
+		text, _, err := s.addPass(t.Context(), &store.Pass{Pass: session, Parent: store.HashOf(token)})
 		if err != nil {
 			t.Fatal(err)
 		}

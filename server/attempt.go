@@ -20,7 +20,9 @@ import (
 // follow starts what follows the attempt of a job, or takes it up where an earlier server was.
 func (s *Server) follow(l *live, adopted bool) {
 	job, a, taken, stop := l.job, *l.attempt, l.taken, l.stop
-	f := &follower{Server: s, l: l, job: job, attempt: a, taken: taken, parts: &sync.WaitGroup{}, missed: map[string]int{}}
+	f := &follower{
+		Server: s, l: l, job: job, attempt: a, taken: taken, parts: &sync.WaitGroup{}, missed: map[string]int{},
+	}
 	f.until, f.over = context.WithCancel(s.ctx)
 	l.elastic.follower = f
 	if !adopted {

@@ -68,7 +68,8 @@ func (f *follower) take(records []node.Record) error {
 			return errEnding
 		}
 	default:
-		if err := f.store.Do(context.WithoutCancel(f.ctx), func(tx *sql.Tx) error { return f.write(tx, b) }); err != nil {
+		write := func(tx *sql.Tx) error { return f.write(tx, b) }
+		if err := f.store.Do(context.WithoutCancel(f.ctx), write); err != nil {
 			return err
 		}
 	}
@@ -152,8 +153,8 @@ var told = map[string]bool{
 // fetchTries is how often a file that a job has left is asked for, a second apart.
 const fetchTries = 20
 
-// again says what is to be done about a file, or all of a node's, that could not be kept: nil goes on without, which the
-// job's story then says. A file that is gone is no news, and a disk without room is waited for.
+// again says what is to be done about a file, or all of a node's, that could not be kept: nil goes on without, which
+// the job's story then says. A file that is gone is no news, and a disk without room is waited for.
 func (f *follower) again(b *batch, what string, at time.Time, err error) error {
 	switch f.missed[what]++; {
 	case errors.Is(err, os.ErrNotExist):

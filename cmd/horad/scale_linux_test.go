@@ -88,10 +88,10 @@ func (s *site) filled(n int, write func(tx *sql.Tx, i int) error) {
 	}
 }
 
-// TestALongQueue measures the queue's page, memory and a restart with 100,000 jobs that wait; a hundredth of them in
-// the ordinary run, which holds it to their number alone.
+// TestALongQueue measures the queue's page, memory and a restart with 100,000 jobs that wait; a small part of them in
+// the ordinary run, which holds it to their number and to what the pages say of them.
 func TestALongQueue(t *testing.T) {
-	n := 1000
+	n := 1600
 	if os.Getenv("HORA_SOAK") == "1" {
 		n = 100_000
 	}
@@ -115,6 +115,18 @@ func TestALongQueue(t *testing.T) {
 		t.Errorf("%d jobs wait of %d: %v", a.Queued, want, err)
 	}
 	t.Logf("%d jobs wait: the queue's page takes %v, the server has %d MiB", want, s.page("/"), resident(t, s.cmd.Process.Pid))
+	get, _, _ := s.browser(s.client.Token)
+	for path, has := range map[string][]string{
+		"/":      {fmt.Sprintf("Waiting <small>%d</small>", want), "Running <small>1</small>", `href="/jobs/2"`, "These are the first 500."},
+		"/pools": {fmt.Sprintf("1 run, %d wait", want), `href="/jobs/2"`, "These are the first 1000."},
+	} {
+		code, text := get(path)
+		for _, x := range has {
+			if code != 200 || !strings.Contains(text, x) {
+				t.Errorf("%s: %d, and nowhere %q", path, code, x)
+			}
+		}
+	}
 	begin := time.Now()
 	s.kill()
 	s.up()

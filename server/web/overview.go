@@ -163,7 +163,8 @@ type pooled struct {
 	Slots   int
 	Free    int
 	Running int
-	Waiting []client.Job
+	Waits   int
+	Waiting []client.Job // the first of them
 }
 
 // pools shows each pool: what it may have, its nodes, and who waits for it.
@@ -176,13 +177,13 @@ func (p *pages) pools(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := p.Jobs(r.Context(), []job.State{job.Running, job.Preparing, job.Queued}, "", 0, 1000)
+	live, err := p.Live(r.Context(), 10*pageJobs)
 	if err != nil {
 		return err
 	}
 	var v []pooled
 	for _, one := range all {
-		x := pooled{Pool: one}
+		x := pooled{Pool: one, Waits: live.Waits[one.Name]}
 		for _, n := range nodes {
 			if n.Pool == one.Name {
 				x.Nodes, x.Slots = append(x.Nodes, n), x.Slots+n.Slots
@@ -191,13 +192,14 @@ func (p *pages) pools(w http.ResponseWriter, r *http.Request) error {
 				}
 			}
 		}
-		for _, j := range jobs {
-			switch {
-			case j.Document.Pool != one.Name:
-			case j.State == job.Queued:
-				x.Waiting = append(x.Waiting, j)
-			default:
+		for _, j := range live.Running {
+			if j.Document.Pool == one.Name {
 				x.Running++
+			}
+		}
+		for _, j := range live.Waiting {
+			if j.Document.Pool == one.Name && j.State == job.Queued {
+				x.Waiting = append(x.Waiting, j)
 			}
 		}
 		slices.SortStableFunc(x.Waiting, func(a, b client.Job) int { return place(a) - place(b) })

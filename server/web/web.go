@@ -26,6 +26,7 @@ import (
 
 // Source is what pages show, and what their buttons do.
 type Source interface {
+	Live(ctx context.Context, most int) (Standing, error)
 	Jobs(ctx context.Context, states []job.State, project string, below int64, limit int) ([]client.Job, error)
 	Job(ctx context.Context, id int64) (client.Job, error)
 	Story(ctx context.Context, id int64) ([]client.Happening, error)
@@ -44,6 +45,14 @@ type Source interface {
 
 //go:embed files
 var files embed.FS
+
+// Standing is what has not ended.
+type Standing struct {
+	Running []client.Job
+	Waiting []client.Job   // the first of those that wait or are paused
+	Count   int            // of all of those
+	Waits   map[string]int // how many wait, by pool
+}
 
 type pages struct {
 	Source
@@ -115,22 +124,15 @@ const pageJobs = 100
 func (p *pages) queue(w http.ResponseWriter, r *http.Request) error {
 	below, _ := strconv.ParseInt(r.URL.Query().Get("below"), 10, 64)
 	v := struct {
-		Running, Waiting, Ended []client.Job
-		Older                   int64
+		Standing
+		Ended []client.Job
+		Older int64
 	}{}
-	live, err := p.Jobs(r.Context(), []job.State{job.Running, job.Preparing, job.Queued, job.Paused}, "", 0, 1000)
-	if err != nil {
+	var err error
+	if v.Standing, err = p.Live(r.Context(), 5*pageJobs); err != nil {
 		return err
 	}
-	for _, j := range live {
-		if j.State == job.Queued || j.State == job.Paused {
-			v.Waiting = append(v.Waiting, j)
-		} else {
-			v.Running = append(v.Running, j)
-		}
-	}
 	slices.SortStableFunc(v.Waiting, func(a, b client.Job) int { return place(a) - place(b) })
-	v.Waiting = v.Waiting[:min(len(v.Waiting), 5*pageJobs)]
 	if v.Ended, err = p.Jobs(
 		r.Context(), []job.State{job.Finished, job.Failed, job.Cancelled}, "", below, pageJobs,
 	); err != nil {
