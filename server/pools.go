@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type pool struct {
 	client.Pool
 	starting map[string]time.Time // nodes that were made and have not come yet, since when
 	idle     map[string]time.Time // nodes without a job, since when
+	ending   map[string]bool      // nodes whose machines are being ended
 	number   int                  // of the last node that was made
 	failed   string               // why the last one was not
 	after    time.Time            // nothing is made before this, after a failure
@@ -80,7 +82,7 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 }
 
 func newPool(p *client.Pool) *pool {
-	return &pool{Pool: *p, starting: map[string]time.Time{}, idle: map[string]time.Time{}}
+	return &pool{Pool: *p, starting: map[string]time.Time{}, idle: map[string]time.Time{}, ending: map[string]bool{}}
 }
 
 // count tells the schedule which nodes there are and may come, and answers what is to be done about those that are
@@ -226,7 +228,11 @@ func (s *Server) endNode(p *pool, name string) func() {
 	delete(p.idle, name)
 	spec := p.Pool
 	s.fleet.End(name)
-	return func() { s.deleted(&spec, name) }
+	p.ending[name] = true // its machine is listed until it is gone, and is none that may still come
+	return func() {
+		s.deleted(&spec, name)
+		_ = s.do(func() { delete(p.ending, name) })
+	}
 }
 
 // listEvery is how often a pool of commands is asked which nodes there are.
@@ -249,7 +255,7 @@ func (s *Server) list(p *pool, now time.Time) []func() {
 			p.unknown = false
 			for _, name := range all {
 				ours := NamesNode(p.Name, name) && len(name) <= 200
-				if _, there := s.nodes[name]; ours && !there && p.starting[name].IsZero() {
+				if _, there := s.nodes[name]; ours && !there && p.starting[name].IsZero() && !p.ending[name] {
 					p.starting[name] = now
 				}
 			}
@@ -292,12 +298,17 @@ func (s *Server) create(p *pool, owner int64) func() {
 		if err == nil {
 			err = s.makes.Create(&spec, name, t)
 		}
+		removed := false // the pool, meanwhile
 		_ = s.do(func() {
 			if p.failed = ""; err != nil {
 				delete(p.starting, name)
 				p.failed, p.after = err.Error(), time.Now().Add(10*time.Second)
 			}
+			removed = s.pools[spec.Name] == nil
 		})
+		if removed && err == nil {
+			s.deleted(&spec, name)
+		}
 		if err != nil && s.ctx.Err() == nil {
 			s.log.Warn("make a node", "pool", spec.Name, "node", name, "error", err)
 		}
@@ -423,8 +434,11 @@ func (s *Server) RemovePool(ctx context.Context, name string) error {
 			}
 		}
 		was = p.Pool
+		if was.Provider != "static" { // they may be machines that cost something, and are let in no more
+			nodes = slices.Collect(maps.Keys(p.starting))
+		}
 		for _, n := range s.back.Capacity() {
-			if n.Pool == name {
+			if n.Pool == name && !slices.Contains(nodes, n.Name) {
 				nodes = append(nodes, n.Name)
 			}
 		}

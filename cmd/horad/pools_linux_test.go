@@ -284,6 +284,19 @@ func TestCommandPool(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.eventually("the failure is told", func() bool { return strings.Contains(s.hora("pool", "list").errs, "exit status 3: no quota") })
+
+	slow := fmt.Sprintf(`echo $HORA_NODE >>%s/made`, dir) // a machine that has not come when its pool is removed
+	if r := s.hora("pool", "add", "slow", "--provider", "command", "--min", "1", "--max", "1", "--node", "cores=1", "--create", slow, "--delete", remove); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("it is made", func() bool { b, _ := os.ReadFile(filepath.Join(dir, "made")); return string(b) == "slow-1\n" })
+	if r := s.hora("pool", "remove", "slow"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("it is ended", func() bool {
+		b, _ := os.ReadFile(filepath.Join(dir, "gone"))
+		return strings.Contains(string(b), "slow-1\n")
+	})
 }
 
 // TestPoolsExample runs examples/72-pools as its first lines say.
