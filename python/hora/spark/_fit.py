@@ -35,8 +35,8 @@ def fit(e: Any, df: Any) -> Any:
     if kind == "keras" and s["shapes"] is None:
         s["shapes"] = _keras_shapes(e.model, features)
     blob = _blob(e, s, kind)
-    if s["store"] is not None and "://" not in s["store"]:
-        s["store"] = os.path.abspath(s["store"])  # executors have working folders of their own
+    if s["store"] is not None:
+        s["store"] = _store.absolute(s["store"])
     store = None if s["store"] is None else _store.Store(s["store"], e.storage_options)
     run = s["run_id"] or time.strftime("run-%Y%m%d-%H%M%S-") + secrets.token_hex(3)
     session, env = df.sparkSession, _environment(e, kind)

@@ -34,7 +34,7 @@ def taken(frame: Any, names: Sequence[str], who: str) -> list[Any]:
         if is_vector(kind):
             from pyspark.ml.functions import vector_to_array
 
-            found.append(vector_to_array(column).alias(name))
+            found.append(F.when(column.isNotNull(), vector_to_array(column)).alias(name))  # which takes no null
         elif _kind(kind) == "DecimalType":
             found.append(column.cast("double").alias(name))
         elif _kind(kind) == "ArrayType" and _kind(kind.elementType) == "DecimalType":

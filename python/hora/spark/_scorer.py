@@ -16,6 +16,7 @@ from ._tables import Columns, Layout, columns_of, rows_of, take
 MOST_FAILURES = 1000  # rows of one batch; a model that fails on so many is broken
 
 _loaded: dict[str, Any] = {}
+_placed: tuple[int, str] | None = None  # the threads and the GPU that the model has
 
 
 @dataclass
@@ -35,7 +36,9 @@ class Given:
 
 
 def load(given: Given) -> Any:
-    """The model, once a worker."""
+    """The model, once a worker. Spark's workers serve one task after the other, and the next one's GPU may be another."""
+    global _placed
+    place = _place(given.threads)
     if given.digest not in _loaded:
         _loaded.clear()  # of an earlier job: one model at a time
         model = pickle.loads(given.model)
@@ -45,12 +48,14 @@ def load(given: Given) -> Any:
                 raise ArgumentError("predict: the function that loads the model returned nothing; let it return the model")
         model = getattr(model, "ensemble", model)
         asked = model if isinstance(model, _votes.Ensemble) else _members.known(model)
-        _set_up(asked, given.threads)
-        _loaded[given.digest] = asked
+        _loaded[given.digest], _placed = asked, None
+    if _placed != place:
+        _set_up(_loaded[given.digest], *place)
+        _placed = place
     return _loaded[given.digest]
 
 
-def _set_up(model: Any, threads: int) -> None:
+def _place(threads: int) -> tuple[int, str]:
     """The threads and the GPU that the task has."""
     gpu = ""
     try:
@@ -63,12 +68,16 @@ def _set_up(model: Any, threads: int) -> None:
             gpu = found.addresses[0] if found is not None and found.addresses else ""
     except ImportError:
         pass
-    threads = threads or 1
     if gpu:
         import os
 
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         gpu = str(visible.split(",").index(gpu)) if gpu in visible.split(",") else gpu
+    return threads or 1, gpu
+
+
+def _set_up(model: Any, threads: int, gpu: str) -> None:
+    """The model uses so many threads, and that GPU."""
     for one in [m.asked for m in model.members] if isinstance(model, _votes.Ensemble) else [model]:
         one.threads(threads)
         if gpu:
@@ -216,7 +225,7 @@ def _search(rows: int, step: int, given: Given, call: Callable[[Any], tuple[np.n
                 continue
             errors[start] = f"{type(e).__name__}: {e}"
             failed += 1
-            if failed >= min(MOST_FAILURES, rows) and failed == start + 1:
+            if failed >= MOST_FAILURES and failed == start + 1:
                 raise HoraError(f"predict: the model fails on each of the first {failed} rows of a batch: {type(e).__name__}: {e}") from e
         else:
             values[start:end] = some.tolist()

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import os
 import pickle
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ def predict(
     given = _scorer.Given(
         blob,
         loads,
-        hashlib.sha256(blob).hexdigest(),
+        hashlib.sha256(blob).hexdigest() + (secrets.token_hex(8) if loads else ""),  # what it reads may be another the next time
         names,
         kind,
         probability is not None,

@@ -18,6 +18,7 @@ _CALL = re.compile(r"\btrain_\w*\s*\(", re.IGNORECASE)
 _SELECT = re.compile(r"\bselect\s+$", re.IGNORECASE)
 _AS = re.compile(r"\s*as\s*\(([^()]*)\)", re.IGNORECASE)
 _FROM = re.compile(r"\s*from\b", re.IGNORECASE)
+_UNION = re.compile(r"(?<!\w)(?:union|intersect|except|minus)\b", re.IGNORECASE)
 _SET = re.compile(r"^\s*set\s+([\w.]+)\s*=\s*(.*?)\s*$", re.IGNORECASE | re.DOTALL)
 _WITH = re.compile(r"\bwith\s+", re.IGNORECASE)
 _NAMED = re.compile(r"\s*[\w`]+\s*(?:\([^()]*\)\s*)?as\s*\(", re.IGNORECASE)
@@ -236,10 +237,12 @@ def _text(argument: str) -> str:
 def find(text: str) -> Call | None:
     """The first trainer that a statement calls."""
     clean, blank = masked(text)
-    call = _CALL.search(blank)
+    # Tables and columns may be called so too: a trainer that there is not stands behind select.
+    calls = (c for c in _CALL.finditer(blank) if _name(c) in _trainers.NAMES or _SELECT.search(blank[: c.start()]))
+    call = next(calls, None)
     if call is None:
         return None
-    name = re.match(r"\w+", call[0])[0].lower()  # type: ignore[index]
+    name = _name(call)
     if name not in _trainers.NAMES:
         near = difflib.get_close_matches(name, _trainers.NAMES, 3, 0.5)
         raise ArgumentError(
@@ -267,12 +270,16 @@ def find(text: str) -> Call | None:
             f"sql: behind {name}(…) comes as (model_id, model) and then from; here comes {clean[after : after + 30].strip()!r}"
         )
     end, depth = after, 0
-    while end < len(blank) and depth >= 0:
+    while end < len(blank) and depth >= 0 and not (depth == 0 and _UNION.match(blank, end)):
         depth += (blank[end] == "(") - (blank[end] == ")")
         end += depth >= 0
     found = Call(name, arguments, names, clean[after:end], select.start(), end)
     found.named = _named(clean, blank, select.start())
     return found
+
+
+def _name(call: re.Match[str]) -> str:
+    return call[0].partition("(")[0].strip().lower()
 
 
 def _named(clean: str, blank: str, before: int) -> str:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct("<q")
 
 
+def absolute(url: str) -> str:
+    """A store's place for every machine: executors have working folders of their own. A URL stays as it is."""
+    return url if "://" in url or url.startswith(("dbfs:/", "file:")) else os.path.abspath(url)
+
+
 class Store:
     """Files by name below a folder."""
 

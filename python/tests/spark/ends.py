@@ -64,7 +64,9 @@ def serving() -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         try:
-            if name.isdigit() and (b"\0agent\0" in (argv := words(int(name))) or b"\0__agent\0" in argv or argv.split(b"\0")[1:2] == [b"hub"]):
+            if name.isdigit() and (
+                b"\0agent\0" in (argv := words(int(name))) or b"\0__agent\0" in argv or argv.split(b"\0")[1:2] == [b"hub"]
+            ):
                 found.append(int(name))
         except OSError:  # it has ended
             pass

@@ -184,6 +184,46 @@ def test_rows_that_fail_are_listed(spark, frame, rows):
         predict(picky, frame, features="a", errors=None).collect()
 
 
+def test_a_batch_whose_rows_all_fail_is_listed(spark):
+    """A thousand of them are a model that is broken, and one is a row."""
+
+    def never(columns):
+        raise ValueError("no such model")
+
+    table = spark.range(3, numPartitions=3).selectExpr("cast(id as double) as a")
+    got = predict(never, table, features="a", returns="double").collect()
+    assert [r.prediction_error for r in got] == ["ValueError: no such model"] * 3
+    many = spark.range(2000, numPartitions=1).selectExpr("cast(id as double) as a")
+    with pytest.raises(Exception, match="fails on each of the first 1000 rows of a batch"):
+        predict(never, many, features="a", returns="double").collect()
+
+
+def test_what_a_function_loads_is_loaded_anew_by_the_next_call(spark, tmp_path):
+    """Spark's workers go on from job to job: predictions were the earlier file's on those that had it."""
+    at = str(tmp_path / "factor")
+
+    def load():
+        with open(at) as f:
+            factor = float(f.read())
+        return lambda columns: columns["a"] * factor
+
+    table = spark.range(8, numPartitions=8).selectExpr("cast(id as double) as a")
+    for factor in (2.0, 3.0):
+        (tmp_path / "factor").write_text(str(factor))
+        got = predict(load, table, features="a", returns="double").collect()
+        assert all(r.prediction == r.a * factor for r in got), (factor, got)
+
+
+def test_vectors_that_are_null(spark):
+    from pyspark.ml.linalg import Vectors, VectorUDT
+    from pyspark.sql.types import StructField, StructType
+
+    rows = [(Vectors.dense([1.0, 2.0]),), (None,), (Vectors.sparse(2, {1: 5.0}),)]
+    table = spark.createDataFrame(rows, StructType([StructField("v", VectorUDT())]))
+    got = predict(lambda columns: columns["v"].sum(axis=1), table, features="v", returns="double").collect()
+    assert sorted((r.prediction or 0, r.prediction_error) for r in got) == [(0, "column 'v' is null"), (3.0, None), (5.0, None)]
+
+
 WAYS = ["arrays", "series"] if hasattr(functions, "arrow_udf") else ["series"]
 
 

@@ -117,6 +117,19 @@ def test_sql_that_is_nearly_right_gets_a_sentence(words, spark, sql):
     assert any(w in str(told.value) for w in words.split("|")), str(told.value)
 
 
+def test_names_that_look_like_trainers():
+    """Tables are called so, and functions of the user's where no select stands before them."""
+    for text in (
+        "insert into train_rows (a, b) values (1, 2)", "create table train_set (id int)",
+        "select max(train_loss(x)) from t", "select 'train_xgboost(' from t",
+    ):  # fmt: skip
+        assert _sql.find(text) is None, text
+    two = "select train_xgboost(f, l) as (i, m) from (select f, l from a union select f, l from b) x union all select train_xgboost(g, h) from b"
+    first = _sql.find(two)
+    assert first.source == " from (select f, l from a union select f, l from b) x "
+    assert _sql.find("select * from v " + two[first.end :]).source == " from b"
+
+
 def test_other_sql_is_the_sessions_own(spark, sql):
     from pyspark.errors import AnalysisException
 
