@@ -58,8 +58,8 @@ def run_elastic(
             flags += [flag, str(value)]
     wanted = num_proc if num_proc is not None else least
     return launch(
-        fn, tuple(args), kwargs, wanted, min_np=least if least is not None else wanted, max_np=most, elastic=True, env=_environment(env, None),
-        limit=start_timeout, out=stdout, err=stderr, flags=flags, words=Words("num_proc", restarts=None),
+        fn, tuple(args), kwargs, wanted, min_np=least if least is not None else wanted, max_np=most, elastic=True,
+        env=_environment(env, None), limit=start_timeout, out=stdout, err=stderr, flags=flags, words=Words("num_proc", restarts=None),
     )  # fmt: skip
 
 
