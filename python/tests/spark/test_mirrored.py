@@ -134,7 +134,7 @@ def waits(path, how):
         ("exit", RuntimeError, r"rank 1 on .* ended with sys.exit\(3\); raise an exception"),
         ("agent", RuntimeError, "lost host|the Python worker of a task on"),
         ("die", RuntimeError, "the Python worker of a task on .* ended while the function ran: look at its executor's log"),
-        ("executor", RuntimeError, "lost host .*: what had started its agent there has ended|the Python worker of a task on"),
+        ("executor", RuntimeError, "what had started its agent there has ended|the Python worker of a task on|Spark lost executor"),
     ],
 )
 def test_the_first_that_fails_ends_the_others_wherever_they_are(spark, tmp_path, how, error, words):
