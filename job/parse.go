@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// EndLine is what a job's discovery prints, and its limits have, when the job is to end at its next commit. No host has
+// such a name.
+const EndLine = "!end"
+
 // ATime is what every setting of a time takes.
 const ATime = "a time above 0: write seconds, or 500ms, 10s, 2m"
 

@@ -14,6 +14,7 @@ import (
 
 	"hora/elastic"
 	"hora/event"
+	jobs "hora/job"
 	"hora/launch/logs"
 	"hora/launch/protocol"
 )
@@ -84,9 +85,6 @@ func (s *Script) Find(ctx context.Context) ([]Host, error) {
 	return parseDiscovered(s.Command, out.String(), s.Slots)
 }
 
-// endLine has the job end at its next commit. No host has such a name.
-const endLine = "!end"
-
 // parseDiscovered reads such lines. A host without slots is not at hand.
 func parseDiscovered(command, text string, slots int) ([]Host, error) {
 	var hosts []Host
@@ -100,7 +98,7 @@ func parseDiscovered(command, text string, slots int) ([]Host, error) {
 		switch raw {
 		case "":
 			continue
-		case endLine:
+		case jobs.EndLine:
 			return nil, elastic.ErrEnd
 		}
 		h := Host{Name: raw, Slots: slots}

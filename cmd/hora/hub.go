@@ -159,7 +159,7 @@ func readLimits(name string) (map[string]int, error) {
 		n, err := strconv.Atoi(line[at+1:])
 		switch {
 		case line == "":
-		case line == "!end":
+		case line == job.EndLine:
 			return nil, elastic.ErrEnd
 		case at < 1 || err != nil || n < 0:
 			return nil, usageError{fmt.Errorf("--limits %s: %q is no line such as node1:4", name, line)}

@@ -386,7 +386,7 @@ func (k *keeper) stop(why client.Outcome) {
 func (k *keeper) windUp() bool {
 	k.sharing.Lock()
 	defer k.sharing.Unlock()
-	return k.find([]byte("!end\n"))
+	return k.find([]byte(job.EndLine + "\n"))
 }
 
 // run is the job itself.
