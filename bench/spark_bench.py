@@ -24,6 +24,7 @@ sys.path.insert(0, str(TESTS))
 import sessions  # isort: skip (first: where a tree has its library, it is the tree's hora)
 import ends
 import faults
+import pyspark
 from pyspark.ml.torch.distributor import TorchDistributor
 
 import hora
@@ -97,7 +98,7 @@ def raises(spark, _):
 
 
 def kill(spark, folder):
-    formed, joined = [], []
+    formed, joined, there = [], [], []
     for i in range(2):
         _cluster.wait_for_slots(spark, 8, 120, lambda text: None)
         at, path = [], folder / f"kill{i}"
@@ -109,6 +110,7 @@ def kill(spark, folder):
             time.sleep(1)
             os.kill(jvms.pop(), signal.SIGKILL)
             at.append(time.time())
+            at.append(registered(spark, at[0]))
 
         threading.Thread(target=end, daemon=True).start()
         steps = 1200
@@ -123,7 +125,9 @@ def kill(spark, folder):
         assert all(g[:2] == (steps, steps * (steps - 1) // 2) for g in got)
         after = [(size, t - at[0]) for size, t in got[0][2] if t > at[0]]
         formed.append(after[0][1])
-        joined += [t for size, t in after if size == 8][:1]
+        eight = [t for size, t in after if size == 8][:1]
+        joined += eight
+        there += [t - (at[1] - at[0]) for t in eight]
     told(
         "executor killed -9, elastic: the others train again",
         formed,
@@ -135,6 +139,24 @@ def kill(spark, folder):
             joined,
             "Spark's time for a new executor included",
         )
+        told(
+            "… of which after Spark had the new executor",
+            there,
+            "its Python, the ranks' start and the next commit",
+        )
+
+
+def registered(spark, killed):
+    """When Spark has two executors again, the new one among them."""
+    status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
+    fewer = False
+    while time.time() < killed + 120:
+        n = status().size() - 1  # the driver is in it too
+        fewer = fewer or n < 2
+        if fewer and n == 2:
+            return time.time()
+        time.sleep(0.02)
+    raise TimeoutError("Spark started no executor in the place of the one that was killed")
 
 
 def result(spark, _):
@@ -205,9 +227,16 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import ends, sessions, hora.spark
-spark = sessions.start("local[2]", Path(sys.argv[2]))
+spark = sessions.start(sys.argv[4], Path(sys.argv[2]))
 hora.spark.run(ends.pids, args=(sys.argv[3],), np=2)
 """
+
+
+def served():
+    """The job's hub and its agents."""
+    found = ends.serving()
+    assert len(found) >= 3, found
+    return found
 
 
 def ending(spark, folder):
@@ -215,6 +244,8 @@ def ending(spark, folder):
         "Ctrl-C, a notebook's stop button": _thread.interrupt_main,
         "all jobs cancelled": spark.sparkContext.cancelAllJobs,
     }
+    if pyspark.__version__ >= "4":  # before that only Connect has it
+        ways["interruptAll"] = spark.interruptAll
     for n, (name, how) in enumerate(ways.items()):
         took = []
         for i in range(3):
@@ -223,7 +254,7 @@ def ending(spark, folder):
             at, gone = [], threading.Event()
 
             def end(at=at, gone=gone, path=path, how=how, took=took):
-                pids = ends.told(path, 2) + ends.serving()
+                pids = ends.told(path, 2) + served()
                 at.append(time.monotonic())
                 how()
                 assert ends.ended(pids, 30)
@@ -237,23 +268,22 @@ def ending(spark, folder):
                 pass
             assert gone.wait(30)
         told(f"{name}: no process is left", took, "goal 1")
-    path = folder / "driver"
-    path.mkdir()
-    (folder / "session").mkdir()
-    (folder / "driver.py").write_text(DRIVER)
-    driver = subprocess.Popen(
-        [sys.executable, folder / "driver.py", TESTS, folder / "session", path]
-    )
-    pids = ends.told(path, 2, 120, driver) + ends.serving()
-    began = time.monotonic()
-    driver.send_signal(signal.SIGKILL)
-    assert ends.ended(pids, 30)
-    told(
-        "the driver killed -9: no process is left",
-        [time.monotonic() - began],
-        "goal 1; local[2]",
-    )
-    driver.wait()
+    for n, master in enumerate(("local[2]", "local-cluster[2,1,1024]")):
+        path = folder / f"driver{n}"
+        (path / "session").mkdir(parents=True)
+        (path / "told").mkdir()
+        (path / "driver.py").write_text(DRIVER)
+        driver = subprocess.Popen([sys.executable, path / "driver.py", TESTS, path / "session", path / "told", master])
+        pids = ends.told(path / "told", 2, 120, driver) + served()
+        began = time.monotonic()
+        driver.send_signal(signal.SIGKILL)
+        assert ends.ended(pids, 30)
+        told(
+            "the driver killed -9: no process is left",
+            [time.monotonic() - began],
+            f"goal 1; {master}",
+        )
+        driver.wait()
 
 
 PARTS = {

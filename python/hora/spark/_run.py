@@ -205,7 +205,7 @@ class _Attempt:
                     raise _Unreached(text.partition(": look whether")[0])
             if code == 0 and not self.elastic:
                 job.wait(2)  # the tasks end by themselves; a cancelled job looks failed
-            return self._outcome(hub, code, refusal, lambda: self._late(job))
+            return self._outcome(hub, code, refusal, lambda patience: self._late(job, patience))
         finally:
             hub.stop()  # first the workers, then Spark: a cancelled task takes seconds to end
             if job is not None and job.thread.is_alive():
@@ -238,11 +238,11 @@ class _Attempt:
                             f"its {self.tasks} tasks run or wait for slots"
                         )
             if refusal is not None:
-                return self._outcome(told, 1, refusal, lambda: None)
+                return self._outcome(told, 1, refusal, lambda _: None)
             job.wait(2)
             end = told.take(job.rows)
             self.exits, self.opened = end["exits"], end["opened"]
-            return self._outcome(told, end["code"], None, lambda: None)
+            return self._outcome(told, end["code"], None, lambda _: None)
         finally:
             if job is not None and job.thread.is_alive():
                 job.cancel()
@@ -318,9 +318,9 @@ class _Attempt:
             f"task slots{slots}; give a smaller {'min_np' if self.elastic else self.words.np}, or wait longer with HORA_START_TIMEOUT"
         )
 
-    def _late(self, job: _cluster.Job) -> BaseException | None:
-        """What Spark says of rows that it did not compute, a moment after the rank that asked for them."""
-        job.wait(5)
+    def _late(self, job: _cluster.Job, patience: float) -> BaseException | None:
+        """What Spark says a moment after the hub: of rows that it did not compute, of a host that was lost."""
+        job.wait(patience)
         while not self.happenings.empty():
             kind, event = self.happenings.get()
             if kind == "spark" and event is not None:
@@ -328,7 +328,7 @@ class _Attempt:
         return None
 
     def _outcome(
-        self, hub: Hub | _first.Told, code: int, refusal: BaseException | None, late: Callable[[], BaseException | None]
+        self, hub: Hub | _first.Told, code: int, refusal: BaseException | None, late: Callable[[float], BaseException | None]
     ) -> list[Any]:
         outcomes = _run._left(hub.results)
         if self.chart is not None and outcomes:
@@ -342,8 +342,12 @@ class _Attempt:
             raise self._too_few()
         failed = [o for o in outcomes if not o["ok"]]
         if refusal is None and any(_rows.uncomputed(o["error"]) for o in failed):
-            refusal = late()
+            refusal = late(5)
             self.before = 0
+        gone = re.findall(r"^hora: (lost host .*)$", _run._shown(hub.said()), re.MULTILINE)
+        if refusal is None and gone and not self.elastic:
+            refusal = late(_WORD)
+            self.before = 0  # who was ended after that did not fail
         spark_s = refusal is not None and (_cluster.lost(refusal) or _cluster.cancelled(refusal))  # which has ended those that are gone
         own = [
             o for o in failed
@@ -357,11 +361,12 @@ class _Attempt:
             error = _cluster.spoken(refusal, self.words)
             if _cluster.final(refusal):
                 raise error from refusal
-            gone = re.findall(r"^hora: (lost host .*)$", _run._shown(hub.said()), re.MULTILINE)
             if gone and not _cluster.lost(refusal):  # the hub knows what Spark only noticed: that a task has ended
                 error = HoraError(f"spark.run: {gone[-1]}")
             error.__cause__ = refusal
             raise _Lost(error, unbegun=not self.elastic and not self.opened and _cluster.lost(refusal))
+        if gone and not silent and not self.elastic:
+            raise _Lost(HoraError(f"spark.run: {gone[-1]}"))
         said = _run._shown(hub.said())
         if silent and not self.elastic:
             e = silent[0]

@@ -59,15 +59,21 @@ def words(pid: int) -> bytes:
         return f.read()
 
 
+FAMILY = "TESTS_FAMILY"  # a variable that all have which these tests started, and nobody else on this machine
+os.environ.setdefault(FAMILY, f"{os.getpid()}-{time.time_ns()}")
+
+
 def serving() -> list[int]:
-    """The hubs, agents and guards that run on this machine, all jobs' of them."""
-    found = []
+    """The hubs, agents and guards that run on this machine, those of these tests' jobs."""
+    found, mine = [], f"{FAMILY}={os.environ[FAMILY]}".encode()
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and (
                 b"\0agent\0" in (argv := words(int(name))) or b"\0__agent\0" in argv or argv.split(b"\0")[1:2] == [b"hub"]
             ):
-                found.append(int(name))
+                with open(f"/proc/{name}/environ", "rb") as f:
+                    if mine in f.read().split(b"\0"):
+                        found.append(int(name))
         except OSError:  # it has ended
             pass
     return found
