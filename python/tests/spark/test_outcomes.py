@@ -10,7 +10,9 @@ import hora
 from hora.spark import _refusals, _run
 
 LOST = "hora: lost host vm: what had started its agent there has ended\n"
-SPARK = RuntimeError("Job aborted: ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: Command exited with code 50\n")
+SPARK = RuntimeError(
+    "Job aborted: ExecutorLostFailure (executor 4 exited caused by one of the running tasks) Reason: Command exited with code 50\n"
+)
 
 
 @pytest.mark.parametrize(
