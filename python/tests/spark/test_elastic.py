@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -59,13 +60,18 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
         folder.mkdir()
         _cluster.wait_for_slots(spark, 4, 90, print)
         threading.Thread(target=kill, args=(folder,), daemon=True).start()
-        got = hora.spark.run(train, args=(str(folder), 50), np=2, min_np=1, max_np=2)
+        chart = folder / "timeline.json"
+        got = hora.spark.run(train, args=(str(folder), 50), np=2, min_np=1, max_np=2, env={"HOROVOD_TIMELINE": str(chart)})
         if not (folder / "one executor").exists():
             break
     assert got and all(g == got[0] for g in got)
     steps, total, sizes = got[0]
     assert total == steps * (steps - 1) // 2, "every step was counted once"
     assert sizes[0] == 2 and 1 in sizes and sizes[-1] == 2
+    records = json.loads(chart.read_text())  # of all epochs in which a rank that is still there was rank 0
+    assert "x" in {r["args"].get("name") for r in records if r.get("name") == "process_name"}
+    named = sum(r.get("name") == "ALLREDUCE" for r in records)
+    assert named >= 50 - 2, f"{named} of {steps} steps: a survivor's are there, but for those of the epoch that broke"
 
 
 DYNAMIC = """
