@@ -47,7 +47,7 @@ soak: deps ## the long counts: kills, cycles, seeds, releases of the frameworks 
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py && $(PYTHON_ENV)/bin/python -m pip install -q --no-index --find-links dist --force-reinstall --no-deps hora hora-compat hora-server
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py --library-only
 	HORA_SOAK=1 go test -v -count=1 -timeout 120m ./...
-	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 $(addprefix python/tests/,test_process.py test_elastic.py test_elastic_soak.py test_interrupted_soak.py test_wheel.py torch/test_torch_ends.py torch/test_torch_ddp.py torch/test_torch_examples.py torch/test_torch_own.py horovod/test_horovod_elastic_schedules.py)
+	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 $(addprefix python/tests/,test_process.py test_elastic.py test_elastic_soak.py test_interrupted_soak.py test_wheel.py torch/test_torch_ends.py torch/test_torch_ddp.py torch/test_torch_examples.py torch/test_torch_own.py horovod/test_horovod_elastic_schedules.py tensorflow)
 	HORA_SOAK=1 $$(sh tools/deps.sh path spark-4)/bin/python -m pytest -q -s --durations=12 python/tests/spark/test_faults.py python/tests/spark/test_estimator.py
 	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 

@@ -175,7 +175,7 @@ func (s *suite) pytest(l *lane, output io.Writer, t *tally, args ...string) erro
 	report := filepath.Join(os.TempDir(), fmt.Sprintf("hora-pytest-%s-%d.xml", l.name, os.Getpid()))
 	defer os.Remove(report)
 	cmd := s.command(l.python, append([]string{
-		"-u", "-m", "pytest", "-q", "--durations=12", "--continue-on-collection-errors",
+		"-u", "-m", "pytest", "-q", "--durations=30", "--continue-on-collection-errors",
 		"-o", "cache_dir=.pytest_cache/" + l.name, "--junitxml", report,
 	}, args...)...)
 	cmd.Stdout, cmd.Stderr = output, output

@@ -60,6 +60,7 @@ def test_one_program_says_the_same_in_a_session_of_its_own(master, tmp_path):
     assert done.stdout.endswith("the same\n"), done.stdout + done.stderr
 
 
+@ALL
 def test_no_number_of_slots_is_all_of_them(whole, caplog):
     from sparkdl import HorovodRunner
 

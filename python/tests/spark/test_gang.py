@@ -257,10 +257,11 @@ def test_a_gang_that_lost_its_executor_starts_anew(spark, tmp_path):
     assert hora.spark.run(work, args=(str(tmp_path),), np=2, restarts=2) == [2, 2]
 
 
-LONG = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="awaits two new executors (make test-spark)")
+LONG = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="awaits new executors (make test-spark)")
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=LONG)])
+@LONG
+@pytest.mark.parametrize("kills", [1, 2])
 def test_an_executor_is_lost_before_a_rank_has_begun(spark, monkeypatch, tmp_path, capfd, kills):
     from hora.spark import _run, _task
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from sample import cases
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -176,7 +177,7 @@ print("well", hvd.size())
 """
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize("backend", cases("torch", rest=["tensorflow", "jax"]))
 def test_calls(run, tmp_path, backend):
     assert run(CALLS, args=(str(tmp_path),), KERAS_BACKEND=backend).stdout.count(f"well {backend}") == 2
     assert (tmp_path / "best-0.keras").exists() and not (tmp_path / "best-1.keras").exists()

@@ -2,6 +2,7 @@
 
 import pytest
 from beside import ROOT
+from sample import cases
 
 STATES = """
 import numpy as np, tensorflow as tf, keras
@@ -44,7 +45,7 @@ def test_states(run):
     assert run(STATES).stdout.count("well") == 2
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize("backend", cases("tensorflow", rest=["jax", "torch"]))
 def test_fit_goes_on_after_a_kill(run, backend, tmp_path):
     program = (ROOT / "examples/44-elastic-keras/train.py").read_text()
     done = run(program, "-np", "2", "--restarts", "3", args=(str(tmp_path / "killed"),), KERAS_BACKEND=backend)

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from sample import cases
 
 TRACED = """
 import tensorflow as tf
@@ -129,7 +130,7 @@ def test_functions(run):
     assert run(TRACED, HORA_CHECK_CALLS="1").stdout.count("well") == 2
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize("backend", cases("torch", rest=["tensorflow", "jax"]))
 def test_fit_at_two_places(run, backend):
     assert run(FIT, HORA_CHECK_CALLS="1", KERAS_BACKEND=backend).stdout.count("well") == 2
 
