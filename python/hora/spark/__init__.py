@@ -21,7 +21,8 @@ _HOMES: dict[str, str] = {
 # What the front ends of hora-compat use.
 _INNER = {
     "Words": "_refusals", "active": "_cluster", "dumps": "_travel", "keep_spark_out": "_refusals", "launch": "_run", "outputs": "_fit", "pack": "_run",
-    "setting": "_cluster", "shaped": "_net", "wrap": "_made",
+    "read": "_stages", "save": "_stages",
+    "setting": "_cluster", "shaped": "_net", "summary": "_settled", "wrap": "_made",
 }  # fmt: skip
 
 __all__ = sorted(_HOMES)

@@ -10,9 +10,10 @@ import numpy as np
 from ..errors import ArgumentError
 from . import _local, _members, _plan, _travel, _votes, _work
 from ._params import Estimator, MLReadable, MLWritable, Model, Param, Params, TypeConverters, is_spark
-from ._tables import Columns, Layout, columns_of, need, rows_of, take
+from ._tables import Columns, Layout, columns_of, fresh, nans, need, rows_of, take, tell_nans
 
 _WHO = _plan.WHO
+TAKEN = "rename or drop it, or say prediction= or probability= for another name"
 
 
 def _param(name: str, doc: str) -> Param:
@@ -161,6 +162,7 @@ def _fit_local(base: Any, settings: dict[str, Any], table: Any, progress: Any) -
     rows = rows_of(columns)
     check_label(columns, label)
     layout = Layout.of(columns, features, _WHO)
+    tell_nans(nans({n: columns[n] for n in features}), features, _WHO)
     order = np.random.default_rng(settings["seed"]).permutation(rows)
     held = validation_rows(settings, rows, label in columns)
     validation = take(columns, order[:held]) if held else None
@@ -270,8 +272,9 @@ class PartitionEnsembleModel(_Columns, _Saved, Model):
         """The table with columns of predictions and, for classes, of shares."""
         if is_spark(table):
             return super().transform(table, params) if params else super().transform(table)
-        values, shares = self._votes.answers(self._votes.columns(table, "transform"))
         name, second = self.getOrDefault("prediction"), self.getOrDefault("probability")
+        fresh((name, second if self._votes.classifies else None), columns_of_names(table), "transform", TAKEN)
+        values, shares = self._votes.answers(self._votes.columns(table, "transform"))
         root = type(table).__module__.partition(".")[0]
         if root == "pandas":
             found = table.copy()

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import HoraError
 from . import _frames, _local, _members, _packages, _plan, _stages, _travel, _votes, _work
 from ._ensemble import check_label, validation_rows, why_empty
-from ._tables import Columns, Layout, need
+from ._tables import Columns, Layout, need, tell_nans
 
 _WHO = _plan.WHO
 _PLACE = "hora_place"
@@ -38,8 +38,10 @@ def fit(base: Any, settings: dict[str, Any], frame: Any, progress: Callable[[int
     frame = frame.select(*_frames.taken(frame, wanted, _WHO))
     blob = _travel.dumps(base, "base")
     _packages.check(spark, _travel.packages(blob), _WHO)
-    rows, widths = _frames.looked_at(frame, _WHO)
-    layout = _layout(frame, features, widths)
+    looked = _frames.looked_at(frame, _WHO)
+    tell_nans(looked.nans, [n for n in wanted if n != label], _WHO)
+    rows = looked.rows
+    layout = _layout(frame, features, looked.widths)
     frame, validation = _hold_out(frame, settings, rows, wanted)
     if validation is not None:
         check_label(validation, label)

@@ -15,8 +15,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from . import _cluster, _frames, _kinds, _losses, _net, _packages, _refusals, _run, _scorer, _scoring, _store, _training, _travel
-from ._tables import need
+from . import (
+    _cluster,
+    _frames,
+    _keras_given,
+    _kinds,
+    _losses,
+    _net,
+    _packages,
+    _refusals,
+    _run,
+    _scorer,
+    _scoring,
+    _settled,
+    _store,
+    _training,
+    _travel,
+)
+from ._tables import fresh, need, tell_nans
 
 WHO = _training.WHO
 _HIDDEN = "hora_outputs"
@@ -33,13 +49,24 @@ def fit(e: Any, df: Any) -> Any:
     _check(s, kind, e)
     features, labels, frame = _frame(s, kind, _list(s["label"]), df)
     if kind == "keras" and s["shapes"] is None:
-        s["shapes"] = _keras_shapes(e.model, features)
+        s["shapes"] = _keras_given.shapes(e.model, features)
     blob = _blob(e, s, kind)
     if s["store"] is not None:
         s["store"] = _store.absolute(s["store"])
     store = None if s["store"] is None else _store.Store(s["store"], e.storage_options)
     run = s["run_id"] or time.strftime("run-%Y%m%d-%H%M%S-") + secrets.token_hex(3)
-    session, env = df.sparkSession, _environment(e, kind)
+    with _settled.alone(s["store"], run):
+        net, history = _trained(e, s, kind, blob, (features, labels, frame), store, run, df.sparkSession)
+    fitted = EstimatorModel(net, history, run)
+    fitted._set(features=list(features), **{k: v for k in ("label", "prediction", "raw", "batch_bytes") if (v := s[k]) is not None})
+    return fitted
+
+
+def _trained(
+    e: Any, s: dict[str, Any], kind: str, blob: bytes, table: tuple[Any, ...], store: _store.Store | None, run: str, session: Any
+) -> tuple[_net.Net, list[dict[str, float]]]:
+    """What the job has made of the table, and its history."""
+    (features, labels, frame), env = table, _environment(e, kind)
     np = s["np"] or _cluster.wait_for_slots(session, None, _cluster.start_limit(), _cluster.Teller())
     if np is None:
         raise ArgumentError(f"{WHO}: this session does not tell how many task slots the cluster has; give np=")
@@ -47,10 +74,14 @@ def fit(e: Any, df: Any) -> Any:
     _packages.check(session, _packages.of_training(blob, kind, env.get("KERAS_BACKEND", "")), WHO, [p for p in path if p])
     frame.persist()  # it is looked at, and then trained on
     try:
-        rows, widths = _looked_at(frame, s["validation"])
+        looked = _looked_at(frame, s["validation"], store is not None)
+        tell_nans(looked.nans, features, WHO)
+        rows = looked.rows
         if rows < np:
             raise ArgumentError(f"{WHO}: the table has {rows} row{'s' * (rows != 1)} for np={np} ranks; give np={rows} or less")
-        plan = _plan(s, kind, blob, features, labels, run, np)
+        what = {"schema": frame.drop(_training.ORDER).schema.simpleString(), "rows": f"{rows:,} rows {looked.digest}"}
+        settled = {} if store is None else _settled.settled(e, s, kind, features, labels, np, what)
+        plan = _plan(s, kind, blob, features, labels, run, settled)
         if store is not None:
             plan.storage, plan.seal = e.storage_options, secrets.token_hex(8)
             _store.seal(store, run, plan.seal)
@@ -61,18 +92,16 @@ def fit(e: Any, df: Any) -> Any:
         )[0]  # fmt: skip
     finally:
         frame.unpersist()
-    wide = bool(labels) and widths.get(labels[0], 1) > 1
+    wide = tuple(looked.widths.get(label, 1) > 1 for label in labels)
     net = _net_of(e, kind, outcome, features, labels, plan.shapes, wide)
     if store is not None:
         _keep(store, run, net)
-    fitted = EstimatorModel(net, outcome["history"], run)
-    fitted._set(features=list(features), **{k: v for k in ("label", "prediction", "raw", "batch_bytes") if (v := s[k]) is not None})
-    return fitted
+    return net, outcome["history"]
 
 
-def _looked_at(frame: Any, validation: Any) -> tuple[int, dict[str, int]]:
+def _looked_at(frame: Any, validation: Any, kept: bool) -> _frames.Looked:
     try:
-        return _frames.looked_at(frame, WHO)
+        return _frames.looked_at(frame, WHO, [n for n in (_training.ORDER, _training.VALID) if kept and n in frame.columns])
     except ArgumentError as e:
         raise ArgumentError(str(e).replace(_training.VALID, str(validation))) from None
 
@@ -112,48 +141,11 @@ def _check(s: dict[str, Any], kind: str, e: Any) -> None:
     if kind == "torch":
         for loss in e.loss if isinstance(e.loss, (list, tuple)) else [e.loss]:
             _losses.check_loss(loss)
-        _losses.check_metrics(e.metrics)
+        _losses.check_metrics(e.metrics, max(1, labels))
     elif kind == "keras":
-        _check_keras(e)
+        _keras_given.check(e)
     if s["store"] is not None:
         _store.Store(s["store"], e.storage_options)
-
-
-def _check_keras(e: Any) -> None:
-    import keras
-
-    if e.loss is None and not getattr(e.model, "compiled", False):
-        raise ArgumentError(f"{WHO}: the Keras model is not compiled and loss is missing; compile it, or give loss= and optimizer=")
-    if not e.model.built:
-        raise ArgumentError(f"{WHO}: the Keras model is not built yet; begin it with keras.Input(shape), so that its inputs are known")
-    for what, given, find in (("metric", e.metrics, keras.metrics.get), ("loss", e.loss, keras.losses.get)):
-        for one in given if isinstance(given, (list, tuple)) else [given]:
-            if isinstance(one, str) and one not in ("accuracy", "acc", "crossentropy", "ce"):
-                try:
-                    find(one)
-                except ValueError:
-                    near = _near(one, dir(keras.metrics if what == "metric" else keras.losses))
-                    raise ArgumentError(f"{WHO}: Keras has no {what} {one!r}{near}") from None
-
-
-def _keras_shapes(model: Any, features: Sequence[str]) -> list[tuple[int, ...]] | None:
-    """The inputs' own shapes; None where one matrix is all that the model takes."""
-    wanted = [tuple(-1 if d is None else int(d) for d in i.shape[1:]) for i in model.inputs]
-    if len(wanted) == 1 and len(wanted[0]) < 2:
-        return None
-    if len(wanted) != len(features):
-        raise ArgumentError(
-            f"{WHO}: the Keras model has {len(wanted)} input{'s' * (len(wanted) != 1)} of shape {', '.join(map(str, wanted))}, and there are "
-            f"{len(features)} features ({', '.join(features[:10])}); name one for each input, in their order, in features="
-        )
-    return wanted
-
-
-def _near(name: str, known: Sequence[str]) -> str:
-    import difflib
-
-    found = difflib.get_close_matches(name, known, 2, 0.5)
-    return f"; did you mean {' or '.join(map(repr, found))}?" if found else "; look at keras.metrics and keras.losses for what it has"
 
 
 def _frame(s: dict[str, Any], kind: str, labels: list[str], df: Any) -> tuple[tuple[str, ...], tuple[str, ...], Any]:
@@ -243,11 +235,14 @@ def _blob(e: Any, s: dict[str, Any], kind: str) -> bytes:
             return _travel.dumps(value, what) if value is not None else None
 
         optimizer = e.optimizer
+        if optimizer is None and e.loss is not None:  # else the ranks take it from the model, with what it has learned
+            optimizer = getattr(e.model, "optimizer", None)
         if optimizer is not None and not isinstance(optimizer, str):
             optimizer = keras.optimizers.serialize(optimizer)
         given |= {
             "model": _net.keras_bytes(e.model), "optimizer": optimizer, "loss": packed(e.loss, "loss"), "metrics": packed(e.metrics, "metrics"),
             "callbacks": packed(e.callbacks or None, "callbacks"), "custom": packed(e.custom_objects or None, "custom_objects"),
+            "compiled": _keras_given.compiled(e.model),
         }  # fmt: skip
         return _travel.dumps(given, "transform")
     if kind == "torch":
@@ -260,13 +255,11 @@ def _blob(e: Any, s: dict[str, Any], kind: str) -> bytes:
 
 
 def _plan(
-    s: dict[str, Any], kind: str, blob: bytes, features: tuple[str, ...], labels: tuple[str, ...], run: str, np: int
+    s: dict[str, Any], kind: str, blob: bytes, features: tuple[str, ...], labels: tuple[str, ...], run: str, settled: dict[str, Any]
 ) -> _training.Plan:
     def shapes(given: Any) -> Any:
         return None if given is None else tuple(None if g is None else tuple(int(d) for d in g) for g in given)
 
-    settled = {k: s[k] for k in ("batch_size", "learning_rate", "seed", "weight", "validation", "accumulate")}
-    settled = json.loads(json.dumps(settled | {"features": list(features), "label": list(labels), "np": np, "kind": kind}))
     return _training.Plan(
         kind=kind, blob=blob, features=features, labels=labels, shapes=shapes(s["shapes"]), label_shapes=shapes(s["label_shapes"]),
         weight=s["weight"], class_weight=s["class_weight"], validates=s["validation"] is not None, batch_size=s["batch_size"],
@@ -311,7 +304,7 @@ def _show(word: str, progress: Callable[[dict[str, Any]], Any] | None, verbose: 
 
 
 def _net_of(
-    e: Any, kind: str, outcome: dict[str, Any], features: tuple[str, ...], labels: tuple[str, ...], shapes: Any, wide: bool
+    e: Any, kind: str, outcome: dict[str, Any], features: tuple[str, ...], labels: tuple[str, ...], shapes: Any, wide: Sequence[bool]
 ) -> _net.Net:
     """The user's own model with the weights that were learned; his object stays as it was."""
     custom, backend = None, ""
@@ -366,9 +359,7 @@ def transform(fitted: Any, df: Any) -> Any:
     net, prediction, raw = fitted.net, fitted.getOrDefault("prediction"), fitted.getOrDefault("raw")
     labels = net.labels if len(net.outputs_of) > 1 and len(net.labels) > 1 else net.labels[:1]
     names = [prediction] if len(labels) < 2 else [f"{prediction}_{label}" for label in labels]
-    for name in (*names, *([raw] if raw else [])):
-        if name in df.columns:
-            raise ArgumentError(f"transform: the table has a column {name!r} already; give prediction= or raw= another name")
+    fresh((*names, raw), df.columns, "transform", "give prediction= or raw= another name")
     found = outputs(net, df, _HIDDEN, fitted.getOrDefault("batch_bytes"))
     whole, at = F.col(_HIDDEN), 1
     for i, name in enumerate(names):
@@ -376,7 +367,7 @@ def transform(fitted: Any, df: Any) -> Any:
         own = f"slice({_HIDDEN}, {at}, {width})"  # as SQL: pyspark 3.5's array_position takes no column for what is sought
         if width == 1:
             value = F.element_at(whole, at)
-        elif net.wide:  # the labels are lists themselves
+        elif net.is_wide(i):  # this label is a list itself
             value = F.expr(own)
         else:
             value = F.expr(f"cast(array_position({own}, array_max({own})) - 1 as double)")

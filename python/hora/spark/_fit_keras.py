@@ -36,11 +36,11 @@ def fit(t: Training) -> dict[str, Any] | None:
         _load(model, _net.arrays(t.state))
     if t.first < t.epochs:
         callbacks = [
-            distributed.callbacks.BroadcastGlobalVariables(), distributed.callbacks.MetricAverage(), _Validation(t),
+            _Begin(t), distributed.callbacks.BroadcastGlobalVariables(), distributed.callbacks.MetricAverage(), _Validation(t),
             *(pickle.loads(given["callbacks"]) if given["callbacks"] else []), _End(t),
         ]  # fmt: skip
         model.fit(
-            _forever(t), steps_per_epoch=t.steps, epochs=t.epochs, initial_epoch=t.first, callbacks=callbacks, verbose=0,
+            _forever(t, _weighs(t, model)), steps_per_epoch=t.steps, epochs=t.epochs, initial_epoch=t.first, callbacks=callbacks, verbose=0,
         )  # fmt: skip
     if hora.rank() != 0:
         return None
@@ -59,12 +59,14 @@ def _place(gpu: bool) -> None:
 
 
 def _compiled(given: dict[str, Any], custom: Any, rate: float | None, distributed: Any, plan: Any) -> Any:
-    """The model with an optimizer that is distributed."""
+    """The model with an optimizer that is distributed. What the user compiled it with stays, but for what he has said besides."""
     own = given["loss"] is None  # then it was compiled by the user
     model = _net.keras_model(given["model"], custom, compile=own)
-    optimizer = (
-        keras.optimizers.get(given["optimizer"]) if given["optimizer"] is not None else model.optimizer if own else keras.optimizers.Adam()
-    )
+    optimizer = keras.optimizers.Adam()
+    if given["optimizer"] is not None:
+        optimizer = keras.optimizers.get(given["optimizer"])
+    elif own:
+        optimizer = model.optimizer  # with what it has learned
     if rate is not None:
         optimizer.learning_rate = rate
     options = {} if plan.compression in (None, "none") else {"compression": plan.compression}
@@ -72,24 +74,68 @@ def _compiled(given: dict[str, Any], custom: Any, rate: float | None, distribute
         config = optimizer.get_config() | {"gradient_accumulation_steps": plan.passes}
         optimizer = type(optimizer).from_config(config)
     optimizer = distributed.DistributedOptimizer(optimizer, **options)
-    if own and given["metrics"] is None:
+    said = {k: pickle.loads(given[k]) for k in ("loss", "metrics") if given[k] is not None}
+    if given["loss_weights"] is not None:
+        said["loss_weights"] = given["loss_weights"]
+    if own and not said:
         model.optimizer = optimizer
         return model
-    loss = pickle.loads(given["loss"]) if given["loss"] is not None else model.loss
-    metrics = pickle.loads(given["metrics"]) if given["metrics"] is not None else None
-    model.compile(optimizer=optimizer, loss=loss, metrics=metrics, loss_weights=given["loss_weights"], jit_compile=False)
+    with keras.utils.custom_object_scope(custom or {}):
+        kept = keras.saving.deserialize_keras_object(given["compiled"])
+    if own:
+        kept["loss"] = model.loss
+    model.compile(optimizer=optimizer, **{"jit_compile": keras.backend.backend() == "jax"} | kept | said)
     return model
 
 
-def _forever(t: Training) -> Iterator[Any]:
+def _weighs(t: Training, model: Any) -> bool:
+    """Whether rows get a weight that makes the ranks' average that of all rows: where ranks have not equally many in a step.
+
+    Not where it would not do that: with a loss that is a sum, or is divided by the weights, and in a step of the user's own, which
+    need not know of weights.
+    """
+    if len(set(t.counts.tolist())) == 1:
+        return False
+    steps = next(c for c in type(model).__mro__ if "train_step" in vars(c))
+    given = model.loss
+    losses = given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else [given]
+    means = all(getattr(loss, "reduction", "mean") in ("mean", "sum_over_batch_size", "auto") for loss in losses)
+    return means and steps.__module__.partition(".")[0] == "keras"
+
+
+def _forever(t: Training, weighs: bool) -> Iterator[Any]:
     """The steps of all epochs, one after the other."""
     epoch = t.first
     while True:
-        for x, y, w in t.batches(epoch):
+        for step, (x, y, w) in enumerate(t.batches(epoch)):
+            if weighs:
+                n = len(x[0] if isinstance(x, list) else x)
+                w = (np.ones(n, np.float32) if w is None else w) * np.float32(t.share(step))
             x = tuple(x) if isinstance(x, list) else x
             y = tuple(y) if isinstance(y, list) else y
             yield (x, y) if w is None else (x, y, w)
         epoch += 1
+
+
+class _Begin(keras.callbacks.Callback):
+    """The begin of an epoch: what it draws, such as a Dropout's masks, does not depend on where the run began."""
+
+    def __init__(self, t: Training) -> None:
+        super().__init__()
+        self.t = t
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        seed, backend = self.t.draw_anew(epoch), keras.backend.backend()
+        if backend == "tensorflow":
+            import tensorflow as tf
+
+            tf.random.set_seed(seed)
+        elif backend == "torch":
+            import torch
+
+            torch.manual_seed(seed)
+        for i, v in enumerate(v for v in self.model.variables if v.name == "seed_generator_state"):
+            v.assign((np.random.SeedSequence([seed, i]).generate_state(2) & 0x7FFFFFFF).astype("uint32"))
 
 
 class _Validation(keras.callbacks.Callback):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import hora
 from ..errors import ArgumentError
 from ..torch import DistributedOptimizer, broadcast_parameters
 from . import _net, _safetensors
-from ._losses import METRICS, WHO, loss_of
+from ._losses import METRICS, WHO, each_metrics, loss_of
 from ._training import Training
 
 
@@ -40,10 +40,10 @@ def fit(t: Training) -> dict[str, Any] | None:
         optimizer.load_state_dict(kept["optimizer"])
     broadcast_parameters(model.state_dict(), 0)
     if t.validates:
-        t.validate_with((list(t.validation_batches()), len(t.plan.labels), device.index), lambda: _saved({"model": model.state_dict()}))
+        t.validate_with((list(t.validation_batches()), t.plan.labels, device.index), lambda: _saved({"model": model.state_dict()}))
     losses = [_Loss(f, device) for f in _each(given["loss"], len(t.plan.labels), "loss")]
     shares = given["loss_weights"] or [1.0] * len(losses)
-    metrics = _metrics(given["metrics"])
+    metrics = _metrics(given["metrics"], t.plan.labels)
     optimizer = DistributedOptimizer(
         optimizer,
         named_parameters=model.named_parameters(),
@@ -53,7 +53,7 @@ def fit(t: Training) -> dict[str, Any] | None:
     passes = t.plan.passes
     own = None if given["minibatch"] is None else _Own(given["minibatch"], model, optimizer, losses, shares, device)
     for epoch in range(t.first, t.epochs):
-        torch.manual_seed(hash((t.seed, epoch, t.part)) & 0x7FFFFFFF)  # what an epoch draws does not depend on where the run began
+        torch.manual_seed(t.draw_anew(epoch))  # what an epoch draws does not depend on where the run began
         model.train()
         sums, rows = _Sums(), 0
         optimizer.zero_grad()
@@ -234,17 +234,21 @@ class _Sums:
     def add(self, name: str, value: Any, rows: int) -> None:
         self.totals[name] = self.totals.get(name, 0.0) + float(value.detach() if hasattr(value, "detach") else value) * rows
 
-    def metrics(self, metrics: dict[str, Callable[..., Any]], out: Any, y: Any, rows: int, device: torch.device) -> None:
-        if metrics:
-            with torch.no_grad():
-                o, truth = _several(out)[0], _tensors(y, device)[0]
-                for name, metric in metrics.items():
+    def metrics(self, metrics: list[dict[str, Callable[..., Any]]], out: Any, y: Any, rows: int, device: torch.device) -> None:
+        with torch.no_grad():
+            for own, o, truth in zip(metrics, _several(out), _tensors(y, device) if any(metrics) else (), strict=False):
+                for name, metric in own.items():
                     self.add(name, metric(o, truth), rows)
 
 
-def _metrics(given: Any) -> dict[str, Callable[..., Any]]:
-    pairs = given.items() if isinstance(given, dict) else [(m if isinstance(m, str) else m.__name__, m) for m in given or ()]
-    return {name: METRICS[m] if isinstance(m, str) else m for name, m in pairs}
+def _metrics(given: Any, labels: Sequence[str]) -> list[dict[str, Callable[..., Any]]]:
+    """Of each output its metrics by name, to which the label's is added where there are several."""
+    found = []
+    for i, label in enumerate(labels or ("",)):
+        own = each_metrics(given, max(1, len(labels)))[i]
+        pairs = own.items() if isinstance(own, dict) else [(m if isinstance(m, str) else m.__name__, m) for m in own]
+        found.append({name if len(labels) < 2 else f"{label}_{name}": METRICS[m] if isinstance(m, str) else m for name, m in pairs})
+    return found
 
 
 def validated(
@@ -253,7 +257,7 @@ def validated(
     """Sums over the rows of some batches, and how many rows they have."""
     model.eval()
     sums, rows = _Sums(), 0
-    sums.totals = dict.fromkeys(["loss", *metrics], 0.0)  # a rank without such rows adds nothing
+    sums.totals = dict.fromkeys(["loss", *(name for own in metrics for name in own)], 0.0)  # a rank without such rows adds nothing
     with torch.no_grad():
         for x, y, w in batches:
             out, loss = _loss(model, x, y, w, losses, shares, device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError, HoraError
@@ -62,15 +63,33 @@ def arrow(rows: Sequence[Any], schema: Any) -> Any:
     return pa.Table.from_arrays(arrays, names=[f.name for f in schema.fields])
 
 
-def looked_at(frame: Any, who: str) -> tuple[int, dict[str, int]]:
+@dataclass
+class Looked:
+    """What one pass over a frame has found."""
+
+    rows: int
+    widths: dict[str, int]  # of the columns that hold lists
+    nans: dict[str, int]  # rows with a NaN, by column, where there are some
+    digest: str = ""  # of the values, in whatever order the rows come
+
+
+def looked_at(frame: Any, who: str, hashed: Sequence[str] = ()) -> Looked:
     """How many rows there are, and how long the lists are; raises where there are nulls or lists of different lengths. One pass."""
     from pyspark.sql import functions as F
 
     asked = [F.count(F.lit(1))]
     told: list[tuple[str, str]] = []
+    if hashed:  # two sums of 24 bits, which no table's rows overflow
+        whole = F.xxhash64(*[F.col(f"`{n}`") for n in hashed])
+        for name, by in (("low", 0), ("high", 24)):
+            asked.append(F.sum(F.shiftright(whole, by).bitwiseAND(F.lit((1 << 24) - 1))))
+            told.append((name, "digest"))
     for field in frame.schema.fields:
         column = F.col(f"`{field.name}`")
         lists = _kind(field.dataType) == "ArrayType"
+        if _kind(field.dataType.elementType if lists else field.dataType) in ("FloatType", "DoubleType"):
+            asked.append(F.sum(F.when(F.exists(column, F.isnan) if lists else F.isnan(column), 1).otherwise(0)))
+            told.append((field.name, "nans"))
         null = column.isNull() | (F.exists(column, lambda v: v.isNull()) if lists else F.lit(False))
         asked.append(F.sum(F.when(null, 1).otherwise(0)))
         told.append((field.name, "nulls"))
@@ -93,7 +112,9 @@ def looked_at(frame: Any, who: str) -> tuple[int, dict[str, int]]:
                     "cutting or padding"
                 )
             widths[name] = int(value)
-    return int(row[0]), widths
+    nans = {n: int(c) for (n, what), c in said.items() if what == "nans" and c}
+    digest = "-".join(f"{int(v):x}" for (_, what), v in said.items() if what == "digest")
+    return Looked(int(row[0]), widths, nans, digest)
 
 
 def explained(

@@ -39,14 +39,25 @@ def check_loss(given: Any) -> None:
         raise ArgumentError(f"{WHO}: loss is a {type(given).__name__}; give a function of (output, label), or a name such as 'mse'")
 
 
-def check_metrics(given: Any) -> None:
+def each_metrics(given: Any, outputs: int) -> list[Any]:
+    """The metrics of each output: those of one list are all outputs', a list of lists has one for each."""
+    if isinstance(given, (list, tuple)) and any(isinstance(m, (list, tuple)) for m in given):
+        found = [m if isinstance(m, (list, tuple)) else [m] for m in given]
+        if len(found) != outputs:
+            raise ArgumentError(f"{WHO}: metrics has {len(found)} lists for {outputs} label{'s' * (outputs != 1)}; give one for each")
+        return found
+    return [given or ()] * outputs
+
+
+def check_metrics(given: Any, outputs: int = 1) -> None:
     """Raises where a metric does not exist."""
-    for m in given.values() if isinstance(given, dict) else given or ():
-        if isinstance(m, str):
-            if m not in METRICS:
-                _unknown("metric", m, METRICS)
-        elif not callable(m):
-            raise ArgumentError(f"{WHO}: a metric is a {type(m).__name__}; give a function of (output, label), or a name")
+    for own in each_metrics(given, outputs):
+        for m in own.values() if isinstance(own, dict) else own:
+            if isinstance(m, str):
+                if m not in METRICS:
+                    _unknown("metric", m, METRICS)
+            elif not callable(m):
+                raise ArgumentError(f"{WHO}: a metric is a {type(m).__name__}; give a function of (output, label), or a name")
 
 
 def _unknown(what: str, name: str, known: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from . import _fit, _frames, _kinds, _net, _travel
+from . import _frames, _keras_given, _kinds, _net, _travel
 from ._tables import Layout, columns_of
 
 
@@ -29,12 +29,12 @@ def wrap(
     if kind == "keras":
         import keras
 
-        shapes = shapes if shapes is not None else _fit._keras_shapes(model, features)
+        shapes = shapes if shapes is not None else _keras_given.shapes(model, features)
         blob, backend = _net.keras_bytes(model), keras.backend.backend()
         custom = _travel.dumps(dict(custom_objects), "custom_objects") if custom_objects else None
     else:
         blob = _travel.dumps(model, "the model")
-    net = _net.Net(kind, blob, features, labels, shapes, (1,), False, custom, backend)
+    net = _net.Net(kind, blob, features, labels, shapes, (1,), (), custom, backend)
     row = df.select(*_frames.taken(df, list(features), "transform")).limit(1).toPandas()
     if not len(row):
         return EstimatorModel(net)

@@ -76,16 +76,20 @@ class Net(_members._Function):
 
     def __init__(
         self, kind: str, blob: bytes, features: Sequence[str], labels: Sequence[str], shapes: Any, outputs: Sequence[int],
-        wide: bool = False, custom: bytes | None = None, backend: str = "",
+        wide: Sequence[bool] = (), custom: bytes | None = None, backend: str = "",
     ) -> None:  # fmt: skip
         self.kind, self.blob, self.features, self.labels = kind, blob, tuple(features), tuple(labels)
-        self.shapes, self.outputs_of, self.wide, self.custom, self.backend = shapes, tuple(outputs), wide, custom, backend
+        self.shapes, self.outputs_of, self.wide, self.custom, self.backend = shapes, tuple(outputs), tuple(wide), custom, backend
         self.path = [p for p in sys.path if p]
         self.device = ""
         self._live: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_live": None, "device": ""}
+
+    def is_wide(self, output: int) -> bool:
+        """Whether that output's label is a list of numbers itself, so that several values are no classes."""
+        return output < len(self.wide) and self.wide[output]
 
     @property
     def model(self) -> Any:  # type: ignore[override]
@@ -117,7 +121,7 @@ class Net(_members._Function):
 
     def kind_of_answers(self) -> str:
         """How Spark names the type of its predictions."""
-        return "bigint" if self.outputs_of[0] > 1 and not self.wide else "array<double>" if self.wide else "double"
+        return "array<double>" if self.is_wide(0) else "bigint" if self.outputs_of[0] > 1 else "double"
 
     def outputs(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """All outputs beside each other, as they are."""
@@ -125,14 +129,14 @@ class Net(_members._Function):
 
     def proba(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """The first output's, where it is of classes: logits, but for rows that are probabilities already."""
-        if self.outputs_of[0] < 2 or self.wide:
+        if self.outputs_of[0] < 2 or self.is_wide(0):
             return None
         return _members._shares(self._ask(columns)[:, : self.outputs_of[0]])
 
     def answer(self, x: np.ndarray, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """The first output: its value, or the likeliest class."""
         out = self._ask(columns)[:, : self.outputs_of[0]]
-        return out[:, 0] if out.shape[1] == 1 else out if self.wide else out.argmax(axis=1)
+        return out[:, 0] if out.shape[1] == 1 else out if self.is_wide(0) else out.argmax(axis=1)
 
     def threads(self, count: int) -> None:
         if self.kind == "torch":

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import struct
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, HoraError
+from . import _settled
 
 if TYPE_CHECKING:
     from ._training import Plan
 
-_HEAD = struct.Struct("<q")
+_HEAD = struct.Struct("<Iq")  # a checksum of what follows, and how long its JSON is
 
 
 def absolute(url: str) -> str:
@@ -35,6 +37,12 @@ class Store:
         if "://" in path:
             self._fs, path = _remote(path, options or {})
         self.root = path
+        self.last = ""  # the name of the checkpoint that was read or written at last
+
+    @property
+    def checkpoints(self) -> tuple[str, ...]:
+        """The names that they have in turn: a write to a URL may be torn, and leaves the one before; a file is replaced at once."""
+        return ("checkpoint",) if self.local else ("checkpoint", "checkpoint.other")
 
     @property
     def local(self) -> bool:
@@ -56,7 +64,7 @@ class Store:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """A whole file, or none: what was there before is there until the new one is whole."""
+        """A whole file, or none: what was there before is there until the new one is whole. That of a URL may be torn by a failure."""
         path = self.path(name)
         if self._fs is not None:
             self._fs.makedirs(os.path.dirname(path), exist_ok=True)
@@ -94,30 +102,53 @@ def seal(store: Store, run: str, token: str) -> None:
 
 
 def restore(store: Store, plan: Plan) -> tuple[int, bytes | None, list[dict[str, float]]]:
-    """Where a run goes on."""
+    """Where a run goes on: from the latest checkpoint that is whole."""
+    _same_folder(store, plan)
+    read = [(name, store.read(f"runs/{plan.run}/{name}")) for name in store.checkpoints]
+    whole = [(*found, name) for name, data in read if data is not None and (found := _unpacked(data)) is not None]
+    if not whole:
+        if all(data is not None for _, data in read):
+            raise HoraError(
+                f"Estimator.fit: the checkpoint of run_id={plan.run!r} in the store {store.url} is damaged; remove the run's folder, or give "
+                "another run_id"
+            )
+        return 0, None, []  # where one of two is there and torn, the first write was not over
+    head, state, store.last = max(whole, key=lambda found: found[0]["epoch"])
+    _settled.check(plan.run, head["settled"], plan.settled)
+    return int(head["epoch"]), state, head["history"]
+
+
+def _same_folder(store: Store, plan: Plan) -> None:
+    """Raises where the run's folder is not the driver's, or is another fit's by now."""
     import platform
 
-    if store.read(f"runs/{plan.run}/seal") != plan.seal.encode():
+    said = store.read(f"runs/{plan.run}/seal")
+    if said is None:
         raise ArgumentError(
             f"Estimator.fit: the store {store.url} on {platform.node()}, where rank 0 runs, is not the driver's folder of that name; give a "
             "folder that all machines share, or a URL such as s3://… or hdfs://…"
         )
-    data = store.read(f"runs/{plan.run}/checkpoint")
-    if data is None:
-        return 0, None, []
-    (length,) = _HEAD.unpack_from(data)
-    head = json.loads(data[_HEAD.size : _HEAD.size + length])
-    changed = [k for k, v in plan.settled.items() if head["settled"].get(k) != v]
-    if changed:
-        k = changed[0]
+    if said != plan.seal.encode():
         raise ArgumentError(
-            f"Estimator.fit: run_id={plan.run!r} was begun with {k}={head['settled'].get(k)!r} and would go on with {plan.settled[k]!r}; give "
-            "another run_id, or the same settings"
+            f"Estimator.fit: the run {plan.run!r} in the store {store.url} on {platform.node()}, where rank 0 runs, is another fit's; give each "
+            "fit a run_id of its own, and a folder that all machines share"
         )
-    return int(head["epoch"]), data[_HEAD.size + length :], head["history"]
+
+
+def _unpacked(data: bytes) -> tuple[dict[str, Any], bytes] | None:
+    """A checkpoint's head and state; None where it was not written to its end."""
+    if len(data) < _HEAD.size:
+        return None
+    check, length = _HEAD.unpack_from(data)
+    if zlib.crc32(memoryview(data)[_HEAD.size :]) != check:
+        return None
+    return json.loads(data[_HEAD.size : _HEAD.size + length]), data[_HEAD.size + length :]
 
 
 def checkpoint(store: Store, plan: Plan, epoch: int, history: list[dict[str, float]], state: bytes) -> None:
-    """What a run goes on from: so many epochs are done."""
+    """What a run goes on from: so many epochs are done. The one before stays until this one is whole."""
+    _same_folder(store, plan)
     head = json.dumps({"epoch": epoch, "history": history, "settled": plan.settled}).encode()
-    store.write(f"runs/{plan.run}/checkpoint", _HEAD.pack(len(head)) + head + state)
+    name = store.checkpoints[(store.checkpoints.index(store.last) + 1) % len(store.checkpoints)] if store.last else store.checkpoints[0]
+    store.write(f"runs/{plan.run}/{name}", _HEAD.pack(zlib.crc32(state, zlib.crc32(head)), len(head)) + head + state)
+    store.last = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,30 @@ def need(name: str, names: Iterable[str], who: str, what: str = "column") -> Non
     near = difflib.get_close_matches(name, names, 3)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(map(repr, names[:20])) or 'none'}"
     raise ArgumentError(f"{who}: the table has no {what} {name!r}; {hint}")
+
+
+def fresh(made: Iterable[str | None], names: Iterable[str], who: str, say: str) -> None:
+    """Raises where a column that is to be added is there already."""
+    there = set(names)
+    for name in made:
+        if name and name in there:
+            raise ArgumentError(f"{who}: the table has a column {name!r} already; {say}")
+
+
+def nans(columns: Columns) -> dict[str, int]:
+    """How many rows have a NaN, by column, where there are some."""
+    found = {n: np.isnan(v).reshape(len(v), -1).any(axis=1) for n, v in columns.items() if v.dtype.kind == "f"}
+    return {n: int(f.sum()) for n, f in found.items() if f.any()}
+
+
+def tell_nans(found: Mapping[str, int], features: Sequence[str], who: str) -> None:
+    """NaN in features is a value, which models are given as it is; that is said. In what else is trained with it is refused."""
+    other = [f"{n!r} ({c:,})" for n, c in found.items() if n not in features]
+    if other:
+        raise ArgumentError(f"{who}: there is NaN in {', '.join(other)}; fill or drop such rows first")
+    if found:
+        some = ", ".join(f"{n!r} ({c:,} rows)" for n, c in found.items())
+        warnings.warn(f"{who}: there is NaN in {some}, which the model is given as it is", stacklevel=3)
 
 
 def rows_of(columns: Columns) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -236,6 +237,13 @@ class Training:
         n = rows_of(self.rows)
         order = np.random.default_rng([self.seed, epoch, self.part]).permutation(n) if self.plan.shuffle else np.arange(n)
         return np.array_split(order, self._cuts)[: self.steps]
+
+    def draw_anew(self, epoch: int) -> int:
+        """Begins what an epoch draws besides the order of rows: the same in a run that goes on. The seed, for the framework's own."""
+        seed = int(np.random.SeedSequence([self.seed, epoch, self.part]).generate_state(1)[0]) & 0x7FFFFFFF
+        random.seed(seed)
+        np.random.seed(seed)
+        return seed
 
     def share(self, step: int) -> float:
         """What this rank's mean of a step weighs, so that the ranks' average is the mean of all rows."""

@@ -9,6 +9,7 @@ import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -100,7 +101,7 @@ def _live(line: Connection, blob: bytes, parent: int) -> None:
 class _Evaluation:
     """The model over this rank's rows for validation."""
 
-    def __init__(self, blob: bytes, batches: list[Any], labels: int, gpu: int | None) -> None:
+    def __init__(self, blob: bytes, batches: list[Any], labels: Sequence[str], gpu: int | None) -> None:
         import torch
 
         from . import _fit_torch
@@ -108,9 +109,9 @@ class _Evaluation:
         given = pickle.loads(blob)
         self.device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
         self.batches, self.model = batches, given["model"].to(self.device)
-        self.losses = [_fit_torch._Loss(f, self.device) for f in _fit_torch._each(given["loss"], labels, "loss")]
+        self.losses = [_fit_torch._Loss(f, self.device) for f in _fit_torch._each(given["loss"], len(labels), "loss")]
         self.shares = given["loss_weights"] or [1.0] * len(self.losses)
-        self.metrics = _fit_torch._metrics(given["metrics"])
+        self.metrics = _fit_torch._metrics(given["metrics"], labels)
 
     def __call__(self, state: bytes) -> tuple[dict[str, float], int]:
         import torch

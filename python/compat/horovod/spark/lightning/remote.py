@@ -35,6 +35,12 @@ class Train:
         self.module, self.names, self.features, self.shapes = module, list(names), features, list(shapes)
         self.settings, self.callbacks = settings, list(callbacks)
 
+    def settled(self) -> str:
+        """What hora.spark.Estimator says that a run is of."""
+        from hora.spark import summary
+
+        return summary(self.module)
+
     def __call__(self, t: Any) -> Answers:
         import torch
 
@@ -52,7 +58,7 @@ class Train:
         settings = {
             "accelerator": "gpu" if gpu else "cpu", "devices": 1, "num_nodes": 1, "num_sanity_val_steps": 0,
             "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False, "plugins": [LightningEnvironment()],
-        } | self.settings | {"max_epochs": t.epochs - t.first}  # fmt: skip
+        } | self.settings | {"max_epochs": t.epochs}  # fmt: skip
         keep = [c for c in self.callbacks if isinstance(c, lightning.callbacks.Checkpoint)]
         callbacks = [c for c in self.callbacks if c not in keep] + ([] if t.rank else keep)  # one writes files, the first
         if keep:
@@ -67,6 +73,8 @@ class Train:
                 module.load_state_dict(state["model"])
             every = _every(lightning, t, state, rows)
             trainer = lightning.Trainer(**settings, callbacks=[every, *callbacks])
+            for name in ("ready", "started", "processed", "completed"):  # so that the module's current_epoch is the run's
+                setattr(trainer.fit_loop.epoch_progress.current, name, t.first)
             validates = t.validation is not None and type(module).validation_step is not lightning.LightningModule.validation_step
             trainer.fit(module, _loader(rows), _loader(rows.held()) if validates else None)
             every.whole()
@@ -136,6 +144,10 @@ def _every(lightning: Any, t: Any, state: Any, rows: _Rows) -> Any:
                 optimizer.load_state_dict(kept)
             for each, kept in zip(trainer.lr_scheduler_configs, state["schedulers"] if state else (), strict=False):
                 each.scheduler.load_state_dict(kept)
+
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            # What an epoch draws, such as a Dropout's masks, does not depend on where the run began.
+            torch.manual_seed(t.draw_anew(t.first + self.ended))
 
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, at: int) -> None:
             self.step = at

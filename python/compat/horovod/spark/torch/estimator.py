@@ -45,12 +45,6 @@ class TorchEstimator(HorovodEstimator):
             return [make() for make in (made if isinstance(made, (list, tuple)) else [made])]
         return self.getLoss()
 
-    def _metrics(self) -> Any:
-        found: list[Any] = []
-        for m in self.getMetrics() or ():
-            found += m if isinstance(m, (list, tuple)) else [m]
-        return found or None
-
     def _given(self, validation: Any) -> dict[str, Any]:
         step = self.getTrainMinibatchFn()
         if step is not None and not callable(step):

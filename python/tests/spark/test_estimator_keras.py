@@ -1,0 +1,94 @@
+"""hora.spark.Estimator with Keras: what a model was compiled with, parts of unequal size, and runs with a Dropout that go on."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import types
+
+import beside
+import numpy as np
+import pytest
+
+import hora
+from hora.spark import _cluster, _keras_given, _net
+
+longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
+
+
+@pytest.fixture(autouse=True)
+def tensorflow(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def test_what_a_model_was_compiled_with_stays():
+    import keras
+
+    import hora.keras
+    from hora.spark import _fit_keras
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(
+        keras.optimizers.SGD(0.25), "mse", metrics=["mae"], weighted_metrics=["mse"], steps_per_execution=3, run_eagerly=True,
+        loss_weights=[2.0],
+    )  # fmt: skip
+
+    def compiled(loss=None, metrics=None, loss_weights=None):
+        optimizer = None if loss is None else keras.optimizers.serialize(model.optimizer)
+        given = {
+            "model": _net.keras_bytes(model), "compiled": _keras_given.compiled(model), "optimizer": optimizer, "loss_weights": loss_weights,
+            "loss": None if loss is None else pickle.dumps(loss), "metrics": None if metrics is None else pickle.dumps(metrics),
+        }  # fmt: skip
+        made = _fit_keras._compiled(given, None, None, hora.keras, types.SimpleNamespace(compression=None, passes=1))
+        x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
+        names = set(made.evaluate(x, y, verbose=0, return_dict=True))
+        config = made.get_compile_config()
+        assert float(made.optimizer.learning_rate) == 0.25
+        return names, made.steps_per_execution, made.run_eagerly, config["loss_weights"], config["loss"]
+
+    assert compiled() == ({"loss", "mae", "mse"}, 3, True, [2.0], "mse")
+    assert compiled(metrics=["mape"]) == ({"loss", "mape", "mse"}, 3, True, [2.0], "mse")
+    assert compiled(loss="mae") == ({"loss", "mae", "mse"}, 3, True, [2.0], "mae")
+    assert compiled(loss="mae", loss_weights=[0.5]) == ({"loss", "mae", "mse"}, 3, True, [0.5], "mae")
+    assert compiled(loss_weights=[0.5])[3] == [0.5]
+
+
+@longer
+def test_every_row_weighs_the_same_though_ranks_have_unequally_many(spark):
+    """One step of five rows on two ranks is that of all five in one."""
+    import keras
+
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    rows = [(float(i), float(i * i)) for i in range(1, 6)]
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros", use_bias=False)])
+    model.compile(keras.optimizers.SGD(0.001), "mse")
+    e = hora.spark.Estimator(model, features=["x"], label="y", np=2, epochs=1, batch_size=3, verbose=False)
+    fitted = e.fit(spark.createDataFrame(rows, "x double, y double"))
+    x, y = np.array(rows).T
+    assert fitted.model.get_weights()[0].item() == pytest.approx(0.001 * np.mean(2 * x * y), rel=1e-5)
+    assert fitted.history[0]["loss"] == pytest.approx(np.mean(y * y), rel=1e-5)
+
+
+@longer
+def test_a_run_with_a_dropout_goes_on_as_if_it_had_not_ended(spark, tmp_path):
+    import keras
+
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    x = np.random.default_rng(0).normal(size=(121, 2))
+    table = spark.createDataFrame([(float(a), float(b), float(2 * a - b)) for a, b in x], "a double, b double, y double")
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(8, "relu"), layers.Dropout(0.5), layers.Dense(1), layers.GaussianNoise(0.1)])
+    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+
+    def fitted(run, epochs):
+        given = {"features": ["a", "b"], "label": "y", "np": 2, "batch_size": 20, "verbose": False, "store": str(tmp_path)}
+        return hora.spark.Estimator(model, **given, run_id=run, epochs=epochs).fit(table)
+
+    whole = fitted("whole", 3)
+    fitted("parts", 1)
+    parts = fitted("parts", 3)
+    assert parts.history == whole.history and len({h["loss"] for h in whole.history}) == 3
+    assert all(np.array_equal(a, b) for a, b in zip(parts.model.get_weights(), whole.model.get_weights(), strict=True))
