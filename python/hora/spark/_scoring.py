@@ -12,8 +12,9 @@ from typing import Any
 
 from ..errors import ArgumentError, HoraError
 from . import _batches, _frames, _members, _net, _net_stages, _packages, _scorer, _stages, _travel, _votes
+from ._ensemble import TAKEN
 from ._params import is_spark
-from ._tables import need
+from ._tables import fresh, need
 
 _WHO = "predict"
 
@@ -28,9 +29,10 @@ def predict(
     >>> scored = hora.spark.predict(model, df, features=["a", "b", "c"])
     >>> scored.where("prediction_error is not null").show()      # the rows that failed, and why
 
-    model: a fitted ensemble, estimator, Booster, torch module or function of a mapping of columns; the folder of a saved
-        ensemble; or a function without arguments that loads a model, which each worker calls once.
-    features: the columns, in the order of the model's; an ensemble knows its own.
+    model: a fitted ensemble, estimator, Booster, torch module or function of a mapping of columns; a model that an Estimator,
+        Horovod's estimators or HorovodEstimator fitted; the folder of a saved ensemble or EstimatorModel; or a function without
+        arguments that loads a model, which each worker calls once.
+    features: the columns, in the order of the model's; those that were fitted with columns know their own.
     probability: a column for the classes' probabilities, where the model has them.
     errors: a column that says what is wrong with a row whose prediction is null; None ends the job at the first such row.
     returns: the type of the predictions, as "double"; without it a first row is predicted to see. With "array<double>" what a
@@ -43,27 +45,23 @@ def predict(
     if batch_bytes < 1:
         raise ArgumentError(f"predict: batch_bytes is {batch_bytes}; give a number of bytes, as 16 << 20")
     kind = "" if returns is None else known_kind(returns)
-    found, loads = _found(model)
+    asks = getattr(model, "for_predict", None)  # of the transformers of other front ends
+    found, loads, own, its = (*_found(model), None, "") if asks is None else asks(df)
     known = getattr(found, "ensemble", found)
     if isinstance(known, _net.Net):
-        names = list(known.features)
-        if features is not None and names != ([features] if isinstance(features, str) else list(features)):
-            raise ArgumentError(f"predict: features are {features}; the model was fitted with {names}")
-        kind = kind or known.kind_of_answers()
+        own, its = list(known.features), known.kind_of_answers()
     elif isinstance(known, _votes.Ensemble):
-        names = list(known.layout.names) if features is None else [features] if isinstance(features, str) else list(features)
-        if names != list(known.layout.names):
-            raise ArgumentError(f"predict: features are {names}; the ensemble was fitted with {list(known.layout.names)}")
-        kind = kind or ensemble_kind(known)
-    elif features is None:
+        own, its = list(known.layout.names), ensemble_kind(known)
+    names = own if features is None else [features] if isinstance(features, str) else list(features)
+    if names is None:
         raise ArgumentError("predict: features is missing; name the columns that the model is asked with, in their order")
-    else:
-        names = [features] if isinstance(features, str) else list(features)
+    if own is not None and names != own:
+        what = "ensemble" if isinstance(known, _votes.Ensemble) else "model"
+        raise ArgumentError(f"predict: features are {names}; the {what} was fitted with {own}")
+    kind = kind or its
     for name in names:
         need(name, df.columns, _WHO)
-    for made in (output, probability, errors):
-        if made is not None and made in df.columns:
-            raise ArgumentError(f"predict: the table has a column {made!r} already; say output=, probability= or errors= for another name")
+    fresh((output, probability, errors), df.columns, _WHO, "say output=, probability= or errors= for another name")
     _frames.taken(df, names, _WHO)  # which refuses what no array is made of
     blob = _travel.dumps(known, "the model")
     _packages.check(df.sparkSession, _packages.of_model(known, blob), _WHO, getattr(known, "path", ()))
@@ -91,7 +89,7 @@ def ensemble_kind(e: _votes.Ensemble) -> str:
 
 
 def _found(model: Any) -> tuple[Any, bool]:
-    """A model, or a function that loads one."""
+    """A model, or a function that loads one; and whether it is such a function."""
     if isinstance(model, (str, os.PathLike)):
         meta, blobs = _stages.read(str(model))
         return (_net_stages.net_of if meta["hora"]["kind"] == "trained" else _stages.ensemble)(meta, blobs), False
@@ -197,6 +195,7 @@ def transform(model: Any, df: Any) -> Any:
     probability = model.getOrDefault("probability") if e.classifies else None
     for name in e.layout.names:
         need(name, df.columns, "transform")
+    fresh((model.getOrDefault("prediction"), probability), df.columns, "transform", TAKEN)
     blob = pickle.dumps(e, protocol=5)
     given = _scorer.Given(
         blob, False, hashlib.sha256(blob).hexdigest(), list(e.layout.names), ensemble_kind(e), bool(probability), False, 16 << 20, 0

@@ -41,6 +41,18 @@ def register_sql(spark: Any) -> Sql:
     return Sql(spark)
 
 
+_locks: dict[str, threading.Lock] = {}
+_making = threading.Lock()
+
+
+def _lock_of(spark: Any) -> threading.Lock:
+    """The session's own, whoever has registered SQL on it and by which object."""
+    classic = getattr(spark, "_jsparkSession", None)
+    name = spark.session_id if classic is None else classic.sessionUUID()
+    with _making:
+        return _locks.setdefault(str(name), threading.Lock())
+
+
 class Sql:
     """Runs SQL: `sql(text)`. `sql.register(name, function)` adds a trainer for train_classifier and train_regressor."""
 
@@ -49,7 +61,7 @@ class Sql:
         self.functions: dict[str, Callable[..., Any]] = {}
         self.reducers: int | None = None
         self._views = 0
-        self._lock = threading.Lock()  # settings of the session change while a training runs
+        self._lock = _lock_of(spark)  # settings of the session change while a training runs
 
     def register(self, name: str, function: Callable[..., Any]) -> None:
         """`'-fn name'` of train_classifier and train_regressor: function(columns, options) returns a fitted model."""
@@ -99,9 +111,11 @@ class Sql:
 
     def _train(self, call: Call) -> str:
         train = _trainers.trainer(call.name, call.options, self.functions)
-        blob = _travel.dumps(train, "the trainer")
         source = self.spark.sql(f"{call.named}select {call.arguments[0]} as features, {call.arguments[1]} as label {call.source}")
         source = source.select(*_frames.taken(source, ["features", "label"], f"sql: {call.name}"))
+        if getattr(train, "asks", False):
+            train.told(*source.selectExpr("min(label)", "max(label)").first(), call.name)
+        blob = _travel.dumps(train, "the trainer")
         _packages.check(self.spark, [*train.packages, *_travel.packages(blob)], f"sql: {call.name}")
         given = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}  # which would merge reducers
         if self.reducers is not None:

@@ -21,6 +21,7 @@ from ._params import HAVE_SPARK
 from ._tables import Layout
 
 PIECE = 256 << 10
+_AT_ONCE = 64  # rows that Spark is given at a time, about 16 MiB
 _LAST = -1  # the part that the last model of vote "stack" is
 
 if HAVE_SPARK:
@@ -118,6 +119,7 @@ def _save_here(instance: Any, path: str, meta: dict[str, Any], parts: list[tuple
     ]:
         os.remove(old)
     part, number, piece = zip(*pieces(parts), strict=True)
+    meta = meta | {"hora": meta["hora"] | {"rows": len(part)}}
     table = pa.table({"part": pa.array(part, pa.int64()), "piece": pa.array(number, pa.int64()), "bytes": pa.array(piece, pa.binary())})
     pq.write_table(table, os.path.join(path, "data", "part-00000.parquet"), compression="snappy")
     said = {
@@ -138,19 +140,28 @@ def _plainly(value: Any) -> Any:
 
 
 def _save_there(spark: Any, instance: Any, path: str, meta: dict[str, Any], parts: list[tuple[int, bytes]], over: bool) -> None:
-    how = "overwrite" if over else "error"
     meta = json.loads(json.dumps(meta, default=_plainly))
-    text = DefaultParamsWriter._get_metadata_to_save(instance, spark, meta)
+    text = json.loads(DefaultParamsWriter._get_metadata_to_save(instance, spark, meta))
+    save(spark, path, text, "hora", parts, over)
+
+
+def save(spark: Any, path: str, meta: dict[str, Any], own: str, parts: list[tuple[int, bytes]], over: bool) -> None:
+    """Metadata and blobs, through Spark. own: the key of the metadata under which is said how many rows the blobs make.
+
+    The rows go to Spark some at a time: it takes no task of more than 128 MiB, and a client of Connect no message of more.
+    """
+    how = "overwrite" if over else "error"
+    rows = list(pieces(parts))
+    meta = meta | {own: meta[own] | {"rows": len(rows)}}
     try:
-        spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode(how).text(os.path.join(path, "metadata"))
+        spark.createDataFrame([(json.dumps(meta),)], "value string").coalesce(1).write.mode(how).text(os.path.join(path, "metadata"))
     except Exception as e:
         if "PATH_ALREADY_EXISTS" in str(e):
             raise ArgumentError(f"save: {path} is there already; remove it, or say write().overwrite().save(path)") from None
         raise
-    rows = list(pieces(parts))
-    # A task of its own for about 16 MiB: a message between the processes of Spark is limited.
-    frame = spark.createDataFrame(rows, "part long, piece long, bytes binary")
-    frame.coalesce(max(1, len(rows) // 64)).write.mode(how).parquet(os.path.join(path, "data"))
+    for at in range(0, len(rows), _AT_ONCE):
+        frame = spark.createDataFrame(rows[at : at + _AT_ONCE], "part long, piece long, bytes binary")
+        frame.coalesce(1).write.mode("append" if at else how).parquet(os.path.join(path, "data"))
 
 
 def _pyarrow(what: str) -> Any:
@@ -171,7 +182,7 @@ def _plain(path: str) -> str:
     return path
 
 
-def read(path: str, spark: Any = None) -> tuple[dict[str, Any], dict[int, bytes]]:
+def read(path: str, spark: Any = None, own: str = "hora") -> tuple[dict[str, Any], dict[int, bytes]]:
     """A folder's metadata and blobs."""
     spark = spark or (_cluster.active() if HAVE_SPARK else None)
     if spark is not None:
@@ -181,12 +192,12 @@ def read(path: str, spark: Any = None) -> tuple[dict[str, Any], dict[int, bytes]
             line = spark.read.text(os.path.join(path, "metadata")).first()
         except AnalysisException as error:
             raise ArgumentError(f"load: {path} has no metadata/part-00000; give a folder that save wrote") from error
-        meta = _known(json.loads(line[0]), path)
+        meta = _known(json.loads(line[0]), path, own)
         try:
             rows = spark.read.parquet(os.path.join(path, "data")).select("part", "piece", "bytes")
         except AnalysisException:  # no file is there: what is missing is said by whoever wants it
             return meta, {}
-        return meta, whole((r[0], r[1], r[2]) for r in rows.toLocalIterator())
+        return meta, _all(meta[own], path, ((r[0], r[1], r[2]) for r in rows.toLocalIterator()))
     _pyarrow("load")
     import pyarrow.parquet as pq
 
@@ -195,16 +206,25 @@ def read(path: str, spark: Any = None) -> tuple[dict[str, Any], dict[int, bytes]
     if not found:
         raise ArgumentError(f"load: {path} has no metadata/part-00000; give a folder that save wrote")
     with open(found[0]) as f:
-        meta = _known(json.loads(f.readline()), path)
+        meta = _known(json.loads(f.readline()), path, own)
     files = sorted(glob.glob(os.path.join(glob.escape(path), "data", "*.parquet")))
     tables = [pq.read_table(f) for f in files]
-    return meta, whole(
-        row for t in tables for row in zip(t["part"].to_pylist(), t["piece"].to_pylist(), t["bytes"].to_pylist(), strict=True)
+    return meta, _all(
+        meta[own],
+        path,
+        (row for t in tables for row in zip(t["part"].to_pylist(), t["piece"].to_pylist(), t["bytes"].to_pylist(), strict=True)),
     )
 
 
-def _known(meta: dict[str, Any], path: str) -> dict[str, Any]:
-    if "hora" not in meta:
+def _all(said: dict[str, Any], path: str, rows: Iterable[tuple[int, int, bytes]]) -> dict[int, bytes]:
+    found = list(rows)
+    if found and len(found) < said.get("rows", 0):
+        raise HoraError(f"load: {path} lacks {said['rows'] - len(found)} of {said['rows']} rows; a save that did not end leaves such")
+    return whole(found)
+
+
+def _known(meta: dict[str, Any], path: str, own: str) -> dict[str, Any]:
+    if own not in meta:
         raise ArgumentError(f"load: {path} holds a {meta.get('class', 'thing')} that hora did not write")
     return meta
 

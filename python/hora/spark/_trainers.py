@@ -85,11 +85,25 @@ class XGBoost:
 
     settings: dict[str, Any]
     rounds: int
+    asks: bool = False  # how many classes there are, of all rows that it is trained on
     packages: list[str] = field(default_factory=lambda: ["xgboost"])
+
+    def told(self, least: Any, most: Any, name: str) -> None:
+        """The least and the largest label say the objective: every reducer's model then has the same classes."""
+        if least is None:
+            return  # of no rows
+        if isinstance(least, str):
+            raise ArgumentError(f"sql: {name}: labels are text, and xgboost takes numbers: number them 0, 1, …, or take train_randomforest")
+        if least < 0 or float(most) != int(most):
+            raise ArgumentError(f"sql: {name}: labels go from {least} to {most}; number the classes 0, 1, …")
+        self.settings |= {"objective": "binary:logistic"} if most <= 1 else {"objective": "multi:softprob", "num_class": int(most) + 1}
+        self.asks = False
 
     def __call__(self, columns: dict[str, np.ndarray]) -> bytes:
         import xgboost
 
+        if columns["label"].dtype.kind not in "fiub":
+            raise ArgumentError("labels are text, and xgboost takes numbers: number them 0, 1, …, or take train_randomforest")
         data = xgboost.DMatrix(_matrix(columns), label=columns["label"])
         return bytes(xgboost.train({"nthread": 1, **self.settings}, data, self.rounds).save_raw("ubj"))
 
@@ -143,7 +157,11 @@ def trainer(name: str, text: str, functions: dict[str, Callable[..., Any]]) -> A
             raise ArgumentError(f"sql: {name}: -num_round is {rounds!r}; give 1 or more")
         if str(options.get("objective", "")).startswith("multi:") and "num_class" not in options:
             raise ArgumentError(f"sql: {name}: -objective {options['objective']} needs -num_class, the number of classes")
-        return XGBoost(options, rounds)
+        if name == "train_xgboost_regr" and str(options.get("objective", "")).startswith(("multi:", "binary:")):
+            raise ArgumentError(f"sql: {name}: -objective {options['objective']} is of classes; say train_xgboost_classifier")
+        if name == "train_xgboost_classifier" and "num_class" in options:
+            options.setdefault("objective", "multi:softprob")
+        return XGBoost(options, rounds, name == "train_xgboost_classifier" and "objective" not in options)
     if name.startswith("train_randomforest"):
         for k in options:
             if k not in _FOREST:
@@ -208,17 +226,37 @@ def by_model(models: Any, features: Any, shares: bool) -> list[Any]:
     return found
 
 
+def numbers(said: list[Any]) -> list[Any]:
+    """The same, where none is text."""
+    text = next((v for v in said if isinstance(v, str)), None)
+    if text is not None:
+        raise ArgumentError(f"predict_model: the model's labels are text ({text!r}); use predict_model_label, which gives text")
+    return said
+
+
+def texts(said: list[Any]) -> list[Any]:
+    """Labels as text."""
+    return [None if v is None else str(int(v)) if isinstance(v, float) and v == int(v) else str(v) for v in said]
+
+
 def register_predictions(spark: Any) -> None:
-    """predict_model(model, features) and predict_model_proba(model, features), of the session's SQL."""
+    """predict_model(model, features), predict_model_label and predict_model_proba, of the session's SQL."""
     import pandas as pd
     from pyspark.sql.functions import pandas_udf
 
     def predict_model(model: pd.Series, features: pd.Series) -> pd.Series:
         import pandas as pd
 
-        from hora.spark._trainers import by_model
+        from hora.spark._trainers import by_model, numbers
 
-        return pd.Series(by_model(model, features, False), dtype="float64")
+        return pd.Series(numbers(by_model(model, features, False)), dtype="float64")
+
+    def predict_model_label(model: pd.Series, features: pd.Series) -> pd.Series:
+        import pandas as pd
+
+        from hora.spark._trainers import by_model, texts
+
+        return pd.Series(texts(by_model(model, features, False)), dtype=object)
 
     def predict_model_proba(model: pd.Series, features: pd.Series) -> pd.Series:
         import pandas as pd
@@ -227,6 +265,6 @@ def register_predictions(spark: Any) -> None:
 
         return pd.Series(by_model(model, features, True), dtype=object)
 
-    for function, kind in ((predict_model, "double"), (predict_model_proba, "array<double>")):
+    for function, kind in ((predict_model, "double"), (predict_model_label, "string"), (predict_model_proba, "array<double>")):
         function.__annotations__ = {"model": pd.Series, "features": pd.Series, "return": pd.Series}
         spark.udf.register(function.__name__, pandas_udf(function, kind))

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+import types
 
 import beside
 import numpy as np
 import pytest
 
+import hora
 from hora.spark import _cluster
 
 longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
@@ -104,6 +106,8 @@ def test_a_model_is_trained_kept_and_gone_on_with(table, tmp_path):
     rows = found.collect()
     assert np.mean([r.predictions.classes == r.label for r in rows]) > 0.9
     assert all(abs(sum(r.predictions.probabilities) - 1) < 1e-5 for r in rows)
+    listed = hora.spark.predict(fitted, table, output="said").collect()  # all that it predicts, one after the other
+    assert [r.said for r in listed] == [[*r.predictions.probabilities, r.predictions.classes] for r in rows]
     assert glob.glob(f"{folder}/events.out.tfevents.*") and glob.glob(f"{folder}/eval/events.out.tfevents.*")
     (exported,) = glob.glob(f"{folder}/export/*")
     clean = os.environ | {"PYTHONPATH": str(beside.folder("tensorflow"))}
@@ -212,3 +216,19 @@ def canned(features, labels, mode):
 def test_refused_by_the_ranks(table, tmp_path, given, said):
     with pytest.raises(Exception, match=said):
         estimator(tmp_path, restarts=0, **given).fit(table)
+
+
+def test_a_prediction_of_one_number_is_one_for_predict():
+    from sparkdl.estimators.horovod_estimator._saved import Saved
+    from sparkdl.estimators.horovod_estimator.estimator import TFTransformer
+
+    for kind, width, said in (("bigint", None, "bigint"), ("float", None, "double"), ("float", 1, "array<double>")):
+        saved = Saved("", {"point": "x"}, [("", "predictions", width, kind)], True)
+        saved._session = types.SimpleNamespace(run=lambda names, fed: [fed["x"] * 2])
+        fitted = TFTransformer()
+        fitted.saved = saved
+        model, loads, features, found = fitted.for_predict(None)
+        assert (loads, features, found) == (False, ["point"], said)
+        assert model({"point": np.array([1, 2])}).shape == ((2,) if width is None else (2, 1))
+    with pytest.raises(ValueError, match="TFTransformer: it is empty"):
+        TFTransformer().for_predict(None)

@@ -128,7 +128,8 @@ def test_lightning_as_in_horovods_example(table, tmp_path, monkeypatch):
             return torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.5)
 
         def training_step(self, batch, batch_idx):
-            x, y = batch["features"], batch["label"]
+            x, y = torch.nn.functional.dropout(batch["features"], 0.05), batch["label"]
+            self.log("at", float(self.current_epoch), on_step=False, on_epoch=True, batch_size=len(y))
             return torch.nn.functional.nll_loss(self(x), y.long())
 
         def validation_step(self, batch, batch_idx):
@@ -154,7 +155,9 @@ def test_lightning_as_in_horovods_example(table, tmp_path, monkeypatch):
     assert MIN_PL_VERSION == "1.3.8"  # programs compare theirs with it
     whole = fitted("whole", 3)
     assert [p.name for p in (tmp_path / "best-whole").iterdir()] == ["best.ckpt"]  # one rank's
-    assert [h["epoch"] for h in whole.getHistory()] == [1, 2, 3] and {"loss", "val_loss"} <= set(whole.getHistory()[0])
+    assert [(h["epoch"], h["at"]) for h in whole.getHistory()] == [(1, 0), (2, 1), (3, 2)] and {"loss", "val_loss"} <= set(
+        whole.getHistory()[0]
+    )
     assert accuracy(whole.setOutputCols(["label_prob"]).transform(table)) > 0.9
     fitted("parts", 1)
     parts = fitted("parts", 3)  # goes on as if it had not ended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
 import warnings
@@ -35,15 +34,14 @@ class _Writer(MLWriter):
         self.instance = instance
 
     def saveImpl(self, path: str) -> None:
-        from hora.spark import dumps
+        from hora.spark import dumps, save
 
-        i = self.instance
+        i, spark = self.instance, self._session()
         values = {p.name: v for p, v in i._paramMap.items() if p.name not in ("store", "backend")}
-        blob = base64.b64encode(dumps({"params": values, **i._besides()}, "the estimator")).decode()
-        text = json.loads(DefaultParamsWriter._get_metadata_to_save(i, self._session(), {"horovod": blob}, paramMap={}))
+        blob = dumps({"params": values, **i._besides()}, "the estimator")
+        text = json.loads(DefaultParamsWriter._get_metadata_to_save(i, spark, {"horovod": {}}, paramMap={}))
         text["defaultParamMap"] = {}
-        spark = self._session()
-        spark.createDataFrame([(json.dumps(text),)], "value string").coalesce(1).write.text(path.rstrip("/") + "/metadata")
+        save(spark, path, text, "horovod", [(0, blob)], self.shouldOverwrite)
 
     def _session(self) -> Any:
         from hora.spark import active
@@ -60,11 +58,10 @@ class _Reader(MLReader):
         """Reads the folder, which holds a pickle."""
         import pickle
 
-        from hora.spark import active
+        from hora.spark import read
 
-        spark = self._sparkSession or active()
-        said = json.loads(spark.read.text(path.rstrip("/") + "/metadata").first()[0])
-        given = pickle.loads(base64.b64decode(said["horovod"]))
+        said, blobs = read(path, self._sparkSession, "horovod")
+        given = pickle.loads(blobs[0])
         found = self.cls()
         found._resetUid(said["uid"])
         found._set(**given.pop("params"))
@@ -243,6 +240,10 @@ class HorovodModel(_Saved, ModelParams, Model):
 
     def _made(self, df: Any) -> Any:
         raise NotImplementedError()
+
+    def for_predict(self, df: Any) -> tuple[Any, bool, Any, str]:
+        """What hora.spark.predict asks: the model, that it is one, its columns and the type of its predictions (as it says itself)."""
+        return self._net(df), False, None, ""
 
     def _transform(self, df: Any) -> Any:
         from pyspark.ml.functions import array_to_vector

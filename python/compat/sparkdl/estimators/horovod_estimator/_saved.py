@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Saved", "values_of"]
+__all__ = ["One", "Saved", "values_of"]
 
 
 def values_of(column: np.ndarray) -> np.ndarray:
@@ -65,3 +65,18 @@ class Saved:
             with session.graph.as_default():
                 v1.saved_model.load(session, ["serve"], folder)
         return session
+
+
+class One:
+    """One whose only output is a number for each row."""
+
+    def __init__(self, saved: Saved) -> None:
+        self.saved = saved
+
+    @property
+    def path(self) -> list[str]:
+        """Where packages were found that it needs."""
+        return self.saved.path
+
+    def __call__(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        return self.saved(columns)[:, 0]

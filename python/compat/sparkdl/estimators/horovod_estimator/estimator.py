@@ -18,6 +18,7 @@ except ImportError as e:
 from horovod.spark.common.estimator import _Saved
 
 from ._job import Job
+from ._saved import One
 
 __all__ = ["HorovodEstimator", "TFTransformer"]
 
@@ -181,14 +182,25 @@ class TFTransformer(_Saved, _Shared, Model):
     def _besides(self) -> dict[str, Any]:
         return {"saved": self.saved, "history": self.history}
 
+    def _whole(self) -> Any:
+        if self.saved is None:
+            raise ValueError("TFTransformer: it is empty; it comes from HorovodEstimator.fit or TFTransformer.load")
+        return self.saved
+
+    def for_predict(self, dataset: Any) -> tuple[Any, bool, Any, str]:
+        """What hora.spark.predict asks: the model, that it is one, its columns and the type of its predictions."""
+        saved = self._whole()
+        (_, width, kind), *more = saved.columns()
+        one = not more and width is None
+        known = "bigint" if kind in ("tinyint", "smallint", "int", "bigint") else kind if kind == "boolean" else "double"
+        return One(saved) if one else saved, False, list(saved.inputs), known if one else "array<double>"
+
     def _transform(self, dataset: Any) -> Any:
         from pyspark.sql import functions as F
 
         from hora.spark import predict
 
-        saved = self.saved
-        if saved is None:
-            raise ValueError("TFTransformer: it is empty; it comes from HorovodEstimator.fit or TFTransformer.load")
+        saved = self._whole()
         if "predictions" in dataset.columns:
             raise ValueError("TFTransformer: the table has a column 'predictions' already; rename or drop it")
         found = predict(saved, dataset, features=list(saved.inputs), output=_HIDDEN, returns="array<double>", errors=None)
