@@ -117,6 +117,8 @@ class Training:
         `shapes`, y the labels (None without a label), w the weights (None without).
     first, epochs: the epochs to go through, `range(training.first, training.epochs)`; first is 0 but for a run that goes on.
     state: what `end_epoch` was given as state at last, as bytes, or None.
+    draw_anew(epoch): to be called as an epoch begins: what it draws with random and NumPy is the same in a run that goes on; the
+        seed that it returns is for the framework's own draws.
     share(step): how much this rank's mean of a step weighs, so that the ranks' average is the mean of all their rows.
     end_epoch(epoch, logs, state): to be called on all ranks; `state` is a function that returns bytes to go on from.
     """
