@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -18,7 +19,7 @@ import (
 type Condition struct {
 	Column string `json:"column"`
 	Op     string `json:"op"`    // == != < <= > >= in "not in" "is null" "not null"
-	Value  any    `json:"value"` // a json.Number, text or bool; of in and not in a list
+	Value  any    `json:"value"` // a json.Number, text, bool or {"bytes": hexadecimal}; of in and not in a list
 }
 
 // test is a condition for a column of a known type.
@@ -116,8 +117,14 @@ func (f *field) comparable(column, op string, v any) (bound, error) {
 	}
 	switch {
 	case f.text:
-		if text, is := v.(string); is {
-			return bound{op, text}, nil
+		switch v := v.(type) {
+		case string:
+			return bound{op, v}, nil
+		case map[string]any: // bytes, which need not be a text
+			hexadecimal, _ := v["bytes"].(string)
+			if raw, err := hex.DecodeString(hexadecimal); err == nil && len(v) == 1 {
+				return bound{op, string(raw)}, nil
+			}
 		}
 		return bound{}, wrong()
 	case f.Type == "bool":

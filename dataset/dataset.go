@@ -39,6 +39,7 @@ const (
 type Config struct {
 	Source  []string // paths, folders, patterns, addresses
 	Fields  []Want   // what a batch has; none: each column that can be read
+	Ragged  []string // where no Fields are said: lists that have any number of values
 	Nulls   map[string]any
 	Shuffle Shuffle
 	Seed    uint64
@@ -64,6 +65,7 @@ type Want struct {
 	Name    string   `json:"name"`
 	Columns []string `json:"columns"`
 	Ragged  bool     `json:"ragged"` // a list's rows have any number of values
+	Matrix  bool     `json:"matrix"` // one column of numbers is a matrix too
 }
 
 const (

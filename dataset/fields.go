@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,7 +66,15 @@ func (s *Set) resolve() error {
 				s.left = append(s.left, name+": "+why)
 				continue
 			}
-			wanted = append(wanted, Want{Name: name, Columns: []string{name}})
+			wanted = append(wanted, Want{Name: name, Columns: []string{name}, Ragged: slices.Contains(s.cfg.Ragged, name)})
+		}
+		for _, name := range s.cfg.Ragged {
+			if first.meta.Find(name) < 0 {
+				return fmt.Errorf(
+					"open %s: ragged= names %q, and there is no such column; there are: %s",
+					first.object.Name, name, s.names(),
+				)
+			}
 		}
 		for _, p := range s.parts {
 			wanted = append(wanted, Want{Name: p.name, Columns: []string{p.name}})
@@ -138,7 +147,7 @@ func (s *Set) field(w Want) (*field, error) {
 		}
 		f.cols = append(f.cols, fieldCol{column, i * per * col.Width})
 	}
-	if len(f.cols) > 1 {
+	if len(f.cols) > 1 || w.Matrix && !f.text && f.Count == 0 {
 		f.Count = f.per * len(f.cols)
 	}
 	if (f.text || f.per > 1) && len(f.cols) > 1 {

@@ -70,6 +70,7 @@ type dataAction struct {
 	// of data_open
 	Source   []string              `json:"source"`
 	Fields   []dataset.Want        `json:"fields"`
+	Ragged   []string              `json:"ragged"`
 	Nulls    map[string]any        `json:"nulls"`
 	Shuffle  string                `json:"shuffle"`
 	Seed     uint64                `json:"seed"`
@@ -179,9 +180,9 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 		return argument("open data: the list of sources is empty; name a file or a folder")
 	}
 	cfg := dataset.Config{
-		Source: a.Source, Fields: a.Fields, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed, Memory: a.Memory,
-		Threads: a.Threads,
-		Filter:  a.Filter, Only: a.Only, Readable: a.Readable, Skip: a.Skip,
+		Source: a.Source, Fields: a.Fields, Ragged: a.Ragged, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed,
+		Memory: a.Memory, Threads: a.Threads,
+		Filter: a.Filter, Only: a.Only, Readable: a.Readable, Skip: a.Skip,
 		Lookup: func(name string) string { return a.Env[name] },
 	}
 	var set rows
@@ -260,11 +261,11 @@ func (d *data) seek(a *dataAction, o *outcome) error {
 // state takes a state over where one is given, and answers where the data stand.
 func (d *data) state(a *dataAction, o *outcome) error {
 	if len(a.State) > 0 {
+		d.stop() // it reads the order that is about to change
 		epoch, position, err := d.resume(a.State)
 		if err != nil {
 			return err
 		}
-		d.stop()
 		d.epoch, d.position = epoch, position
 	}
 	epoch, position := d.epoch, d.position

@@ -63,6 +63,7 @@ type Decoder struct {
 	row     int     // of a ragged list: rows begun so far
 	wide    []int64
 	text    []byte
+	alike   []byte // values of one length that were written as texts
 
 	col   *Column
 	to    *Target

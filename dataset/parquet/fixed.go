@@ -15,8 +15,8 @@ func (d *Decoder) fixed(e encoding, b []byte, n int) ([]byte, error) {
 	switch {
 	case p == pBool:
 		return d.booleans(e, b, n)
-	case e == ePlain && p == pBytes: // decimals
-		return d.decimalTexts(b, n)
+	case p == pBytes && (e == ePlain || e == eDeltaLength || e == eDeltaBytes): // decimals
+		return d.decimalTexts(e, b, n)
 	case e == ePlain:
 		width := p.width(d.col.length)
 		if len(b) != n*width {
@@ -32,6 +32,8 @@ func (d *Decoder) fixed(e encoding, b []byte, n int) ([]byte, error) {
 		return to, nil
 	case e == eDelta && (p == pInt32 || p == pInt64):
 		return d.differences(b, n)
+	case e == eDeltaBytes && p == pFixed:
+		return d.prefixed(b, n)
 	case e == eSplit && p != pBytes && p != pInt96:
 		return d.split(b, n)
 	}
@@ -173,21 +175,45 @@ func (d *Decoder) ratio(v *big.Int) float64 {
 	return f
 }
 
+// prefixed reads values of one length that are written as texts which share their beginnings.
+func (d *Decoder) prefixed(b []byte, n int) ([]byte, error) {
+	next, err := d.prefixes(b, n)
+	if err != nil {
+		return nil, err
+	}
+	to := d.alike[:0]
+	for range n {
+		v, err := next()
+		if err != nil {
+			return nil, err
+		}
+		if len(v) != d.col.length {
+			return nil, fmt.Errorf("it has a value of %d bytes where all have %d", len(v), d.col.length)
+		}
+		to = append(to, v...)
+	}
+	d.alike = to
+	return d.converted(to, n), nil
+}
+
 // decimalTexts reads decimals that are stored as byte arrays.
-func (d *Decoder) decimalTexts(b []byte, n int) ([]byte, error) {
-	if n > len(b)/4 {
+func (d *Decoder) decimalTexts(e encoding, b []byte, n int) ([]byte, error) {
+	if e == ePlain && n > len(b)/4 {
 		return nil, errTexts
+	}
+	next, err := d.reader(e, b, n)
+	if err != nil {
+		return nil, err
 	}
 	to := room(&d.values, 8*n)
 	for i := range n {
-		v, rest, err := text(b)
+		v, err := next()
 		if err != nil {
 			return nil, err
 		}
 		if len(v) > 64 {
 			return nil, errors.New("it has a decimal of more than 64 bytes")
 		}
-		b = rest
 		binary.LittleEndian.PutUint64(to[8*i:], math.Float64bits(d.decimal(v)))
 	}
 	return to, nil

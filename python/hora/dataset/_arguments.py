@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .. import _lib
 from ..errors import ArgumentError
 
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def place() -> tuple[int, int]:
@@ -34,24 +39,55 @@ def fields(columns: Any, ragged: Sequence[str]) -> list[dict[str, Any]]:
     if isinstance(columns, str) or isinstance(ragged, str):
         raise ArgumentError(f"open data: {columns if isinstance(columns, str) else ragged!r} is one text; give a list of names")
     if columns is None:
-        if ragged:
-            raise ArgumentError("open data: ragged= names lists among those of columns=; name the columns too")
         return []
+    if not columns:
+        raise ArgumentError(f"open data: columns={columns!r} names none; leave columns= out to read all of them")
     pairs = columns.items() if isinstance(columns, Mapping) else [(c, c) for c in columns]
     unknown = set(ragged) - {n for n, _ in pairs}
     if unknown:
         raise ArgumentError(f"open data: ragged= names {sorted(unknown)[0]!r}, which is not among the arrays that are read")
-    return [{"name": n, "columns": [c] if isinstance(c, str) else list(c), "ragged": n in ragged} for n, c in pairs]
+    return [
+        {"name": n, "columns": [c] if isinstance(c, str) else list(c), "ragged": n in ragged, "matrix": not isinstance(c, str)}
+        for n, c in pairs
+    ]
+
+
+def whole(name: str, number: Any, least: int | None = 0, do: str = "open data") -> int:
+    """A whole number of Python's, which one of NumPy is made."""
+    try:
+        n = operator.index(number)
+    except TypeError:
+        raise ArgumentError(f"{do}: {name}={number!r}; give a whole number") from None
+    if least is not None and n < least:
+        raise ArgumentError(f"{do}: {name}={number!r}; give {least} or more")
+    return n
+
+
+def null_values(nulls: Mapping[str, Any] | None) -> dict[str, Any]:
+    """nulls= in JSON's words: NaN is the library's "nan", and numbers of NumPy are Python's."""
+    out = {}
+    for name, value in (nulls or {}).items():
+        plain = value.item() if isinstance(value, np.generic) else value
+        if isinstance(plain, float) and not math.isfinite(plain):
+            plain = "nan" if math.isnan(plain) else str(plain)
+        if not isinstance(plain, (str, int, float)) and plain is not None:
+            raise ArgumentError(f'open data: nulls={{{name!r}: {value!r}}}; use "nan", "mask", "error", a number, a text or a bool')
+        out[name] = plain
+    return out
 
 
 def size_of(memory: int | str) -> int:
+    n: float | None = None
     if isinstance(memory, str):
         text = memory.strip().upper().removesuffix("IB").removesuffix("B")
-        try:
-            return int(float(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1))
-        except ValueError:
-            raise ArgumentError(f'open data: memory={memory!r}; give a number of bytes, or a text such as "512MiB"') from None
-    return int(memory)
+        with contextlib.suppress(ValueError, OverflowError):
+            n = int(float(text.rstrip("KMGT")) * _UNITS.get(text[-1:], 1))
+    elif not isinstance(memory, bool):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            n = int(memory)
+    if n is None or n < 1:
+        raise ArgumentError(f'open data: memory={memory!r}; give a number of bytes, or a text such as "512MiB"')
+    return min(n, 1 << 62)
 
 
 def keys() -> dict[str, str]:

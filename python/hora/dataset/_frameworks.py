@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, HoraError
 from ._loader import Loader, Wrapped
 from ._views import Batch, Ragged, TextLists, Texts
 
@@ -45,7 +45,7 @@ def _spec(tf: Any, f: dict[str, Any]) -> dict[str, Any]:
     else:
         spec = {name: tf.TensorSpec((None, f["count"]) if f["count"] else (None,), _dtype(tf, f["type"]))}
     if f["mask"]:
-        spec[name + ".null"] = tf.TensorSpec((None, f["count"]) if f["count"] > 1 else (None,), tf.bool)
+        spec[name + ".null"] = tf.TensorSpec((None, f["count"]) if f["count"] else (None,), tf.bool)
     return spec
 
 
@@ -70,7 +70,19 @@ def _numbers(array: Any) -> Any:
     kind = array.dtype.kind if isinstance(array, np.ndarray) else ""
     if kind in ("m", "M"):
         return array.view(np.int64)
-    return array.view(np.uint8).reshape(len(array), -1) if kind == "V" else array
+    return array.view(np.uint8).reshape(len(array), array.dtype.itemsize) if kind == "V" else array
+
+
+def _fits(name: str, array: Any, dtype: Any) -> None:
+    """Refuse what JAX would cut to 32 bits without a word."""
+    if array.dtype.kind not in "iu" or dtype == array.dtype or not array.size:
+        return
+    most = np.iinfo(dtype)
+    if array.min() < most.min or array.max() > most.max:
+        raise HoraError(
+            f"read data for JAX: {name!r} has whole numbers (dates are some) that {dtype} does not hold, and JAX would cut them; "
+            'say jax.config.update("jax_enable_x64", True), or read other columns'
+        )
 
 
 class JaxLoader(Wrapped):
@@ -90,6 +102,7 @@ class JaxLoader(Wrapped):
                 if isinstance(column, np.ndarray):
                     # a copy: JAX on a CPU would look at memory that is used again
                     array = np.array(_numbers(column))
+                    _fits(name, array, jax.dtypes.canonicalize_dtype(array.dtype))
                     column = jax.make_array_from_process_local_data(self.sharding, array) if self.sharding else jax.numpy.asarray(array)
                 out[name] = column
             yield out

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, ClosedError
-from ._arguments import fields, keys, place, size_of, threads_of
+from ._arguments import fields, keys, null_values, place, size_of, threads_of, whole
 from ._calls import Handle, Reader
 from ._source import conditions, sources
 from ._views import HEADER, Batch, makers, to_torch
@@ -79,25 +79,30 @@ class Loader:
     ) -> None:  # fmt: skip
         if (batch is None) == (global_batch is None):
             raise ArgumentError("open data: give batch= (rows of each rank in a step) or global_batch= (rows of all of them)")
+        batch = None if batch is None else whole("batch", batch, None)
+        global_batch = None if global_batch is None else whole("global_batch", global_batch, None)
         if any(n is not None and n < 1 for n in (batch, global_batch)):
             raise ArgumentError("open data: a batch has one row or more")
         if (rank is None) != (size is None):
             raise ArgumentError("open data: rank= and size= are given together")
+        if rank is not None and size is not None and not 0 <= rank < size:
+            raise ArgumentError(f"open data: rank={rank} of size={size}; ranks are 0 to {size - 1}")
         self.batch, self.global_batch, self.last = batch, global_batch, last
         self._place = None if rank is None or size is None else (rank, size)
         if last not in ("short", "drop", "pad", "wrap"):
             raise ArgumentError(f'open data: last={last!r}; use "short", "drop", "pad" or "wrap"')
         modes = {True: "window", False: "none", None: "none", "full": "full"}
-        if shuffle not in modes:
+        if not isinstance(shuffle, (bool, str, int, type(None))) or shuffle not in modes:
             raise ArgumentError(f'open data: shuffle={shuffle!r}; use True, False or "full"')
         if on_error not in ("raise", "skip"):
             raise ArgumentError(f'open data: on_error={on_error!r}; use "raise" or "skip"')
         where = self._where()
-        threads = threads or threads_of(where[1])
+        threads = threads_of(where[1]) if threads is None else whole("threads", threads, 1)
+        seed, epoch = whole("seed", seed, None), whole("epoch", epoch)
         self._work = Work(decode, transform, threads, on_error == "skip")
         self._handle = Handle(
             **self._sources(source), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable,
-            fields=fields(columns, ragged), nulls=dict(nulls or {}), shuffle=modes[shuffle],
+            fields=fields(columns, ragged), ragged=list(ragged), nulls=null_values(nulls), shuffle=modes[shuffle],
             seed=seed & ((1 << 64) - 1), memory=size_of(memory), threads=threads, env=keys(),
         )  # fmt: skip
         about = self._handle.about
@@ -132,6 +137,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch comes next. One that a loaded state stands in goes on; any other begins."""
+        epoch = whole("epoch", epoch)
         if epoch != self.epoch or not self._begun:
             self._state |= {"epoch": epoch, "pos": 0}
             self._begun = False
@@ -169,14 +175,18 @@ class Loader:
     def __len__(self) -> int:
         """How many batches this rank gets until the end of the epoch."""
         rank, size = self._where()
-        whole = self._whole(size)
-        left = self.rows - (self._next()[1])
-        steps, rest = divmod(left, whole)
+        step = self._whole(size)
+        steps, rest = divmod(self.rows - self._next()[1], step)
+        each = steps * self._takes(step, rank, size)
         if not rest or self.last == "drop":
-            return steps
-        if self.last != "short":
-            return steps + 1
-        return steps + (rest * (rank + 1) // size > rest * rank // size)
+            return each
+        if self.last != "short":  # an epoch with fewer rows than a step is filled up to twice itself
+            return each + self._takes(min(step, rest + self.rows), rank, size)
+        return each + self._takes(rest, rank, size)
+
+    def _takes(self, rows: int, rank: int, size: int) -> bool:
+        """Whether a rank has a part of so many rows; there may be more ranks than rows."""
+        return rows * (rank + 1) // size > rows * rank // size
 
     def _next(self) -> tuple[int, int]:
         """Epoch and position that iterating begins with."""

@@ -105,13 +105,8 @@ class Mixture(Loader):
         super().load_state_dict(state)
         self.rows = self._state["rows"]
 
-    def __len__(self) -> int:
-        """How many batches this rank gets until the end of the epoch."""
-        rank, size = self._where()
-        steps, rest = divmod(self.rows - self._next()[1], self._whole(size))
-        if not rest or self.last == "drop":
-            return steps
-        return steps + (self.last == "wrap" or rest > rank)
+    def _takes(self, rows: int, rank: int, size: int) -> bool:
+        return rows > rank  # a step's rows are dealt one by one
 
 
 def _weight(name: str, weight: Any) -> str:

@@ -75,18 +75,17 @@ class Table(Mapping[str, Any]):
             values: Any = column
             if isinstance(column, Texts):
                 values = np.asarray(column)
-            elif isinstance(column, (Ragged, TextLists)) or column.ndim == 2:
+            elif isinstance(column, (Ragged, TextLists)):
                 values = _objects(list(column))
+            elif column.ndim == 2:
+                values = _objects(list(column if null is None else with_holes(column, null)))
                 null = None if null is None else null.all(1)
             elif column.dtype.kind == "V":
                 values = _objects([v.tobytes() for v in column])
             elif column.dtype == "M8[D]":
                 values = column.astype("M8[s]")
-            if null is not None and values.dtype.kind not in "fmM":
-                values = values.astype("f8") if values.dtype.kind in "iu" else values.astype(object)
-                values[null] = np.nan if values.dtype.kind == "f" else None
-            elif null is not None:
-                values[null] = np.nan if values.dtype.kind == "f" else "NaT"
+            if null is not None:
+                values = with_holes(values, null)
             out[name] = pd.Series(values)
         return pd.DataFrame(out)
 
@@ -99,12 +98,14 @@ def read(
     *,
     columns: Sequence[str] | Mapping[str, str | Sequence[str]] | None = None,
     filter: Any = None,
+    nulls: Mapping[str, Any] | None = None,
+    ragged: Sequence[str] = (),
     on_error: str = "raise",
     threads: int | None = None,
 ) -> Table:
     """Read all rows of a source, in the order of the files: the whole table, on whoever asks for it.
 
-    `columns` and `filter` are those of `open`.
+    `columns`, `filter`, `nulls` and `ragged` are those of `open`; where `nulls` says nothing they are told apart.
 
     >>> hora.dataset.read("data/train", columns=["id", "label"], filter=[("label", "==", 3)]).to_pandas()
     """
@@ -112,7 +113,7 @@ def read(
 
     loader = open(
         source, columns=columns, batch=ROWS, shuffle=False, filter=filter, on_error=on_error, threads=threads, rank=0, size=1,
-        memory=1 << 62, nulls={"*": "mask"},
+        memory=1 << 62, nulls={"*": "mask"} | dict(nulls or {}), ragged=ragged,
     )  # fmt: skip
     parts = list(loader._quiet())
     names = [f["name"] for f in loader.fields]
@@ -125,6 +126,17 @@ def read(
                 nulls[name] = null
     rows = sum(p.rows for p in parts)
     return Table(columns_, nulls, rows)
+
+
+def with_holes(values: Any, null: Any) -> Any:
+    """A copy of an array with NaN, NaT or None where it has nulls; whole numbers become float64, as in pandas."""
+    kind = values.dtype.kind
+    if kind in "fmM":
+        values = values.copy()
+    else:
+        values = values.astype("f8" if kind in "iu" else object)
+    values[null] = {"f": np.nan, "O": None}.get(values.dtype.kind, "NaT")
+    return values
 
 
 def _objects(items: list[Any]) -> Any:

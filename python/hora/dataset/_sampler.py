@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ._arguments import place
+from ._arguments import place, whole
 from ._views import Batch, Ragged
 
 _MASK = (1 << 64) - 1
@@ -60,7 +60,8 @@ class Sampler:
         self.rows = data if isinstance(data, int) else len(data)
         if self.rows < 1:
             raise ArgumentError("sample data: the dataset has no items")
-        self.batch, self.global_batch, self.shuffle, self.seed, self.last = batch, global_batch, shuffle, seed & _MASK, last
+        self.batch, self.global_batch, self.shuffle, self.last = batch, global_batch, shuffle, last
+        self.seed = whole("seed", seed, None, "sample data") & _MASK
         self._place = None if rank is None or size is None else (rank, size)
         self.epoch, self.position, self._counts = 0, 0, True
         self._begun = False  # the epoch is to go on at the position

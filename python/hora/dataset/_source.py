@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import decimal
+import math
 import os
 import shutil
 import sys
@@ -123,4 +125,10 @@ def _plain(value: Any) -> Any:
             value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
         return value.isoformat()
     value = value.item() if hasattr(value, "item") else value
-    return str(value, "utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    if isinstance(value, decimal.Decimal):  # decimals come out as float64
+        value = float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ArgumentError(f"filter=: a column is compared with {value}; leave the comparison out, or give a number")
+    if not isinstance(value, (str, bytes, int, float, type(None))):
+        raise ArgumentError(f"filter=: a column is compared with {value!r}; give a number, a text, a bool or a date")
+    return {"bytes": value.hex()} if isinstance(value, bytes) else value

@@ -212,7 +212,7 @@ def to_torch(batch: Batch) -> Batch:
             if kind in "mM":
                 array = array.view(np.int64)
             elif kind == "V":
-                array = array.view(np.uint8).reshape(len(array), -1)
+                array = array.view(np.uint8).reshape(len(array), array.dtype.itemsize)
             array = torch.from_numpy(array)
         out[name] = array
     return out

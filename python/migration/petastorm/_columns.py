@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 
+from hora.dataset._read import with_holes
 from hora.dataset._views import Ragged, TextLists, Texts
 
 from .unischema import Unischema, UnischemaField, match_unischema_fields
@@ -59,10 +60,15 @@ def inferred(loader):
 
 def values(table, name):
     """A column's stored values, one by one, None where there is none."""
-    stored, null = list(table[name]), table.nulls.get(name)
+    null = table.nulls.get(name)
     if null is None:
-        return stored
-    return [None if n else v for v, n in zip(stored, null if null.ndim == 1 else null.all(1), strict=True)]
+        return list(table[name])
+    if null.ndim == 1:
+        return [None if n else v for v, n in zip(table[name], null, strict=True)]
+    rows = table[name]
+    if rows.dtype.kind in "iub":  # stay what they are, so that a null among them is none of the field's values
+        rows = rows.astype(object)
+    return [None if n else v for v, n in zip(with_holes(rows, null), null.all(1), strict=True)]
 
 
 def array(table, name):
@@ -83,17 +89,7 @@ def array(table, name):
         return out
     if column.dtype.kind == "M":
         column = column.astype("M8[ns]")
-    if null is None or column.ndim == 2:
-        return column
-    if column.dtype.kind in "iu":
-        column = column.astype(np.float64)
-    elif column.dtype.kind not in "fmM":
-        column = column.astype(object)
-        column[null] = None
-        return column
-    column = column.copy()
-    column[null] = np.nan if column.dtype.kind == "f" else "NaT"
-    return column
+    return column if null is None else with_holes(column, null)
 
 
 def _matrix(lists):

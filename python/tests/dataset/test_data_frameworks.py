@@ -22,6 +22,8 @@ for batch in loader.tensorflow():
         assert t == b"row %d" % i and l.numpy().tolist() == list(range(i % 3))
         seen.append(int(i))
 assert sorted(seen) == list(range(100)), seen
+one = hora.dataset.open(sys.argv[1], columns={"x": ["hole"]}, batch=100, nulls={"x": "mask"})
+assert [b["x.null"].shape for b in one.tensorflow()] == [(100, 1)]
 work = hora.dataset.open(sys.argv[1], columns=["id"], batch=20, transform=lambda b: {"twice": 2 * b["id"]})
 (total,) = [sum(int(b["twice"].numpy().sum()) for b in work.tensorflow({"twice": tf.TensorSpec((None,), tf.int64)}))]
 assert total == 2 * sum(range(100))
@@ -64,6 +66,12 @@ assert sorted(int(i) for b in held for i in b["id"]) == list(range(100)) and loa
 sharding = jax.sharding.NamedSharding(jax.make_mesh((1,), ("data",)), jax.sharding.PartitionSpec("data"))
 other = hora.dataset.open(sys.argv[1], columns=["id"], batch=25).jax(sharding)
 assert all(b["id"].sharding == sharding for b in other)
+try:
+    list(hora.dataset.open(sys.argv[1], columns=["at"], batch=20).jax())
+except hora.HoraError as e:
+    assert "'at' has whole numbers" in str(e) and "jax_enable_x64" in str(e), e
+else:
+    raise SystemExit("cut")
 print("right")
 """
 
@@ -81,6 +89,8 @@ def test_batches_are_the_frameworks(name, arrow, tmp_path):
                 "b": ids.astype("f4"),
                 "text": [f"row {i}" for i in ids],
                 "list": [list(range(i % 3)) for i in ids],
+                "hole": [None if i % 7 else int(i) for i in ids],
+                "at": ids.astype("M8[h]").astype("M8[ns]"),
             }
         ),
         tmp_path / "x.parquet",

@@ -85,3 +85,29 @@ def test_fields_of_structs_in_lists_have_names(arrow, tmp_path):
         [f"y{i}"] * (i + 1) for i in range(4)
     ]
     assert batch["m.key"].tolist() == [["k"] * i for i in range(4)] and batch["m.value"].tolist() == [[1.5 * i] * i for i in range(4)]
+
+
+def test_nulls_in_lists(arrow, tmp_path):
+    """A null among a list's values is NaN or None, never a 0; what only looks equally long is read where ragged= names it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"f": pa.array([[1.0, None], [2.0, 3.0]], pa.list_(pa.float32())), "i": [[None, 7], [8, 9]]}), path)
+    frame = hora.dataset.read(path).to_pandas()
+    assert np.array_equal(frame["f"][0], [1, np.nan], equal_nan=True) and frame["f"][0].dtype == np.float32
+    assert np.array_equal(frame["i"][0], [np.nan, 7], equal_nan=True) and frame["i"][1].tolist() == [8, 9]
+    pq.write_table(pa.table({"few": [[1], [], [None]], "id": [0, 1, 2]}), path)
+    with pytest.raises(hora.HoraError, match="ragged= names them"):
+        hora.dataset.read(path)
+    assert hora.dataset.read(path, ragged=["few"], nulls={"few": -1})["few"].tolist() == [[1], [], [-1]]
+    (batch,) = hora.dataset.open(path, ragged=["few"], nulls={"few": 0}, batch=3, shuffle=False)
+    assert batch["few"].tolist() == [[1], [], [0]] and batch["id"].tolist() == [0, 1, 2]
+    with pytest.raises(hora.HoraError, match='ragged= names "nothing", and there is no such column'):
+        hora.dataset.read(path, ragged=["nothing"])
+
+
+def test_a_list_of_one_column_is_a_matrix(arrow):
+    table = {"a": np.arange(3), "v": np.zeros((3, 2)), "t": ["x", "y", "z"]}
+    (batch,) = hora.dataset.open(table, columns={"x": ["a"], "y": "a", "v": ["v"], "t": ["t"]}, batch=3, shuffle=False)
+    assert batch["x"].shape == (3, 1) and batch["y"].shape == (3,) and batch["v"].shape == (3, 2) and batch["t"].tolist() == ["x", "y", "z"]

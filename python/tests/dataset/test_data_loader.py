@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import gc
 import json
 import os
@@ -136,6 +137,9 @@ def test_a_short_end_may_leave_a_rank_out(data):
     parts = [list(opened(data, batch=None, global_batch=2999, rank=r, size=4)) for r in range(4)]
     assert [len(p) for p in parts] == [1, 1, 1, 2] and sorted(ids(b for p in parts for b in p)) == list(range(ROWS))
     assert [len(opened(data, batch=None, global_batch=2999, rank=r, size=4)) for r in range(4)] == [1, 1, 1, 2]
+    for last in ("short", "pad", "wrap"):  # fewer rows in a step than ranks
+        few = [opened(data, batch=None, global_batch=2, last=last, filter=("id", "<", 7), rank=r, size=3) for r in range(3)]
+        assert [len(part) for part in few] == [len(list(part)) for part in few], last
 
 
 def test_torch(data):
@@ -163,11 +167,18 @@ def test_arguments(data):
     for how, says in [
         ({"batch": None}, "give batch="), ({"global_batch": 3}, "give batch="), ({"batch": 0}, "one row or more"), ({"last": "x"}, "last='x'"),
         ({"shuffle": "x"}, "shuffle='x'"), ({"memory": "much"}, "memory='much'"), ({"columns": "id"}, "one text"), ({"rank": 1}, "together"),
+        ({"memory": 0}, "memory=0"), ({"columns": []}, "names none"), ({"threads": 0}, "threads=0"), ({"seed": None}, "seed=None"),
+        ({"epoch": -1}, "epoch=-1"), ({"batch": 4.0}, "batch=4.0"), ({"rank": 2, "size": 2}, "ranks are 0 to 1"), ({"shuffle": [1]}, "shuffle="),
+        ({"nulls": {"id": b"x"}}, "nulls="), ({"filter": ("a", "<", float("inf"))}, "compared with inf"), ({"ragged": ["x"]}, "not among"),
     ]:  # fmt: skip
         with pytest.raises(hora.ArgumentError, match=says):
             opened(data, **how)
     with pytest.raises(hora.HoraError, match="no storage"):
         opened("s3x://bucket/x")
+    with pytest.raises(hora.ArgumentError, match="epoch=-1"):
+        opened(data).set_epoch(-1)
+    numbers = {"seed": np.int64(5), "batch": np.int32(64), "filter": ("id", ">=", decimal.Decimal(10)), "nulls": {"id": np.int64(0)}}
+    assert len(opened(data, **numbers)) == len(opened(data, filter=("id", ">=", 10))) == 47
 
 
 def test_who_has_not_joined_is_told(data, monkeypatch):

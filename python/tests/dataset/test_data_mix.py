@@ -53,6 +53,8 @@ def test_shares_are_exact(two):
     again = [rows(mixed(two, rank=r, size=3, global_batch=100)) for r in range(3)]
     assert sorted(row for part in again for row in part) == sorted(all_) and max(map(len, again)) - min(map(len, again)) <= 20
     assert [len(mixed(two, rank=r, size=3, global_batch=700)) for r in range(3)] == [3, 3, 3]
+    few = [mixed(two, rank=r, size=3, global_batch=2, rows=7) for r in range(3)]
+    assert [len(part) for part in few] == [len(list(part)) for part in few] == [4, 3, 0]
     assert mixed(two, rows=None).rows == 1333  # then code has been seen once
 
 

@@ -162,7 +162,7 @@ ENCODINGS = {
     "DELTA_BINARY_PACKED": ["int8", "uint16", "int32", "uint32", "int64", "uint64", "few", "date", "at_us"],
     "BYTE_STREAM_SPLIT": ["float16", "float32", "float64", "int32", "int64", "fixed", "at_ns"],
     "DELTA_LENGTH_BYTE_ARRAY": ["text", "binary"],
-    "DELTA_BYTE_ARRAY": ["text", "binary"],
+    "DELTA_BYTE_ARRAY": ["text", "binary", "fixed", "decimal7", "decimal38"],  # Spark's second version writes decimals so
     "RLE": ["bool"],
 }
 

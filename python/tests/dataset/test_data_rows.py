@@ -152,6 +152,17 @@ def test_filters_that_cannot_be(folder):
             ids(folder, filter)
 
 
+def test_filters_compare_bytes(arrow):
+    """Bytes that are no text, too."""
+    import pyarrow as pa
+
+    table = pa.table({"id": [0, 1, 2], "key": pa.array([b"\xff\x00", b"\xfe", None], pa.binary())})
+    for filter, want in [
+        (("key", "==", b"\xff\x00"), [0]), (("key", "!=", b"\xff\x00"), [1]), (("key", "in", [b"\xfe", b"x"]), [1]), (("key", ">", b"\xfe"), [0]),
+    ]:  # fmt: skip
+        assert hora.dataset.read(table, filter=filter)["id"].tolist() == want, filter
+
+
 @pytest.fixture
 def damaged(table, tmp_path):
     """Two files; row group 3 of the first is damaged, and the second's end is gone."""
