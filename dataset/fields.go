@@ -66,14 +66,13 @@ func (s *Set) resolve() error {
 				s.left = append(s.left, name+": "+why)
 				continue
 			}
-			wanted = append(wanted, Want{Name: name, Columns: []string{name}, Ragged: slices.Contains(s.cfg.Ragged, name)})
+			ragged := slices.Contains(s.cfg.Ragged, name)
+			wanted = append(wanted, Want{Name: name, Columns: []string{name}, Ragged: ragged})
 		}
 		for _, name := range s.cfg.Ragged {
 			if first.meta.Find(name) < 0 {
-				return fmt.Errorf(
-					"open %s: ragged= names %q, and there is no such column; there are: %s",
-					first.object.Name, name, s.names(),
-				)
+				return fmt.Errorf("open %s: ragged= names %q, and there is no such column; there are: %s",
+					first.object.Name, name, s.names())
 			}
 		}
 		for _, p := range s.parts {

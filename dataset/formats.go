@@ -3,6 +3,7 @@ package dataset
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
@@ -49,6 +50,9 @@ func (s *Set) list(ctx context.Context) error {
 	}
 	s.shelf = index
 	for _, name := range s.cfg.Source {
+		if name, err = plainName(name); err != nil {
+			return err
+		}
 		store, err := storage.Find(name, s.cfg.Lookup)
 		if err != nil {
 			return err
@@ -65,6 +69,22 @@ func (s *Set) list(ctx context.Context) error {
 	}
 	s.name()
 	return nil
+}
+
+// plainName is a source as its files' names begin: what is said of this machine's in other words, ./data or a file
+// URL, is the same data, with the same columns of folders' names.
+func plainName(name string) (string, error) {
+	if rest, is := strings.CutPrefix(name, "file://"); is {
+		plain, err := url.PathUnescape(rest)
+		if err != nil || !strings.HasPrefix(plain, "/") {
+			return "", fmt.Errorf("open %s: a file URL is file:///path; give one, or the path", name)
+		}
+		name = plain
+	}
+	if name == "" || strings.Contains(name, "://") {
+		return name, nil
+	}
+	return filepath.Clean(name), nil
 }
 
 // name finds what the files are called below the folder that all have in common.
@@ -171,7 +191,7 @@ func (s *Set) images(ctx context.Context, store storage.Store, folder string, ob
 	var table *foreign.File
 	size := int64(0)
 	root := folder
-	if i := strings.IndexAny(folder, "*?["); i >= 0 && !strings.Contains(folder, "://") {
+	if i := strings.IndexAny(folder, "*?["); i >= 0 && storage.IsPattern(folder) {
 		root = path.Dir(folder[:i] + "x")
 	} else if len(objects) == 1 && objects[0].Name == folder {
 		root = path.Dir(folder)

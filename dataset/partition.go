@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"hora/dataset/parquet"
+	"hora/storage"
 )
 
 var errNullFolder = errors.New(`the folder's name stands for a null; say what a null becomes with nulls=`)
@@ -26,7 +27,7 @@ const noValue = "__HIVE_DEFAULT_PARTITION__"
 
 // keys are those of the folders between a source and a file below it.
 func keys(source, name string) []key {
-	if i := strings.IndexAny(source, "*?["); i >= 0 && !strings.Contains(source, "://") {
+	if i := strings.IndexAny(source, "*?["); i >= 0 && storage.IsPattern(source) {
 		source = source[:strings.LastIndexByte(source[:i], '/')+1]
 	}
 	below, found := strings.CutPrefix(name, source)

@@ -33,11 +33,15 @@ func localObject(name string, info fs.FileInfo) Object {
 	return Object{Name: name, Size: info.Size(), Tag: fmt.Sprint(info.ModTime().UnixNano())}
 }
 
-// List answers the files below a folder, those that a pattern fits, or the one file.
+// List answers the files below a folder, those that a pattern fits or that lie below such folders, or the one file.
 func (l Local) List(_ context.Context, name string) ([]Object, error) {
 	if IsPattern(name) {
 		return l.match(name)
 	}
+	return l.below(name)
+}
+
+func (l Local) below(name string) ([]Object, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, localError("list", name, err)
@@ -87,9 +91,15 @@ func (l Local) match(pattern string) ([]Object, error) {
 		if err != nil {
 			return nil, localError("list", name, err)
 		}
-		if !info.IsDir() && !strings.HasPrefix(filepath.Base(name), ".") {
-			all = append(all, localObject(name, info))
+		base := filepath.Base(name)
+		if strings.HasPrefix(base, ".") || info.IsDir() && hidden(base) {
+			continue
 		}
+		found, err := l.below(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
 	}
 	if len(all) == 0 {
 		return nil, &Error{"list", pattern, ErrNotFound}

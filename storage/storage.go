@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strings"
 )
@@ -88,9 +89,14 @@ func Find(name string, lookup func(string) string) (Store, error) {
 	return nil, fmt.Errorf("open %s: there is no storage %q here; give a path of this machine, or an http, https, s3, gs or abfss address", name, scheme+"://")
 }
 
-// IsPattern reports whether a name has one of *, ?, [ in it: a URL has none.
+// IsPattern reports whether a name has one of *, ?, [ in it and stands for the names that fit: a URL has none, and
+// what is there under that very name is no pattern.
 func IsPattern(name string) bool {
-	return !strings.Contains(name, "://") && strings.ContainsAny(name, "*?[")
+	if strings.Contains(name, "://") || !strings.ContainsAny(name, "*?[") {
+		return false
+	}
+	_, err := os.Lstat(name)
+	return err != nil
 }
 
 // hidden reports whether a file below a folder is none of its data: what Spark, Hive

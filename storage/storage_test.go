@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -151,5 +153,59 @@ func TestWeb(t *testing.T) {
 	if err := web.ReadAt(context.Background(), Object{url, 10000, `"1"`}, make([]byte, 4), 0); err == nil ||
 		!strings.Contains(err.Error(), "503") || asked.Load() < 3 {
 		t.Errorf("%v after %d", err, asked.Load())
+	}
+}
+
+// TestLongRange: a range that takes longer than a server gets is read as long as it comes, and no longer.
+func TestLongRange(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
+	dribble := func(most int) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(content)-1, len(content)))
+			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+			w.WriteHeader(http.StatusPartialContent)
+			for part := range slices.Chunk(content[:most], enough/2) {
+				_, _ = w.Write(part)
+				w.(http.Flusher).Flush()
+				<-time.After(100 * time.Millisecond)
+			}
+			<-r.Context().Done()
+		}
+	}
+	for most, says := range map[int]string{len(content): "", enough + enough/2: "nothing comes from the server"} {
+		web, url, _ := server(t, content, dribble(most))
+		web.giveUp = 400 * time.Millisecond
+		p := make([]byte, len(content))
+		err := web.ReadAt(context.Background(), Object{url, int64(len(content)), `"1"`}, p, 0)
+		if says == "" && (err != nil || !bytes.Equal(p, content)) {
+			t.Errorf("it was coming: %v", err)
+		}
+		if says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
+// TestPatterns: a pattern stands for what lies below the folders that fit, and a name that is there is none.
+func TestPatterns(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"year=2023/a.parquet", "year=2024/b.parquet", "_old/c.parquet", "run[1]/d.parquet", "run1/e.parquet"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), "x")
+	}
+	for pattern, want := range map[string]string{
+		"year=*": "year=2023/a.parquet year=2024/b.parquet", "*": "run1/e.parquet run[1]/d.parquet year=2023/a.parquet year=2024/b.parquet",
+		"run[1]": "run[1]/d.parquet", "run[12]": "run1/e.parquet", "*/*4": "",
+	} {
+		all, err := (Local{}).List(context.Background(), filepath.Join(dir, pattern))
+		var names []string
+		for _, o := range all {
+			names = append(names, strings.TrimPrefix(o.Name, dir+"/"))
+		}
+		if got := strings.Join(names, " "); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %s (%v), want %s", pattern, got, err, want)
+		}
 	}
 }

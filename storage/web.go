@@ -83,7 +83,7 @@ func (w *Web) ReadAt(ctx context.Context, o Object, p []byte, offset int64) erro
 		return nil
 	}
 	got := 0
-	return w.repeat(ctx, "read", o.Name, func(ctx context.Context) error {
+	return w.while(ctx, "read", o.Name, func(ctx context.Context, came func()) error {
 		header := http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", offset+int64(got), offset+int64(len(p))-1)}}
 		answer, err := w.do(ctx, http.MethodGet, o.Name, header, nil)
 		if err != nil {
@@ -96,11 +96,21 @@ func (w *Web) ReadAt(ctx context.Context, o Object, p []byte, offset int64) erro
 		if err := rangeIs(answer, offset+int64(got), o.Size); err != nil {
 			return final(err)
 		}
-		n, err := io.ReadFull(answer.Body, p[got:])
-		got += n
-		return err
+		for got < len(p) {
+			n, err := io.ReadFull(answer.Body, p[got:min(got+enough, len(p))])
+			got += n
+			if err != nil {
+				return err
+			}
+			came()
+		}
+		return nil
 	})
 }
+
+// enough is how many bytes of a long range must come within giveUp: a row group over a slow line takes longer than
+// that as a whole.
+const enough = 1 << 20
 
 // rangeIs checks that the answer begins where it was asked to.
 func rangeIs(r *http.Response, offset, size int64) error {
@@ -200,17 +210,31 @@ func final(err error) error        { return finalError{err} }
 
 // repeat tries until it works, is denied for good, or the time is over.
 func (w *Web) repeat(ctx context.Context, do, name string, try func(context.Context) error) error {
+	return w.while(ctx, do, name, func(ctx context.Context, _ func()) error { return try(ctx) })
+}
+
+var errStill = errors.New("nothing comes from the server")
+
+// while is repeat for what comes in pieces: its time begins anew with each.
+func (w *Web) while(ctx context.Context, do, name string, try func(ctx context.Context, came func()) error) error {
 	select {
 	case w.places <- struct{}{}:
 		defer func() { <-w.places }()
 	case <-ctx.Done():
 		return &Error{do, name, ctx.Err()}
 	}
-	limited, cancel := context.WithTimeout(ctx, w.giveUp)
+	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
+	over := time.AfterFunc(w.giveUp, cancel)
+	defer over.Stop()
 	var last error
-	for pause := w.pause; ; pause *= 2 {
-		err := try(limited)
+	pause := w.pause
+	came := func() {
+		over.Reset(w.giveUp)
+		pause = w.pause
+	}
+	for ; ; pause *= 2 {
+		err := try(limited, came)
 		if err == nil {
 			return nil
 		}
@@ -221,8 +245,11 @@ func (w *Web) repeat(ctx context.Context, do, name string, try func(context.Cont
 		if ctx.Err() != nil {
 			return &Error{do, name, ctx.Err()}
 		}
-		if limited.Err() == nil || last == nil {
+		switch {
+		case limited.Err() == nil:
 			last = err
+		case last == nil:
+			last = errStill
 		}
 		wait := pause
 		var b *busy

@@ -6,6 +6,7 @@ import datetime
 import io
 import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,7 +126,7 @@ def test_filtered_rows_are_equal_steps(folder, table):
         plain.load_state_dict(state)
 
 
-def test_folders_names_are_columns(folder):
+def test_folders_names_are_columns(folder, monkeypatch):
     frame = hora.dataset.read(folder, columns=["id", "year", "side"])
     assert frame["year"].tolist() == [2023] * 300 + [2024] * 300 + [2025] * 300
     assert frame["side"].tolist()[::300] == ["left", "right/up", ""] and frame.nulls["side"].sum() == 300
@@ -138,6 +139,10 @@ def test_folders_names_are_columns(folder):
         list(hora.dataset.open(folder, columns=["side"], batch=100))
     with pytest.raises(hora.HoraError, match=r"no column \"nothing\"; there are: id, .*, year, side"):
         hora.dataset.open(folder, columns=["nothing"], batch=100)
+    monkeypatch.chdir(os.path.dirname(folder))
+    name = os.path.basename(folder)
+    for same in (f"./{name}", f"{name}//", f"{name}/year=*", f"./{name}/*/*/*.parquet", Path(folder).as_uri()):
+        assert {*hora.dataset.read(same)} >= {"year", "side"} and hora.dataset.read(same).rows == ROWS, same
     # footers and names decide before anything is read: the files may be gone
     assert "year" not in hora.dataset.read(os.path.join(folder, "year=2023/side=left/part.parquet"))
 
