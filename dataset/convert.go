@@ -24,6 +24,7 @@ type Conversion struct {
 	Source      []string
 	To          string   // a folder, or a file that ends in .parquet
 	Columns     []string // none: each that can be read
+	Ragged      []string // lists that have different lengths even where they look equally long
 	Group       int64    // bytes that a row group has in memory; 0: a MiB
 	Compression string   // snappy, zstd or none; "": snappy
 	Threads     int
@@ -135,8 +136,14 @@ func (c *Conversion) open(ctx context.Context, v *Converted) (*Set, error) {
 	if len(wanted) == 0 {
 		return nil, fmt.Errorf("convert %s: it has no column that hora reads", strings.Join(c.Source, ", "))
 	}
+	for _, name := range c.Ragged {
+		if !slices.Contains(wanted, name) {
+			return nil, fmt.Errorf("convert %s: ragged= names %q, which is not among the columns that are written", strings.Join(c.Source, ", "), name)
+		}
+	}
 	for _, name := range wanted {
-		s.cfg.Fields = append(s.cfg.Fields, Want{Name: name, Columns: []string{name}})
+		ragged := slices.Contains(c.Ragged, name)
+		s.cfg.Fields = append(s.cfg.Fields, Want{Name: name, Columns: []string{name}, Ragged: ragged})
 	}
 	return s, errors.Join(s.resolve(), s.order(ctx))
 }

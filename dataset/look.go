@@ -65,7 +65,13 @@ func Inspect(ctx context.Context, source []string, memory int64, lookup func(str
 		return nil, err
 	}
 	l.Mixing, l.Decoded = s.Mixing(), s.rows*s.rowBytes()
-	return l, l.try(ctx, s)
+	lenient := &Set{cfg: Config{Source: source, Threads: 1, Nulls: map[string]any{"*": "mask"}}}
+	lenient.files, lenient.blocks, lenient.parts, lenient.rows = s.files, s.blocks, s.parts, s.rows
+	lenient.everything()
+	if err := lenient.resolve(); err != nil {
+		return nil, err
+	}
+	return l, l.try(ctx, lenient)
 }
 
 func (l *Look) column(s *Set, i int) {

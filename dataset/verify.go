@@ -32,7 +32,7 @@ func Verify(ctx context.Context, source []string, threads int, lookup func(strin
 		return nil, err
 	}
 	v := &Verified{Files: len(s.files), Blocks: len(s.blocks), Rows: s.rows, Damaged: []Skipped{}}
-	v.choose(s)
+	v.Left = s.everything()
 	if len(s.cfg.Fields) == 0 {
 		return nil, fmt.Errorf("verify %s: it has no column that hora reads", strings.Join(source, ", "))
 	}
@@ -69,12 +69,12 @@ func Verify(ctx context.Context, source []string, threads int, lookup func(strin
 	}
 }
 
-// choose wants every column that can be read, and lets nothing but damage be an error.
-func (v *Verified) choose(s *Set) {
+// everything wants every column that can be read, lets nothing but damage be an error, and answers which are left out.
+func (s *Set) everything() (left []string) {
 	for i := range s.files[0].meta.Columns {
 		c := &s.files[0].meta.Columns[i]
 		if c.Why != "" {
-			v.Left = append(v.Left, c.Name+": "+c.Why)
+			left = append(left, c.Name+": "+c.Why)
 			continue
 		}
 		s.cfg.Fields = append(s.cfg.Fields, Want{Name: c.Name, Columns: []string{c.Name}, Ragged: c.List})
@@ -88,6 +88,7 @@ func (v *Verified) choose(s *Set) {
 			s.cfg.Nulls[c.Name] = json.Number("0")
 		}
 	}
+	return left
 }
 
 // checksums finds the files whose first page has none.

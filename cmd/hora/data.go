@@ -122,6 +122,9 @@ func (p *program) dataConvert() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "the same as JSON, for machines")
 	cmd.Flags().StringSliceVar(&c.Columns, "columns", nil, "the columns that are written; without it each that can be read")
+	cmd.Flags().StringSliceVar(
+		&c.Ragged, "ragged", nil, "columns of lists that have different lengths even where they look equally long",
+	)
 	cmd.Flags().StringVar(&c.Compression, "compression", "snappy", "of the pages: snappy, zstd or none")
 	cmd.Flags().IntVar(&group, "group", 1024, "KiB that a row group has in memory")
 	cmd.Flags().IntVar(&c.Threads, "threads", 2, "threads that decode")

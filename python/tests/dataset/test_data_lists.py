@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 
 import numpy as np
 import pytest
@@ -53,8 +54,6 @@ def test_lists_of_texts(arrow, tmp_path, version, dictionary):
 
 
 def test_they_are_converted_verified_and_written(arrow, hora_program, tmp_path):
-    import subprocess
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,3 +110,26 @@ def test_a_list_of_one_column_is_a_matrix(arrow):
     table = {"a": np.arange(3), "v": np.zeros((3, 2)), "t": ["x", "y", "z"]}
     (batch,) = hora.dataset.open(table, columns={"x": ["a"], "y": "a", "v": ["v"], "t": ["t"]}, batch=3, shuffle=False)
     assert batch["x"].shape == (3, 1) and batch["y"].shape == (3,) and batch["v"].shape == (3, 2) and batch["t"].tolist() == ["x", "y", "z"]
+
+
+def test_lists_that_only_look_equally_long(arrow, hora_program, tmp_path):
+    """Lists of one value or none are as many values as rows: look and verify read them, convert where --ragged names them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    few = [[1], [], [2]] * 10
+    pq.write_table(pa.table({"few": few, "hole": [[None], [3], []] * 10, "id": range(30)}), tmp_path / "x.parquet")
+
+    def run(*args):
+        return subprocess.run([hora_program, "data", *map(str, args)], capture_output=True, text=True, timeout=60, check=False)
+
+    for action in ("look", "verify"):
+        done = run(action, tmp_path / "x.parquet")
+        assert not done.returncode and "30 rows" in done.stdout, done
+    to = tmp_path / "out.parquet"
+    done = run("convert", tmp_path / "x.parquet", to, "--columns=few,id")
+    assert done.returncode == 1 and "lists of different lengths are read where ragged= names them" in done.stderr
+    assert not run("convert", tmp_path / "x.parquet", to, "--columns=few,id", "--ragged=few").returncode
+    assert pq.read_table(to)["few"].to_pylist() == few
+    done = run("convert", tmp_path / "x.parquet", tmp_path / "other", "--columns=id", "--ragged=few")
+    assert done.returncode == 1 and 'ragged= names "few", which is not among the columns' in done.stderr
