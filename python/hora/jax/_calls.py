@@ -71,7 +71,23 @@ def _call(kind: int, op: int, group: int, root: int, ranks: int, prescale: float
     return call
 
 
+def _is_key(x: Any) -> bool:
+    """Whether it is an array of keys of jax.random, which are none of numbers."""
+    return isinstance(x, jax.Array) and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
+
+
 def _leaf(x: Any, kind: Kind) -> Any:
+    if _is_key(x):
+        if kind != Kind.BROADCAST:
+            raise ArgumentError(f"{kind.name.lower()}: a leaf of the pytree is a key of jax.random; keys can be broadcast only")
+        return jax.random.key_data(x)
+    if isinstance(x, (numpy.ndarray, numpy.generic)) and x.dtype.kind in "iu" and x.size:
+        most = numpy.iinfo(jax.dtypes.canonicalize_dtype(x.dtype))
+        if x.min() < most.min or x.max() > most.max:
+            raise ArgumentError(
+                f"{kind.name.lower()}: a leaf of the pytree has whole numbers of 64 bits that JAX would cut to 32; "
+                'say jax.config.update("jax_enable_x64", True), or hora.allreduce(x) and hora.broadcast(x) for arrays of NumPy'
+            )
     if isinstance(x, (jax.Array, numpy.ndarray, numpy.generic, int, float, complex, bool)):
         return jnp.asarray(x)
     raise ArgumentError(
@@ -114,7 +130,10 @@ def _tree(kind: Kind, tree: T, group: Group | None, name: str | None, check: Cal
             check(x, g.size)
     label = _label(name, kind, _primitive.traced(*arrays)) + _places(structure)
     call = _call(int(kind), op, _bridge.number(group), root, g.size, float(prescale), float(postscale), label)
-    return jax.tree_util.tree_unflatten(structure, call(*arrays))
+    results = [
+        jax.random.wrap_key_data(y, impl=jax.random.key_impl(x)) if _is_key(x) else y for x, y in zip(leaves, call(*arrays), strict=True)
+    ]
+    return jax.tree_util.tree_unflatten(structure, results)
 
 
 def allreduce(

@@ -61,26 +61,36 @@ def learning_rate(model: Any) -> float:
 class BroadcastGlobalVariables(keras.callbacks.Callback):
     """Every rank begins with root's weights and optimizer state.
 
-    The model's are sent before the first batch; the optimizer's too, or after the first batch if only that makes them.
+    The model's are sent before the first batch and the optimizer's too; those that only the first batch makes, as of a model that
+    does not know its inputs' shape before, are sent after it.
     """
 
     def __init__(self, root: int = 0) -> None:
         super().__init__()
         self.root = root
         self._left = True
+        self._sent = 0
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
         warn_of_jit(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._send(self.model.variables)
+        self._weights()
         self._left = True
         self._optimizer()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._left:
+            if len(which.made(self.model)) != self._sent:
+                _settle(self.model)
+                self._weights()
             self._optimizer()
+
+    def _weights(self) -> None:
+        made = which.made(self.model)
+        self._sent = len(made)
+        self._send(made)
 
     def _optimizer(self) -> None:
         optimizer = getattr(self.model, "optimizer", None)

@@ -16,7 +16,7 @@ import numpy
 from .._framework import need
 from ..errors import VersionError
 
-__all__ = ["LEGACY", "array", "build", "built", "family", "inner", "keras", "policy", "two", "variables", "velocities"]
+__all__ = ["LEGACY", "array", "build", "built", "family", "inner", "keras", "made", "policy", "two", "variables", "velocities"]
 
 OLDEST = (2, 11)  # the first whose optimizers have the place where gradients of several replicas become one
 
@@ -76,6 +76,14 @@ def variables(thing: Any) -> list[Any]:
     if callable(found):  # of Keras 2's older optimizers it is a method
         found = found()
     return [v for v in found if "string" not in str(v.dtype)]
+
+
+def made(model: Any) -> list[Any]:
+    """A model's variables, as far as they are there: Keras 2 raises where none are."""
+    try:
+        return list(model.variables)
+    except ValueError:
+        return []
 
 
 def built(optimizer: Any) -> bool:

@@ -129,6 +129,36 @@ print("well")
 """
 
 
+LEAVES = """
+import jax, jax.numpy as jnp, numpy as np
+import hora, hora.jax as hj
+
+hora.init()
+r, n = hora.rank(), hora.size()
+# Keys of jax.random are no numbers, and trees of trainings have them.
+got = hj.broadcast_pytree({"key": jax.random.key(r), "w": jnp.ones(2) * r, "step": np.int64(r)}, 1)
+assert got["key"] == jax.random.key(1) and int(got["step"]) == 1 and float(got["w"][0]) == 1
+keys = jax.jit(lambda k: hj.broadcast(k, 1))(jax.random.split(jax.random.key(r), 3))
+assert (keys == jax.random.split(jax.random.key(1), 3)).all()
+for call, says in (
+    (lambda: hj.allreduce(jax.random.key(r)), "keys can be broadcast only"),
+    (lambda: hj.broadcast({"step": np.int64(2**40 + 1)}), "cut to 32"),
+    (lambda: hj.allreduce(np.array([2**33])), "jax_enable_x64"),
+):
+    try:
+        call()
+    except hora.ArgumentError as e:
+        assert says in str(e), e
+    else:
+        raise AssertionError(says)
+print("well")
+"""
+
+
+def test_leaves_of_other_kinds(run):
+    assert run(LEAVES).stdout.count("well") == 2
+
+
 def test_calls(run):
     assert run(CALLS).stdout.count("well") == 2
 

@@ -173,6 +173,46 @@ assert len({v.tobytes() for v in hora.allgather_object(w)}) == 1
 print("well", backend, len(took))
 """
 
+# Models that know their inputs' shape with the first batch only.
+LATE = """
+import numpy as np
+import hora, hora.keras
+import horovod.tensorflow.keras as hvd
+from hora.keras.which import keras
+
+hora.init()
+hvd.init()
+r = hora.rank()
+x = np.random.RandomState(r).randn(32, 5).astype("f")
+
+
+class Model(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.last = keras.layers.Dense(1)
+
+    def call(self, x):
+        return self.last(x)
+
+
+keras.utils.set_random_seed(r)                            # each rank begins elsewhere
+for made in (Model, lambda: keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(1)])):
+    for wrap, begin in (
+        (hora.keras.DistributedOptimizer, hora.keras.callbacks.BroadcastGlobalVariables()),
+        (hvd.DistributedOptimizer, hvd.callbacks.BroadcastGlobalVariablesCallback(0)),
+    ):
+        m = made()
+        m.compile(wrap(keras.optimizers.Adam(0.01)), loss="mse", jit_compile=False)
+        m.fit(x, np.ones((32, 1), "f"), batch_size=8, epochs=2, verbose=0, callbacks=[begin])
+        weights = np.concatenate([a.ravel() for a in m.get_weights()])
+        assert len({v.tobytes() for v in hora.allgather_object(weights)}) == 1, (made, wrap)
+print("well", keras.__version__)
+"""
+
+
+def test_models_that_are_built_late(run):
+    assert run(LATE, KERAS_BACKEND="tensorflow").stdout.count("well 3.") == 2
+
 
 @pytest.mark.parametrize("backend", cases("jax", rest=["tensorflow", "torch"]))
 def test_a_train_step_of_ones_own(run, backend):

@@ -5,6 +5,7 @@ import sys
 
 import beside
 import pytest
+from test_keras import LATE
 
 OWN = """
 import sys
@@ -244,6 +245,10 @@ def test_fit_equals_one_process(two, tmp_path, folders):
     code += "assert 'hora' not in sys.modules; print(type(m.optimizer).__name__)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert said.stdout.split() == ["Adam"], said.stdout + said.stderr
+
+
+def test_models_that_are_built_late(two):
+    assert two(LATE).stdout.count("well 2.") == 2
 
 
 def test_horovod(two, tmp_path):
