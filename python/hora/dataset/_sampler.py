@@ -60,7 +60,7 @@ class Sampler:
         self.rows = data if isinstance(data, int) else len(data)
         if self.rows < 1:
             raise ArgumentError("sample data: the dataset has no items")
-        self.batch, self.global_batch, self.shuffle, self.last = batch, global_batch, shuffle, last
+        self.batch, self.global_batch, self.shuffle, self.last = batch, global_batch, bool(shuffle), last
         self.seed = whole("seed", seed, None, "sample data") & _MASK
         self._place = None if rank is None or size is None else (rank, size)
         self.epoch, self.position, self._counts = 0, 0, True
@@ -77,10 +77,13 @@ class Sampler:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the job stands, equal on all ranks: what was handed out counts as done."""
-        return {"v": 1, "rows": self.rows, "seed": self.seed, "epoch": self.epoch, "pos": self.position}
+        return {"v": 1, "rows": self.rows, "seed": self.seed, "shuffle": self.shuffle, "epoch": self.epoch, "pos": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called, with any number of ranks and any batch."""
+        """Go on where `state_dict` was called, in its order, with any number of ranks and any batch."""
+        missing = {"seed", "epoch", "pos"} - set(state)
+        if missing:
+            raise ArgumentError(f"go on from saved state: it has no {min(missing)!r}; give what a sampler's state_dict() answered")
         if state.get("v") != 1 or state.get("rows") != self.rows:
             raise ArgumentError(
                 f"go on from saved state: it is of a dataset with {state.get('rows')} items and this one has {self.rows}; begin anew without the state"
@@ -88,6 +91,7 @@ class Sampler:
         if not 0 <= state["pos"] <= self.rows:
             raise ArgumentError(f"go on from saved state: it stands at item {state['pos']} of {self.rows}; begin anew without the state")
         self.seed, self.epoch, self.position, self._begun = state["seed"], state["epoch"], state["pos"], True
+        self.shuffle = state.get("shuffle", self.shuffle)
 
     def _order(self, epoch: int) -> Any:
         index = np.arange(self.rows, dtype=np.uint64)

@@ -74,6 +74,17 @@ def test_ends_epochs_and_loaders():
         hora.dataset.sampler(3, batch=1, rank=0, size=1).load_state_dict(other.state_dict())
 
 
+def test_a_state_has_its_order():
+    """What was shuffled goes on shuffled, however the sampler was made: in another order rows would come twice, and others never."""
+    whole = hora.dataset.sampler(100, batch=10, seed=np.int64(3), rank=0, size=1)
+    first = next(iter(whole))
+    other = hora.dataset.sampler(100, batch=10, shuffle=False, rank=0, size=1)
+    other.load_state_dict(whole.state_dict())
+    assert sorted(first + [i for part in other for i in part]) == list(range(100))
+    with pytest.raises(hora.ArgumentError, match="it has no 'epoch'"):
+        other.load_state_dict({"v": 1, "rows": 100, "pos": 3, "seed": 1})
+
+
 def test_packed_rows(arrow, tmp_path):
     import pyarrow as pa
 
