@@ -29,7 +29,7 @@ func (s *Server) follow(l *live, adopted bool) {
 		f.began = s.write(s.ctx, l, f.begin)
 	}
 	s.wg.Go(func() {
-		if adopted && job.Document.Spec.MinNP > 0 {
+		if adopted && (job.Document.Spec.MinNP > 0 || len(a.Shares) > 1) {
 			_ = s.do(f.tell) // what it was told may not have come to it, and it says how it stands
 		}
 		if err := f.run(adopted, stop); err != nil && s.ctx.Err() == nil {
@@ -196,6 +196,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 		if a := f.l.attempt; a != nil && a.Number == f.attempt.Number {
 			f.attempt.Shares = a.Shares
 		}
+		e = f.l.gang.instead(e, b)
 	}); err != nil {
 		return err
 	}
@@ -243,7 +244,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 	err := f.do(func() {
 		l := f.l
 		l.job = then
-		l.finishing, l.attempt, l.stop, l.elastic = false, nil, "", elastic{}
+		l.finishing, l.attempt, l.stop, l.elastic, l.gang = false, nil, "", elastic{}, gang{}
 		if l.job.State == job.Queued {
 			f.machine.Submit(ask(l))
 		}

@@ -251,7 +251,7 @@ func (f *follower) join(l *live, x client.Share) {
 	at := slices.IndexFunc(to, func(s schedule.Share) bool { return s.Node == x.Node })
 	f.beside(l, func(one *follower) {
 		g, err := one.whole(to)
-		var end *node.Exit
+		var end fleet.Ended
 		if err == nil {
 			end, err = one.back.Join(one.until, g, at, x.Coming, hub)
 		}
@@ -260,7 +260,7 @@ func (f *follower) join(l *live, x client.Share) {
 		case <-one.until.Done():
 			return
 		}
-		_ = one.do(func() { f.parted(x, end, err) })
+		_ = one.do(func() { f.parted(x, end.Exit, err) })
 	})
 }
 

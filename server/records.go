@@ -31,6 +31,8 @@ type batch struct {
 	document  []byte // what was submitted, with the releases that were taken; beside ready
 	size      int    // of the world, where an event told it
 	stands    *node.Stands
+	hub       []string      // where the other nodes of a gang are awaited
+	said      []client.Line // what a node said whose part has failed: after all lines
 	exit      *node.Exit
 	last      uint64
 }
@@ -83,10 +85,15 @@ func (f *follower) take(records []node.Record) error {
 		f.announced()
 	}
 	switch {
+	case b.hub != nil:
+		return f.do(func() { f.gather(b.hub, b.size > 0) })
 	case b.stands != nil:
 		return f.do(func() { f.stood(b.stands) })
 	case b.size > 0:
-		return f.do(func() { f.sized(b.size) })
+		return f.do(func() {
+			f.l.gang.opened = true
+			f.sized(b.size)
+		})
 	}
 	return nil
 }
@@ -131,7 +138,9 @@ func (f *follower) sort(b *batch, r *node.Record) {
 			})
 		}
 	case r.Stands != nil:
-		b.stands = r.Stands
+		if b.stands = r.Stands; f.gangOfSeveral() {
+			b.hub = r.Stands.Hub
+		}
 	case r.Artifact != nil:
 		a, err := f.artifact(r)
 		if err == nil {
@@ -175,6 +184,9 @@ func (f *follower) event(b *batch, r *node.Record) {
 	}
 	if o, ok := e.(*event.Opened); ok {
 		b.size = o.Size
+	}
+	if hub := node.Listens(r.Event); hub != nil && f.gangOfSeveral() {
+		b.hub = hub
 	}
 	if !told[event.NameOf(e)] {
 		return
@@ -269,6 +281,9 @@ func (f *follower) write(tx *sql.Tx, b *batch) error {
 		if err := store.AddLines(tx, f.job.ID, f.attempt.Number, block); err != nil {
 			return err
 		}
+	}
+	if err := store.AddLast(tx, f.job.ID, f.attempt.Number, b.said); err != nil {
+		return err
 	}
 	for _, k := range b.order {
 		if err := store.AddPoints(tx, f.job.ID, k.name, k.rank, b.points[k]); err != nil {

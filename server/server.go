@@ -32,8 +32,8 @@ type Backend interface {
 	Start(g node.Gang) error
 	// Tell tells a gang that runs its shares.
 	Tell(ctx context.Context, g node.Gang) error
-	// Join has another node take part in an elastic gang, and returns when that has ended.
-	Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (*node.Exit, error)
+	// Join has another node take part in a gang, and returns when that has ended.
+	Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (fleet.Ended, error)
 	// Watch hands over what happens after a record, until the last one.
 	Watch(ctx context.Context, g node.Gang, from uint64, take func([]node.Record) error) error
 	// Kill ends a gang for a reason, which its last record names.
@@ -91,6 +91,7 @@ type live struct {
 	finishing bool           // its last record is being written down
 	target    int            // slots it is to shrink to
 	elastic   elastic
+	gang      gang
 	last      *writing // of what became of it
 }
 
@@ -287,7 +288,7 @@ func (s *Server) decide() {
 		if l.job.Document.Environment != nil {
 			l.job.State = job.Preparing // until its keeper says that the environment is there
 		}
-		l.taken, l.stop, l.target, l.elastic = 0, "", 0, elastic{}
+		l.taken, l.stop, l.target, l.elastic, l.gang = 0, "", 0, elastic{}, gang{}
 		s.follow(l, false)
 	}
 	for _, p := range d.Shrink {
@@ -318,7 +319,10 @@ func (s *Server) decide() {
 
 // end tells a running job to end. The first reason stands. It is told too where that cannot be written down; in the
 // loop.
-func (s *Server) end(l *live, why client.Outcome) {
+func (s *Server) end(l *live, why client.Outcome) { s.endFor(l, why, string(why)) }
+
+// endFor has the job's story say more of the reason.
+func (s *Server) endFor(l *live, why client.Outcome, because string) {
 	if l == nil || l.attempt == nil || l.stop != "" {
 		return
 	}
@@ -330,7 +334,7 @@ func (s *Server) end(l *live, why client.Outcome) {
 			return err
 		}
 		return store.AddHappening(tx, job.ID, client.Happening{
-			At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + string(why),
+			At: s.now(), Attempt: attempt, Kind: "told", Text: "it was told to end: " + because,
 		})
 	})
 	s.wg.Go(func() {

@@ -149,8 +149,10 @@ func (o *options) set(f *job.Field, v string) error {
 
 // own keeps a flag that says nothing of the job.
 func (o *options) own(name, v string) error {
-	if o.hub != nil && o.hub.set(name, v) {
-		return nil
+	if o.hub != nil {
+		if known, err := o.hub.set(name, v); known {
+			return err
+		}
 	}
 	switch name {
 	case moduleFlag:

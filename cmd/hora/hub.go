@@ -27,6 +27,7 @@ type hubOptions struct {
 	untilStdinEnds bool
 	ownEnvironment bool
 	limits         string
+	within         time.Duration // how long agents are awaited; 0 is the start timeout
 }
 
 // The limits of a job whose hosts are agents that have come: a cluster gives up a task sooner than a person a terminal.
@@ -51,6 +52,7 @@ func hubFields() []job.Field {
 	const group = "agents"
 	return []job.Field{
 		{Flags: "--listen", Arg: "HOST:PORT", Default: "a free port at all addresses", Help: "where agents come to", Group: group, Ours: true},
+		{Flags: "--agents-within", Arg: "T", Default: "the start timeout", Help: "how long agents are awaited", Group: group, Ours: true},
 		{Flags: "--limits", Arg: "FILE", Help: "lines such as node1:4, read each second: no more slots of the agents' machines are used, and none of others; a line !end ends the job at its next commit", Group: group, Ours: true},
 		{Flags: "--own-environment", Help: "workers get their agent's environment, and nothing of the hub's but what flags say", Group: group, Ours: true},
 		{Flags: "--until-stdin-ends", Help: "the end of standard input ends the job: of whoever started the hub, in whatever way", Group: group, Ours: true},
@@ -58,7 +60,7 @@ func hubFields() []job.Field {
 }
 
 // set keeps one; known is false for other flags.
-func (h *hubOptions) set(name, v string) (known bool) {
+func (h *hubOptions) set(name, v string) (known bool, err error) {
 	switch name {
 	case "listen":
 		h.listen = v
@@ -66,12 +68,16 @@ func (h *hubOptions) set(name, v string) (known bool) {
 		h.untilStdinEnds = v == "true"
 	case "limits":
 		h.limits = v
+	case "agents-within":
+		if h.within, err = job.ParseTime(v); err != nil || h.within <= 0 {
+			return true, fmt.Errorf("%q is not %s", v, job.ATime)
+		}
 	case "own-environment":
 		h.ownEnvironment = v == "true"
 	default:
-		return false
+		return false, nil
 	}
-	return true
+	return true, nil
 }
 
 // startHub waits for agents and runs the job on them.
@@ -178,6 +184,9 @@ func (p *program) runHub(h *hub.Hub, o *options, s *launch.Place, signals <-chan
 	least, limit := want, j.StartTimeout
 	if limit == 0 {
 		limit = 30 * time.Second
+	}
+	if o.hub.within > 0 {
+		limit = o.hub.within
 	}
 	comeAndGo := j.MinNP > 0 || j.MaxNP > 0 || j.AfterLoss() == job.Continue
 	if comeAndGo && j.MinNP > 0 {

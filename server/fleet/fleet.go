@@ -261,17 +261,11 @@ func (f *Fleet) part(g *node.Gang, i int) node.Part {
 	return p
 }
 
-// Watch hands over what happens after a record. The nodes of a gang beside the first are started before the record that
-// says where they are awaited is taken: it comes again when this server ends in between.
+// Watch hands over what happens after a record.
 func (f *Fleet) Watch(ctx context.Context, g node.Gang, from uint64, take func([]node.Record) error) error {
 	k := key{g.Job, g.Attempt}
 	outer := take
 	take = func(all []node.Record) error {
-		for _, r := range all {
-			if addrs := node.Listens(r.Event); len(g.Shares) > 1 && !elastic(&g) && addrs != nil {
-				f.others(&g, addrs)
-			}
-		}
 		if err := outer(all); err != nil {
 			return err
 		}
@@ -287,17 +281,6 @@ func (f *Fleet) Watch(ctx context.Context, g node.Gang, from uint64, take func([
 		}
 		return p.Watch(ctx, g.Job, g.Attempt, from, take)
 	})
-}
-
-// others starts the rest of a gang. One that cannot be started does not come, which the gang's first node sees.
-func (f *Fleet) others(g *node.Gang, hub []string) {
-	for i, s := range g.Shares[1:] {
-		part := f.part(g, i+1)
-		part.Hub = hub
-		one := *g
-		one.Part, one.Shares = &part, []schedule.Share{s}
-		f.wg.Go(func() { _ = f.reach(f.ctx, s.Node, func(p place) error { return p.Start(one) }) })
-	}
 }
 
 // Kill ends a gang for a reason. A node that is away hears it when it is back.

@@ -3,14 +3,15 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"hora/job/schedule"
 	"hora/server/node"
 )
 
-// An elastic gang has nodes that come and go: its first one keeps it and says where agents are awaited and which slots
-// they may use, and each of the others is joined to it by itself.
+// A gang on several nodes has a first one that keeps it and says where agents are awaited, and each of the others is
+// joined to it by itself. Those of an elastic gang come and go, and its first one says which slots they may use.
 
 func elastic(g *node.Gang) bool { return g.Document.Spec.MinNP > 0 }
 
@@ -32,23 +33,39 @@ func (f *Fleet) here(name string) bool {
 // joinTries bounds how often a part that does not begin is started.
 const joinTries = 3
 
-// Join has a node take part in an elastic gang that awaits agents at its hub, for the time after it was left so often,
-// and returns when that has ended: how, or that its node is lost. To join one twice is to join it once.
-func (f *Fleet) Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (end *node.Exit, err error) {
+// Ended is how what a node had of a gang has ended.
+type Ended struct {
+	Exit *node.Exit
+	Said []node.Line // the last that it wrote
+}
+
+// saidMost is how many lines of a part are kept for when it fails: what makes environments tells why in fifteen.
+const saidMost = 20
+
+// Join has a node take part in a gang that awaits agents at its hub, for the time after it was left so often, and
+// returns when that has ended: how, or that its node is lost. To join one twice is to join it once.
+func (f *Fleet) Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (end Ended, err error) {
 	name, part := g.Shares[i].Node, f.part(&g, i)
 	part.Hub, part.Coming = hub, coming
 	g.Part, g.Shares = &part, []schedule.Share{g.Shares[i]}
 	for try := 0; ; try++ {
 		if err := f.reach(ctx, name, func(p place) error { return p.Start(g) }); err != nil {
-			return nil, err
+			return end, err
 		}
 		err := f.reach(ctx, name, func(p place) error {
 			return p.Watch(ctx, g.Job, g.Attempt, 0, func(all []node.Record) error {
-				end = all[len(all)-1].Exit
+				for _, r := range all {
+					end.Said = append(end.Said, r.Lines...)
+					end.Said = end.Said[max(0, len(end.Said)-saidMost):]
+				}
+				end.Exit = all[len(all)-1].Exit
 				return nil
 			})
 		})
-		if !errors.Is(err, node.ErrUnbegun) || try == joinTries {
+		if errors.Is(err, node.ErrUnbegun) && try == joinTries {
+			return end, fmt.Errorf("the process that should keep it ended %d times before it began: %s", try, f.Says(Ref{g.Job, g.Attempt, []string{name}}))
+		}
+		if !errors.Is(err, node.ErrUnbegun) {
 			return end, err
 		}
 	}

@@ -44,7 +44,8 @@ type order struct {
 	Slots  int     `json:"slots,omitempty"`  // how many an elastic job of one node has from its next commit on
 	// What each node of an elastic gang has from its next commit on.
 	Shares []schedule.Share `json:"shares,omitempty"`
-	Term   *term            `json:"term,omitempty"` // how long the keeper has from now on
+	Stand  bool             `json:"stand,omitempty"` // say how the gang stands, for a server that has not heard it
+	Term   *term            `json:"term,omitempty"`  // how long the keeper has from now on
 }
 
 // keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds
@@ -270,6 +271,10 @@ func (k *keeper) serve(c net.Conn) {
 			k.shares(o.Shares)
 		case o.Slots > 0:
 			k.slots(o.Slots)
+		case o.Stand:
+			k.sharing.Lock()
+			k.stand()
+			k.sharing.Unlock()
 		case o.Term != nil:
 			k.term(o.Term)
 		}
@@ -474,7 +479,10 @@ func (k *keeper) args() ([]string, error) {
 	}
 	name := filepath.Join(k.dir, specFile)
 	if k.task.Part != nil {
-		args := []string{"hub", "--own-environment", "--file", name, "--secret-file", filepath.Join(k.dir, secretFile)}
+		args := []string{
+			"hub", "--own-environment", "--file", name, "--secret-file", filepath.Join(k.dir, secretFile),
+			"--agents-within", agentsWithin,
+		}
 		if k.elastic() {
 			args = append(args, "--limits", filepath.Join(k.dir, hostsFile))
 		}
@@ -482,6 +490,10 @@ func (k *keeper) args() ([]string, error) {
 	}
 	return []string{"run", "--file", name}, os.WriteFile(name, s.YAML(), 0o600)
 }
+
+// agentsWithin is how long a gang's first node waits for the others, which may be making their environments. The server
+// watches them, and ends the job where one does not come.
+const agentsWithin = "8760h"
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 

@@ -149,8 +149,10 @@ func (l *Local) ready(dir string, g Gang, n int) (bool, error) {
 		return false, err
 	case begun && g.Part != nil && len(g.Part.Shares) > 0 && spreads(dir):
 		return false, tell(dir, order{Shares: g.Part.Shares})
-	case begun && g.Part != nil && g.Document.Spec.MinNP == 0, begun && g.Part != nil && len(g.Part.Hub) > 0:
+	case begun && g.Part != nil && len(g.Part.Hub) > 0:
 		return false, nil
+	case begun && g.Part != nil && g.Document.Spec.MinNP == 0:
+		return false, tell(dir, order{Stand: true})
 	case begun:
 		return false, tell(dir, order{Slots: n})
 	}

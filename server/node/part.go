@@ -93,11 +93,17 @@ func (k *keeper) learn(event json.RawMessage) {
 	if addrs != nil && k.task.Part != nil {
 		k.hub = addrs
 	}
-	if !k.elastic() || addrs == nil && ranks == nil {
+	if addrs == nil && ranks == nil || k.task.Part == nil {
 		return
 	}
 	k.sharing.Lock()
 	defer k.sharing.Unlock()
+	if !k.elastic() {
+		if addrs != nil {
+			k.stands.Hub = addrs // the event tells this server, and stand the next one
+		}
+		return
+	}
 	if addrs != nil {
 		k.stands.Hub = addrs
 	}
@@ -205,12 +211,19 @@ func (k *keeper) agent(hub []string) {
 	}
 	c := start()
 	if c == nil {
+		if !k.elastic() {
+			k.stop(client.Failure)
+		}
 		return
 	}
 	k.agents.Go(func() {
 		for tries := 0; c != nil; tries++ {
 			_ = c.Wait()
-			if !k.elastic() || tries == agentTries {
+			if !k.elastic() {
+				k.unless(k.ended, "this node's part of the job has ended by itself")
+				return
+			}
+			if tries == agentTries {
 				return
 			}
 			select {
@@ -221,6 +234,19 @@ func (k *keeper) agent(hub []string) {
 			c = start()
 		}
 	})
+}
+
+// overWithin is how long a hub may take to see that an agent has gone.
+const overWithin = 10 * time.Second
+
+// unless ends the job, and says why, where its hub goes on and waits for who does not come any more.
+func (k *keeper) unless(ended <-chan struct{}, text string) {
+	select {
+	case <-ended:
+	case <-time.After(overWithin):
+		_, _ = (&sink{k: k, err: true}).Write([]byte("hora: " + text + "\n"))
+		k.stop(client.Failure)
+	}
 }
 
 // agent are the arguments of hora that offer this node to a hub.

@@ -52,6 +52,21 @@ func AddLines(tx *sql.Tx, job int64, attempt int, lines []client.Line) error {
 	return err
 }
 
+// AddLast keeps lines after all that an attempt has written, and numbers them.
+func AddLast(tx *sql.Tx, job int64, attempt int, lines []client.Line) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	last := uint64(0)
+	if err := tx.QueryRow("SELECT coalesce(max(last), 0) FROM lines WHERE job = ? AND attempt = ?", job, attempt).Scan(&last); err != nil {
+		return err
+	}
+	for i := range lines {
+		lines[i].Attempt, lines[i].Number = attempt, last+uint64(i)+1
+	}
+	return AddLines(tx, job, attempt, lines)
+}
+
 // Cursor is a place in a job's output: after this line of this attempt.
 type Cursor struct {
 	Attempt int

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hora/job"
+	"hora/server/node"
+)
+
+// laterPython stands for an interpreter that makes an environment at once where it is asked first, and slowly or not at
+// all where it is asked later, as the file "later" says.
+const laterPython = `#!/bin/sh
+cat >> "$ASKED/asked"
+echo >> "$ASKED/asked"
+if test "$(wc -l < "$ASKED/asked")" -gt 1; then . "$ASKED/later"; fi
+mkdir -p "$3/environments/e/bin"
+touch "$3/environments/e/complete"
+echo '{"environment": "e", "lock": ["x==1"], "site": {}}' > "$3/requests/$4.json"
+`
+
+// gangSite has a pool of two nodes of a slot each, that are there.
+func gangSite(t *testing.T, later string) (s *site, asked string) {
+	bin, dir := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		filepath.Join(bin, "python"): laterPython, filepath.Join(dir, "later"): later,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv("ASKED", dir)
+	s = newSite(t, 1)
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--min", "2", "--max", "2", "--node", "cores=1"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("the nodes are there", func() bool { return len(s.ready("two")) == 2 })
+	return s, filepath.Join(dir, "asked")
+}
+
+// TestAGangAwaitsANodeThatTakesLong: a node that makes its environment longer than the start timeout, while the server
+// is killed, does not end the job, and takes the releases that the first node has taken.
+func TestAGangAwaitsANodeThatTakesLong(t *testing.T) {
+	s, asked := gangSite(t, "touch $ASKED/begun; sleep 5\n")
+	r := s.hora("submit", "--no-code", "--pool", "two", "-np", "2", "--pip", "x", "--start-timeout", "2s", "sh", "-c", `echo "rank $HORA_RANK in ${VIRTUAL_ENV##*/}"`)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("the second node makes its environment", func() bool {
+		_, err := os.Stat(filepath.Join(filepath.Dir(asked), "begun"))
+		return err == nil
+	})
+	s.kill()
+	s.up()
+	if j := s.ended(1); j.State != job.Finished || len(j.Attempts) != 1 {
+		t.Fatalf("it ended as %s after %d attempts: %s\n%s", j.State, len(j.Attempts), j.Text, s.text(1))
+	}
+	if text := s.text(1); !strings.Contains(text, "rank 0 in e") || !strings.Contains(text, "rank 1 in e") {
+		t.Errorf("it wrote %q", text)
+	}
+	b, err := os.ReadFile(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Split(strings.TrimSpace(string(b)), "\n")
+	if len(all) != 2 || strings.Contains(all[0], "lock") || !strings.Contains(all[1], `"lock":["x==1"]`) {
+		t.Errorf("the nodes were asked %q", all)
+	}
+}
+
+// TestAGangEndsWithANodeThatCannotMakeItsEnvironment: at once, with that node's name and the resolver's last lines.
+func TestAGangEndsWithANodeThatCannotMakeItsEnvironment(t *testing.T) {
+	s, _ := gangSite(t, "echo out ERROR: the index is not there; echo bad pip: no index; exit 1\n")
+	begin := time.Now()
+	if r := s.hora("submit", "--no-code", "--pool", "two", "-np", "2", "--pip", "x", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	j := s.ended(1)
+	if took := time.Since(begin); took > 3*5*time.Second {
+		t.Errorf("it took %v to end", took)
+	}
+	other := j.Attempts[0].Shares[1].Node
+	want := "its part on node " + other + " failed: make the environment: pip: no index"
+	if j.State != job.Failed || j.ExitCode != 1 || j.Text != want {
+		t.Errorf("it ended as %s with %d and %q, and not with %q", j.State, j.ExitCode, j.Text, want)
+	}
+	text := s.hora("logs", "1").errs
+	for _, want := range []string{"hora: the last that node " + other + " wrote:", "ERROR: the index is not there"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in what it wrote:\n%s", want, text)
+		}
+	}
+}
+
+// TestAGangEndsWithANodeThatCannotStartIt: with that node's name and why.
+func TestAGangEndsWithANodeThatCannotStartIt(t *testing.T) {
+	s, _ := gangSite(t, "")
+	if r := s.hora("submit", "--no-code", "--pool", "two", "-np", "2", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	j := s.ended(1)
+	if j.State != job.Finished {
+		t.Fatalf("%+v", j)
+	}
+	other := j.Attempts[0].Shares[1].Node
+	jobs := filepath.Join(s.dir, "nodes", other, node.AttemptsName)
+	if err := os.RemoveAll(jobs); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(jobs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := shell(2, "true")
+	d.Pool = "two"
+	j = s.ended(s.submit(d).ID)
+	if want := fmt.Sprintf("its part on node %s could not be started: ", other); j.State != job.Failed || !strings.HasPrefix(j.Text, want) {
+		t.Errorf("it ended as %s with %q, and not with %q", j.State, j.Text, want)
+	}
+}
