@@ -286,7 +286,16 @@ func (s *Server) allowedJob(ctx context.Context, w *who, r role, id int64) error
 // operation describes a call and says who may make it.
 func (a *api) operation(id, method, path, summary string, who access) huma.Operation {
 	a.table = append(a.table, [3]string{id, method + " " + path, who.text})
+	var params []*huma.Param
+	if method != http.MethodGet && !who.quiet && id != "submit" { // which reads it itself
+		longest := keyLongest
+		params = []*huma.Param{{
+			Name: keyHeader, In: "header", Description: "sent again with the same key, it changes nothing and answers the same",
+			Schema: &huma.Schema{Type: huma.TypeString, MaxLength: &longest},
+		}}
+	}
 	return huma.Operation{
+		Parameters:  params,
 		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary, Description: "For: " + who.text + ".",
 		Middlewares: huma.Middlewares{func(c huma.Context, next func(huma.Context)) {
 			if d := deedOf(c.Context()); d != nil {

@@ -149,10 +149,10 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	if err != nil {
 		return client.Job{}, err
 	}
-	again := int64(0)
+	again, request := int64(0), requestOf(ctx)
 	err = s.store.Do(ctx, func(tx *sql.Tx) (err error) {
 		if key != "" {
-			if again, err = store.ByKey(tx, key); again != 0 || err != nil {
+			if again, err = madeBy(tx, key, request); again != 0 || err != nil {
 				return err
 			}
 		}
@@ -160,7 +160,7 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 			return err
 		}
 		if key != "" {
-			if err = store.Key(tx, key, j.ID, now); err != nil {
+			if err = store.Key(tx, key, request, j.ID, now); err != nil {
 				return err
 			}
 		}
@@ -202,6 +202,15 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 	s.news.wake(0)
 	s.meters.submit(time.Since(begin))
 	return j, err
+}
+
+// madeBy is the job that a key has made; 0 for none.
+func madeBy(tx *sql.Tx, key, request string) (int64, error) {
+	id, sent, err := store.ByKey(tx, key)
+	if err == nil && id != 0 && sent != "" && request != "" && sent != request {
+		return 0, refuse(422, "this %s was sent with another job: take a new one for each job, or send the same again", keyHeader)
+	}
+	return id, err
 }
 
 // seen is a job as others see it; in the loop.

@@ -38,6 +38,7 @@ type api struct {
 	inside  http.Handler // for nodes, which have proved a token of theirs
 	table   [][3]string  // the operations, their paths and who may call them
 	refused refusals
+	turns   turns
 }
 
 // Handler is the HTTP interface, under /api/v1, and the pages.
@@ -48,7 +49,7 @@ func (s *Server) Handler(set Settings) http.Handler {
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "/api/v1/openapi", "", ""
 	config.Formats = formats()
 	config.CreateHooks = nil // no $schema beside each answer
-	config.Info.Description = "Jobs of hora: submit, queue, follow. Errors say what to do next. A POST with an Idempotency-Key that was used before answers what it answered then."
+	config.Info.Description = "Jobs of hora: submit, queue, follow. Errors say what to do next. A call that changes something may carry an Idempotency-Key: sent again with the same key it changes nothing, and answers what it answered then."
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	config.Security = []map[string][]string{{"token": {}}}
 	a := &api{Server: s, Settings: set, API: humago.New(mux, config), inside: mux}

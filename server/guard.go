@@ -60,7 +60,7 @@ func (a *api) guard(next http.Handler) http.Handler {
 		case reads:
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)))
 		default:
-			a.recorded(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)), is, next)
+			a.recorded(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)), is, a.once(text, next))
 		}
 	})
 }

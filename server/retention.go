@@ -40,6 +40,9 @@ func (s *Server) tendRetention() {
 		} else if n > 0 {
 			s.log.Info("removed what is kept no longer", "jobs", n)
 		}
+		if err := s.store.ExpireKeys(s.ctx, s.now()); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("forget old keys of submissions", "error", err)
+		}
 		wait := expireSeldom
 		all, err := s.store.Retentions(s.ctx)
 		for _, r := range all {

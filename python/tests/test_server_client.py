@@ -205,3 +205,32 @@ def test_a_submission_whose_answer_was_lost() -> None:
     assert Client(f"http://127.0.0.1:{address[1]}", "x").submit(["true"], folder=None).id == 7
     server.join(PATIENCE)
     assert len(seen) == 2 and seen[0] == seen[1]
+
+
+def test_a_call_whose_answer_is_lost_is_sent_again_with_its_key(client: Client) -> None:
+    job = client.submit(["sleep", "600"], folder=None, held=True)
+    keys: list[bytes] = []
+    server = socket.create_server(("127.0.0.1", 0))
+    at = client.url.split("//")[1].split("#")[0].split(":")
+
+    def lose_the_first_answer() -> None:
+        for turn in range(2):
+            one, _ = server.accept()
+            with one, socket.create_connection((at[0], int(at[1]))) as real:
+                asked = one.recv(1 << 16)
+                while b"}" not in asked:  # the body comes behind the head
+                    asked += one.recv(1 << 16)
+                keys.extend(line for line in asked.split(b"\r\n") if line.lower().startswith(b"idempotency-key"))
+                real.sendall(asked)
+                answer = real.recv(1 << 16)
+                if turn:
+                    one.sendall(answer)
+
+    teller = threading.Thread(target=lose_the_first_answer)
+    teller.start()
+    between = Client(f"http://127.0.0.1:{server.getsockname()[1]}", client._http._token)
+    assert between.priority(job.id, 70).document["priority"] == 70
+    teller.join(PATIENCE)
+    server.close()
+    assert len(keys) == 2 and keys[0] == keys[1]
+    client.cancel(job.id)

@@ -56,8 +56,43 @@ func Key() string {
 	return hex.EncodeToString(b[:])
 }
 
-// call sends a request and reads the answer into to.
+// keyHeader is where the key of a call stands by which it is made once, however often it is sent.
+const keyHeader = "Idempotency-Key"
+
+// call sends a request and reads the answer into to. One that changes something is safe to send again: when the server
+// ended before its answer came nobody knows whether it has carried it out, so that the same is sent until it says. A
+// server that is not there to begin with is an error at once.
 func (c *Client) call(ctx context.Context, method, path string, headers map[string]string, body, to any) error {
+	_, streams := body.(io.Reader)
+	key, given := headers[keyHeader]
+	if method == http.MethodGet || streams || given && key == "" {
+		return c.callOnce(ctx, method, path, headers, body, to)
+	}
+	if !given {
+		headers = map[string]string{keyHeader: Key()}
+	}
+	begin, sent := time.Now(), false
+	for {
+		err := c.callOnce(ctx, method, path, headers, body, to)
+		var fault *Fault
+		refused := errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable
+		sent = sent || fault != nil || lost(err)
+		late := time.Since(begin) > againWithin
+		switch {
+		case err == nil, !sent, refused, late && fault != nil:
+			return err
+		case late:
+			return fmt.Errorf("%w; it may have done it: look when it is back", err)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Client) callOnce(ctx context.Context, method, path string, headers map[string]string, body, to any) error {
 	r, err := c.send(ctx, method, path, headers, body)
 	if err != nil {
 		return err
@@ -97,7 +132,9 @@ func (c *Client) send(
 		req.Header.Set("Content-Type", kind)
 	}
 	for k, v := range headers {
-		req.Header.Set(k, v)
+		if v != "" {
+			req.Header.Set(k, v)
+		}
 	}
 	r, err := c.HTTP.Do(req)
 	if err != nil {
@@ -122,33 +159,13 @@ func (c *Client) send(
 	return nil, f
 }
 
-// againWithin is how long a submission whose answer was lost is sent again: a server that was killed is back by then,
+// againWithin is how long a call whose answer was lost is sent again: a server that was killed is back by then,
 // or is not to be waited for.
 const againWithin = 15 * time.Second
 
-// Submit submits a job. The key makes it safe to send again: when the server ended before its answer came nobody knows
-// whether it has the job, so that the same is sent until it says. A server that is not there to begin with is an error
-// at once.
+// Submit submits a job. The key makes it one job however often it is sent; without one it is sent once.
 func (c *Client) Submit(ctx context.Context, d Document, key string) (j Job, err error) {
-	begin, sent := time.Now(), false
-	for {
-		err = c.call(ctx, "POST", "/jobs", map[string]string{"Idempotency-Key": key, "X-Hora-User": c.User}, d, &j)
-		var fault *Fault
-		refused := errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable
-		sent = sent || fault != nil || lost(err)
-		late := time.Since(begin) > againWithin
-		switch {
-		case err == nil, key == "", !sent, refused, late && fault != nil:
-			return j, err
-		case late:
-			return j, fmt.Errorf("%w; it may have the job: look with hora jobs when it is back", err)
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return j, ctx.Err()
-		}
-	}
+	return j, c.call(ctx, "POST", "/jobs", map[string]string{keyHeader: key, "X-Hora-User": c.User}, d, &j)
 }
 
 // lost says whether a request had gone out when its connection broke.
@@ -250,7 +267,8 @@ func (c *Client) SetQuota(ctx context.Context, project string, q Quota) (p Proje
 
 // Down ends the server, with now the jobs as well.
 func (c *Client) Down(ctx context.Context, now bool) (a About, err error) {
-	return a, c.call(ctx, "POST", "/down", nil, map[string]bool{"now": now}, &a)
+	once := map[string]string{keyHeader: ""} // who has ended it need not wait for it to be back
+	return a, c.call(ctx, "POST", "/down", once, map[string]bool{"now": now}, &a)
 }
 
 // Following is what one wants to hear of a job.

@@ -18,22 +18,6 @@ import (
 // ErrNotFound is for a job that is not there.
 var ErrNotFound = errors.New("there is no such job")
 
-// Key ties an idempotency key to the job that it made.
-func Key(tx *sql.Tx, key string, job int64, now time.Time) error {
-	_, err := tx.Exec("INSERT INTO keys (key, job, at) VALUES (?, ?, ?)", key, job, now.UnixNano())
-	return err
-}
-
-// ByKey answers the job that a key has made; 0 for none.
-func ByKey(tx *sql.Tx, key string) (int64, error) {
-	var id int64
-	err := tx.QueryRow("SELECT job FROM keys WHERE key = ?", key).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
-	return id, err
-}
-
 // NewJob adds a job and answers its number. document is j.Document as JSON: who submits makes it before its turn comes,
 // since what is done within a transaction holds up all others.
 func NewJob(tx *sql.Tx, j *client.Job, document []byte) (int64, error) {

@@ -134,6 +134,18 @@ CREATE TABLE lent ( -- keys to storage that go along with a job, until its end
 	box BLOB NOT NULL -- for the key in secrets.key
 ) STRICT;
 `,
+	`
+ALTER TABLE keys ADD COLUMN request TEXT NOT NULL DEFAULT ''; -- hash of what was sent
+CREATE INDEX keys_by_time ON keys (at);
+CREATE TABLE answers ( -- of calls with an idempotency key
+	seq INTEGER PRIMARY KEY AUTOINCREMENT,
+	id TEXT NOT NULL UNIQUE,  -- hash of caller and key
+	request TEXT NOT NULL,
+	at INTEGER NOT NULL,      -- nanoseconds since 1970
+	answer BLOB               -- for who has the caller's token and the key; NULL while it is not known
+) STRICT;
+CREATE INDEX answers_by_time ON answers (at);
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

@@ -161,7 +161,7 @@ var ErrClosed = errors.New("the server is ending")
 // Do runs f in a transaction, together with others. When it returns nil what f wrote is on the disk; when f fails
 // nothing of it is, and the others' writes are not touched. f may run only once and keeps nothing of the transaction.
 func (s *Store) Do(ctx context.Context, f func(*sql.Tx) error) error {
-	a := ask{noting(ctx, f), make(chan error, 1)}
+	a := ask{claiming(ctx, noting(ctx, f)), make(chan error, 1)}
 	select {
 	case s.asks <- a:
 	case <-s.closed:

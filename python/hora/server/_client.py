@@ -8,7 +8,6 @@ import http.client
 import io
 import json
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from ._types import Artifact, Job, Line, Metric, ServerError, artifact, job, lin
 from ._where import find
 
 PATIENCE = 60.0  # how long a follower waits for a server that has gone away
-AGAIN = 15.0  # how long a submission whose answer was lost is sent again
 BEAT = 45.0  # a silent stream says every 15 s that it lives
 Content = Union[str, "os.PathLike[str]", bytes, IO[bytes]]
 
@@ -81,16 +79,7 @@ class Client:
             taken = folder if isinstance(folder, Snapshot) else Snapshot(folder)
             document["code"] = self._send(taken)
             document["source"] = {"folder": os.path.abspath("." if isinstance(folder, Snapshot) else folder)}
-        headers = {"Idempotency-Key": secrets.token_hex(16), "X-Hora-User": _user()}
-        begin, sent = time.monotonic(), False
-        while True:
-            try:
-                return job(self._http.call("POST", "/jobs", body=document, headers=headers))
-            except ServerError as e:  # with its key it is the same job however often it arrives
-                sent = sent or e.status == 503 or isinstance(e, Unreachable) and e.sent
-                if not sent or e.status not in (0, 503) or time.monotonic() - begin > AGAIN:
-                    raise
-            time.sleep(0.1)
+        return job(self._http.call("POST", "/jobs", body=document, headers={"X-Hora-User": _user()}))
 
     def _send(self, taken: Snapshot) -> str:
         content, name = taken.encode()

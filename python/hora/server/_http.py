@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import secrets
 import ssl
+import time
 import urllib.error
 import urllib.request
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
 from ._types import ServerError
+
+KEY = "Idempotency-Key"  # of a call that is made once, however often it is sent
+AGAIN = 15.0  # seconds in which a call whose answer was lost is sent again
 
 
 class Unreachable(ServerError):
@@ -103,8 +108,23 @@ class Http:
     def call(
         self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, headers: dict[str, str] | None = None
     ) -> Any:
-        """Sends JSON and reads JSON."""
+        """Sends JSON and reads JSON. What changes something has a key, and is sent again where its answer was lost: with the
+        key it is the same call however often it arrives."""
         headers = dict(headers or {})
+        if method == "GET":
+            return self._once(method, path, query, body, headers)
+        headers.setdefault(KEY, secrets.token_hex(16))
+        begin, sent = time.monotonic(), False
+        while True:
+            try:
+                return self._once(method, path, query, body, headers)
+            except ServerError as e:
+                sent = sent or e.status == 503 or isinstance(e, Unreachable) and e.sent
+                if not sent or e.status not in (0, 503) or time.monotonic() - begin > AGAIN:
+                    raise
+            time.sleep(0.1)
+
+    def _once(self, method: str, path: str, query: dict[str, Any] | None, body: Any, headers: dict[str, str]) -> Any:
         data = None
         if body is not None:
             data = json.dumps(body).encode()
