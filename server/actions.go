@@ -196,7 +196,7 @@ func (s *Server) Submit(ctx context.Context, d client.Document, user, key string
 		if s.dirty = true; decideAfter-time.Since(s.decided) <= 0 {
 			s.decide() // so that the answer says where it runs, or why it waits
 		}
-		j = s.seen(l)
+		j = s.foreseen(l)
 	})
 	j.Tags = tags
 	s.news.wake(0)
@@ -231,6 +231,17 @@ func (s *Server) seen(l *live) client.Job {
 	return j
 }
 
+// foreseen also says when a job is expected to start; in the loop.
+func (s *Server) foreseen(l *live) client.Job {
+	j := s.seen(l)
+	if j.State == job.Queued && j.Reason != nil {
+		if at, known := s.machine.Expect(j.ID, s.now()); known {
+			j.Reason.Expected = at.UTC()
+		}
+	}
+	return j
+}
+
 // Job answers one job, with why it waits.
 func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
 	j, err := s.store.Job(ctx, id)
@@ -243,7 +254,7 @@ func (s *Server) Job(ctx context.Context, id int64) (client.Job, error) {
 	err = s.do(func() {
 		if l := s.live[id]; l != nil {
 			attempts, tags := j.Attempts, j.Tags
-			j = s.seen(l)
+			j = s.foreseen(l)
 			j.Attempts, j.Tags = attempts, tags
 			same := func(x client.Attempt) bool { return x.Number == l.attempt.Number }
 			if a := l.attempt; a != nil && !slices.ContainsFunc(attempts, same) {

@@ -49,6 +49,47 @@ func standing(j *client.Job) string {
 	return string(j.State)
 }
 
+// asked is what a job was submitted with: its slots and its environment.
+func asked(sent *client.Document, j *client.Job) string {
+	d := &j.Document
+	text := event.Counted(max(d.Spec.NP, 1), "slot")
+	switch {
+	case d.Nodes > 0 && d.Whole:
+		text = fmt.Sprintf("%s with %d processes each", event.Counted(d.Nodes, "whole node"), max(d.PerNode, 1))
+	case d.Nodes > 0:
+		text = fmt.Sprintf("%s on each of %s", event.Counted(max(d.PerNode, 1), "slot"), event.Counted(d.Nodes, "node"))
+	case d.Spec.MinNP > 0:
+		text = fmt.Sprintf("%d to %s", d.Spec.MinNP, event.Counted(d.Spec.NP, "slot"))
+	}
+	text += " of pool " + d.Pool + "; environment: "
+	if sent.Environment == nil || d.Environment == nil {
+		return text + "the pool's own"
+	}
+	names := slices.Concat(sent.Environment.Pip, sent.Environment.Conda)
+	if f := sent.Environment.File; f != nil {
+		names = append([]string{filepath.Base(f.Name)}, names...)
+	}
+	if more := len(names) - mostPackages; more > 0 {
+		names = append(names[:mostPackages], fmt.Sprintf("%d more", more))
+	}
+	return text + strings.Join(names, ", ") + " beside the pool's own"
+}
+
+// mostPackages is how many packages a line names.
+const mostPackages = 5
+
+// foretold says when a job that waits is expected to start.
+func foretold(j *client.Job, now time.Time) string {
+	switch {
+	case j.State != job.Queued || j.Reason == nil || j.Reason.Place == 0 || j.Reason.Code == "next":
+		return ""
+	case j.Reason.Expected.IsZero():
+		return "; when it starts is not known: jobs before it have no --time-limit, or are many"
+	}
+	wait := max(j.Reason.Expected.Sub(now), 0).Round(time.Second)
+	return fmt.Sprintf("; it is expected to start in %v, at %s", wait, j.Reason.Expected.Local().Format(time.TimeOnly))
+}
+
 func onNodes(all []client.Share) string {
 	var parts []string
 	for _, s := range all {
@@ -181,7 +222,7 @@ func (p *program) writeJob(j *client.Job, story []client.Happening) {
 	row("job", "%d", j.ID)
 	row("command", "%s", strings.Join(d.Spec.Command, " "))
 	row("state", "%s", j.State)
-	row("", "%s", standing(j))
+	row("", "%s%s", standing(j), foretold(j, time.Now()))
 	if j.Reason != nil && !j.Reason.Start.IsZero() {
 		row("starts", "%s at the latest", j.Reason.Start.Local().Format("15:04:05 on 2 January"))
 	}
@@ -360,7 +401,8 @@ func (p *program) metricsCommand() *cobra.Command {
 		fmt.Fprintln(w, "METRIC\tRANK\tPOINTS\tLAST\tLEAST\tGREATEST")
 		for _, m := range all {
 			fmt.Fprintf(
-				w, "%s\t%d\t%d\t%s\t%s\t%s\n", event.Visible(m.Name), m.Rank, m.Count, rounded(client.Finite(m.Last)),
+				w, "%s\t%d\t%d\t%s\t%s\t%s\n", event.Visible(m.Name), m.Rank, m.Count,
+				client.Worded(client.Finite(m.Last), m.LastIs, short),
 				rounded(client.Finite(m.Min)), rounded(client.Finite(m.Max)),
 			)
 			for _, x := range m.Points {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -360,7 +363,8 @@ func (p *program) submit(ctx context.Context, s *submission) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.err, "hora: job %d: %s\n", j.ID, standing(&j))
+	fmt.Fprintf(p.err, "hora: job %d: %s\n", j.ID, asked(&s.Document, &j))
+	fmt.Fprintf(p.err, "hora: job %d: %s%s\n", j.ID, standing(&j), foretold(&j, time.Now()))
 	if s.follow {
 		return p.follow(ctx, c, j.ID, client.Following{Rank: -2}, &j)
 	}
@@ -409,7 +413,49 @@ func (p *program) sendFolder(ctx context.Context, c *client.Client, d *client.Do
 		}
 	}
 	d.Code, d.Source = hash, source(ctx, dir)
-	return nil
+	diff := uncommitted(ctx, dir, m)
+	if len(diff) == 0 || d.Source["commit"] == "" {
+		return nil
+	}
+	sum := sha256.Sum256(diff)
+	d.Source["diff"] = hex.EncodeToString(sum[:])
+	return c.Put(ctx, d.Source["diff"], bytes.NewReader(diff))
+}
+
+// The most of what is not committed that goes along beside the files themselves.
+const (
+	mostDiff      = 1 << 20 // bytes
+	mostDiffFiles = 1000
+)
+
+// uncommitted is what git shows of changes to the files that go along, and to no others; nothing where it is long.
+func uncommitted(ctx context.Context, dir string, m *snapshot.Manifest) []byte {
+	git := func(args ...string) []byte {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir, "diff", "--relative", "--no-renames"}, args...)...).Output()
+		if err != nil {
+			return nil
+		}
+		return out
+	}
+	goes := map[string]bool{}
+	for _, f := range m.Files {
+		goes[f.Path] = true
+	}
+	args := []string{"--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--"}
+	for name := range strings.SplitSeq(string(git("--name-only", "-z", "HEAD", "--", ".")), "\x00") {
+		if goes[name] {
+			args = append(args, ":(literal)"+name)
+		}
+	}
+	n := len(args) - 5
+	if n == 0 || n > mostDiffFiles {
+		return nil
+	}
+	diff := git(args...)
+	if len(diff) > mostDiff {
+		return nil
+	}
+	return diff
 }
 
 func sendFile(ctx context.Context, c *client.Client, hash, name string) error {

@@ -73,6 +73,12 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 		}
 		return Reason{Code: CodeTurn, Place: place, Text: text}, true
 	}
+	if _, fits := m.fit(m.free, e.Pool, e.Ask); !fits { // it has come since the last decision
+		return Reason{
+			Code: CodeSlots, Place: place,
+			Text: fmt.Sprintf("%s: needs %s, %s%s", where, needs(e.Ask), m.available(e, free), m.nextEnd(e.Pool, now)),
+		}, true
+	}
 	return Reason{Code: CodeNext, Place: place, Text: where + ": starts at once"}, true
 }
 

@@ -24,7 +24,7 @@ type Document struct {
 	TimeLimit   float64           `json:"time_limit,omitempty" minimum:"0" maximum:"1000000000" doc:"seconds after which it is ended; 0 is none"`
 	Retries     int               `json:"retries,omitempty" minimum:"0" maximum:"1000" doc:"how often it queues again after it has failed"`
 	Code        string            `json:"code,omitempty" pattern:"^[0-9a-f]{64}$" doc:"hash of the folder that goes along"`
-	Source      map[string]string `json:"source,omitempty" doc:"where the folder came from: folder, commit, changed"`
+	Source      map[string]string `json:"source,omitempty" doc:"where the folder came from: folder, commit, changed, and diff: the hash of what of it was not committed"`
 	Held        bool              `json:"held,omitempty" doc:"it begins paused"`
 	Whole       bool              `json:"whole,omitempty" doc:"nobody else's job runs on its nodes meanwhile"`
 	Environment *Environment      `json:"environment,omitempty" doc:"packages beside those of the pool's interpreter"`
@@ -74,6 +74,8 @@ type Reason struct {
 	Text  string    `json:"text"`
 	Place int       `json:"place,omitempty" doc:"place in the queue of its pool, from 1"`
 	Start time.Time `json:"start,omitzero" doc:"when it starts at the latest, where that is known"`
+	// Of one job that is asked for, not in lists.
+	Expected time.Time `json:"expected,omitzero" doc:"when it starts if those before it take as long as they may, where that is known"`
 }
 
 // Attempt is one time that a job ran.
@@ -149,8 +151,9 @@ type Metric struct {
 	Rank   int     `json:"rank"`
 	Count  int64   `json:"count"`
 	Last   float64 `json:"last"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
+	LastIs string  `json:"last_is,omitempty" doc:"NaN, +Inf or -Inf, where the last number is that: JSON has no number for it"`
+	Min    float64 `json:"min" doc:"of the finite numbers; the greatest that there is where there are none"`
+	Max    float64 `json:"max" doc:"likewise; the least that there is where there are none"`
 	Points []Point `json:"points,omitempty"`
 }
 

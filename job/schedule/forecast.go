@@ -1,0 +1,119 @@
+package schedule
+
+import (
+	"slices"
+	"time"
+)
+
+// A forecast looks at so many jobs before one, and tries so often whether one fits: it is asked for while others wait.
+const (
+	forecastPlaces = 32
+	forecastTries  = 200
+)
+
+// Expect foretells when a job that waits starts if jobs take as long as their limits let them and start one after the
+// other, as they wait: it may be earlier. False where jobs without a limit are in the way, or where it is too far off.
+func (m *Machine) Expect(id int64, now time.Time) (time.Time, bool) {
+	e := m.jobs[id]
+	if e == nil || !m.ever(e.Pool, e.Ask) {
+		return time.Time{}, false
+	}
+	if p := m.pools[e.Pool]; p.blocked && p.promise.ID == id { // which knows of room that is being made
+		return p.promise.At, !p.promise.At.IsZero()
+	}
+	if m.place(e, now) > forecastPlaces {
+		return time.Time{}, false
+	}
+	f := forecast{m: m, pool: e.Pool, at: now, free: slices.Clone(m.free)}
+	for _, r := range m.running {
+		if r.Pool == e.Pool {
+			f.ends = append(f.ends, ending{r.ends(), r.Ask, r.shares})
+		}
+	}
+	for _, one := range append(m.ahead(e, now), e) {
+		if !f.start(one) {
+			return time.Time{}, false
+		}
+	}
+	return f.at, true
+}
+
+// ahead lists who is before a job, in order, but for those that what there is never holds.
+func (m *Machine) ahead(e *entry, now time.Time) (all []*entry) {
+	mine := &turn{line: lineOf(&e.Job), e: e}
+	m.rank(mine, now)
+	var before []*turn
+	for l, jobs := range m.pools[e.Pool].lines {
+		for _, one := range jobs {
+			t := &turn{line: l, e: one}
+			if m.rank(t, now) && t.before(mine) && m.ever(e.Pool, one.Ask) {
+				before = append(before, t)
+			} else if !t.before(mine) {
+				break // those behind it are younger
+			}
+		}
+	}
+	slices.SortFunc(before, func(a, b *turn) int {
+		if a.before(b) {
+			return -1
+		}
+		return 1
+	})
+	for _, t := range before {
+		all = append(all, t.e)
+	}
+	return all
+}
+
+// forecast is how a pool stands at some time to come.
+type forecast struct {
+	m     *Machine
+	pool  string
+	at    time.Time
+	free  rooms
+	ends  []ending
+	tries int
+}
+
+// ending is what will be free.
+type ending struct {
+	at     time.Time
+	ask    Ask
+	shares []Share
+}
+
+// start lets a job start as soon as it fits; false where that is not known.
+func (f *forecast) start(e *entry) bool {
+	for {
+		if f.tries++; f.tries > forecastTries {
+			return false
+		}
+		shares, ok := f.m.fit(f.free, f.pool, e.Ask)
+		if ok {
+			f.m.take(f.free, e.Ask, shares)
+			end := far
+			if e.Ask.Limit > 0 {
+				end = f.at.Add(e.Ask.Limit)
+			}
+			f.ends = append(f.ends, ending{end, e.Ask, shares})
+			return true
+		}
+		if len(f.ends) == 0 {
+			return false
+		}
+		next := 0
+		for i := range f.ends {
+			if f.ends[i].at.Before(f.ends[next].at) {
+				next = i
+			}
+		}
+		one := f.ends[next]
+		if one.at.Equal(far) {
+			return false
+		}
+		if f.ends = slices.Delete(f.ends, next, next+1); one.at.After(f.at) {
+			f.at = one.at
+		}
+		f.m.give(f.free, one.ask, one.shares)
+	}
+}
