@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"net/http"
@@ -226,21 +224,10 @@ func (a *api) results() {
 			}}, nil
 		})
 	put := a.operation("put-blob", "PUT", "/blobs/{hash}", "keep content under its hash", somewhere(writer).unrecorded())
-	put.MaxBodyBytes, put.BodyReadTimeout = 1<<30, -1
-	put.RequestBody = &huma.RequestBody{}
-	huma.Register(a, put, func(ctx context.Context, in *struct {
-		BlobPath
-		RawBody []byte `contentType:"application/octet-stream"`
-	},
-	) (*struct{}, error) {
-		sum := sha256.Sum256(in.RawBody)
-		if got := hex.EncodeToString(sum[:]); got != in.Hash {
-			return nil, fault(refuse(409, "the content's hash is %s and not %s: send it again", got, in.Hash))
-		}
-		_, err := a.store.PutBlob(ctx, in.RawBody)
-		return nil, fault(err)
-	})
-	put.RequestBody.Required = false // an empty file is content
+	put.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{
+		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+	}}
+	huma.Register(a, put, func(ctx context.Context, in *sent) (*struct{}, error) { return nil, fault(a.take(ctx, in)) })
 	huma.Register(a, a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here", somewhere(writer).unrecorded()), func(ctx context.Context, in *struct {
 		Body struct {
 			Hashes []Hash `json:"hashes" maxItems:"200000"`
@@ -257,6 +244,33 @@ func (a *api) results() {
 	})
 	a.streams()
 	a.additions()
+}
+
+// sent is content on its way: it goes to the disk as it comes, whatever its size.
+type sent struct {
+	BlobPath
+	body io.Reader
+}
+
+// Resolve keeps the body from being read into memory.
+func (s *sent) Resolve(c huma.Context) []error {
+	s.body = c.BodyReader()
+	return nil
+}
+
+// largestBlob bounds content that is sent.
+const largestBlob = 1 << 30
+
+func (a *api) take(ctx context.Context, in *sent) error {
+	body := &io.LimitedReader{R: in.body, N: largestBlob + 1}
+	_, _, err := a.store.TakeBlobAs(ctx, body, in.Hash)
+	if body.N == 0 {
+		return refuse(http.StatusRequestEntityTooLarge, "content of more than %d MiB is not taken: send it in parts, as files of their own", largestBlob>>20)
+	}
+	if other := (*store.OtherHash)(nil); errors.As(err, &other) {
+		return refuse(http.StatusConflict, "%v", other)
+	}
+	return err
 }
 
 // additions are what may be added to a job at any time.

@@ -113,10 +113,14 @@ func (a *api) auditCalls() {
 		}
 		return answered(d, err)
 	})
-	huma.Register(a, a.operation("check-audit", "GET", "/audit/check", "follow the chain of those records; the last hash tells all of them", everywhere(admin)),
-		func(ctx context.Context, _ *struct{}) (*answer[client.Chain], error) {
-			return answered(a.store.CheckDeeds(ctx))
-		})
+	huma.Register(a, a.operation("check-audit", "GET", "/audit/check", "follow the chain of those records, so many at once; the last hash tells all of them", everywhere(admin)), func(ctx context.Context, in *struct {
+		Cursor string `query:"cursor" pattern:"^[1-9][0-9]{0,17}$" patternDescription:"next of the answer before" doc:"next of the answer before"`
+		Limit  int    `query:"limit" default:"10000" minimum:"1" maximum:"100000"`
+	},
+	) (*answer[client.Chain], error) {
+		after, _ := strconv.ParseInt(in.Cursor, 10, 64)
+		return answered(a.store.CheckDeeds(ctx, after, in.Limit))
+	})
 }
 
 // me is whom the server takes a caller for.

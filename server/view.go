@@ -6,6 +6,7 @@ import (
 
 	"hora/job"
 	"hora/server/client"
+	"hora/server/web"
 )
 
 // view is the server as a caller may see it, and touch it: what the pages stand on. Nodes and pools are everybody's.
@@ -86,6 +87,25 @@ func (v view) Results(ctx context.Context, id int64) ([]client.Artifact, error) 
 	return v.Server.Results(ctx, id)
 }
 
+// Code is the folder that went along with a job that the caller sees.
+func (v view) Code(ctx context.Context, j *client.Job) (*web.Code, error) {
+	if err := v.allowed(ctx, viewer, j.ID); err != nil {
+		return nil, err
+	}
+	return v.Server.Code(j)
+}
+
+// CodeFile opens the beginning of one of its files.
+func (v view) CodeFile(
+	ctx context.Context, id int64, path string,
+) (f web.CodeFile, content []byte, cut bool, err error) {
+	j, err := v.Job(ctx, id)
+	if err != nil {
+		return f, nil, false, err
+	}
+	return v.Server.CodeFile(&j, path)
+}
+
 // Cancel ends a job of the caller's.
 func (v view) Cancel(ctx context.Context, id int64) (client.Job, error) {
 	if err := v.allowed(ctx, member, id); err != nil {
@@ -118,10 +138,10 @@ func (v view) Deeds(ctx context.Context, below int64, limit int) ([]client.Deed,
 	return v.store.Deeds(ctx, below, limit)
 }
 
-// Chain is what a check of those records has found.
-func (v view) Chain(ctx context.Context) (client.Chain, error) {
+// Chain is what a check of some of those records has found.
+func (v view) Chain(ctx context.Context, after int64, limit int) (client.Chain, error) {
 	if err := allowed(caller(ctx), admin, everyProject); err != nil {
 		return client.Chain{}, err
 	}
-	return v.store.CheckDeeds(ctx)
+	return v.store.CheckDeeds(ctx, after, limit)
 }

@@ -106,15 +106,12 @@ func (p *program) showComparison(v *client.Comparison) error {
 			if c == nil {
 				return "-"
 			}
-			return fmt.Sprintf("%s (%s to %s)", rounded(c.Last), rounded(c.Min), rounded(c.Max))
+			return fmt.Sprintf("%s (%s to %s)", client.Worded(c.Last, c.LastIs, short), rounded(c.Min), rounded(c.Max))
 		})
 	}
 	return w.Flush()
 }
 
-func rounded(x *float64) string {
-	if x == nil {
-		return "nan or inf"
-	}
-	return fmt.Sprintf("%.6g", *x)
-}
+func rounded(x *float64) string { return client.Worded(x, "", short) }
+
+func short(x float64) string { return fmt.Sprintf("%.6g", x) }

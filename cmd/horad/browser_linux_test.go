@@ -166,3 +166,32 @@ for step in range(50):
 		t.Errorf("the browser complains: %s", strings.Join(b.complaints, "; "))
 	}
 }
+
+// TestCodeInABrowser: a job's page has the files that went along with it, each to be read, and what was not committed.
+func TestCodeInABrowser(t *testing.T) {
+	s := newSite(t, 1)
+	dir, write, commit := committed(t)
+	write("train.sh", "echo second\n", 0o755)
+	if r := s.horaIn(dir, "submit", "--held", "sh", "train.sh"); r.code != 0 || r.out != "1\n" {
+		t.Fatalf("%+v", r)
+	}
+	b := newBrowser(s)
+	b.does("log in", log.Enable(), runtime.Enable(), chromedp.Navigate(s.url+"/?token="+s.client.Token), reads("Waiting"))
+	b.does("a job's code", click(`a[href="/jobs/1"]`), reads(commit), reads("lib/model.txt"), click("details:not([open]) summary"), reads("-echo first"))
+	b.does("a file", click(`a[href="/jobs/1/code/train.sh"]`), reads("echo second"), click(`a[href="/jobs/1"]`), reads("what was not committed"))
+	for _, page := range []string{"/jobs/1", "/jobs/1/code/train.sh"} {
+		var wide bool
+		b.does(
+			"narrow "+page, emulation.SetDeviceMetricsOverride(360, 640, 1, true), chromedp.Navigate(s.url+page),
+			chromedp.WaitVisible("h1", chromedp.ByQuery), chromedp.Evaluate("document.documentElement.scrollWidth > 360", &wide),
+		)
+		if wide {
+			t.Errorf("%s is wider than a window of 360", page)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.complaints) > 0 {
+		t.Errorf("the browser complains: %s", strings.Join(b.complaints, "; "))
+	}
+}

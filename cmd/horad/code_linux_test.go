@@ -1,6 +1,10 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +47,33 @@ func committed(t *testing.T) (dir string, write func(name, text string, mode os.
 	return dir, write, git("rev-parse", "HEAD")
 }
 
+// showsCode looks at the pages of job 1's code.
+func (s *site) showsCode(commit string) {
+	s.t.Helper()
+	for path, want := range map[string][]string{
+		"/jobs/1": {
+			commit, `<a href="/jobs/1/code/lib/model.txt">lib/model.txt</a>`, "model → lib/model.txt", `<span class="del">-echo first`,
+			`<span class="add">&#43;echo second`,
+		},
+		"/jobs/1/code/train.sh": {"echo second", `<a href="/jobs/1">job 1</a>`},
+		"/jobs/1/code/model":    {"It is a link to <code>lib/model.txt</code>"},
+		"/jobs/1/code/nothing":  {"no file nothing went along with job 1"},
+	} {
+		r, page := s.call("GET", path, "")
+		if (r.StatusCode == 404) != strings.HasSuffix(path, "nothing") {
+			s.t.Errorf("%s answers %s", path, r.Status)
+		}
+		for _, w := range want {
+			if !strings.Contains(page, w) {
+				s.t.Errorf("%s lacks %q: %s", path, w, page)
+			}
+		}
+		if strings.Contains(page, "not committed</pre>") {
+			s.t.Errorf("%s has a file that nobody has asked for", path)
+		}
+	}
+}
+
 // TestCode gets back the folder that went along with a job, as it was, and hears what differs since.
 func TestCode(t *testing.T) {
 	s := newSite(t, 1)
@@ -53,6 +84,7 @@ func TestCode(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.until(1, in(job.Finished))
+	s.showsCode(commit)
 	write("train.sh", "echo third\n", 0o755)
 	write("more.txt", "", 0o644)
 	if err := os.Remove(filepath.Join(dir, "lib/model.txt")); err != nil {
@@ -103,5 +135,49 @@ func TestCode(t *testing.T) {
 	}
 	if r := s.hora("code", "1", "--diff", "--to", "x"); r.code != 2 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// zeros are so many, however fast they are read.
+func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }
+
+type zero struct{}
+
+func (zero) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestLargeContentGoesToTheDisk as it comes: the server does not hold it. What has another hash is refused.
+func TestLargeContentGoesToTheDisk(t *testing.T) {
+	const size = 400 << 20
+	s := newSite(t, 1)
+	h := sha256.New()
+	if _, err := io.Copy(h, zeros(size)); err != nil {
+		t.Fatal(err)
+	}
+	hash := hex.EncodeToString(h.Sum(nil))
+	before := peak(t, s.cmd.Process.Pid)
+	err := s.client.Put(t.Context(), strings.Repeat("0", 64), zeros(1<<20))
+	if err == nil || !strings.Contains(err.Error(), "send it again") {
+		t.Errorf("content of another hash: %v", err)
+	}
+	if err := s.client.Put(t.Context(), hash, zeros(size)); err != nil {
+		t.Fatal(err)
+	}
+	if grown := peak(t, s.cmd.Process.Pid) - before; grown > 100 {
+		t.Errorf("the server grew by %d MiB for content of %d", grown, size>>20)
+	}
+	in, err := s.client.Get(t.Context(), hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if n, err := io.Copy(io.Discard, in); err != nil || n != size {
+		t.Errorf("%d bytes came back, %v", n, err)
+	}
+	if r, _ := s.call("PUT", "/api/v1/blobs/"+hex.EncodeToString(sha256.New().Sum(nil)), ""); r.StatusCode != http.StatusNoContent {
+		t.Errorf("an empty file: %s", r.Status)
+	}
+	old, err := filepath.Glob(filepath.Join(s.dir, "blobs", ".new-*"))
+	if err != nil || len(old) > 0 {
+		t.Errorf("%q is left behind, %v", old, err)
 	}
 }

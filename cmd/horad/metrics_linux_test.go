@@ -107,3 +107,33 @@ func samples(t *testing.T, page string) map[string]float64 {
 	}
 	return all
 }
+
+// TestNumbersThatAreNone are shown as what they are, and do not hide the others.
+func TestNumbersThatAreNone(t *testing.T) {
+	s := newSite(t, 1)
+	j := s.submit(shell(1, `python3 -c '
+import json, os, socket
+s = socket.socket(socket.AF_UNIX); s.connect(os.environ["HORA_REPORT"])
+for step, loss in enumerate([3, "+Inf", 2, "NaN"]):
+    s.sendall(json.dumps({"rank": 0, "step": step, "metrics": {"loss": loss, "up": "+Inf", "down": "-Inf"}}).encode() + b"\n")
+'`))
+	s.until(j.ID, in(job.Finished))
+	s.until(s.submit(shell(1, "true")).ID, in(job.Finished))
+	for _, path := range []string{"/jobs/1", "/compare?job=1&job=2"} {
+		_, page := s.call("GET", path, "")
+		for _, want := range []string{"NaN", "∞", "-∞", "2 to 3", "no finite number"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s lacks %q: %s", path, want, page)
+			}
+		}
+		for _, bad := range []string{"e+308", "e+18", ">+Inf", "to +Inf"} {
+			if strings.Contains(page, bad) {
+				t.Errorf("%s has %q: %s", path, bad, page)
+			}
+		}
+	}
+	r := s.hora("metrics", "1")
+	if !regexp.MustCompile(`(?s)down +0 +4 +-∞ +none +none.*loss +0 +4 +NaN +2 +3.*up +0 +4 +∞ +none +none`).MatchString(r.out) {
+		t.Errorf("hora metrics: %+v", r)
+	}
+}

@@ -318,7 +318,7 @@ func TestSessions(t *testing.T) {
 	_, err := client.New(s.url, session).About(ctx)
 	refused(t, "a session as a token", err, 401, "the token is missing")
 	owner, _, _ := s.browser(s.client.Token)
-	if code, text := owner("/audit"); code != 200 || !strings.Contains(text, "none changed") || !strings.Contains(text, "/jobs/1/cancel") {
+	if code, text := owner("/audit"); code != 200 || !strings.Contains(text, "None of these was changed") || !strings.Contains(text, "/jobs/1/cancel") {
 		t.Errorf("%d %s", code, text)
 	}
 	leaves, out, _ := s.browser(p.Token)

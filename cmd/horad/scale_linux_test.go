@@ -23,14 +23,18 @@ import (
 	"hora/server/store"
 )
 
-// resident is a process' memory in MiB.
-func resident(t *testing.T, pid int) int {
+// resident is a process' memory in MiB, and peak the most that it has had.
+func resident(t *testing.T, pid int) int { return memoryOf(t, pid, "VmRSS:") }
+
+func peak(t *testing.T, pid int) int { return memoryOf(t, pid, "VmHWM:") }
+
+func memoryOf(t *testing.T, pid int, what string) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(b), "VmRSS:")
+	_, rest, _ := strings.Cut(string(b), what)
 	kb, err := strconv.Atoi(strings.Fields(rest)[0])
 	if err != nil {
 		t.Fatal(err)

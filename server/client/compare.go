@@ -21,10 +21,11 @@ type Comparison struct {
 
 // Curve is what a metric came to. A number that JSON has no word for is null.
 type Curve struct {
-	Last  *float64 `json:"last"`
-	Min   *float64 `json:"min"`
-	Max   *float64 `json:"max"`
-	Count int64    `json:"count"`
+	Last   *float64 `json:"last"`
+	LastIs string   `json:"last_is,omitempty"` // NaN, +Inf or -Inf, where Last is null
+	Min    *float64 `json:"min"`
+	Max    *float64 `json:"max"`
+	Count  int64    `json:"count"`
 }
 
 // Compare puts jobs beside each other.
@@ -67,7 +68,7 @@ func Compare(jobs []Job, metrics [][]Metric, now time.Time) (*Comparison, error)
 			if v.Metrics[m.Name] == nil {
 				v.Metrics[m.Name] = make([]*Curve, len(jobs))
 			}
-			v.Metrics[m.Name][i] = &Curve{Finite(m.Last), Finite(m.Min), Finite(m.Max), m.Count}
+			v.Metrics[m.Name][i] = &Curve{Finite(m.Last), m.LastIs, Finite(m.Min), Finite(m.Max), m.Count}
 		}
 	}
 	same := func(_ string, all []any) bool {
@@ -101,6 +102,21 @@ func flatten(under string, v, to map[string]any) {
 			to[under+name] = x
 		}
 	}
+}
+
+// Worded is a number in words: of one that is not finite what is, as a server says it, or that it is none.
+func Worded(x *float64, is string, format func(float64) string) string {
+	switch {
+	case x != nil:
+		return format(*x)
+	case is == "+Inf":
+		return "∞"
+	case is == "-Inf":
+		return "-∞"
+	case is != "":
+		return is
+	}
+	return "none"
 }
 
 // Finite is nil for what is no number: a server tells its like as the greatest there is, since JSON has no word for it.

@@ -74,9 +74,10 @@ type Deeds struct {
 
 // Chain is what a check of the records has found.
 type Chain struct {
-	Records int64  `json:"records"`
+	Records int64  `json:"records" doc:"how many there are up to there"`
 	Hash    string `json:"hash" doc:"of the last record: note it elsewhere"`
 	Broken  string `json:"broken,omitempty" doc:"the first record that does not fit"`
+	Next    string `json:"next,omitempty" doc:"give it as cursor to go on from there"`
 }
 
 // Me answers whom the server takes this client for.
@@ -128,5 +129,12 @@ func (c *Client) Deeds(ctx context.Context, cursor string, limit int) (d Deeds, 
 
 // CheckDeeds follows the chain of records.
 func (c *Client) CheckDeeds(ctx context.Context) (is Chain, err error) {
-	return is, c.call(ctx, "GET", "/audit/check", nil, nil, &is)
+	cursor := ""
+	for {
+		is = Chain{}
+		if err := c.call(ctx, "GET", "/audit/check"+cursor, nil, nil, &is); err != nil || is.Next == "" || is.Broken != "" {
+			return is, err
+		}
+		cursor = "?cursor=" + url.QueryEscape(is.Next)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 
 	"hora/server/client"
@@ -104,31 +105,35 @@ func (s *Store) Deeds(ctx context.Context, below int64, limit int) (all []client
 	return all, err
 }
 
-// CheckDeeds follows the chain from its beginning, and answers its length and its last hash, or the first record that
-// does not fit.
-func (s *Store) CheckDeeds(ctx context.Context) (c client.Chain, err error) {
+// CheckDeeds follows the chain after a record, for so many, and answers how far it came and the last hash there, or the
+// first record that does not fit. From there it goes on with a next call, where there is more.
+func (s *Store) CheckDeeds(ctx context.Context, after int64, limit int) (c client.Chain, err error) {
+	c.Records = after
 	err = s.Read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query("SELECT " + deedColumns + " FROM audit ORDER BY id")
+		if after > 0 { // what its hash tells was followed by the call before
+			if err := tx.QueryRow("SELECT hash FROM audit WHERE id = ?", after).Scan(&c.Hash); errors.Is(err, sql.ErrNoRows) {
+				c.Broken = fmt.Sprintf("record %d is missing", after)
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+		rows, err := tx.Query("SELECT "+deedColumns+" FROM audit WHERE id > ? ORDER BY id LIMIT ?", after, limit+1)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
 		for rows.Next() {
+			if c.Records == after+int64(limit) {
+				c.Next = strconv.FormatInt(c.Records, 10)
+				return nil
+			}
 			var d client.Deed
 			var before string
 			if err := scanDeed(rows.Scan, &d, &before); err != nil {
 				return err
 			}
-			c.Records++
-			switch {
-			case d.ID != c.Records:
-				c.Broken = fmt.Sprintf("record %d is missing: record %d follows record %d", c.Records, d.ID, c.Records-1)
-			case before != c.Hash:
-				c.Broken = fmt.Sprintf("record %d does not follow what stands before it: record %d was changed, or others were put in its place", d.ID, d.ID-1)
-			case link(before, &d) != d.Hash:
-				c.Broken = fmt.Sprintf("record %d was changed after it was written", d.ID)
-			}
-			if c.Broken != "" {
+			if c.Records++; !follows(&c, &d, before) {
 				return nil
 			}
 			c.Hash = d.Hash
@@ -136,4 +141,17 @@ func (s *Store) CheckDeeds(ctx context.Context) (c client.Chain, err error) {
 		return rows.Err()
 	})
 	return c, err
+}
+
+// follows says whether a record follows what stands before it, and what is wrong where it does not.
+func follows(c *client.Chain, d *client.Deed, before string) bool {
+	switch {
+	case d.ID != c.Records:
+		c.Broken = fmt.Sprintf("record %d is missing: record %d follows record %d", c.Records, d.ID, c.Records-1)
+	case before != c.Hash:
+		c.Broken = fmt.Sprintf("record %d does not follow what stands before it: record %d was changed, or others were put in its place", d.ID, d.ID-1)
+	case link(before, d) != d.Hash:
+		c.Broken = fmt.Sprintf("record %d was changed after it was written", d.ID)
+	}
+	return c.Broken == ""
 }

@@ -14,12 +14,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"hora/server/client"
-	"hora/storage"
 )
 
 // compressFrom is the length from which a block of lines is compressed.
@@ -261,7 +261,9 @@ func AddPoints(tx *sql.Tx, job int64, name string, rank int, points []client.Poi
 			block = binary.LittleEndian.AppendUint64(block, uint64(p.Step))
 			block = binary.LittleEndian.AppendUint64(block, uint64(p.At))
 			block = binary.LittleEndian.AppendUint64(block, math.Float64bits(p.Value))
-			low, high = math.Min(low, p.Value), math.Max(high, p.Value)
+			if !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0) {
+				low, high = math.Min(low, p.Value), math.Max(high, p.Value)
+			}
 		}
 		last := points[n-1]
 		if _, err := tx.Exec("INSERT OR REPLACE INTO metrics (job, name, rank, seq, first, last, count, low, high, final, block) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -308,11 +310,12 @@ func (s *Store) Metrics(
 			if err := rows.Scan(&m.Name, &m.Rank, &begin, &end, &m.Count, &m.Min, &m.Max, &m.Last, &block); err != nil {
 				return err
 			}
+			m.LastIs = lastIs(block)
 			if n := len(all); n == 0 || all[n-1].Name != m.Name || all[n-1].Rank != m.Rank {
 				all = append(all, m)
 			} else {
 				was := &all[n-1]
-				was.Count, was.Last = was.Count+m.Count, m.Last
+				was.Count, was.Last, was.LastIs = was.Count+m.Count, m.Last, m.LastIs
 				was.Min, was.Max = math.Min(was.Min, m.Min), math.Max(was.Max, m.Max)
 			}
 			if most > 0 && begin <= last && end >= first {
@@ -325,6 +328,18 @@ func (s *Store) Metrics(
 		all[i].Points = thin(all[i].Points, most)
 	}
 	return all, err
+}
+
+// lastIs names the last number of a block, where it is no finite one.
+func lastIs(block []byte) string {
+	if len(block) < 8 {
+		return ""
+	}
+	v := math.Float64frombits(binary.LittleEndian.Uint64(block[len(block)-8:]))
+	if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 func appendPoints(points []client.Point, block []byte, first, last int64) []client.Point {
@@ -393,22 +408,20 @@ func (s *Store) BlobFile(hash string) string {
 	return filepath.Join(s.dir, "blobs", hash[:2], hash[2:])
 }
 
-// PutBlob keeps content under its hash; others see all of it or nothing.
-func (s *Store) PutBlob(ctx context.Context, content []byte) (string, error) {
-	sum := sha256.Sum256(content)
-	hash := hex.EncodeToString(sum[:])
-	if s.HasBlob(ctx, hash) {
-		return hash, nil
-	}
-	name := s.BlobFile(hash)
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return "", plain(err)
-	}
-	return hash, plain(storage.Local{}.Put(ctx, name, content))
-}
-
 // TakeBlob keeps what is read under its hash, whatever its size.
 func (s *Store) TakeBlob(ctx context.Context, r io.Reader) (hash string, size int64, err error) {
+	return s.TakeBlobAs(ctx, r, "")
+}
+
+// OtherHash is for content that has another hash than was said.
+type OtherHash struct{ Has, Said string }
+
+func (o *OtherHash) Error() string {
+	return fmt.Sprintf("the content's hash is %s and not %s: send it again", o.Has, o.Said)
+}
+
+// TakeBlobAs keeps it where it has this hash, or any where that is empty.
+func (s *Store) TakeBlobAs(ctx context.Context, r io.Reader, said string) (hash string, size int64, err error) {
 	f, err := os.CreateTemp(filepath.Join(s.dir, "blobs"), ".new-")
 	if err != nil {
 		return "", 0, plain(err)
@@ -425,6 +438,9 @@ func (s *Store) TakeBlob(ctx context.Context, r io.Reader) (hash string, size in
 		return "", 0, err
 	}
 	hash = hex.EncodeToString(h.Sum(nil))
+	if said != "" && hash != said {
+		return "", 0, &OtherHash{hash, said}
+	}
 	if s.HasBlob(ctx, hash) {
 		return hash, size, os.Remove(f.Name())
 	}

@@ -220,7 +220,8 @@ func (s *Store) named(ctx context.Context, parts func([]byte) ([]string, error))
 		for rows.Next() {
 			var text string
 			var d struct {
-				Code string `json:"code"`
+				Code   string            `json:"code"`
+				Source map[string]string `json:"source"`
 			}
 			if err := rows.Scan(&text); err != nil {
 				return err
@@ -228,6 +229,7 @@ func (s *Store) named(ctx context.Context, parts func([]byte) ([]string, error))
 			if err := json.Unmarshal([]byte(text), &d); err != nil {
 				return err
 			}
+			all[d.Source["diff"]] = true
 			if d.Code != "" && !all[d.Code] {
 				all[d.Code] = true
 				lists = append(lists, d.Code)

@@ -107,7 +107,7 @@ func TestANewerStoreIsRefusedAndADamagedOneFound(t *testing.T) {
 	s := open(t, dir)
 	id := add(t, s)
 	to := filepath.Join(t.TempDir(), "copy")
-	if _, err := s.PutBlob(context.Background(), []byte("content")); err != nil {
+	if _, _, err := s.TakeBlob(context.Background(), strings.NewReader("content")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"token", "authority.pem", "authority.key"} {
@@ -224,12 +224,24 @@ func TestMetricsByRangeAndResolution(t *testing.T) {
 		}
 	}
 	bad := []client.Point{{Step: 1, Value: math.NaN()}, {Step: 2, Value: math.Inf(-1)}}
-	if err := s.Do(ctx, func(tx *sql.Tx) error { return AddPoints(tx, id, "bad", 0, bad) }); err != nil {
+	var mixed []client.Point
+	for i, v := range []float64{3, math.Inf(1), 2, math.NaN()} {
+		mixed = append(mixed, client.Point{Step: int64(i), Value: v})
+	}
+	if err := s.Do(ctx, func(tx *sql.Tx) error {
+		return errors.Join(AddPoints(tx, id, "bad", 0, bad), AddPoints(tx, id, "mixed", 0, mixed))
+	}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := s.Metrics(ctx, id, "", 0, math.MaxInt64, 50)
-	if err != nil || len(all) != 2 {
+	if err != nil || len(all) != 3 {
 		t.Fatalf("%+v, %v", all, err)
+	}
+	if m := all[0]; m.LastIs != "-Inf" || m.Min < m.Max || client.Finite(m.Min) != nil || len(m.Points) > 0 {
+		t.Errorf("of nothing but numbers that are none: %+v", m)
+	}
+	if m := all[2]; m.LastIs != "NaN" || m.Min != 2 || m.Max != 3 || len(m.Points) != 2 {
+		t.Errorf("of some numbers that are none: %+v", m)
 	}
 	m := all[1]
 	if m.Name != "loss" || m.Rank != 3 || m.Count != 2000 || m.Min != 0 || m.Max != 999 || m.Last != 999 ||

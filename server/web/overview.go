@@ -134,13 +134,14 @@ func plainly(v any) string {
 }
 
 func curveText(c *client.Curve) string {
-	if c == nil || c.Last == nil {
+	if c == nil {
 		return "-"
 	}
-	if c.Min == nil || c.Max == nil || *c.Min == *c.Max {
-		return number(*c.Last)
+	last := client.Worded(c.Last, c.LastIs, short)
+	if c.Min == nil || c.Max == nil || c.Last != nil && *c.Min == *c.Max {
+		return last
 	}
-	return fmt.Sprintf("%s (%s to %s)", number(*c.Last), number(*c.Min), number(*c.Max))
+	return fmt.Sprintf("%s (%s to %s)", last, number(*c.Min), number(*c.Max))
 }
 
 // drawJobs makes one chart a metric, one curve a job.

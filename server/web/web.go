@@ -33,11 +33,13 @@ type Source interface {
 	Tail(ctx context.Context, id int64, lines int) (tail []client.Line, cursor string, err error)
 	Curves(ctx context.Context, id int64, points int) ([]client.Metric, error)
 	Results(ctx context.Context, id int64) ([]client.Artifact, error)
+	Code(ctx context.Context, j *client.Job) (*Code, error)
+	CodeFile(ctx context.Context, id int64, path string) (f CodeFile, content []byte, cut bool, err error)
 	Nodes() ([]client.Node, error)
 	Pools() ([]client.Pool, error)
 	Projects(ctx context.Context) ([]client.Project, error)
 	Deeds(ctx context.Context, below int64, limit int) ([]client.Deed, error)
-	Chain(ctx context.Context) (client.Chain, error)
+	Chain(ctx context.Context, after int64, limit int) (client.Chain, error)
 	Cancel(ctx context.Context, id int64) (client.Job, error)
 	Pause(ctx context.Context, id int64) (client.Job, error)
 	Resume(ctx context.Context, id int64) (client.Job, error)
@@ -64,13 +66,16 @@ func Register(mux *http.ServeMux, s Source) {
 	p := &pages{s, template.Must(template.New("").Funcs(template.FuncMap{
 		"title": func(j client.Job) string { return j.Title() }, "standing": standing, "slots": slots, "clock": clock, "ago": ago, "chart": draw,
 		"compared": drawJobs, "provided": provided, "used": used, "quota": quota,
-		"command": func(j client.Job) string { return strings.Join(j.Document.Spec.Command, " ") }, "bytes": size, "number": number,
+		"command": func(j client.Job) string { return strings.Join(j.Document.Spec.Command, " ") },
+		"bytes":   size, "number": number, "changed": changed,
 		"release": func(line string) string { name, _, _ := strings.Cut(line, " --hash"); return name },
 	}).ParseFS(files, "files/*.html"))}
 	static, _ := fs.Sub(files, "files")
 	mux.Handle("GET /static/", headers(http.StripPrefix("/static/", http.FileServerFS(static))))
 	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /nodes": p.nodes, "GET /pools": p.pools, "GET /projects": p.projects, "GET /compare": p.compare, "GET /audit": p.audit, "POST /jobs/{id}/{what}": p.do,
+		"GET /{$}": p.queue, "GET /jobs/{id}": p.job, "GET /jobs/{id}/code/{path...}": p.file, "GET /nodes": p.nodes,
+		"GET /pools": p.pools, "GET /projects": p.projects, "GET /compare": p.compare, "GET /audit": p.audit,
+		"POST /jobs/{id}/{what}": p.do,
 	} {
 		mux.Handle(pattern, headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if err := f(w, r); err != nil {
@@ -172,6 +177,7 @@ func (p *pages) job(w http.ResponseWriter, r *http.Request) error {
 		Cursor  string
 		Metrics []client.Metric
 		Results []client.Artifact
+		Code    *Code
 		Live    bool
 	}{}
 	if v.Job, err = p.Job(r.Context(), id); err != nil {
@@ -187,6 +193,9 @@ func (p *pages) job(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err == nil {
 		v.Results, err = p.Results(r.Context(), id)
+	}
+	if err == nil {
+		v.Code, err = p.Code(r.Context(), &v.Job)
 	}
 	if err != nil {
 		return err
@@ -214,8 +223,10 @@ func (p *pages) audit(w http.ResponseWriter, r *http.Request) error {
 	if v.Deeds, err = p.Deeds(r.Context(), below, pageJobs); err != nil {
 		return err
 	}
-	if v.Chain, err = p.Chain(r.Context()); err != nil {
-		return err
+	if n := len(v.Deeds); n > 0 { // those that are shown: all of them may be many
+		if v.Chain, err = p.Chain(r.Context(), max(v.Deeds[n-1].ID-1, 0), n); err != nil {
+			return err
+		}
 	}
 	if len(v.Deeds) == pageJobs && v.Deeds[pageJobs-1].ID > 1 {
 		v.Older = v.Deeds[pageJobs-1].ID
@@ -297,11 +308,14 @@ func size(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-func number(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+func number(v float64) string { return client.Worded(client.Finite(v), "", short) }
+
+func short(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 // chart is a curve as SVG draws it.
 type chart struct {
 	Name, Low, High string
+	Finite          bool // there is a number to draw
 	First, Last     int64
 	Curves          []curve
 }
@@ -337,7 +351,10 @@ func drawOne(ranks []client.Metric) chart {
 			first, last = min(first, p.Step), max(last, p.Step)
 		}
 	}
-	c := chart{Name: ranks[0].Name, Low: number(low), High: number(high), First: first, Last: last}
+	if low > high {
+		first, last = 0, 0
+	}
+	c := chart{Name: ranks[0].Name, Finite: low <= high, Low: number(low), High: number(high), First: first, Last: last}
 	for i, m := range ranks {
 		var b strings.Builder
 		for _, p := range m.Points {
@@ -351,7 +368,8 @@ func drawOne(ranks []client.Metric) chart {
 			fmt.Fprintf(&b, "%.1f,%.1f ", x*chartWidth, (1-y)*chartHeight)
 		}
 		c.Curves = append(c.Curves, curve{
-			fmt.Sprintf("rank %d", m.Rank), strings.TrimSpace(b.String()), fmt.Sprintf("c%d", i%6), number(m.Last),
+			fmt.Sprintf("rank %d", m.Rank), strings.TrimSpace(b.String()), fmt.Sprintf("c%d", i%6),
+			client.Worded(client.Finite(m.Last), m.LastIs, short),
 		})
 	}
 	return c

@@ -80,7 +80,8 @@ class Metric:
 
 def metric(raw: Mapping[str, Any]) -> Metric:
     points = [(p["step"], p["at"], float(p["value"])) for p in raw.get("points") or []]
-    return Metric(raw["name"], raw["rank"], raw["count"], float(raw["last"]), float(raw["min"]), float(raw["max"]), points)
+    last = float(raw.get("last_is") or raw["last"])  # NaN and the infinite ones come as words
+    return Metric(raw["name"], raw["rank"], raw["count"], last, float(raw["min"]), float(raw["max"]), points)
 
 
 @dataclass(frozen=True)
