@@ -36,6 +36,7 @@ type pool struct {
 	listed   time.Time            // when it was last asked which nodes there are
 	unknown  bool                 // that has not been answered since the server was started
 	spare    int                  // nodes that may still come
+	old      map[string]bool      // nodes that another provider has made, before the pool was changed
 }
 
 // startingWithin is how long a node that was made may take to come.
@@ -49,8 +50,18 @@ func (s *Server) openPools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	made, err := s.store.Made(ctx, "")
+	if err != nil {
+		return err
+	}
 	for i := range all {
 		p := newPool(&all[i])
+		p.retiring(made)
+		for _, m := range made { // they come back, or are ended: no others are made in their place meanwhile
+			if m.Pool.Name == p.Name && (p.old[m.Node] || p.Provider == "command") {
+				p.starting[m.Node] = time.Now()
+			}
+		}
 		p.unknown = p.List != ""
 		s.pools[p.Name] = p
 		if p.Provider != "local" {
@@ -110,9 +121,13 @@ func (s *Server) count() (todo []func()) {
 		}
 		s.machine.RemoveNode(name)
 		s.dirty = true
-		if p := s.pools[n.Pool]; p != nil && p.Provider == "command" { // or its machine stays for good
+		if p := s.pools[n.Pool]; p != nil { // or its machine stays for good
 			spec := p.Pool
-			todo = append(todo, func() { s.deleted(&spec, name) })
+			todo = append(todo, func() {
+				if s.madeBy(&spec, name).Provider == "command" {
+					s.deleted(&spec, name)
+				}
+			})
 		}
 	}
 	s.nodes = now
@@ -161,8 +176,9 @@ func (s *Server) tendPools() {
 
 // tend says what is to be done for one pool; in the loop.
 func (s *Server) tend(p *pool) (todo []func()) {
+	todo = s.retire(p)
 	if p.Provider == "static" {
-		return nil
+		return todo
 	}
 	now := time.Now()
 	var there, free []string
@@ -263,12 +279,6 @@ func (s *Server) list(p *pool, now time.Time) []func() {
 	}}
 }
 
-func (s *Server) deleted(p *client.Pool, name string) {
-	if err := s.makes.Delete(p, name); err != nil {
-		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", err)
-	}
-}
-
 // busy says whether an attempt has a part on a node; in the loop.
 func (s *Server) busy(name string) bool {
 	for _, l := range s.live {
@@ -296,7 +306,13 @@ func (s *Server) create(p *pool, owner int64) func() {
 			Scope: store.ScopeJoin, Pool: spec.Name, Node: name, Expires: time.Now().Add(startingWithin),
 		})
 		if err == nil {
-			err = s.makes.Create(&spec, name, t)
+			m := &store.Made{Node: name, Pool: spec}
+			err = s.store.Do(s.ctx, func(tx *sql.Tx) error { return store.SetMade(tx, m) })
+		}
+		if err == nil {
+			if err = s.makes.Create(&spec, name, t); err != nil {
+				s.forgetMade(&spec, name)
+			}
 		}
 		removed := false // the pool, meanwhile
 		_ = s.do(func() {
@@ -404,9 +420,14 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetPool(tx, &p) }); err != nil {
 		return p, err
 	}
-	err := s.do(func() {
+	made, err := s.store.Made(ctx, p.Name)
+	if err != nil {
+		return p, err
+	}
+	err = s.do(func() {
 		if old := s.pools[p.Name]; old != nil {
 			old.Pool = p
+			old.retiring(made)
 		} else {
 			s.pools[p.Name] = newPool(&p)
 		}
@@ -434,8 +455,9 @@ func (s *Server) RemovePool(ctx context.Context, name string) error {
 			}
 		}
 		was = p.Pool
+		nodes = slices.Collect(maps.Keys(p.old))
 		if was.Provider != "static" { // they may be machines that cost something, and are let in no more
-			nodes = slices.Collect(maps.Keys(p.starting))
+			nodes = slices.AppendSeq(nodes, maps.Keys(p.starting))
 		}
 		for _, n := range s.back.Capacity() {
 			if n.Pool == name && !slices.Contains(nodes, n.Name) {
@@ -447,11 +469,10 @@ func (s *Server) RemovePool(ctx context.Context, name string) error {
 	}); err != nil || bad != nil {
 		return errors.Join(bad, err)
 	}
-	for _, n := range nodes {
+	slices.Sort(nodes)
+	for _, n := range slices.Compact(nodes) {
 		s.fleet.End(n)
-		if was.Provider != "static" {
-			s.deleted(&was, n)
-		}
+		s.deleted(&was, n)
 	}
 	return s.store.Do(ctx, func(tx *sql.Tx) error { return store.DropPool(tx, name) })
 }

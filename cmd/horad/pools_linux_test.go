@@ -299,6 +299,45 @@ func TestCommandPool(t *testing.T) {
 	})
 }
 
+// TestAPoolThatIsChanged: its nodes are ended by the commands that made them, by the next server too; those of another
+// provider when they have no job.
+func TestAPoolThatIsChanged(t *testing.T) {
+	s := newSite(t, 1)
+	s.port = s.url[strings.LastIndex(s.url, ":")+1:] // nodes come back to it
+	dir := t.TempDir()
+	add := func(name, with string, more ...string) {
+		t.Helper()
+		create := fmt.Sprintf(`HOME=%[1]s setsid %[2]s/hora node --pool $HORA_POOL --name $HORA_NODE --slots 1 --dir %[1]s/$HORA_NODE >%[1]s/log 2>&1 </dev/null &`, dir, s.bin)
+		remove := fmt.Sprintf(`echo "$HORA_NODE by %s" >>%s/gone`, with, dir)
+		args := append([]string{"pool", "add", name, "--provider", "command", "--max", "1", "--node", "cores=1"}, more...)
+		if r := s.hora(append(args, "--create", create, "--delete", remove)...); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	gone := func(line string) func() bool {
+		return func() bool {
+			b, _ := os.ReadFile(filepath.Join(dir, "gone"))
+			return strings.Contains(string(b), line+"\n")
+		}
+	}
+	add("cloud", "the first", "--min", "1")
+	add("other", "the first", "--min", "1")
+	s.eventually("the nodes are there", func() bool { return len(s.ready("cloud")) == 1 && len(s.ready("other")) == 1 })
+	add("cloud", "the second", "--min", "1")
+	s.kill()
+	s.up()
+	s.eventually("the node is back", func() bool { return len(s.ready("cloud")) == 1 })
+	add("cloud", "the second", "--min", "0", "--idle", "1s")
+	s.eventually("it is ended by what made it", gone("cloud-1 by the first"))
+	if r := s.hora("pool", "add", "other"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("the node of another provider is ended", gone("other-1 by the first"))
+	if gone("cloud-1 by the second")() {
+		t.Error("it is ended twice")
+	}
+}
+
 // TestPoolsExample runs examples/72-pools as its first lines say.
 func TestPoolsExample(t *testing.T) {
 	s := newSite(t, 1)

@@ -74,6 +74,9 @@ func DropPool(tx *sql.Tx, name string) error {
 	if _, err := tx.Exec("DELETE FROM tokens WHERE pool = ?", name); err != nil {
 		return err
 	}
+	if _, err := tx.Exec("DELETE FROM made WHERE pool = ?", name); err != nil {
+		return err
+	}
 	_, err := tx.Exec("DELETE FROM pools WHERE name = ?", name)
 	return err
 }

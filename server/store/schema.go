@@ -146,6 +146,13 @@ CREATE TABLE answers ( -- of calls with an idempotency key
 ) STRICT;
 CREATE INDEX answers_by_time ON answers (at);
 `,
+	`
+CREATE TABLE made ( -- nodes that the server has had made
+	pool TEXT NOT NULL, node TEXT NOT NULL,
+	document TEXT NOT NULL, -- the pool as it was then
+	PRIMARY KEY (pool, node)
+) STRICT, WITHOUT ROWID;
+`,
 }
 
 // migrate takes the steps that are missing, in one transaction, after a copy was made.

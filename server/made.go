@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"hora/server/client"
+	"hora/server/store"
+)
+
+// A pool may be changed while it has nodes. What has made a node ends it: the commands, or the provider, that the pool
+// had then. Nodes of another provider than the pool's are ended as soon as they have no job.
+
+// retiring notes the nodes of another provider; in the loop, or before there is one.
+func (p *pool) retiring(made []store.Made) {
+	p.old = map[string]bool{}
+	for _, m := range made {
+		if m.Pool.Name == p.Name && m.Pool.Provider != p.Provider {
+			p.old[m.Node] = true
+		}
+	}
+}
+
+// retire ends those without a job; in the loop, and what it answers outside.
+func (s *Server) retire(p *pool) (todo []func()) {
+	for name := range p.old {
+		_, there := s.nodes[name]
+		since, coming := p.starting[name]
+		switch {
+		case coming && time.Since(since) < startingWithin, there && s.busy(name):
+			continue
+		case there:
+			todo = append(todo, s.endNode(p, name))
+		default:
+			delete(p.starting, name)
+			spec := p.Pool
+			todo = append(todo, func() { s.fleet.End(name); s.deleted(&spec, name) })
+		}
+		delete(p.old, name)
+	}
+	return todo
+}
+
+// madeBy is the pool that made a node, as it was then; now's where nobody knows.
+func (s *Server) madeBy(now *client.Pool, name string) *client.Pool {
+	all, err := s.store.Made(context.WithoutCancel(s.ctx), now.Name)
+	if err != nil {
+		s.log.Warn("look up what has made a node", "pool", now.Name, "node", name, "error", err)
+		return now
+	}
+	if i := slices.IndexFunc(all, func(m store.Made) bool { return m.Node == name }); i >= 0 {
+		return &all[i].Pool
+	}
+	return now
+}
+
+// deleted sees to it that a node is gone that has ended, or is to.
+func (s *Server) deleted(now *client.Pool, name string) {
+	p := s.madeBy(now, name)
+	if p.Provider == "static" { // its machine is nobody's to end
+		return
+	}
+	if err := s.makes.Delete(p, name); err != nil {
+		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", err)
+		return
+	}
+	s.forgetMade(p, name)
+}
+
+// forgetMade notes that a node is gone, or has never been.
+func (s *Server) forgetMade(p *client.Pool, name string) {
+	gone := func(tx *sql.Tx) error { return store.DropMade(tx, p.Name, name) }
+	if err := s.store.Do(context.WithoutCancel(s.ctx), gone); err != nil && s.ctx.Err() == nil {
+		s.log.Warn("note that a node is gone", "pool", p.Name, "node", name, "error", err)
+	}
+}
