@@ -272,6 +272,19 @@ class Client:
         """The machines."""
         return list(self._http.call("GET", "/nodes"))
 
+    def pools(self) -> list[dict[str, Any]]:
+        """The pools, the server's own first."""
+        return list(self._http.call("GET", "/pools"))
+
+    def add_pool(self, name: str, provider: str = "static", **more: Any) -> dict[str, Any]:
+        """Adds a pool or changes one: min, max, idle (seconds), node (cores, memory in bytes, gpus), create, delete, list."""
+        pool = {"name": name, "provider": provider, **{k: v for k, v in more.items() if v is not None}}
+        return dict(self._http.call("PUT", f"/pools/{name}", body=pool))
+
+    def remove_pool(self, name: str) -> None:
+        """Removes a pool that no job uses; its nodes end."""
+        self._http.call("DELETE", f"/pools/{name}")
+
     def me(self) -> dict[str, Any]:
         """Whom the server takes this client for: user, owner, roles."""
         return dict(self._http.call("GET", "/me"))

@@ -74,7 +74,7 @@ def submit(experiment: Experiment, plan: Plan, tags: dict[str, str]) -> Job:
     workspace = experiment.workspace
     target = target_of(workspace, plan.target)
     shape: dict[str, Any] = {"np": plan.nodes * plan.per_node}
-    if plan.nodes > 1 and target.pool_of_its_own:
+    if target.pool_of_its_own:
         shape = {"nodes": plan.nodes, "per_node": plan.per_node, "whole": True}
     elif plan.nodes > 1:
         notice(

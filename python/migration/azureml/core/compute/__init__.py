@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from hora.server import ServerError
 
 from ..._refuse import internal, notice, unused
 from ...exceptions import ComputeTargetException, UserErrorException
@@ -62,6 +65,39 @@ def _nodes(workspace: Workspace, pool: str) -> list[dict[str, Any]]:
     return [n for n in workspace.client.nodes() if n["pool"] == pool]
 
 
+def _pool(workspace: Workspace, name: str) -> dict[str, Any] | None:
+    """The server's pool of that name, small letters or not: it may have no node now."""
+    return next((p for p in workspace.client.pools() if p["name"] == name.lower()), None)
+
+
+def _node_size(workspace: Workspace, vm_size: str, most: int) -> dict[str, int]:
+    """What each of a pool's nodes is: of the size's cores, and of no more memory and GPUs than this machine has."""
+    machine = next(iter(_nodes(workspace, "default")), {})
+    size = SIZES.get(vm_size.lower())
+    if size is None:
+        return {"cores": max(machine.get("slots", 1) // max(most, 1), 1)}
+    of = {"cores": size.cores, "gpus": min(size.gpus, machine.get("gpus", 0))}
+    if machine.get("memory"):
+        of["memory"] = min(size.memory << 30, machine["memory"])
+    return of
+
+
+def _make_pool(workspace: Workspace, name: str, asked: Provisioning) -> bool:
+    """Makes the pool of a compute target, or changes it; False where the caller may not."""
+    size = _node_size(workspace, asked.vm_size, asked.max_nodes)
+    bounds = {"min": asked.min_nodes, "max": max(asked.max_nodes, 1), "idle": float(max(asked.idle_seconds, 1))}
+    try:
+        made = workspace.client.add_pool(name.lower(), "local", node=size, **bounds)
+    except ServerError as e:
+        if e.status != 403:
+            raise ComputeTargetException(f"make the compute target {name}: {e}") from e
+        notice(f"the compute target {name} is the server's pool default, this machine as it is: to make a pool asks for an administrator")
+        return False
+    if made.get("warning"):
+        notice(f"the compute target {name}: {made['warning']}")
+    return True
+
+
 class ComputeTarget:
     """A pool of the server under a name."""
 
@@ -71,7 +107,7 @@ class ComputeTarget:
 
     def __init__(self, workspace: Workspace, name: str) -> None:
         kept = workspace._kept("computes").get(name)
-        own = bool(_nodes(workspace, name))
+        own = _pool(workspace, name) is not None
         if kept is None and not own:
             raise ComputeTargetException(f"there is no compute target {name} in workspace {workspace.name}: ComputeTarget.create makes one")
         kept = kept or {}
@@ -79,8 +115,8 @@ class ComputeTarget:
         self.vm_size = kept.get("vm_size", "")
         self.provisioning_state = "Succeeded"
         self._low = kept.get("vm_priority") == "lowpriority"
-        self._pool = name if own else "default"
-        self._own = own and name != "default"
+        self._pool = name.lower() if own else "default"
+        self._own = own and self._pool != "default"
 
     def __repr__(self) -> str:
         return f"AmlCompute(workspace={self.workspace!r}, name={self.name}, type=AmlCompute, provisioning_state=Succeeded)"
@@ -93,24 +129,21 @@ class ComputeTarget:
                 f"{name!r} is no name of a compute target: it has 2 to 24 letters, digits and -, and begins with a letter"
             )
         asked = provisioning_configuration
+        there = _pool(workspace, name)
+        ours = there is None or bool(workspace._kept("computes").get(name, {}).get("made"))
+        if ours:
+            made = _make_pool(workspace, name, asked)
+        else:
+            made = False
+            notice(f"the compute target {name} is the server's pool of that name, as it is")
         with workspace._changing("computes") as kept:
-            kept[name] = {
-                "vm_size": asked.vm_size,
-                "vm_priority": asked.vm_priority,
-                "min_nodes": asked.min_nodes,
-                "max_nodes": asked.max_nodes,
-            }
-        if not _nodes(workspace, name):
-            notice(
-                f"the compute target {name} is the server's pool default, this machine as it is: "
-                f"vm_size {asked.vm_size or '(none)'}, min_nodes {asked.min_nodes} and max_nodes {asked.max_nodes} change nothing"
-            )
+            kept[name] = {**vars(asked), "made": made}
         return ComputeTarget(workspace, name)
 
     @staticmethod
     def list(workspace: Workspace) -> list[ComputeTarget]:
         """The server's pools, and what create has made."""
-        names = dict.fromkeys([*(n["pool"] for n in workspace.client.nodes()), *workspace._kept("computes")])
+        names = dict.fromkeys([*(p["name"] for p in workspace.client.pools()), *workspace._kept("computes")])
         return [ComputeTarget(workspace, n) for n in names]
 
     @staticmethod
@@ -125,7 +158,15 @@ class ComputeTarget:
         timeout_in_minutes: float = 25,
         is_delete_operation: bool = False,
     ) -> None:
-        """Says where it stands: it is there at once."""
+        """Waits for the nodes that stay, and says where it stands: the pool is there at once."""
+        least = self.workspace._kept("computes").get(self.name, {}).get("min_nodes", 0) if self._own else 0
+        end = time.monotonic() + 60 * timeout_in_minutes
+        while not is_delete_operation and self.get_status().current_node_count < min(min_node_count or least, least):
+            if time.monotonic() > end:
+                raise ComputeTargetException(
+                    f"{self.name} has not got its {least} nodes in {timeout_in_minutes} minutes: see hora pool list"
+                )
+            time.sleep(0.2)
         if show_output:
             print(
                 f"SucceededProvisioning operation finished, operation Succeeded\n{self.name}: {self.get_status().current_node_count} nodes"
@@ -151,12 +192,22 @@ class ComputeTarget:
         self, min_nodes: int | None = None, max_nodes: int | None = None, idle_seconds_before_scaledown: int | None = None, **_: Any
     ) -> None:
         """Keeps other bounds."""
+        new = {"min_nodes": min_nodes, "max_nodes": max_nodes, "idle_seconds": idle_seconds_before_scaledown}
         with self.workspace._changing("computes") as kept:
             one = kept.setdefault(self.name, {"vm_size": self.vm_size, "vm_priority": "dedicated"})
-            one |= {k: v for k, v in {"min_nodes": min_nodes, "max_nodes": max_nodes}.items() if v is not None}
+            one |= {k: v for k, v in new.items() if v is not None}
+            now = dict(one)
+        if now.get("made"):
+            _make_pool(self.workspace, self.name, Provisioning(**{k: v for k, v in now.items() if k != "made"}))
 
     def delete(self) -> None:
-        """Forgets what create has made; the server's pools stay."""
+        """Removes the pool that create has made; other pools of the server stay."""
+        if self.workspace._kept("computes").get(self.name, {}).get("made"):
+            try:
+                self.workspace.client.remove_pool(self.name.lower())
+            except ServerError as e:
+                if e.status != 404:
+                    raise ComputeTargetException(f"delete the compute target {self.name}: {e}") from e
         with self.workspace._changing("computes") as kept:
             kept.pop(self.name, None)
 
