@@ -103,7 +103,7 @@ func TestRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = max.Submit(ctx, of("vision"), "of speech")
-	refused(t, "a key of another project's job", err, 409, "take a new one")
+	refused(t, "a key of another project's job", err, 422, "take a new one")
 	p, err := max.Jobs(ctx, nil, "", "", 10)
 	if err != nil || len(p.Jobs) != 2 {
 		t.Errorf("%+v, %v", p.Jobs, err)
