@@ -65,6 +65,8 @@ def active() -> Any:
     """The active session of this process, if pyspark is there and has one."""
     if "pyspark" not in sys.modules:
         return None
+    if "SPARK_CONNECT_MODE_ENABLED" in os.environ and (found := _remote()) is not None:
+        return found  # a client in whose process the server runs has a classic one too
     from pyspark.sql import SparkSession
 
     found = SparkSession.getActiveSession()
@@ -72,14 +74,17 @@ def active() -> Any:
         found = getattr(SparkSession, "_instantiatedSession", None)
         if found is not None and getattr(found.sparkContext, "_jsc", None) is None:  # it has been stopped
             found = None
-    if found is None:
-        try:  # of Connect alone
-            from pyspark.sql.connect.session import SparkSession as Remote
+    return _remote() if found is None else found
 
-            found = Remote.getActiveSession()
-        except ImportError:
-            pass
-    return found
+
+def _remote() -> Any:
+    """Connect's session of this thread, or the program's."""
+    try:
+        from pyspark.sql.connect.session import SparkSession as Remote
+    except ImportError:
+        return None
+    found = Remote.getActiveSession() or getattr(Remote, "_default_session", None)
+    return None if found is None or getattr(found, "is_stopped", False) else found
 
 
 def connected(spark: Any) -> bool:
@@ -128,7 +133,7 @@ def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[
         have = slots(spark)
         now = time.monotonic()
         if have is None:
-            return None
+            return _shares(spark) if wanted is None else None
         application = str(spark.sparkContext.applicationId)
         had = _had[application] = max(have, _had.get(application, 0))
         if wanted is not None and have >= wanted:
@@ -155,6 +160,22 @@ def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[
         if now - began > 2:
             tell(f"{most} of {wanted or 'the'} task slots are there; executors are registering")
         time.sleep(0.1)
+
+
+def _shares(spark: Any) -> int | None:
+    """How many tasks Spark itself would make of work that says nothing of that: one a core of the executors that are there.
+
+    None where somebody has set that number, or where tasks take more than a core.
+    """
+    from pyspark.sql import functions as F
+
+    set_by_hand = any(setting(spark, f"spark.{name}") for name in ("default.parallelism", "sql.leafNodeDefaultParallelism"))
+    if set_by_hand or setting(spark, "spark.task.cpus", "1") != "1":
+        return None
+    try:
+        return int(spark.range(1 << 16).select(F.spark_partition_id().alias("p")).distinct().count())
+    except Exception:  # the job that follows says it better
+        return None
 
 
 def settle(spark: Any) -> None:

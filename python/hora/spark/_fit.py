@@ -69,7 +69,7 @@ def _trained(
     (features, labels, frame), env = table, _environment(e, kind)
     np = s["np"] or _cluster.wait_for_slots(session, None, _cluster.start_limit(), _cluster.Teller())
     if np is None:
-        raise ArgumentError(f"{WHO}: this session does not tell how many task slots the cluster has; give np=")
+        raise ArgumentError(f"{WHO}: under Spark Connect this session does not tell how many task slots the cluster has; give np=")
     path = [*sys.path, *env.get("PYTHONPATH", "").split(os.pathsep)]  # with which ranks run
     _packages.check(session, _packages.of_training(blob, kind, env.get("KERAS_BACKEND", "")), WHO, [p for p in path if p])
     frame.persist()  # it is looked at, and then trained on

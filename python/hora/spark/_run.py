@@ -94,7 +94,7 @@ def launch(
     if np is None:
         np = max_np or min_np or (None if come else _cluster.wait_for_slots(session, None, limit, tell))
         if np is None:
-            raise ArgumentError("spark.run: this session does not tell how many task slots the cluster has; give np=")
+            raise ArgumentError("spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give np=")
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
         given = ", ".join(f"{k}={v}" for k, v in (("min_np", min_np), ("np", np), ("max_np", max_np)) if v is not None)
@@ -167,6 +167,7 @@ def _echo(error: BaseException) -> bool:
     return False
 
 
+_TASKS_END = 30.0  # seconds in which the tasks of a job that has ended well may end
 _WORD = 1.0  # seconds after Spark's job has ended in which the hub may say why
 
 
@@ -204,7 +205,7 @@ class _Attempt:
                 if "reach the hub at" in text and os.environ.get("HORA_SPARK_HUB") != "driver":
                     raise _Unreached(text.partition(": look whether")[0])
             if code == 0 and not self.elastic:
-                job.wait(2)  # the tasks end by themselves; a cancelled job looks failed
+                job.wait(_TASKS_END)  # by themselves: a cancelled job looks failed, and the kill of a task may end its executor
             return self._outcome(hub, code, refusal, lambda patience: self._late(job, patience))
         finally:
             hub.stop()  # first the workers, then Spark: a cancelled task takes seconds to end
@@ -239,7 +240,7 @@ class _Attempt:
                         )
             if refusal is not None:
                 return self._outcome(told, 1, refusal, lambda _: None)
-            job.wait(2)
+            job.wait(_TASKS_END)
             end = told.take(job.rows)
             self.exits, self.opened = end["exits"], end["opened"]
             return self._outcome(told, end["code"], None, lambda _: None)

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 os.environ["SPARK_TESTING"] = "1"  # any free port
 builder = SparkSession.builder.remote("local-cluster[2,1,1024]")
 for k, v in sessions.settings(Path(sys.argv[2])).items():
-    builder = builder.config(k, v)
+    if k != "spark.default.parallelism":  # else Spark's own number of tasks says nothing of the slots
+        builder = builder.config(k, v)
 spark = builder.getOrCreate()
 assert "connect" in type(spark).__module__
 
@@ -62,10 +63,16 @@ print("rows", sum(hora.spark.run(rows, np=2, dataframe=spark.range(1000, numPart
 table = spark.range(5).selectExpr("cast(id as double) as a", "if(id = 3, null, id) as b", "'x' as note")
 scored = hora.spark.predict(lambda columns: columns["a"] + columns["b"], table, features=["a", "b"])
 print("predicted", [tuple(r)[2:] for r in scored.where("a > 1").orderBy("a").collect()])
+print("all of them", hora.spark.run(work))
+spark.conf.set("spark.sql.leafNodeDefaultParallelism", "5")
 try:
     hora.spark.run(work)
 except hora.HoraError as e:
     print("said", e)
+spark.conf.unset("spark.sql.leafNodeDefaultParallelism")
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(2) as threads:  # which have made no session
+    print("threads", list(threads.map(lambda n: hora.spark.run(lambda: n, np=1), (7, 8))))
 from spark_tensorflow_distributor import MirroredStrategyRunner
 def mirrored(x):
     from pyspark import BarrierTaskContext
@@ -145,7 +152,8 @@ def test_under_connect(tmp_path):
     assert "shipped [(3, 0), (3, 1)] False" in done.stdout
     assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
     assert "predicted [('x', 4.0, None), ('x', None, \"column 'b' is null\"), ('x', 8.0, None)]" in done.stdout
-    assert "does not tell how many task slots the cluster has; give np=" in done.stdout
+    assert "all of them [(3, 0), (3, 1)]" in done.stdout and "threads [[7], [8]]" in done.stdout
+    assert "under Spark Connect this session does not tell how many task slots the cluster has; give np=" in done.stdout
     told = "of 3 workers started in 10 s: the cluster may have fewer than 3 free task slots; give a smaller "
     assert told + "np," in done.stdout and told + "num_slots," in done.stdout
     assert done.stdout.count("mirrored (5, ['0', '1'])") == 2 and "mirrored raised True" in done.stdout
