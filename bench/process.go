@@ -86,6 +86,7 @@ func together(ctx context.Context, cmds []*exec.Cmd, sizes []int, stop context.C
 	wg.Wait()
 	merged, told := results{}, map[int]int{}
 	var problem error
+	ended := false // by a signal: where another said why it ended, that was first (gloo aborts when a peer has gone)
 	for i := range cmds {
 		mine := results{}
 		if err := mine.add(out[i].text); err != nil && problem == nil {
@@ -96,8 +97,9 @@ func together(ctx context.Context, cmds []*exec.Cmd, sizes []int, stop context.C
 			told[size]++
 		}
 		consequence := errors.Is(failed[i], context.Canceled) // one before it had failed when it was to start
-		if failed[i] != nil && (problem == nil || strings.Contains(problem.Error(), "killed") && !consequence) {
+		if failed[i] != nil && (problem == nil || ended && !consequence && !bySignal(failed[i])) {
 			problem = failed[i]
+			ended = bySignal(failed[i])
 			if said := cause(string(errs[i].text)); said != "" {
 				problem = fmt.Errorf("%w: %s", problem, said)
 			}
@@ -113,6 +115,11 @@ func together(ctx context.Context, cmds []*exec.Cmd, sizes []int, stop context.C
 		}
 	}
 	return merged, problem
+}
+
+func bySignal(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() < 0
 }
 
 // printed keeps the last of what a process prints: results are some dozens of lines, and

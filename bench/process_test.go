@@ -539,3 +539,15 @@ func TestIntelMPIMayBeMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoSaysWhyWasFirst: a rank that aborts since its peer has gone is not what is told, but the peer's own words.
+func TestWhoSaysWhyWasFirst(t *testing.T) {
+	cmds := []*exec.Cmd{
+		exec.Command("sh", "-c", "echo connection closed >&2; kill -ABRT $$"),
+		exec.Command("sh", "-c", "echo the result is wrong >&2; exit 3"),
+	}
+	_, err := together(t.Context(), cmds, []int{4}, func() {})
+	if err == nil || !strings.Contains(err.Error(), "the result is wrong") {
+		t.Fatal(err)
+	}
+}
