@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import decimal
 
@@ -18,6 +19,11 @@ _SIMPLE = {
     np.uint16: tf.int32,
     np.uint32: tf.int64,
 }
+
+
+def date_to_nsec_from_epoch(dt):
+    """The nanoseconds from 1970 to a date or time, as UTC, in whole seconds."""
+    return calendar.timegm(dt.timetuple()) * 10**9
 
 
 def _numpy_to_tf_dtypes(numpy_dtype):
@@ -143,3 +149,13 @@ def tf_tensors(reader, shuffling_queue_capacity=0, min_after_dequeue=0):
     for k, view in views.items():
         out[k] = view._get_namedtuple()(**{name: next(left) for name in view.fields})
     return out[None] if reader.ngram is None else out
+
+
+def make_namedtuple_tf_ngram(unischema, ngram, *args, **kargs):
+    """A row for each timestep of an n-gram, by its number: of values in the timesteps' order, or of a mapping for each, named by it."""
+    left, rows = list(args), {}
+    for step in range(min(ngram.fields), max(ngram.fields) + 1):
+        count = len(ngram.get_field_names_at_timestep(step)) if args else 0
+        mine, left = left[:count], left[count:]
+        rows[step] = ngram.get_schema_at_timestep(unischema, step)._get_namedtuple()(*mine, **kargs.get(str(step), {}))
+    return rows

@@ -18,7 +18,16 @@ import tensorflow as tf
 from petastorm import make_batch_reader, make_reader
 from petastorm.ngram import NGram
 from petastorm.spark import make_spark_converter
-from petastorm.tf_utils import make_petastorm_dataset, tf_tensors
+from petastorm.tf_utils import date_to_nsec_from_epoch, make_namedtuple_tf_ngram, make_petastorm_dataset, tf_tensors
+
+from datetime import date, datetime
+from petastorm.unischema import Unischema, UnischemaField
+assert date_to_nsec_from_epoch(date(1970, 1, 2)) == 86400 * 10**9 == date_to_nsec_from_epoch(datetime(1970, 1, 2))
+pair = Unischema("Pair", [UnischemaField(n, np.int64, (), None, False) for n in ("at", "x")])
+grams = NGram({0: [pair.at, pair.x], 2: [pair.x]}, 1, pair.at)
+grams.resolve_regex_field_names(pair)
+for rows in (make_namedtuple_tf_ngram(pair, grams, 5, 6, 7), make_namedtuple_tf_ngram(pair, grams, **{"0": {"at": 5, "x": 6}, "2": {"x": 7}})):
+    assert rows[0]._asdict() == {"at": 5, "x": 6} and rows[1]._asdict() == {} and rows[2]._asdict() == {"x": 7}, rows
 
 v1 = tf.compat.v1
 frame = pd.DataFrame({"id": np.arange(100), "x": [np.full(3, i, "f4") for i in range(100)], "name": [f"n{i}" for i in range(100)]})
