@@ -106,7 +106,11 @@ func (p *program) showComparison(v *client.Comparison) error {
 			if c == nil {
 				return "-"
 			}
-			return fmt.Sprintf("%s (%s to %s)", client.Worded(c.Last, c.LastIs, short), rounded(c.Min), rounded(c.Max))
+			last := client.Worded(c.Last, c.LastIs, short)
+			if c.Min == nil || c.Max == nil { // it never was a number
+				return last
+			}
+			return fmt.Sprintf("%s (%s to %s)", last, short(*c.Min), short(*c.Max))
 		})
 	}
 	return w.Flush()

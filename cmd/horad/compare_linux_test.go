@@ -15,7 +15,7 @@ func (s *site) compared(one, failed int64) {
 		s.t.Fatalf("%+v", r)
 	}
 	for _, line := range []string{
-		`state +finished +failed`, `np +2 +1`, `tag try +- +2`, `loss +0\.001 \(0\.001 to 1\) +-`, `bad +nan .*-`, `command +\["sh".*…  +\["sh","-c","exit 3"\]`,
+		`state +finished +failed`, `np +2 +1`, `tag try +- +2`, `loss +0\.001 \(0\.001 to 1\) +-`, `bad +NaN +-`, `command +\["sh".*…  +\["sh","-c","exit 3"\]`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(r.out) {
 			s.t.Errorf("no line %q in\n%s", line, r.out)
