@@ -76,11 +76,29 @@ def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] 
         if not isinstance(e, Exception):  # it would end the caller, or pass its `except Exception`
             what = f"sys.exit({e.code!r})" if isinstance(e, SystemExit) else type(e).__name__
             e = hora.HoraError(f"run: rank {rank} on {host} ended with {what}; raise an exception for the caller, or return")
+        return {"ok": False, "rank": rank, "host": host, "error": _portable(e), "traceback": text, "time": time.time()}
+
+
+def _portable(e: BaseException) -> Any:
+    """What comes out at the caller as this exception, of its own class where it can be; else as its words."""
+    come = []
+    for candidate in (e, _travel.Rebuilt(e)):
         try:
-            pickle.loads(_dumps(e))
-        except Exception:  # an exception that cannot travel goes by its words
-            e = hora.HoraError(f"{type(e).__name__}: {e}")
-        return {"ok": False, "rank": rank, "host": host, "error": e, "traceback": text, "time": time.time()}
+            back = pickle.loads(_dumps(candidate))
+        except Exception:  # it cannot be pickled, or its constructor takes other arguments
+            continue
+        if _alike(back, e):
+            return candidate
+        come.append(candidate)
+    return come[0] if come else hora.HoraError(f"{type(e).__name__}: {e}")
+
+
+def _alike(a: BaseException, b: BaseException) -> bool:
+    """Whether an exception is as it was, as far as can be told: a constructor that has more defaults adds its words twice."""
+    try:
+        return bool(a.args == b.args) or str(a) == str(b)
+    except Exception:  # arrays are equal in more than one way
+        return False
 
 
 class _Nowhere:

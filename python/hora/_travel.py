@@ -52,6 +52,23 @@ def unpack(call: bytes, made: tuple[tuple[int, int], str]) -> Any:
         ) from e
 
 
+class Rebuilt:
+    """An exception on its way to the caller, made there without its constructor, whose arguments may be others than its `args`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self._error), self._error.args, self._error.__dict__)
+
+
+def _rebuild(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
 _SAME = "have the workers started with the Python that the caller has (on Spark: PYSPARK_PYTHON)"
 
 _one = threading.RLock()  # cloudpickle's list of modules is the whole process's

@@ -9,10 +9,11 @@ import threading
 from pathlib import Path
 
 import cloudpickle
+import numpy
 import pytest
 
 import hora
-from hora import _settings, _travel
+from hora import _settings, _task, _travel
 from hora._run import program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,6 +239,41 @@ def test_the_settings_are_flags_of_the_program():
 def test_an_elastic_job_that_fails_says_why():
     with pytest.raises(KeyError, match="the worker's own"):
         hora.run(fail_on, args=(1,), np=2, min_np=2)
+
+
+class Two(Exception):
+    """Its constructor takes other arguments than those that it keeps."""
+
+    def __init__(self, a, b):
+        super().__init__(f"{a}/{b}")
+        self.a = a
+
+
+class More(Exception):
+    def __init__(self, a, b=0):
+        super().__init__(f"{a}/{b}")
+
+
+def raises(what):
+    raise what[0](*what[1:])
+
+
+@pytest.mark.parametrize(("what", "args"), [((Two, 1, 2), ("1/2",)), ((More, 1), ("1/0",)), ((KeyError, "k"), ("k",))])
+def test_an_exception_keeps_its_class(what, args):
+    with pytest.raises(what[0]) as failed:
+        hora.run(raises, (what,), np=1)
+    assert failed.value.args == args and type(failed.value) is what[0]
+    assert getattr(failed.value, "a", 1) == 1 and "raises" in str(failed.value.__cause__)
+
+
+def test_an_exception_that_cannot_be_pickled_goes_by_its_words():
+    two, lock = Two(1, 2), threading.Lock()
+    two.lock = lock
+    assert type(_task._portable(two)) is hora.HoraError and str(_task._portable(two)) == "Two: 1/2"
+    array = ValueError(numpy.ones(2), "w")
+    assert _task._portable(array) is array
+    thing = ValueError(object())  # whose words have its address
+    assert _task._portable(thing) is thing
 
 
 # -- calls and ends that are not meant so
