@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -35,6 +36,11 @@ _PLACES = frozenset(
     "HOROVOD_GLOO_IFACE",
 }  # fmt: skip
 _OURS = ("HOROVOD_", "HORA_", "NCCL_")
+# The hub's words about an end that the driver knows: who has stopped the call knows, and the limit's end is an exception with what to do on Spark.
+_KNOWN = re.compile(
+    r"hora: (stopped by SIG\w+( while agents were awaited)?|stopped while agents were awaited|\d+ of \d+ workers? ha(s|ve) come in .*: start more agents, .*)$"
+)
+_LATE = "this worker was asked to leave the job: SIGTERM"  # what a worker says that joins as the job ends
 _PENDING = 10_000  # lines of output that wait for a slow reader, a notebook for one
 
 
@@ -81,6 +87,7 @@ class Hub:
             _folders.remove(self.folder)
             raise
         self._lines: deque[tuple[Any, str]] = deque()
+        self._held: list[tuple[Any, str]] = []  # shown where the job does not end well
         self._waiting = threading.Condition()
         self._read = [
             threading.Thread(target=self._take, args=(self.process.stdout, self._streams[0]), daemon=True),
@@ -111,6 +118,11 @@ class Hub:
                     continue
                 line = kept
             self.last.append(line)
+            if _KNOWN.match(line):
+                continue
+            if line.rstrip().endswith(_LATE):
+                self._held.append((to, line))
+                continue
             with self._waiting:
                 if len(self._lines) >= _PENDING:
                     self.dropped += 1
@@ -200,6 +212,9 @@ class Hub:
         for t in self._read:
             t.join(max(0, end - time.monotonic()))
         with self._waiting:
+            if self.process.returncode:
+                self._lines.extend(self._held)
+            self._held = []
             self._over = True
             self._waiting.notify()
         self._shown.join(max(0.1, end - time.monotonic()))
