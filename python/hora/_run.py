@@ -124,17 +124,20 @@ def run(
         return _results(left, np, code, job) if least is None else _survivors(left, least, code, job)
 
 
-def _check(func: Any, args: Any, kwargs: Any, np: Any) -> None:
-    """What is not meant as it stands there: hora.run(f, (0.1,), 2), for one, whose 2 is in the place of kwargs."""
+def _check(func: Any, args: Any, kwargs: Any, np: Any, who: str = "run", word: str = "np") -> None:
+    """What is not meant as it stands there: hora.run(f, (0.1,), 2), for one, whose 2 is in the place of kwargs.
+
+    `who` speaks, and `word` is its argument for the number of processes.
+    """
     if not callable(func):
-        raise ArgumentError(f"run: {func!r} is no function; give the function itself and its arguments as args=(…)")
+        raise ArgumentError(f"{who}: {func!r} is no function; give the function itself and its arguments as args=(…)")
     if isinstance(args, (str, bytes)) or not isinstance(args, Iterable):
-        raise ArgumentError(f"run: args={args!r} is no sequence of arguments; for a single one give args=({args!r},)")
+        raise ArgumentError(f"{who}: args={args!r} is no sequence of arguments; for a single one give args=({args!r},)")
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        next_ = f"; the number of processes is np={kwargs}" if isinstance(kwargs, int) else ""
-        raise ArgumentError(f"run: kwargs={kwargs!r} is no dict of keyword arguments{next_}")
+        next_ = f"; the number of processes is {word}={kwargs}" if isinstance(kwargs, int) else ""
+        raise ArgumentError(f"{who}: kwargs={kwargs!r} is no dict of keyword arguments{next_}")
     if isinstance(np, bool) or not hasattr(np, "__index__") or np < 1:
-        raise ArgumentError(f"run: np={np!r} is no number of processes; give 1 or more")
+        raise ArgumentError(f"{who}: {word}={np!r} is no number of processes; give 1 or more")
 
 
 class _Job:

@@ -49,9 +49,10 @@ def lines_whole() -> None:
 
 
 def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] | None = None) -> dict[str, Any]:
-    host = os.environ.get("HORA_HOST", "localhost")
+    host, who = os.environ.get("HORA_HOST", "localhost"), "run"
     try:
         task = pickle.loads(payload)
+        who = task["who"]
         sys.path.extend(p for p in task["path"] if p not in sys.path)
         func, args, kwargs = _travel.unpack(task["call"], task["made"])
         result = func(*args, **kwargs) if around is None else around(lambda: func(*args, **kwargs))
@@ -61,7 +62,7 @@ def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] 
             kind = type(result)
             what = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
             raise hora.ArgumentError(
-                f"run: the return value of {getattr(func, '__name__', 'the function')} (a {what}) cannot be pickled: {e}; "
+                f"{who}: the return value of {getattr(func, '__name__', 'the function')} (a {what}) cannot be pickled: {e}; "
                 "return numbers, text, arrays or lists of them"
             ) from e
         return {"ok": True, "rank": rank, "host": host, "result": result}
@@ -75,7 +76,7 @@ def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] 
             text += "a function of hora.run has no standard input; to debug it call it from a script: `hora run -np N --stdin RANK python SCRIPT`\n"
         if not isinstance(e, Exception):  # it would end the caller, or pass its `except Exception`
             what = f"sys.exit({e.code!r})" if isinstance(e, SystemExit) else type(e).__name__
-            e = hora.HoraError(f"run: rank {rank} on {host} ended with {what}; raise an exception for the caller, or return")
+            e = hora.HoraError(f"{who}: rank {rank} on {host} ended with {what}; raise an exception for the caller, or return")
         return {"ok": False, "rank": rank, "host": host, "error": _portable(e), "traceback": text, "time": time.time()}
 
 

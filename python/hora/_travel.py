@@ -16,19 +16,19 @@ from typing import Any
 from .errors import ArgumentError, HoraError
 
 
-def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The bytes of a call."""
+def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], who: str = "run") -> bytes:
+    """The bytes of a call; `who` is what was called for it, which sentences about it begin with, here and in the worker."""
     try:
         import cloudpickle
     except ImportError:
-        raise HoraError("run: sending a function needs the package cloudpickle; run `pip install cloudpickle` (or hora[run])") from None
+        raise HoraError(f"{who}: sending a function needs the package cloudpickle; run `pip install cloudpickle` (or hora[run])") from None
     with by_value(cloudpickle, beside()):
         try:
             call = cloudpickle.dumps((func, args, kwargs))
             made = (sys.version_info[:2], cloudpickle.__version__)
-            return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": call, "made": made})
+            return cloudpickle.dumps({"path": [p for p in sys.path if p], "call": call, "made": made, "who": who})
         except Exception as e:
-            raise ArgumentError(_blame(cloudpickle, func, args, kwargs, e)) from e
+            raise ArgumentError(f"{who}: {_blame(cloudpickle, func, args, kwargs, e)}") from e
 
 
 def unpack(call: bytes, made: tuple[tuple[int, int], str]) -> Any:
@@ -125,19 +125,19 @@ def _blame(cloudpickle: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str,
 
     for i, a in enumerate(args):
         if not goes(a):
-            return f"run: argument {i + 1} of {_name(func)} (a {_type(a)}) cannot be pickled; make it inside the function"
+            return f"argument {i + 1} of {_name(func)} (a {_type(a)}) cannot be pickled; make it inside the function"
     for k, a in kwargs.items():
         if not goes(a):
-            return f"run: argument {k} of {_name(func)} (a {_type(a)}) cannot be pickled; make it inside the function"
+            return f"argument {k} of {_name(func)} (a {_type(a)}) cannot be pickled; make it inside the function"
     found = _captured(func, goes, set())
     if found:
         owner, variable, value, line = found
         what = "import it" if isinstance(value, types.ModuleType) else "make it, or import it,"
         return (
-            f"run: {_name(owner)} uses the variable {variable!r} (a {_type(value)}) in line {line} of "
+            f"{_name(owner)} uses the variable {variable!r} (a {_type(value)}) in line {line} of "
             f"{os.path.basename(owner.__code__.co_filename)}, which cannot be pickled; {what} inside the function"
         )
-    return f"run: {_name(func)} cannot be pickled: {cause}; import or make what it uses inside the function"
+    return f"{_name(func)} cannot be pickled: {cause}; import or make what it uses inside the function"
 
 
 def _captured(func: Any, goes: Callable[[Any], bool], seen: set[int]) -> tuple[Any, str, Any, int] | None:

@@ -122,7 +122,8 @@ class MirroredStrategyRunner:
         within = _make_around({
             "share": share if self._use_gpu else None, "resource": self._gpu_resource_name, "strategy": not self._use_custom_strategy,
         })  # fmt: skip
-        words = Words("num_slots" if self._tasks == self._num_slots else "tasks", elastic=None, restarts=None)
+        word = "num_slots" if self._tasks == self._num_slots else "tasks"
+        words = Words(word, elastic=None, restarts=None, who="MirroredStrategyRunner", rows=None)
         results = launch(train_fn, (), kwargs, self._tasks, spark=self._session, inside=within, words=words)
         return next(value for place, value in results if place == 0)
 

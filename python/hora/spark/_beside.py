@@ -188,7 +188,7 @@ class _Companion:
         """The worker has ended without an outcome."""
         self._end(True)
         text = (
-            f"run: the Python worker of a task on {self._host} ended while the function ran: look at its executor's log for what ended it, "
+            f"spark.run: the Python worker of a task on {self._host} ended while the function ran: look at its executor's log for what ended it, "
             "and whether the machine ran out of memory"
         )
         outcome = {

@@ -2,43 +2,74 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from hora import _travel
-from hora.errors import ArgumentError
+from hora.errors import ArgumentError, HoraError
 
-__all__ = ["PLAIN", "Words", "keep_spark_out", "known"]
+__all__ = ["PLAIN", "Words", "keep_spark_out", "known", "speaking"]
+
+
+_PLAIN = "spark.run"
 
 
 @dataclass(frozen=True)
 class Words:
-    """What a front end calls what advice speaks of. What it does not have is None, and nobody is advised to give it."""
+    """What a front end calls itself, and what advice speaks of. What it does not have is None, and nobody is advised to give it."""
 
     np: str = "np"
     elastic: str | None = "give min_np="
     restarts: str | None = "restarts="
+    who: str = _PLAIN
+    least: str = "min_np"
+    most: str = "max_np"
+    rows: str | None = "dataframe="
 
     def dynamic(self) -> str:
         """Executors come and go, and a gang was asked for."""
         other = "" if self.elastic is None else f"{self.elastic}, for tasks that come and go, or "
         return f"this cluster allocates executors dynamically, where Spark starts no gang: {other}set spark.dynamicAllocation.enabled=false"
 
+    def speak(self, error: HoraError) -> None:
+        """Have a sentence of hora's begin with the front end that was called."""
+        text = error.args[0] if error.args else None
+        if isinstance(text, str) and text.startswith(f"{_PLAIN}: "):
+            error.args = (self.who + text[len(_PLAIN) :], *error.args[1:])
+
 
 PLAIN = Words()
+T = TypeVar("T")
+
+
+def speaking(launch: Callable[..., T]) -> Callable[..., T]:
+    """Of a function with `words`: what it raises itself begins with their front end's name."""
+
+    @functools.wraps(launch)
+    def called(*args: Any, words: Words = PLAIN, **kwargs: Any) -> T:
+        try:
+            return launch(*args, words=words, **kwargs)
+        except HoraError as e:
+            words.speak(e)
+            raise
+
+    return called
+
+
 _KINDS = frozenset(("SparkContext", "SparkSession", "SQLContext", "DataFrame", "RDD", "Broadcast", "Accumulator", "Column"))
 
 
-def keep_spark_out(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def keep_spark_out(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], words: Words = PLAIN) -> None:
     """Refuse a call that would take Spark's own objects along: some of them pickle, and fail on the executor."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
     for what, value in [*((f"argument {i + 1}", a) for i, a in enumerate(args)), *((f"argument {k}", v) for k, v in kwargs.items())]:
         if _of_spark(value):
             raise ArgumentError(
-                f"run: {what} of {name} (a {_travel._type(value)}) cannot be pickled, since it lives on the driver alone: {_instead(value)}"
+                f"{words.who}: {what} of {name} (a {_travel._type(value)}) cannot be pickled, since it lives on the driver alone: {_instead(value, words.rows)}"
             )
     known: dict[int, bool] = {}
 
@@ -57,8 +88,8 @@ def keep_spark_out(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     if found is not None:
         owner, variable, value, line = found
         raise ArgumentError(
-            f"run: {_travel._name(owner)} uses the variable {variable!r} (a {_travel._type(value)}) in line {line} of "
-            f"{owner.__code__.co_filename.rpartition('/')[2]}, which cannot be pickled, since it lives on the driver alone: {_instead(value)}"
+            f"{words.who}: {_travel._name(owner)} uses the variable {variable!r} (a {_travel._type(value)}) in line {line} of "
+            f"{owner.__code__.co_filename.rpartition('/')[2]}, which cannot be pickled, since it lives on the driver alone: {_instead(value, words.rows)}"
         )
 
 
@@ -72,10 +103,12 @@ def _own(function: Any, fn: Any) -> bool:
     return module in ("__main__", getattr(fn, "__module__", "")) or bool(_travel.beside([sys.modules.get(module or "")]))
 
 
-def _instead(value: Any) -> str:
+def _instead(value: Any, rows: str | None) -> str:
+    if rows is None:
+        return "collect what the function needs before the call"
     if type(value).__name__ in ("DataFrame", "RDD"):
-        return "give its rows by dataframe=, or collect what the function needs"
-    return "collect what the function needs before the call, or give rows by dataframe="
+        return f"give its rows by {rows}, or collect what the function needs"
+    return f"collect what the function needs before the call, or give rows by {rows}"
 
 
 def known(text: str, words: Words = PLAIN) -> str | None:

@@ -51,6 +51,7 @@ def run(
     return launch(fn, args, kwargs, np, min_np=min_np, max_np=max_np, dataframe=dataframe, env=env, spark=spark, restarts=restarts)
 
 
+@_refusals.speaking
 def launch(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, np: int | None, *,
     min_np: int | None = None, max_np: int | None = None, dataframe: Any = None, env: Mapping[str, str] | None = None,
@@ -63,7 +64,7 @@ def launch(
     With `inside` the function runs in the tasks' own Python workers, within a call of that, and each result is (the task's place, its value or None);
     only that of the first task has one. With `elastic` the job is that without `min_np` too. `words` are the caller's for what advice speaks of.
     """
-    _run._check(fn, args, kwargs, 1 if np is None else np)
+    _run._check(fn, args, kwargs, 1 if np is None else np, words.who, words.np)
     if not isinstance(restarts, int) or restarts < 0:
         raise ArgumentError(f"spark.run: restarts={restarts!r} is no number of restarts; give 0 or more")
     elastic = elastic or min_np is not None or max_np is not None
@@ -79,8 +80,8 @@ def launch(
     if env is not None and not isinstance(env, Mapping):
         raise ArgumentError(f"spark.run: env={env!r} is no mapping of names to values; give a dict")
     session = _cluster.session(spark)
-    _refusals.keep_spark_out(fn, tuple(args), dict(kwargs or {}))
-    payload = _travel.pack(fn, tuple(args), dict(kwargs or {}))
+    _refusals.keep_spark_out(fn, tuple(args), dict(kwargs or {}), words)
+    payload = _travel.pack(fn, tuple(args), dict(kwargs or {}), words.who)
     limit = _cluster.start_limit() if limit is None else limit
     tell = _cluster.Teller()
     come = _cluster.dynamic(session)
@@ -94,13 +95,13 @@ def launch(
     if np is None:
         np = max_np or min_np or (None if come else _cluster.wait_for_slots(session, None, limit, tell))
         if np is None:
-            raise ArgumentError("spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give np=")
+            raise ArgumentError(f"spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give {words.np}=")
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
-        given = ", ".join(f"{k}={v}" for k, v in (("min_np", min_np), ("np", np), ("max_np", max_np)) if v is not None)
-        raise ArgumentError(f"spark.run: {given}: give 1 ≤ min_np ≤ np ≤ max_np")
+        given = ", ".join(f"{k}={v}" for k, v in ((words.least, min_np), (words.np, np), (words.most, max_np)) if v is not None)
+        raise ArgumentError(f"spark.run: {given}: give 1 ≤ {words.least} ≤ {words.np} ≤ {words.most}")
     if not come:  # else none are there before tasks wait for them, and the hub says how many have come
-        _cluster.wait_for_slots(session, least if elastic else np, limit, tell, "min_np" if elastic and min_np is not None else words.np)
+        _cluster.wait_for_slots(session, least if elastic else np, limit, tell, words.least if elastic and min_np is not None else words.np)
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
@@ -151,8 +152,8 @@ def _hub_in_task(session: Any, elastic: bool) -> bool:
         raise ArgumentError(f"spark.run: HORA_SPARK_HUB={place!r}: use 'driver' or 'task', or unset it")
     if place == "task" and elastic:
         raise ArgumentError(
-            "spark.run: HORA_SPARK_HUB=task with min_np= or max_np=: ordinary tasks have no first one that stays; run the driver where "
-            "executors reach it, or leave min_np= and max_np= away"
+            "spark.run: HORA_SPARK_HUB=task and an elastic job: ordinary tasks have no first one that stays; run the driver where executors "
+            "reach it, or have a gang, without limits of how many ranks there are"
         )
     return place == "task" or (not place and not elastic and _cluster.key(session) in _afar)
 
@@ -316,7 +317,7 @@ class _Attempt:
         slots = ", and this job has let go of them for another that may wait too" if self.elastic and self.present else ""
         return HoraError(
             f"spark.run: {self.present} of {self.least} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.least} free "
-            f"task slots{slots}; give a smaller {'min_np' if self.elastic else self.words.np}, or wait longer with HORA_START_TIMEOUT"
+            f"task slots{slots}; give a smaller {self.words.least if self.elastic else self.words.np}, or wait longer with HORA_START_TIMEOUT"
         )
 
     def _late(self, job: _cluster.Job, patience: float) -> BaseException | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import pickle
 import queue
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 import hora
-from hora.spark import _hub, _refusals, _run
+from hora import _task
+from hora.spark import _cluster, _hub, _refusals, _run
 
 LOST = "hora: lost host vm: what had started its agent there has ended\n"
 SPARK = RuntimeError(
@@ -68,3 +71,87 @@ def test_a_worker_that_joined_too_late_is_heard_of_where_the_job_failed(tmp_path
     ended, shown, said = end_of_a_hub(path=str(program))
     assert ended == code and "done" in shown and line.strip() in said
     assert (line in shown) == bool(code)
+
+
+class NoCluster:
+    """A session that has three slots, as far as a call is looked at before it."""
+
+    sparkContext = SimpleNamespace(_jsc=None, applicationId="none")
+
+
+@pytest.fixture
+def no_cluster(monkeypatch):
+    monkeypatch.setattr(_cluster, "session", lambda spark: NoCluster())
+    monkeypatch.setattr(_cluster, "slots", lambda spark: 3)
+    setting = lambda spark, name, default="": default or "local[3]" * (name == "spark.master")
+    monkeypatch.setattr(_cluster, "setting", setting)
+    monkeypatch.setattr(hora.spark, "setting", setting)
+    monkeypatch.setattr(hora.spark, "active", NoCluster)
+    pytest.importorskip("pyspark")
+
+
+def runner(np):
+    from sparkdl import HorovodRunner
+
+    return HorovodRunner(np=np)
+
+
+def strategy(n):
+    from spark_tensorflow_distributor import MirroredStrategyRunner
+
+    return MirroredStrategyRunner(num_slots=n, use_gpu=False)
+
+
+def horovod_spark():
+    import horovod.spark
+
+    return horovod.spark
+
+
+class DataFrame:
+    __module__ = "pyspark.sql.dataframe"
+
+
+LOCK = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: hora.spark.run(print, np=0), "spark.run: np=0 is no number of processes"),
+        (lambda: hora.spark.run(print, (1,), 2), "spark.run: kwargs=2 is no dict of keyword arguments; the number of processes is np=2"),
+        (lambda: hora.spark.run(print, (LOCK,), np=1), "spark.run: argument 1 of print (a _thread.lock) cannot be pickled; make it"),
+        (lambda: hora.spark.run(print, np=2, min_np=3), "spark.run: min_np=3, np=2: give 1 ≤ min_np ≤ np ≤ max_np"),
+        (lambda: hora.spark.run(print, np=4), "spark.run: np=4, the cluster has 3 task slots"),
+        (lambda: horovod_spark().run(print, (1,), num_proc=-1), "horovod.spark.run: num_proc=-1 is no number of processes"),
+        (lambda: horovod_spark().run(print, 5, num_proc=1), "horovod.spark.run: args=5 is no sequence of arguments"),
+        (lambda: horovod_spark().run(print, (LOCK,), num_proc=1), "horovod.spark.run: argument 1 of print (a _thread.lock) cannot be"),
+        (
+            lambda: horovod_spark().run(print, (DataFrame(),), num_proc=1),
+            "horovod.spark.run: argument 1 of print (a pyspark.sql.dataframe.DataFrame) cannot be pickled, since it lives on the driver alone: "
+            "collect what the function needs before the call",
+        ),
+        (lambda: horovod_spark().run(print, num_proc=4), "horovod.spark.run: num_proc=4, the cluster has 3 task slots: give num_proc=3 or less"),
+        (
+            lambda: horovod_spark().run_elastic(print, num_proc=2, min_num_proc=3),
+            "horovod.spark.run_elastic: min_num_proc=3, num_proc=2: give 1 ≤ min_num_proc ≤ num_proc ≤ max_num_proc",
+        ),
+        (lambda: horovod_spark().run_elastic(print, num_proc=2, max_num_proc=1), "horovod.spark.run_elastic: num_proc=2, max_num_proc=1: give"),
+        (lambda: horovod_spark().run_elastic(print, min_num_proc=4), "horovod.spark.run_elastic: min_num_proc=4, the cluster has 3 task"),
+        (lambda: runner(9).run(print), "HorovodRunner: np=9, the cluster has 3 task slots: give np=3 or less"),
+        (lambda: runner(2).run(print, lock=LOCK), "HorovodRunner: argument lock of print (a _thread.lock) cannot be pickled"),
+        (lambda: runner(-2).run(print, frame=DataFrame()), "HorovodRunner: argument frame of print (a pyspark.sql.dataframe.DataFrame) cannot"),
+        (lambda: strategy(9).run(print), "MirroredStrategyRunner: num_slots=9, the cluster has 3 task slots: give num_slots=3 or less"),
+        (lambda: strategy(2).run(None), "MirroredStrategyRunner: None is no function"),
+    ],
+)  # fmt: skip
+def test_who_was_called_speaks_of_its_own_arguments(no_cluster, call, words):
+    with pytest.raises(hora.HoraError) as failed:
+        call()
+    assert str(failed.value).startswith(words)
+
+
+def test_a_worker_speaks_for_who_was_called():
+    payload = _run.pack(threading.Lock, (), {}, "HorovodRunner")
+    error = pickle.loads(_task._dumps(_task._call(payload, 0)))["error"]
+    assert str(error).startswith("HorovodRunner: the return value of allocate_lock (a _thread.lock) cannot be pickled")

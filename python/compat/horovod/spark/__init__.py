@@ -28,9 +28,9 @@ def run(
         )
     from hora.spark import Words, launch
 
-    words = Words("num_proc", "call run_elastic", None)
+    words = Words("num_proc", "call run_elastic", None, "horovod.spark.run", rows=None)
     return launch(
-        fn, tuple(args), kwargs, num_proc, env=_environment(env, executable), limit=start_timeout, out=stdout, err=stderr,
+        fn, args, kwargs, num_proc, env=_environment(env, executable), limit=start_timeout, out=stdout, err=stderr,
         flags=_flags(verbose, nics, prefix_output_with_timestamp), words=words,
     )  # fmt: skip
 
@@ -57,9 +57,10 @@ def run_elastic(
         if value is not None:
             flags += [flag, str(value)]
     wanted = num_proc if num_proc is not None else least
+    words = Words("num_proc", restarts=None, who="horovod.spark.run_elastic", least="min_num_proc", most="max_num_proc", rows=None)
     return launch(
-        fn, tuple(args), kwargs, wanted, min_np=least if least is not None else wanted, max_np=most, elastic=True,
-        env=_environment(env, None), limit=start_timeout, out=stdout, err=stderr, flags=flags, words=Words("num_proc", restarts=None),
+        fn, args, kwargs, wanted, min_np=least, max_np=most, elastic=True,
+        env=_environment(env, None), limit=start_timeout, out=stdout, err=stderr, flags=flags, words=words,
     )  # fmt: skip
 
 

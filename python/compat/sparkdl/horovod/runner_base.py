@@ -71,7 +71,7 @@ class HorovodRunner:
         if session is not None:
             from hora.spark import keep_spark_out
 
-            keep_spark_out(main, (), kwargs)
+            keep_spark_out(main, (), kwargs, _words())
 
         return hora.run(main, kwargs=kwargs, np=processes)[0]
 
@@ -109,8 +109,14 @@ def _session() -> Any:
     return active()
 
 
+def _words() -> Any:
+    from hora.spark import Words
+
+    return Words(elastic=None, restarts=None, who="HorovodRunner", rows=None)
+
+
 def _gang(session: Any, main: Callable[..., Any], kwargs: dict[str, Any], np: int | None, verbosity: str) -> Any:
-    from hora.spark import Words, launch
+    from hora.spark import launch
 
     word = f"<{secrets.token_hex(8)}>"
 
@@ -119,5 +125,4 @@ def _gang(session: Any, main: Callable[..., Any], kwargs: dict[str, Any], np: in
             return line.replace(word, "")
         return line if verbosity == "all" or line.startswith("hora: ") else None
 
-    words = Words(elastic=None, restarts=None)
-    return launch(main, (), kwargs, np, env={"HORA_SPARK_WORD": word}, spark=session, show=show, words=words)[0]
+    return launch(main, (), kwargs, np, env={"HORA_SPARK_WORD": word}, spark=session, show=show, words=_words())[0]
