@@ -34,7 +34,7 @@ WANTED = {"rank": "0", "size": 2, "sum": [0.0, 30.0, 60.0]}
 
 def lines(verbosity: str, np: int) -> list[str]:
     """What is shown of it, in any order."""
-    told = [f"[{r}]<stdout>:{text}" for r in "01" for text in (f"[{r}] told", "twice")]
+    told = [f"[{r}]<stdout>:{text}" for r in "01" for text in ("told", "twice")]
     printed = [f"[{r}]<stdout>:printed by {r}" for r in "01"]
     return sorted(told if np > 0 and verbosity != "all" else told + printed)
 

@@ -35,7 +35,7 @@ def test_only_what_the_callback_says_is_shown(spark, capsys, per_batch):
     HorovodRunner(np=2, driver_log_verbosity="log_callback_only").run(train, folders=FOLDERS, per_batch=per_batch)
     said = capsys.readouterr().out.splitlines()
     for rank in (0, 1):
-        mine = [line.removeprefix(f"[{rank}]<stdout>:[{rank}] ") for line in said if line.startswith(f"[{rank}]<stdout>:")]
+        mine = [line.removeprefix(f"[{rank}]<stdout>:") for line in said if line.startswith(f"[{rank}]<stdout>:")]
         assert "a word to the driver" in mine, said
         told = [line.split(" at ")[0] for line in mine if " at " in line]
         batches = [f"Batch {b} ends" for b in range(3)] if per_batch else []

@@ -15,8 +15,8 @@ def log_to_driver(message: object) -> None:
     text = str(message)
     if len(text) > _MAX:
         text = text[:_MAX] + "…"
-    rank = os.environ.get("HOROVOD_RANK")
-    if rank is not None:
+    rank, word = os.environ.get("HOROVOD_RANK"), os.environ.get("HORA_SPARK_WORD")
+    if rank is not None and word is None:  # with HorovodRunner lines have their rank before them already
         text = f"[{rank}] {text}"
-    word = os.environ.get("HORA_SPARK_WORD", "")  # which the driver knows these lines by, and takes away
-    print("\n".join(word + line for line in text.split("\n")), file=sys.stdout, flush=True)
+    # The driver knows these lines by the word, and takes it away.
+    print("\n".join((word or "") + line for line in text.split("\n")), file=sys.stdout, flush=True)

@@ -73,7 +73,8 @@ class HorovodRunner:
 
             keep_spark_out(main, (), kwargs, _words())
 
-        return hora.run(main, kwargs=kwargs, np=processes)[0]
+        tagged = {"HORA_SPARK_WORD": ""} if processes > 1 else {}  # a single process's lines have no rank before them
+        return hora.run(main, kwargs=kwargs, np=processes, env=tagged)[0]
 
 
 # Programs compare the signatures with the reference's, which has no annotations.
