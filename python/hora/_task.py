@@ -61,7 +61,7 @@ def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] 
         except Exception as e:
             kind = type(result)
             what = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-            raise hora.ArgumentError(
+            raise _NoResult(
                 f"{who}: the return value of {getattr(func, '__name__', 'the function')} (a {what}) cannot be pickled: {e}; "
                 "return numbers, text, arrays or lists of them"
             ) from e
@@ -72,6 +72,9 @@ def _call(payload: bytes, rank: int, around: Callable[[Callable[[], Any]], Any] 
         if isinstance(e, SystemExit) and e.code in (None, 0):
             return {"ok": True, "rank": rank, "host": host, "result": None}
         text = traceback.format_exc()
+        if isinstance(e, _NoResult):  # the lines that lead there are hora's
+            e = hora.ArgumentError(str(e))
+            text = f"{e}\n"
         if isinstance(e, EOFError) or type(e).__name__ == "BdbQuit":  # input() and breakpoint()
             text += "a function of hora.run has no standard input; to debug it call it from a script: `hora run -np N --stdin RANK python SCRIPT`\n"
         if not isinstance(e, Exception):  # it would end the caller, or pass its `except Exception`
@@ -100,6 +103,10 @@ def _alike(a: BaseException, b: BaseException) -> bool:
         return bool(a.args == b.args) or str(a) == str(b)
     except Exception:  # arrays are equal in more than one way
         return False
+
+
+class _NoResult(Exception):
+    """The function has returned what cannot be sent."""
 
 
 class _Nowhere:

@@ -153,5 +153,6 @@ def test_who_was_called_speaks_of_its_own_arguments(no_cluster, call, words):
 
 def test_a_worker_speaks_for_who_was_called():
     payload = _run.pack(threading.Lock, (), {}, "HorovodRunner")
-    error = pickle.loads(_task._dumps(_task._call(payload, 0)))["error"]
-    assert str(error).startswith("HorovodRunner: the return value of allocate_lock (a _thread.lock) cannot be pickled")
+    outcome = pickle.loads(_task._dumps(_task._call(payload, 0)))
+    assert str(outcome["error"]).startswith("HorovodRunner: the return value of allocate_lock (a _thread.lock) cannot be pickled")
+    assert type(outcome["error"]) is hora.ArgumentError and outcome["traceback"] == f"{outcome['error']}\n", "no lines of hora's own"
