@@ -30,6 +30,11 @@ from ._worker import lacking
 
 __all__ = ["Seat", "main"]
 
+_PER_REPLICA = "Attempt to convert a value (PerReplica"  # what TensorFlow says of Keras 3's fit
+_KERAS_2 = (
+    "Keras 3's fit does not run under MultiWorkerMirroredStrategy (keras-team/keras issue 20585): set spark.executorEnv.TF_USE_LEGACY_KERAS=1, with "
+    "tf_keras installed on the executors, and use tf.keras; or train with horovod.tensorflow.keras under sparkdl's HorovodRunner"
+)
 _LOOK = 0.2  # seconds between two looks whether the worker lives, on a system that does not say so
 
 
@@ -115,12 +120,21 @@ class Seat:
         if outcome["ok"]:
             outcome["result"] = (place, outcome["result"])
         else:
+            if isinstance(outcome["error"], ValueError) and _PER_REPLICA in str(outcome["error"]):
+                advise(outcome)
             sys.stderr.write(outcome["traceback"])
             if isinstance(outcome["error"], ModuleNotFoundError):
                 outcome["error"] = lacking(outcome["error"], place, outcome["host"])
         sys.stdout.flush()
         sys.stderr.flush()
         return outcome
+
+
+def advise(outcome: dict[str, Any]) -> None:
+    """Add what to do to an exception of TensorFlow's, and to its traceback."""
+    outcome["traceback"] += _KERAS_2 + "\n"
+    if hasattr(outcome["error"], "add_note"):  # from Python 3.11 on
+        outcome["error"].add_note(_KERAS_2)
 
 
 def _silent(around: Callable[[Callable[[], Any]], Any], call: Callable[[], Any]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import hora
 from hora import _task
-from hora.spark import _cluster, _hub, _refusals, _run
+from hora.spark import _beside, _cluster, _hub, _refusals, _run
 
 LOST = "hora: lost host vm: what had started its agent there has ended\n"
 SPARK = RuntimeError(
@@ -156,3 +156,29 @@ def test_a_worker_speaks_for_who_was_called():
     outcome = pickle.loads(_task._dumps(_task._call(payload, 0)))
     assert str(outcome["error"]).startswith("HorovodRunner: the return value of allocate_lock (a _thread.lock) cannot be pickled")
     assert type(outcome["error"]) is hora.ArgumentError and outcome["traceback"] == f"{outcome['error']}\n", "no lines of hora's own"
+
+
+def fits():
+    raise ValueError(
+        "Attempt to convert a value (PerReplica:{\n  0: <tf.Tensor>}) with an unsupported type (<class 'PerReplica'>) to a Tensor."
+    )
+
+
+def fails():
+    raise ValueError("another one")
+
+
+@pytest.mark.parametrize("work", [fits, fails])
+def test_what_to_do_where_keras_3_fails_under_a_strategy(tmp_path, capfd, work):
+    (tmp_path / "call").write_bytes(_run.pack(work, (), {}))
+    seat = _beside.Seat({})
+    try:
+        told = {"call": str(tmp_path / "call"), "result": "", "rank": 0, "host": "a", "mark": ""}
+        outcome = seat._call(told, 0, lambda call: call())
+    finally:
+        seat.close()
+    error = pickle.loads(_task._dumps(outcome))["error"]
+    advice = "use tf.keras; or train with horovod.tensorflow.keras under sparkdl's HorovodRunner"
+    assert type(error) is ValueError and (advice in outcome["traceback"]) == (advice in capfd.readouterr().err) == (work is fits)
+    if hasattr(error, "add_note"):
+        assert any(advice in n for n in getattr(error, "__notes__", [])) == (work is fits)
