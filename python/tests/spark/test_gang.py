@@ -70,6 +70,18 @@ def test_output_comes_out_on_the_driver(spark):
     assert {"[0]<stdout>:printed by 0", "[1]<stdout>:printed by 1"} <= set(said.getvalue().splitlines())
 
 
+def test_an_exception_with_a_constructor_of_its_own_keeps_its_class(spark):
+    class Two(Exception):
+        def __init__(self, a, b):
+            super().__init__(f"{a}/{b}")
+
+    def work():
+        raise Two(1, 2)
+
+    with pytest.raises(Two, match="1/2"):
+        hora.spark.run(work, np=2)
+
+
 def test_the_first_exception_comes_with_its_traceback(spark):
     def work():
         import time
