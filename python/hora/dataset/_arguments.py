@@ -77,7 +77,7 @@ def null_values(nulls: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def size_of(memory: int | str) -> int:
-    n: float | None = None
+    n: int | None = None
     if isinstance(memory, str):
         text = memory.strip().upper().removesuffix("IB").removesuffix("B")
         with contextlib.suppress(ValueError, OverflowError):

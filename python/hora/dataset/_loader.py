@@ -91,7 +91,7 @@ class Loader:
         self._place = None if rank is None or size is None else (rank, size)
         if last not in ("short", "drop", "pad", "wrap"):
             raise ArgumentError(f'open data: last={last!r}; use "short", "drop", "pad" or "wrap"')
-        modes = {True: "window", False: "none", None: "none", "full": "full"}
+        modes: dict[str | int | None, str] = {True: "window", False: "none", None: "none", "full": "full"}
         if not isinstance(shuffle, (bool, str, int, type(None))) or shuffle not in modes:
             raise ArgumentError(f'open data: shuffle={shuffle!r}; use True, False or "full"')
         if on_error not in ("raise", "skip"):

@@ -88,7 +88,7 @@ def _trained(
         show = _show(plan.word, e.progress, s["verbose"])
         outcome = _run.launch(
             _training.work, (plan,), None, np, dataframe=frame, env=env, spark=session, restarts=s["restarts"], show=show,
-            words=_refusals.Words(elastic=None),
+            words=_refusals.Words(elastic=None, who=WHO, rows=None),
         )[0]  # fmt: skip
     finally:
         frame.unpersist()

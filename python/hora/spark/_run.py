@@ -95,7 +95,9 @@ def launch(
     if np is None:
         np = max_np or min_np or (None if come else _cluster.wait_for_slots(session, None, limit, tell))
         if np is None:
-            raise ArgumentError(f"spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give {words.np}=")
+            raise ArgumentError(
+                f"spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give {words.np}="
+            )
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
         given = ", ".join(f"{k}={v}" for k, v in ((words.least, min_np), (words.np, np), (words.most, max_np)) if v is not None)
