@@ -106,7 +106,7 @@ func TestAnAdoptedJobGoesOnElastically(t *testing.T) {
 			r := concluded(t, dir, l)
 			if r.Epochs[0].Size != 2 || r.Epochs[1].Size != c.size || r.Epochs[0].Gone == nil ||
 				r.Epochs[0].Gone.Rank != 1 {
-				t.Errorf("the report is %+v", r)
+				t.Errorf("the report is %+v (gone: %+v); the launcher said\n%s", r, r.Epochs[0].Gone, l.text())
 			}
 			if e := r.Epochs[0]; e.Ended <= e.Began || r.Epochs[1].Began < e.Ended || r.Epochs[1].Began >= r.Seconds ||
 				r.Epochs[1].Recovery == nil {

@@ -46,10 +46,11 @@ func (d *desk) finish(c *conn, reason string) {
 	if reason == "" {
 		d.do(d.machine.Step(elastic.Leave{Worker: c.worker}))
 	} else {
+		epoch := d.machine.Epoch() // who waits already may go on by this loss
 		acts := d.machine.Step(elastic.Lost{Worker: c.worker, Reason: reason, Rank: c.rank, Host: c.member.Host})
 		told := slices.ContainsFunc(acts, func(a elastic.Action) bool { _, is := a.(elastic.Ended); return is })
 		if !told && d.s.cfg.OnLost != nil && d.member(c) {
-			d.s.cfg.OnLost(d.machine.Epoch(), c.rank, c.member.Host, reason) // the others knew before
+			d.s.cfg.OnLost(epoch, c.rank, c.member.Host, reason) // the others knew before
 		}
 		d.do(acts)
 	}

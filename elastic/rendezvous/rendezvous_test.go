@@ -424,3 +424,33 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 	default:
 	}
 }
+
+// TestALossThatOpensAnEpochEndedTheOneBefore: where the others knew of it first and wait for the next epoch, the report
+// of a worker's end opens that; the worker was lost in the one before.
+func TestALossThatOpensAnEpochEndedTheOneBefore(t *testing.T) {
+	told := make(chan string, 4)
+	key := secret.New()
+	s, addr := serveTCP(t, Config{
+		Secret: key, Size: 2, OnLoss: elastic.Continue, Reported: true,
+		OnLost: func(epoch uint64, rank int, _, reason string) { told <- fmt.Sprintf("%d: %d: %s", epoch, rank, reason) },
+	})
+	cs, _ := joined(t, addr, key, 2, nil)
+	next := make(chan Epoch, 1)
+	go func() {
+		e, err := cs[0].Join(within(t, 20*time.Second), Member{Rank: 0})
+		if err != nil {
+			t.Error(err)
+		}
+		next <- e
+	}()
+	if got := <-told; got != "1: -1: rank 0 asked for a new epoch" {
+		t.Error(got)
+	}
+	s.Exited(1, "", "host0", "killed by signal 9 (SIGKILL)")
+	if got := <-told; got != "1: 1: killed by signal 9 (SIGKILL)" {
+		t.Error(got)
+	}
+	if e := <-next; e.Number != 2 || e.Size != 1 {
+		t.Errorf("%+v", e)
+	}
+}
