@@ -1,4 +1,4 @@
-"""Cases of which `make test` takes a few, and `make soak` all."""
+"""Cases of which `make test` takes a few, and `make soak` or `make test-spark` all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 soak = pytest.mark.skipif(not os.environ.get("HORA_SOAK"), reason="make soak has the other cases")
+
+longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="takes longer than the main path (make test-spark)")
 
 
 def cases(*kept: Any, rest: list[Any]) -> list[Any]:

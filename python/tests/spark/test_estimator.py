@@ -100,6 +100,7 @@ def test_a_run_goes_on_as_if_it_had_not_ended(table, tmp_path):
         parts.fit(table, {parts.learning_rate: 0.2})
 
 
+@longer
 def test_validation_runs_beside_the_next_steps(table, tmp_path):
     """It waits for one of them, in a process of its own; where that one is killed the fit ends with a sentence."""
 

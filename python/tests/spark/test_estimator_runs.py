@@ -6,6 +6,7 @@ import types
 
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 from hora.spark import _cluster, _store
@@ -63,6 +64,7 @@ def test_a_run_is_of_one_table_and_of_what_was_said(table, tmp_path):
         folds.fit(table)
 
 
+@longer
 def test_two_fits_of_one_run_at_once(table, tmp_path):
     """In one process the second is refused before its job; else the first ends at its next checkpoint."""
     given = {"store": str(tmp_path), "run_id": "r", "epochs": 2}
@@ -98,6 +100,7 @@ class Two(torch.nn.Module):
         return self.one(x), self.both(x)
 
 
+@longer
 def test_each_output_goes_by_its_own_label(table):
     """A label of one number beside one that is a list, and metrics of both."""
     torch.manual_seed(1)
@@ -117,6 +120,7 @@ def test_each_output_goes_by_its_own_label(table):
         e.fit(table)
 
 
+@longer
 def test_nan_is_a_value_of_features_and_of_nothing_else(table):
     from pyspark.sql import functions as F
 

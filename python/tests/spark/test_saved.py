@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 
@@ -18,9 +19,8 @@ def forward(model, row):
         return model(torch.from_numpy(np.asarray(row, np.float32))[None])
 
 
-@pytest.mark.parametrize(
-    "size", [5 << 20, pytest.param(45 << 20, marks=pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="slow"))]
-)
+@longer
+@pytest.mark.parametrize("size", [5 << 20, 45 << 20])
 def test_a_stage_of_many_megabytes(spark, tmp_path, size):
     """Horovod's model, and ours: of four bytes for each weight, twice of what is in one stage of Horovod's."""
     from horovod.spark.torch import TorchModel
@@ -43,6 +43,7 @@ def test_a_stage_of_many_megabytes(spark, tmp_path, size):
         TorchModel.load(str(tmp_path / "kept"))
 
 
+@longer
 def test_predict_takes_horovods_models(spark):
     from horovod.spark.torch import TorchModel
 

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 from hora.spark import _trainers, register_sql
@@ -31,6 +32,7 @@ def objective(blob):
     return learner["learner_train_param"]["objective"], int(learner["learner_model_param"]["num_class"])
 
 
+@longer
 def test_a_classifier_s_objective_is_that_of_its_classes(sql):
     """Of all rows: a reducer that has seen one class less has the others' probabilities."""
     train = "select train_xgboost_classifier(features, {}{}) from (select * from points distribute by least({}, 1))"
@@ -64,6 +66,7 @@ def test_labels_of_text(spark, sql):
     spark.catalog.dropTempView("f")
 
 
+@longer
 def test_an_ensemble_of_labels_of_text_predicts(spark):
     from sklearn.tree import DecisionTreeClassifier
 
