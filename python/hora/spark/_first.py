@@ -15,16 +15,30 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hora._run import _LAST_LINES
-from hora.errors import HoraError
+from hora.errors import ArgumentError, HoraError
 
-from . import _folders
+from . import _cluster, _folders
 from ._hub import Hub
 
-__all__ = ["SCHEMA", "Told", "meet"]
+__all__ = ["SCHEMA", "Told", "meet", "unreached", "wanted"]
 
 SCHEMA = "kind string, part long, data binary"
 _PIECE = 1 << 18  # bytes in a row
 _LINES = 20_000  # of output that the driver is told, the last ones
+unreached: set[str] = set()  # sessions of Connect clients whose machine the executors do not reach
+
+
+def wanted(session: Any, elastic: bool) -> bool:
+    """Whether the hub is to run in the first task, by HORA_SPARK_HUB or from what the session has shown."""
+    place = os.environ.get("HORA_SPARK_HUB", "")
+    if place not in ("", "driver", "task"):
+        raise ArgumentError(f"spark.run: HORA_SPARK_HUB={place!r}: use 'driver' or 'task', or unset it")
+    if place == "task" and elastic:
+        raise ArgumentError(
+            "spark.run: HORA_SPARK_HUB=task and an elastic job: ordinary tasks have no first one that stays; run the driver where executors "
+            "reach it, or have a gang, without limits of how many ranks there are"
+        )
+    return place == "task" or (not place and not elastic and _cluster.key(session) in unreached)
 
 
 def meet(config: dict[str, Any], program: str) -> tuple[str, Here | None]:

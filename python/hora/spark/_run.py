@@ -87,7 +87,7 @@ def launch(
     come = _cluster.dynamic(session)
     if not elastic and come:
         raise HoraError(f"spark.run: {words.dynamic()}")
-    afar = _hub_in_task(session, elastic)
+    afar = _first.wanted(session, elastic)
     workers = environment(env)
     chart = _timeline.asked(workers) if inside is None else None
     if chart is not None:
@@ -116,7 +116,7 @@ def launch(
             return (attempt.go_afar if afar else attempt.go)(payload, workers, flags, show, (out or sys.stdout, err or sys.stderr))
         except _Unreached as e:
             afar, attempts = True, attempts + 1
-            _afar.add(_cluster.key(session))
+            _first.unreached.add(_cluster.key(session))
             tell(
                 f"the executors do not reach this machine ({e}), so the hub runs in the first task, and output comes when the job has ended"
             )
@@ -142,22 +142,6 @@ class _Lost(Exception):
 
 class _Unreached(Exception):
     """The executors of a Connect server do not reach the client's machine."""
-
-
-_afar: set[str] = set()  # sessions of which that is known
-
-
-def _hub_in_task(session: Any, elastic: bool) -> bool:
-    """Whether the hub is to run in the first task, by HORA_SPARK_HUB or from what the session has shown."""
-    place = os.environ.get("HORA_SPARK_HUB", "")
-    if place not in ("", "driver", "task"):
-        raise ArgumentError(f"spark.run: HORA_SPARK_HUB={place!r}: use 'driver' or 'task', or unset it")
-    if place == "task" and elastic:
-        raise ArgumentError(
-            "spark.run: HORA_SPARK_HUB=task and an elastic job: ordinary tasks have no first one that stays; run the driver where executors "
-            "reach it, or have a gang, without limits of how many ranks there are"
-        )
-    return place == "task" or (not place and not elastic and _cluster.key(session) in _afar)
 
 
 def _echo(error: BaseException) -> bool:

@@ -56,7 +56,6 @@ def test_what_a_model_was_compiled_with_stays():
 
 
 @longer
-@longer
 def test_every_row_weighs_the_same_though_ranks_have_unequally_many(spark):
     """One step of five rows on two ranks is that of all five in one."""
     import keras
@@ -72,7 +71,6 @@ def test_every_row_weighs_the_same_though_ranks_have_unequally_many(spark):
     assert fitted.history[0]["loss"] == pytest.approx(np.mean(y * y), rel=1e-5)
 
 
-@longer
 @longer
 def test_a_run_with_a_dropout_goes_on_as_if_it_had_not_ended(spark, tmp_path):
     import keras
