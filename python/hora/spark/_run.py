@@ -334,7 +334,8 @@ class _Attempt:
             self.before = 0
         gone = re.findall(r"^hora: (lost host .*)$", _run._shown(hub.said()), re.MULTILINE)
         if refusal is None and gone and not self.elastic:
-            refusal = late(_WORD)
+            word = late(_WORD)  # Spark may know which executor it was; else it only tells that a task has ended
+            refusal = word if word is not None and _cluster.lost(word) else None
             self.before = 0  # who was ended after that did not fail
         spark_s = refusal is not None and (_cluster.lost(refusal) or _cluster.cancelled(refusal))  # which has ended those that are gone
         own = [

@@ -25,6 +25,11 @@ SPARK = RuntimeError(
     [
         ("", None, "rank 1 on vm: killed by signal 15"),
         (LOST, None, "lost host vm: what had started its agent there has ended$"),
+        (
+            LOST,
+            RuntimeError("Could not recover from a failed barrier ResultStage; a task was interrupted"),
+            "lost host vm: what had started its agent",
+        ),
         (LOST, SPARK, r"Spark lost executor 4 \(Command exited with code 50\)"),
     ],
 )
