@@ -86,12 +86,12 @@ class NoCluster:
 
 @pytest.fixture
 def no_cluster(monkeypatch):
+    setting = lambda spark, name, default="": default or "local[3]" * (name == "spark.master")
+    for module in (hora.spark, _cluster):  # the former's names are the latter's, also when they are put back
+        monkeypatch.setattr(module, "setting", setting)
+        monkeypatch.setattr(module, "active", NoCluster)
     monkeypatch.setattr(_cluster, "session", lambda spark: NoCluster())
     monkeypatch.setattr(_cluster, "slots", lambda spark: 3)
-    setting = lambda spark, name, default="": default or "local[3]" * (name == "spark.master")
-    monkeypatch.setattr(_cluster, "setting", setting)
-    monkeypatch.setattr(hora.spark, "setting", setting)
-    monkeypatch.setattr(hora.spark, "active", NoCluster)
     pytest.importorskip("pyspark")
 
 
