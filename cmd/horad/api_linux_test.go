@@ -11,8 +11,8 @@ import (
 	"hora/server/client"
 )
 
-// call sends a request as it stands and answers what came.
-func (s *site) call(method, path, body string) (*http.Response, string) {
+// call sends a request as it stands, with more headers, and returns what came.
+func (s *site) call(method, path, body string, header ...string) (*http.Response, string) {
 	s.t.Helper()
 	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
 	if err != nil {
@@ -21,6 +21,9 @@ func (s *site) call(method, path, body string) (*http.Response, string) {
 	req.Header.Set("Authorization", "Bearer "+s.client.Token)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 { // a name and its value
+		req.Header.Set(header[i], header[i+1])
 	}
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 )
@@ -11,23 +9,8 @@ import (
 // keyed makes a call with a key.
 func (s *site) keyed(key, method, path, body string) (status int, replayed bool, text string) {
 	s.t.Helper()
-	req, err := http.NewRequest(method, s.url+"/api/v1"+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.client.Token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", key)
-	r, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return r.StatusCode, r.Header.Get("Idempotent-Replayed") != "", string(b)
+	r, text := s.call(method, "/api/v1"+path, body, "Idempotency-Key", key)
+	return r.StatusCode, r.Header.Get("Idempotent-Replayed") != "", text
 }
 
 // TestEveryWriteTakesAKey: sent again it answers the same, by a server that was killed in between too, and another body

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import types
@@ -10,11 +9,10 @@ import types
 import beside
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 from hora.spark import _cluster, _keras_given, _net
-
-longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
 
 
 @pytest.fixture(autouse=True)

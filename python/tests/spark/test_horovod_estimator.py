@@ -12,11 +12,10 @@ import types
 import beside
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 from hora.spark import _cluster
-
-longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
 
 
 @pytest.fixture(scope="module")

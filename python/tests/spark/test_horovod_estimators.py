@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import sys
@@ -10,11 +9,11 @@ import sys
 import beside
 import numpy as np
 import pytest
+from sample import longer
 
 from hora.spark import _cluster
 
 torch = pytest.importorskip("torch")
-longer = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="trains for longer than the main path (make test-spark)")
 
 
 @pytest.fixture(scope="module")
