@@ -7,10 +7,12 @@ import hashlib
 import json
 import re
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import ArgumentError
+from . import _code
 
 WHO = "Estimator.fit"
 _PARAMS = (
@@ -28,14 +30,22 @@ def settled(e: Any, s: dict[str, Any], kind: str, features: Any, labels: Any, np
     found |= {
         "loss": _named(e.loss), "optimizer": _optimizer(e.optimizer if e.optimizer is not None else getattr(e.model, "optimizer", None)),
         "transform": _named(e.row_transform), "minibatch": _named(e.minibatch), "model": _model(e.model, kind), **table,
+        "code": _codes(e, kind),
     }  # fmt: skip
     return json.loads(json.dumps(found, default=_named))
 
 
 def check(run: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raises where a run would go on with something else."""
-    k = next((k for k in now if before.get(k) != now[k]), None)
+    """Raises where a run would go on with something else; code that has changed, as where a fault was mended, is said."""
+    k = next((k for k in now if k != "code" and before.get(k) != now[k]), None)
     if k is None:
+        other = [n for n, word in now.get("code", {}).items() if _code.differs(before.get("code", {}).get(n), word)]
+        if other:
+            warnings.warn(
+                f"{WHO}: run_id={run!r} was begun with other code in {' and '.join(other)}, and goes on with what is here now; give another "
+                "run_id if its first epochs are to be made with this too",
+                stacklevel=2,
+            )
         return
     if k in ("rows", "schema"):
         raise ArgumentError(
@@ -66,7 +76,7 @@ def alone(store: str | None, run: str) -> Iterator[None]:
 
 
 def _named(thing: Any) -> Any:
-    """A function, a class or an object by its name: what code it has cannot be told."""
+    """A function, a class or an object by its name; what code it has is told apart."""
     if thing is None or isinstance(thing, (str, int, float, bool)):
         return thing
     if isinstance(thing, (list, tuple)):
@@ -75,6 +85,20 @@ def _named(thing: Any) -> Any:
         return {str(k): _named(v) for k, v in thing.items()}
     cls = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _codes(e: Any, kind: str) -> dict[str, str]:
+    """A word for each place where code of the user's stands."""
+    model = [type(m) for m in e.model.modules()] if kind == "torch" else [type(e.model)] if kind == "keras" else [e.model]
+    given = {"loss": _flat(e.loss), "transform": [e.row_transform], "minibatch": [e.minibatch], "model": model}
+    words = {name: _code.digest(*things) for name, things in given.items()}
+    return {name: word for name, word in words.items() if word is not None}
+
+
+def _flat(given: Any) -> list[Any]:
+    if isinstance(given, Mapping):
+        return [x for v in given.values() for x in _flat(v)]
+    return [x for v in given for x in _flat(v)] if isinstance(given, (list, tuple)) else [given]
 
 
 def _optimizer(given: Any) -> Any:
