@@ -32,6 +32,7 @@ def estimator(**more):
     return hora.spark.Estimator(torch.nn.Linear(2, 1), **{"optimizer": torch.optim.SGD} | given | more)
 
 
+@longer
 def test_a_run_is_of_one_table_and_of_what_was_said(table, tmp_path):
     from pyspark.ml import Pipeline
     from pyspark.ml.evaluation import RegressionEvaluator
@@ -62,6 +63,22 @@ def test_a_run_is_of_one_table_and_of_what_was_said(table, tmp_path):
     )  # fmt: skip
     with pytest.raises(hora.HoraError, match=r"run_id='folds' was begun on other rows"):
         folds.fit(table)
+
+
+def test_a_run_that_goes_on_with_another_loss_of_that_name_says_so(table, tmp_path, capfd):
+    def loss_of(power):
+        def loss(out, y):
+            return ((out - y).abs() ** power).mean()
+
+        return loss
+
+    given = {"store": str(tmp_path), "run_id": "r"}
+    estimator(**given, loss=loss_of(2), epochs=1).fit(table)
+    estimator(**given, loss=loss_of(2), epochs=2).fit(table)
+    assert "with other code" not in "".join(capfd.readouterr())
+    fitted = estimator(**given, loss=loss_of(1), epochs=3).fit(table)
+    assert "run_id='r' was begun with other code in loss, and goes on" in "".join(capfd.readouterr())
+    assert len(fitted.history) == 3
 
 
 @longer

@@ -6,6 +6,7 @@ import sys
 
 import beside
 import pytest
+from sample import longer
 from sparkdl import HorovodRunner
 
 FOLDERS = [str(beside.folder(n)) for n in ("tensorflow", "jax")]
@@ -30,7 +31,7 @@ def train(folders, per_batch):
     model.fit(np.ones((6, 2)), np.ones((6, 1)), batch_size=2, epochs=2, verbose=2, callbacks=[called])
 
 
-@pytest.mark.parametrize("per_batch", [False, True])
+@pytest.mark.parametrize("per_batch", [pytest.param(False, marks=longer), True])
 def test_only_what_the_callback_says_is_shown(spark, capsys, per_batch):
     HorovodRunner(np=2, driver_log_verbosity="log_callback_only").run(train, folders=FOLDERS, per_batch=per_batch)
     said = capsys.readouterr().out.splitlines()

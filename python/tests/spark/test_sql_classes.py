@@ -53,6 +53,7 @@ def test_a_classifier_s_objective_is_that_of_its_classes(sql):
     sql("set mapred.reduce.tasks=-1")
 
 
+@longer
 def test_labels_of_text(spark, sql):
     sql(
         "select train_randomforest(features, side, '-trees 5 -seed 1') from (select * from points distribute by 1)"
