@@ -191,12 +191,17 @@ def settle(spark: Any) -> None:
 
 def lost(error: BaseException) -> bool:
     """Whether Spark ended the job since an executor was lost."""
-    return re.search(r"ExecutorLostFailure|[Ll]ost executor|[Ee]xecutor \S+ (is )?(lost|exited)", str(error)) is not None
+    return re.search(r"ExecutorLostFailure|[Ll]ost executor|[Ee]xecutor \S+ (is )?(lost|exited)", _told(error)) is not None
 
 
 def cancelled(error: BaseException) -> bool:
     """Whether somebody has cancelled the job."""
-    return re.search(r"[Cc]ancell?ed|CANCELL?ED|[Ii]nterrupted", str(error)) is not None
+    return re.search(r"[Cc]ancell?ed|CANCELL?ED|[Ii]nterrupted", _told(error)) is not None
+
+
+def _told(error: BaseException) -> str:
+    """What an exception of the JVM says, without the methods that it came through: some of Spark's are called cancel…"""
+    return re.sub(r"^[ \t]+at [^\n]*\n?", "", str(error), flags=re.MULTILINE)
 
 
 def ship(spark: Any, program: str) -> tuple[str, str]:
@@ -283,7 +288,7 @@ def start_limit() -> float:
 
 def final(error: BaseException) -> bool:
     """Whether a new start would end as this one: a task has said why, somebody has cancelled the job, or the limit is over."""
-    text = str(error)
+    text = _told(error)
     said = isinstance(error, HoraError) or "hora.spark: " in text or _refusals.known(text) is not None
     return said or "cancel" in text.lower() or "interrupt" in text.lower()
 

@@ -187,6 +187,7 @@ class _Attempt:
             config = self._config(hub.secret, where)
             job = _cluster.Job(self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e)))
             code, refusal = self._until_the_end(hub)
+            hub.finish()  # its last words are read, by which the outcome goes
             if refusal is not None and not self.opened and not self.elastic and _cluster.connected(self.session):
                 text = str(_cluster.spoken(refusal, self.words)).removeprefix("spark.run: ")
                 if "reach the hub at" in text and os.environ.get("HORA_SPARK_HUB") != "driver":

@@ -6,6 +6,7 @@ import io
 import pickle
 import queue
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +43,45 @@ def test_who_was_ended_after_a_host_was_lost_did_not_fail(tmp_path, said, spark,
         attempt._outcome(hub, 1, None, lambda patience: spark)
     with pytest.raises(hora.HoraError, match=words):
         raise e.value.error
+
+
+CAME_THROUGH = "".join(f"\tat org.apache.spark.scheduler.{m}(DAGScheduler.scala:1)\n" for m in ("cancelRunningStages", "interruptTasks"))
+BARRIER = f"""An error occurred while calling o1.collectToPython.
+: org.apache.spark.SparkException: Could not recover from a failed barrier ResultStage. Most recent failure reason: barrier task 1 failed.
+{CAME_THROUGH}"""
+
+
+@pytest.mark.parametrize("late", [0.0, 0.5])
+def test_the_hub_s_last_words_are_read_first(tmp_path, monkeypatch, late):
+    """Spark notices that a task has ended, and the hub knows why: also where what reads its words is slow."""
+    program = tmp_path / "hub"
+    events = 'while [ "$1" != --events ]; do shift; done; echo \'{"event": "opened"}\' >"$2"'
+    program.write_text(f"#!/bin/sh\n{events}\nsleep 0.5\nprintf '{LOST}' >&2\nexit 1\n")
+    program.chmod(0o755)
+    take = _hub.Hub._take
+
+    def slowly(self, source, to):
+        take(self, (line for line in source if not time.sleep(late)), to)
+
+    monkeypatch.setattr(_hub.Hub, "_take", slowly)
+    monkeypatch.setattr(_hub, "program", lambda: str(program))
+    monkeypatch.setattr(_run._Attempt, "_listening", lambda self, hub: "nowhere")
+    monkeypatch.setattr(_run._Attempt, "_config", lambda self, secret, where: {})
+
+    class Job:
+        thread = threading.Thread()
+
+        def __init__(self, session, frame, tag, report):
+            report(RuntimeError(BARRIER))
+
+        def wait(self, seconds):
+            return True
+
+    monkeypatch.setattr(_cluster, "Job", Job)
+    attempt = _run._Attempt(None, 2, 2, 2, False, None, 10, print, None, None, _refusals.PLAIN)
+    with pytest.raises(_run._Lost) as e:
+        attempt.go(b"", {}, [], None, (io.StringIO(), io.StringIO()))
+    assert "lost host vm: what had started its agent there has ended" in str(e.value.error)
 
 
 def end_of_a_hub(flags=(), path="", stop=False):
