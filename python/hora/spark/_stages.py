@@ -22,6 +22,7 @@ from ._tables import Layout
 
 PIECE = 256 << 10
 _AT_ONCE = 64  # rows that Spark is given at a time, about 16 MiB
+_FETCHED = 16 << 20  # bytes of rows that Spark is asked for at a time
 _LAST = -1  # the part that the last model of vote "stack" is
 
 if HAVE_SPARK:
@@ -197,7 +198,7 @@ def read(path: str, spark: Any = None, own: str = "hora") -> tuple[dict[str, Any
             rows = spark.read.parquet(os.path.join(path, "data")).select("part", "piece", "bytes")
         except AnalysisException:  # no file is there: what is missing is said by whoever wants it
             return meta, {}
-        return meta, _all(meta[own], path, ((r[0], r[1], r[2]) for r in rows.toLocalIterator()))
+        return meta, whole(_fetched(rows, meta[own], path))
     _pyarrow("load")
     import pyarrow.parquet as pq
 
@@ -209,18 +210,32 @@ def read(path: str, spark: Any = None, own: str = "hora") -> tuple[dict[str, Any
         meta = _known(json.loads(f.readline()), path, own)
     files = sorted(glob.glob(os.path.join(glob.escape(path), "data", "*.parquet")))
     tables = [pq.read_table(f) for f in files]
-    return meta, _all(
-        meta[own],
-        path,
-        (row for t in tables for row in zip(t["part"].to_pylist(), t["piece"].to_pylist(), t["bytes"].to_pylist(), strict=True)),
+    _complete(meta[own], path, sum(len(t) for t in tables))
+    return meta, whole(
+        row for t in tables for row in zip(t["part"].to_pylist(), t["piece"].to_pylist(), t["bytes"].to_pylist(), strict=True)
     )
 
 
-def _all(said: dict[str, Any], path: str, rows: Iterable[tuple[int, int, bytes]]) -> dict[int, bytes]:
-    found = list(rows)
-    if found and len(found) < said.get("rows", 0):
-        raise HoraError(f"load: {path} lacks {said['rows'] - len(found)} of {said['rows']} rows; a save that did not end leaves such")
-    return whole(found)
+def _fetched(rows: Any, said: dict[str, Any], path: str) -> Iterator[tuple[int, int, bytes]]:
+    """The rows some at a time: Spark reads up to 128 MiB of files in one task, and takes several times that in an executor to send them."""
+    from pyspark.sql import functions as F
+
+    keys = sorted((r[0], r[1], r[2]) for r in rows.select("part", "piece", F.length("bytes")).collect())
+    _complete(said, path, len(keys))
+    part, piece = F.col("part"), F.col("piece")
+    while keys:
+        n, size = 1, keys[0][2]
+        while n < len(keys) and size + keys[n][2] <= _FETCHED:
+            size += keys[n][2]
+            n += 1
+        (p, i, _), (q, j, _), keys = keys[0], keys[n - 1], keys[n:]
+        some = ((part > p) | ((part == p) & (piece >= i))) & ((part < q) | ((part == q) & (piece <= j)))
+        yield from ((r[0], r[1], r[2]) for r in rows.where(some).collect())
+
+
+def _complete(said: dict[str, Any], path: str, found: int) -> None:
+    if found and found < said.get("rows", 0):
+        raise HoraError(f"load: {path} lacks {said['rows'] - found} of {said['rows']} rows; a save that did not end leaves such")
 
 
 def _known(meta: dict[str, Any], path: str, own: str) -> dict[str, Any]:
