@@ -215,13 +215,14 @@ func TestEnds(t *testing.T) {
 		plan.Short: {4, 130, 0}, plan.Drop: {3, 120, 0}, plan.Pad: {4, 160, 30}, plan.Wrap: {4, 160, 0},
 	} {
 		steps, count, padded := 0, 0, 0
-		seen := map[int64]int{}
+		seen, ends := map[int64]int{}, map[place]int{}
 		for rank := range 3 {
 			r := mustRead(t, s, Walk{0, 0, rank, 3, 40, last, nil})
 			steps = 0
 			for {
 				b, err := next(t, r)
 				if errors.Is(err, io.EOF) {
+					ends[r.after]++
 					break
 				}
 				if err != nil {
@@ -234,6 +235,9 @@ func TestEnds(t *testing.T) {
 				count, padded = count+b.Rows, padded+b.Padded
 				b.Release()
 			}
+		}
+		if end := map[bool]place{false: {0, rows}, true: {1, 30}}[last == plan.Wrap]; ends[end] != 3 {
+			t.Errorf("%v: ranks end at %v, want %v", last, ends, end)
 		}
 		if steps != want.steps || count != want.rows || padded != want.padded {
 			t.Errorf("%v: %d steps, %d rows, %d padded, want %v", last, steps, count, padded, want)

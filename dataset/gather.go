@@ -80,6 +80,7 @@ func (g *gatherer) run() error {
 	w := &g.r.walk
 	for pos := w.Position; ; {
 		step := plan.Next(w.Epoch, pos, g.set.rows, w.Batch, w.Last)
+		g.r.after = place{step.Epoch, step.After}
 		if step.N == 0 {
 			return nil
 		}

@@ -63,7 +63,7 @@ func (m *Mixed) Read(w Walk) (*Reader, error) {
 	if err := x.draws(begin, x.before); err != nil {
 		return nil, err
 	}
-	r := &Reader{set: m.sets[0], walk: w, out: make(chan *Batch, queued)}
+	r := &Reader{set: m.sets[0], walk: w, out: make(chan *Batch, queued), after: place{w.Epoch, w.Position}}
 	r.most = int((min(w.Batch, 2*m.rows)+int64(w.Size)-1)/int64(w.Size)) + 1
 	r.fields, r.fixed = r.set.layout(r.most)
 	if m.origin != "" {
@@ -93,6 +93,7 @@ func (x *mixer) run() error {
 	w := &x.r.walk
 	for pos := w.Position; ; {
 		step := plan.Next(w.Epoch, pos, x.rows, w.Batch, w.Last)
+		x.r.after = place{step.Epoch, step.After}
 		if step.N == 0 {
 			return nil
 		}

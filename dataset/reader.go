@@ -42,6 +42,13 @@ type Reader struct {
 	most   int // rows of a slot
 	last   *Batch
 	timer  *time.Timer
+	after  place // where the gatherer's steps end; the caller's from the last answer on
+}
+
+// place is where data stand.
+type place struct {
+	epoch    uint64
+	position int64
 }
 
 // queued is how many batches wait for a caller.
@@ -64,7 +71,7 @@ func (s *Set) Read(w Walk) (*Reader, error) {
 	if w.Position < 0 || w.Position > s.rows {
 		return nil, fmt.Errorf("read data: row %d of %d", w.Position, s.rows)
 	}
-	r := &Reader{set: s, walk: w, out: make(chan *Batch, queued)}
+	r := &Reader{set: s, walk: w, out: make(chan *Batch, queued), after: place{w.Epoch, w.Position}}
 	r.most = int((min(w.Batch, 2*s.rows)+int64(w.Size)-1)/int64(w.Size)) + 1
 	r.fields, r.fixed = s.layout(r.most)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -112,6 +119,10 @@ func (r *Reader) end(ctx context.Context, run func() error) {
 
 // Layout says where a batch's arrays lie in its memory.
 func (r *Reader) Layout() []Field { return r.fields }
+
+// After is where the data stand when Next has answered io.EOF. The last batch says it too, but to a rank that has no
+// rows in the last step nothing else does.
+func (r *Reader) After() (epoch uint64, position int64) { return r.after.epoch, r.after.position }
 
 // Next answers the next batch, ErrNotYet after a while, or io.EOF at the epoch's end.
 func (r *Reader) Next(wait time.Duration) (*Batch, error) {

@@ -332,6 +332,7 @@ func horaDataNext(handle C.uint64_t, timeout C.uint32_t, out *C.hora_batch) (ans
 	case errors.Is(err, dataset.ErrNotYet):
 		return 1
 	case errors.Is(err, io.EOF):
+		d.epoch, d.position = d.reader.After()
 		return 2
 	case err != nil:
 		return C.int32_t(errOut(err))

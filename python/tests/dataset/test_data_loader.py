@@ -142,6 +142,17 @@ def test_a_short_end_may_leave_a_rank_out(data):
         assert [len(part) for part in few] == [len(list(part)) for part in few], last
 
 
+@pytest.mark.parametrize("last", ["short", "drop", "pad", "wrap"])
+def test_a_rank_without_rows_stands_where_the_others_do(data, last):
+    for rows, step, size in ((7, 2, 3), (7, 3, 3), (1, 4, 4)):  # a rank has none in any step, or none in the last
+        how = {"batch": None, "global_batch": step, "last": last, "filter": ("id", "<", rows)}
+        few, alone = [opened(data, rank=r, size=size, **how) for r in range(size)], opened(data, **how)
+        for epoch in range(3):
+            seen, whole = ids(b for loader in few for b in loader), ids(alone)
+            assert sorted(seen) == sorted(whole)
+            assert [loader.state_dict() for loader in few] == [alone.state_dict()] * size, epoch
+
+
 def test_torch(data):
     import torch
 

@@ -97,6 +97,15 @@ def test_epochs_go_on(two):
     assert rows(loader) == first
 
 
+def test_a_rank_without_rows_stands_where_the_others_do(two):
+    few = [mixed(two, rows=101, last="wrap", batch=None, global_batch=2, rank=r, size=3) for r in range(3)]
+    for _ in range(3):
+        for loader in few:
+            list(loader)
+        assert all(loader.state_dict() == few[0].state_dict() for loader in few), [(x.epoch, x.position) for x in few]
+    assert (few[0].epoch, few[0].position) == (3, 1)
+
+
 def test_what_is_wrong_is_said(two):
     for how, says in (
         ({"web": -1}, "the weight of 'web' is -1"),
