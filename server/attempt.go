@@ -140,13 +140,17 @@ func slotsOn(all []client.Share) string {
 		if i > 0 {
 			text += ", "
 		}
-		plural := "s"
-		if x.Slots == 1 {
-			plural = ""
-		}
-		text += fmt.Sprintf("%d slot%s on %s", x.Slots, plural, x.Node)
+		text += slotsIn(x.Slots) + " on " + x.Node
 	}
 	return text
+}
+
+// slotsIn counts slots in words.
+func slotsIn(n int) string {
+	if n == 1 {
+		return "1 slot"
+	}
+	return fmt.Sprintf("%d slots", n)
 }
 
 // gang is the attempt as the back end knows it.

@@ -260,13 +260,13 @@ func (f *follower) join(l *live, x client.Share) {
 		case <-one.until.Done():
 			return
 		}
-		_ = one.do(func() { f.parted(x, end.Exit, err) })
+		_ = one.do(func() { f.parted(x, end, err) })
 	})
 }
 
 // parted notes that what a node had of the job has ended. Where the job may have slots there it is started again; at
-// last the job goes on without; in the loop.
-func (f *follower) parted(x client.Share, end *node.Exit, err error) {
+// last the job goes on without, and its output says what that node wrote last; in the loop.
+func (f *follower) parted(x client.Share, end fleet.Ended, err error) {
 	l := f.goesOn()
 	if l == nil {
 		return
@@ -307,14 +307,36 @@ func (f *follower) parted(x client.Share, end *node.Exit, err error) {
 		why = err.Error()
 	case err != nil:
 		why += ": " + err.Error()
-	case end != nil && end.Text != "":
-		why += ": " + end.Text
+	case end.Exit != nil && end.Exit.Text != "":
+		why += ": " + end.Exit.Text
 	}
-	n := total(all)
-	f.noted(l, client.Happening{Kind: "resized", Text: fmt.Sprintf("%s; it goes on with %d slots", why, n)})
-	if n < l.job.Document.Spec.MinNP {
+	n, least := total(all), l.job.Document.Spec.MinNP
+	then := "it goes on with " + slotsIn(n)
+	if n < least {
+		then = fmt.Sprintf("%s left, fewer than --min-np %d", slotsIn(n), least)
+	}
+	f.noted(l, client.Happening{Kind: "resized", Text: why + "; " + then})
+	switch {
+	case n >= least:
+		f.quote(l, x.Node, end)
+	case err == nil && end.Unready && end.Exit != nil && end.Exit.Outcome == string(client.Failure): // no node's fault
+		f.failed(l, x.Node, end, nil)
+	default:
 		f.end(l, client.Lost)
 	}
+}
+
+// quote has the job's output say what a part wrote last; in the loop.
+func (f *follower) quote(l *live, name string, end fleet.Ended) {
+	lines, where := f.quoted(name, end), ref(l.job.ID, l.attempt.Number, l.attempt.Shares)
+	if lines == nil {
+		return
+	}
+	f.beside(l, func(one *follower) {
+		if err := one.back.Quote(one.until, where, lines); err != nil && one.until.Err() == nil {
+			one.log.Warn("quote what a node wrote", "job", one.job.ID, "node", name, "error", err)
+		}
+	})
 }
 
 // rescue keeps what a node has in outputs/ that the job has left; in the loop.

@@ -67,6 +67,11 @@ func (f *follower) absent(name string, end fleet.Ended, err error) {
 	if l == nil || l.gang.opened {
 		return
 	}
+	f.failed(l, name, end, err)
+}
+
+// failed ends an attempt with how one of its parts has ended, and the last that wrote; in the loop.
+func (f *follower) failed(l *live, name string, end fleet.Ended, err error) {
 	e := &node.Exit{Code: exitSystem, Outcome: string(client.Failure)}
 	switch gone := (*fleet.Lost)(nil); {
 	case errors.As(err, &gone):
@@ -85,15 +90,19 @@ func (f *follower) absent(name string, end fleet.Ended, err error) {
 		e.Text = fmt.Sprintf("its part on node %s ended with exit code %d before the job began", name, end.Exit.Code)
 	}
 	l.gang.failed = e
-	if len(end.Said) > 0 {
-		l.gang.said = append(l.gang.said, client.Line{
-			At: f.now().UTC(), Rank: -1, Err: true, Text: "hora: the last that node " + name + " wrote:",
-		})
-	}
-	for _, s := range end.Said {
+	for _, s := range f.quoted(name, end) {
 		l.gang.said = append(l.gang.said, client.Line{At: s.At, Rank: s.Rank, Err: s.Err, Text: s.Text})
 	}
 	f.endFor(l, client.Outcome(e.Outcome), e.Text)
+}
+
+// quoted is the last that a part wrote, for the job's output; nothing where it wrote nothing.
+func (f *follower) quoted(name string, end fleet.Ended) []node.Line {
+	if len(end.Said) == 0 {
+		return nil
+	}
+	head := node.Line{At: f.now().UTC(), Rank: -1, Err: true, Text: "hora: the last that node " + name + " wrote:"}
+	return append([]node.Line{head}, end.Said...)
 }
 
 // What hora run exits with where the machine or one of its programs is at fault, and where a host is lost.

@@ -34,6 +34,8 @@ type Backend interface {
 	Tell(ctx context.Context, g node.Gang) error
 	// Join has another node take part in a gang, and returns when that has ended.
 	Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (fleet.Ended, error)
+	// Quote has a gang's output say what one of its nodes wrote that it goes on without.
+	Quote(ctx context.Context, r fleet.Ref, lines []node.Line) error
 	// Watch hands over what happens after a record, until the last one.
 	Watch(ctx context.Context, g node.Gang, from uint64, take func([]node.Record) error) error
 	// Kill ends a gang for a reason, which its last record names.

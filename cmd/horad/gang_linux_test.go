@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"hora/job"
+	"hora/server/client"
 	"hora/server/node"
 )
 
@@ -95,6 +97,55 @@ func TestAGangEndsWithANodeThatCannotMakeItsEnvironment(t *testing.T) {
 			t.Errorf("%q is not in what it wrote:\n%s", want, text)
 		}
 	}
+}
+
+// TestAnElasticGangWithoutANodeThatCannotMakeItsEnvironment: it goes on with the rest, and its output says what the
+// resolver of that node did; with too few left it fails as one of a fixed size does.
+func TestAnElasticGangWithoutANodeThatCannotMakeItsEnvironment(t *testing.T) {
+	s, asked := gangSite(t, "echo out ERROR: the index is not there; echo bad pip: no index; exit 1\n")
+	gate := filepath.Join(t.TempDir(), "gate")
+	elastic := func(least int) client.Job {
+		d := shell(2, "until [ -e "+gate+" ]; do sleep 0.02; done")
+		d.Pool, d.Spec.MinNP, d.Environment = "two", least, &client.Environment{Pip: []string{fmt.Sprint("x", least)}}
+		return s.submit(d)
+	}
+	resolver := func(j client.Job, when string) {
+		t.Helper()
+		s.eventually("its output has the resolver's lines "+when, func() bool {
+			var all []string
+			every := client.Following{Rank: -2}
+			err := s.client.Lines(t.Context(), j.ID, every, func(l client.Line) { all = append(all, l.Text) })
+			at := slices.IndexFunc(all, func(l string) bool {
+				return strings.HasPrefix(l, "hora: the last that node two-")
+			})
+			return err == nil && at >= 0 && slices.Contains(all[at:], "ERROR: the index is not there")
+		})
+	}
+	j := elastic(1)
+	resolver(j, "while it runs")
+	story, err := s.client.Happenings(t.Context(), j.ID)
+	if err != nil || !slices.ContainsFunc(story, func(h client.Happening) bool {
+		return strings.HasSuffix(h.Text, "make the environment: pip: no index; it goes on with 1 slot")
+	}) {
+		t.Errorf("its story is %+v, %v", story, err)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if j := s.ended(j.ID); j.State != job.Finished || len(j.Attempts) != 1 {
+		t.Errorf("it ended as %s after %d attempts: %s", j.State, len(j.Attempts), j.Text)
+	}
+	if err := os.Remove(asked); err != nil { // the first node makes it
+		t.Fatal(err)
+	}
+	j = s.ended(elastic(2).ID)
+	all := s.ready("two")
+	other := all[1-slices.Index(all, j.Attempts[0].Shares[0].Node)]
+	want := "its part on node " + other + " failed: make the environment: pip: no index"
+	if j.State != job.Failed || len(j.Attempts) != 1 || j.ExitCode != 1 || j.Text != want {
+		t.Errorf("it ended as %s after %d attempts with %d and %q, and not with %q", j.State, len(j.Attempts), j.ExitCode, j.Text, want)
+	}
+	resolver(j, "when it has failed")
 }
 
 // TestAGangEndsWithANodeThatCannotStartIt: with that node's name and why.

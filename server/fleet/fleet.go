@@ -71,6 +71,7 @@ type member struct {
 type place interface {
 	Start(g node.Gang) error
 	Watch(ctx context.Context, job int64, attempt int, from uint64, take func([]node.Record) error) error
+	Quote(job int64, attempt int, lines []node.Line) error
 	Kill(job int64, attempt int, why client.Outcome) error
 	Forget(job int64, attempt int) error
 	Output(job int64, attempt int, path string) (io.ReadCloser, error)

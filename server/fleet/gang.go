@@ -33,10 +33,16 @@ func (f *Fleet) here(name string) bool {
 // joinTries bounds how often a part that does not begin is started.
 const joinTries = 3
 
+// Quote has the output of a gang say what the part of one of its nodes wrote that the gang goes on without.
+func (f *Fleet) Quote(ctx context.Context, r Ref, lines []node.Line) error {
+	return f.reach(ctx, first(r.Nodes), func(p place) error { return p.Quote(r.Job, r.Attempt, lines) })
+}
+
 // Ended is how what a node had of a gang has ended.
 type Ended struct {
-	Exit *node.Exit
-	Said []node.Line // the last that it wrote
+	Exit    *node.Exit
+	Said    []node.Line // the last that it wrote
+	Unready bool        // its environment was never made
 }
 
 // saidMost is how many lines of a part are kept for when it fails: what makes environments tells why in fifteen.
@@ -47,6 +53,7 @@ const saidMost = 20
 func (f *Fleet) Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (end Ended, err error) {
 	name, part := g.Shares[i].Node, f.part(&g, i)
 	part.Hub, part.Coming = hub, coming
+	end.Unready = g.Document.Environment != nil
 	g.Part, g.Shares = &part, []schedule.Share{g.Shares[i]}
 	for try := 0; ; try++ {
 		if err := f.reach(ctx, name, func(p place) error { return p.Start(g) }); err != nil {
@@ -55,6 +62,7 @@ func (f *Fleet) Join(ctx context.Context, g node.Gang, i, coming int, hub []stri
 		err := f.reach(ctx, name, func(p place) error {
 			return p.Watch(ctx, g.Job, g.Attempt, 0, func(all []node.Record) error {
 				for _, r := range all {
+					end.Unready = end.Unready && r.Ready == nil
 					end.Said = append(end.Said, r.Lines...)
 					end.Said = end.Said[max(0, len(end.Said)-saidMost):]
 				}

@@ -318,6 +318,10 @@ func (l *link) Kill(job int64, attempt int, why client.Outcome) error {
 	return l.do("/kill", q, nil)
 }
 
+func (l *link) Quote(job int64, attempt int, lines []node.Line) error {
+	return l.do("/quote", which(job, attempt), lines)
+}
+
 func (l *link) Forget(job int64, attempt int) error { return l.do("/forget", which(job, attempt), nil) }
 
 func (l *link) Output(job int64, attempt int, path string) (io.ReadCloser, error) {

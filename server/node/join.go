@@ -286,19 +286,22 @@ type Followed struct {
 	Kind   string  `json:"kind,omitempty"`  // lost, unbegun
 }
 
+// which is the attempt that a call is about.
+func which(r *http.Request) (job int64, attempt int) {
+	job, _ = strconv.ParseInt(r.FormValue("job"), 10, 64)
+	attempt, _ = strconv.Atoi(r.FormValue("attempt"))
+	return job, attempt
+}
+
+func done(w http.ResponseWriter, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
 // handler answers the server's calls: the back end's, with the same names.
 func (m *Member) handler() http.Handler {
 	mux := http.NewServeMux()
-	which := func(r *http.Request) (int64, int) {
-		job, _ := strconv.ParseInt(r.FormValue("job"), 10, 64)
-		attempt, _ := strconv.Atoi(r.FormValue("attempt"))
-		return job, attempt
-	}
-	done := func(w http.ResponseWriter, err error) {
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
-	}
 	mux.HandleFunc("POST /start", func(w http.ResponseWriter, r *http.Request) {
 		var g Gang
 		err := json.NewDecoder(r.Body).Decode(&g)
@@ -311,36 +314,22 @@ func (m *Member) handler() http.Handler {
 		job, attempt := which(r)
 		done(w, m.Local.Kill(job, attempt, client.Outcome(r.FormValue("why"))))
 	})
+	mux.HandleFunc("POST /quote", func(w http.ResponseWriter, r *http.Request) {
+		var lines []Line
+		err := json.NewDecoder(r.Body).Decode(&lines)
+		if err == nil {
+			job, attempt := which(r)
+			err = m.Local.Quote(job, attempt, lines)
+		}
+		done(w, err)
+	})
 	mux.HandleFunc("POST /forget", func(w http.ResponseWriter, r *http.Request) {
 		done(w, m.Local.Forget(which(r)))
 	})
 	mux.HandleFunc("GET /says", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, m.Local.Says(which(r)))
 	})
-	mux.HandleFunc("GET /outputs", func(w http.ResponseWriter, r *http.Request) {
-		all, err := m.Local.Outputs(which(r))
-		if err != nil {
-			done(w, err)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(all)
-	})
-	mux.HandleFunc("GET /output", func(w http.ResponseWriter, r *http.Request) {
-		job, attempt := which(r)
-		f, err := m.Local.Output(job, attempt, r.FormValue("path"))
-		if errors.Is(err, os.ErrNotExist) {
-			http.Error(w, err.Error(), http.StatusNotFound)
-			return
-		}
-		if err != nil {
-			done(w, err)
-			return
-		}
-		defer f.Close()
-		if _, err := io.Copy(w, f); err != nil {
-			panic(http.ErrAbortHandler) // so that the server does not take a part for the whole
-		}
-	})
+	m.leavings(mux)
 	mux.HandleFunc("GET /watch", func(w http.ResponseWriter, r *http.Request) {
 		job, attempt := which(r)
 		from, _ := strconv.ParseUint(r.FormValue("from"), 10, 64)
@@ -366,4 +355,32 @@ func (m *Member) handler() http.Handler {
 		_ = out.Encode(last)
 	})
 	return mux
+}
+
+// leavings answers those about what an attempt leaves in outputs/.
+func (m *Member) leavings(mux *http.ServeMux) {
+	mux.HandleFunc("GET /outputs", func(w http.ResponseWriter, r *http.Request) {
+		all, err := m.Local.Outputs(which(r))
+		if err != nil {
+			done(w, err)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(all)
+	})
+	mux.HandleFunc("GET /output", func(w http.ResponseWriter, r *http.Request) {
+		job, attempt := which(r)
+		f, err := m.Local.Output(job, attempt, r.FormValue("path"))
+		if errors.Is(err, os.ErrNotExist) {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		if err != nil {
+			done(w, err)
+			return
+		}
+		defer f.Close()
+		if _, err := io.Copy(w, f); err != nil {
+			panic(http.ErrAbortHandler) // so that the server does not take a part for the whole
+		}
+	})
 }

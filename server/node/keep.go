@@ -46,6 +46,7 @@ type order struct {
 	Shares []schedule.Share `json:"shares,omitempty"`
 	Stand  bool             `json:"stand,omitempty"` // say how the gang stands, for a server that has not heard it
 	Term   *term            `json:"term,omitempty"`  // how long the keeper has from now on
+	Quote  []Line           `json:"quote,omitempty"` // what another node wrote, for this job's output
 }
 
 // keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds
@@ -277,6 +278,8 @@ func (k *keeper) serve(c net.Conn) {
 			k.sharing.Unlock()
 		case o.Term != nil:
 			k.term(o.Term)
+		case len(o.Quote) > 0:
+			k.quote(o.Quote)
 		}
 	}
 }

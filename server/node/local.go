@@ -479,6 +479,11 @@ func tell(dir string, o order) error {
 	return json.NewEncoder(c).Encode(o)
 }
 
+// Quote has the output of an attempt that runs say what another node's part of it wrote.
+func (l *Local) Quote(job int64, attempt int, lines []Line) error {
+	return l.tell(l.Folder(job, attempt), order{Quote: lines})
+}
+
 // Kill ends an attempt, for a reason that its last record names. One that has not begun, or has ended, is left alone.
 func (l *Local) Kill(job int64, attempt int, why client.Outcome) error {
 	dir := l.Folder(job, attempt)

@@ -49,6 +49,19 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// quote takes what another node's part of the job wrote, whose own output nobody follows any more.
+func (k *keeper) quote(all []Line) {
+	now := time.Now().UTC()
+	k.mu.Lock()
+	for _, l := range all {
+		k.lines++
+		l.N, l.At = k.lines, now // the lines of a job go up in both
+		k.pending = append(k.pending, l)
+	}
+	k.mu.Unlock()
+	k.flush()
+}
+
 // flushAfter is how long a line waits for others to go with it.
 const flushAfter = 10 * time.Millisecond
 
