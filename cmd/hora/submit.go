@@ -3,12 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -412,50 +409,12 @@ func (p *program) sendFolder(ctx context.Context, c *client.Client, d *client.Do
 			return err
 		}
 	}
-	d.Code, d.Source = hash, source(ctx, dir)
-	diff := uncommitted(ctx, dir, m)
-	if len(diff) == 0 || d.Source["commit"] == "" {
+	at, diff := source(ctx, dir, m)
+	d.Code, d.Source = hash, at
+	if len(diff) == 0 {
 		return nil
 	}
-	sum := sha256.Sum256(diff)
-	d.Source["diff"] = hex.EncodeToString(sum[:])
-	return c.Put(ctx, d.Source["diff"], bytes.NewReader(diff))
-}
-
-// The most of what is not committed that goes along beside the files themselves.
-const (
-	mostDiff      = 1 << 20 // bytes
-	mostDiffFiles = 1000
-)
-
-// uncommitted is what git shows of changes to the files that go along, and to no others; nothing where it is long.
-func uncommitted(ctx context.Context, dir string, m *snapshot.Manifest) []byte {
-	git := func(args ...string) []byte {
-		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir, "diff", "--relative", "--no-renames"}, args...)...).Output()
-		if err != nil {
-			return nil
-		}
-		return out
-	}
-	goes := map[string]bool{}
-	for _, f := range m.Files {
-		goes[f.Path] = true
-	}
-	args := []string{"--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--"}
-	for name := range strings.SplitSeq(string(git("--name-only", "-z", "HEAD", "--", ".")), "\x00") {
-		if goes[name] {
-			args = append(args, ":(literal)"+name)
-		}
-	}
-	n := len(args) - 5
-	if n == 0 || n > mostDiffFiles {
-		return nil
-	}
-	diff := git(args...)
-	if len(diff) > mostDiff {
-		return nil
-	}
-	return diff
+	return c.Put(ctx, at["diff"], bytes.NewReader(diff))
 }
 
 func sendFile(ctx context.Context, c *client.Client, hash, name string) error {
@@ -468,40 +427,4 @@ func sendFile(ctx context.Context, c *client.Client, hash, name string) error {
 		return fmt.Errorf("send %s: %w", name, err)
 	}
 	return nil
-}
-
-// source says where a folder came from, as far as git knows.
-func source(ctx context.Context, dir string) map[string]string {
-	at := map[string]string{"folder": dir}
-	git := func(args ...string) string {
-		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...).Output()
-		if err != nil {
-			return ""
-		}
-		return strings.TrimSpace(string(out))
-	}
-	if commit := git("rev-parse", "HEAD"); commit != "" {
-		at["commit"] = commit
-		if changed := git("status", "--porcelain", "--no-renames", "."); changed != "" {
-			at["changed"] = changedFiles(changed)
-		}
-	}
-	return at
-}
-
-// mostChanged is how many changed files a submission names.
-const mostChanged = 20
-
-// changedFiles names the files of git's short status.
-func changedFiles(status string) string {
-	var names []string
-	for line := range strings.Lines(status) {
-		if _, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			names = append(names, strings.TrimSpace(name))
-		}
-	}
-	if more := len(names) - mostChanged; more > 0 {
-		names = append(names[:mostChanged], fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(names, ", ")
 }

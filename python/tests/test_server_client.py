@@ -121,6 +121,40 @@ def test_the_folder_is_the_programs(client: Client, site: Site, tmp_path: Path) 
     site.hora("cancel", number, cwd=tmp_path)
 
 
+def test_where_a_folder_came_from_is_what_the_program_notes(client: Client, site: Site, tmp_path: Path) -> None:
+    """The commit, the changed files and the diff of those that go along: the same from both, below the repository's top too."""
+    folder = tmp_path / "all/part"
+    (folder / "lib").mkdir(parents=True)
+    (tmp_path / "all/above.txt").write_text("1")
+    for name in ("train.py", "lib/umläut.txt", "left out.log", "gone.txt"):
+        (folder / name).write_text("1")
+    git = ["git", "-C", str(tmp_path / "all"), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for args in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *args], check=True, timeout=PATIENCE)
+    (folder / ".horaignore").write_text("*.log\n")
+    for path in (folder / "train.py", folder / "lib/umläut.txt", folder / "left out.log", tmp_path / "all/above.txt"):
+        path.write_text("2")
+    (folder / "gone.txt").unlink()
+    number = site.hora("submit", "--held", "true", cwd=folder).strip()
+    theirs = json.loads(site.hora("job", number, "--json", cwd=tmp_path))["document"]
+    taken = Snapshot(folder)
+    taken.add("train.py", b"the program's own, and no change of the folder's")
+    for ours in (client.submit(["true"], folder=folder, held=True), client.submit(["true"], folder=taken, held=True)):
+        assert ours.document["source"] == theirs["source"] and set(theirs["source"]) == {"folder", "commit", "changed", "diff"}
+        client.cancel(ours.id)
+    assert theirs["source"]["changed"] == "gone.txt, left out.log, lib/umläut.txt, train.py, .horaignore"
+    page = site.hora("code", number, cwd=tmp_path)
+    assert f"commit {theirs['source']['commit']}, with changes in gone.txt, left out.log, lib/umläut.txt" in page
+    diff = client._http.open("GET", f"/blobs/{theirs['source']['diff']}").read().decode()
+    assert "+2" in diff and "a/train.py" in diff and "left out" not in diff and "above" not in diff
+    site.hora("cancel", number, cwd=tmp_path)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    outside = client.submit(["true"], folder=bare, held=True)
+    assert outside.document["source"] == {"folder": str(bare)}
+    client.cancel(outside.id)
+
+
 def test_what_is_refused(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ServerError, match="there is no pool gpu: take one of default"):
         client.submit(["true"], folder=None, pool="gpu")

@@ -16,6 +16,7 @@ from typing import IO, Any, Union
 
 from ._http import Http, Unreachable
 from ._snapshot import Snapshot
+from ._source import source
 from ._types import Artifact, Job, Line, Metric, ServerError, artifact, job, line, metric
 from ._where import find
 
@@ -78,7 +79,9 @@ class Client:
         if folder is not None:
             taken = folder if isinstance(folder, Snapshot) else Snapshot(folder)
             document["code"] = self._send(taken)
-            document["source"] = {"folder": os.path.abspath("." if isinstance(folder, Snapshot) else folder)}
+            document["source"], diff = source(taken.folder, taken.own)
+            if diff:
+                self._put(document["source"]["diff"], diff)
         return job(self._http.call("POST", "/jobs", body=document, headers={"X-Hora-User": _user()}))
 
     def _send(self, taken: Snapshot) -> str:

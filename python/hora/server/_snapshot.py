@@ -23,12 +23,14 @@ class Snapshot:
         self.files: dict[str, dict[str, Any]] = {}
         self.content: dict[str, Path | bytes] = {}  # by hash
         self._rules: list[tuple[re.Pattern[str], bool, bool]] = []
+        self.folder = os.path.abspath("." if folder is None else folder)
         if folder is not None:
             root = Path(folder)
             if not root.is_dir():
                 raise ServerError(f"take the folder {root} along: there is no such folder")
             self._walk(root, "")
             self._check(root)
+        self.own = frozenset(self.files)  # without what is added
 
     def _walk(self, folder: Path, below: str) -> None:
         for name in IGNORE:
