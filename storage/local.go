@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Local is this machine's file system.
@@ -143,31 +145,81 @@ func (l Local) ReadAt(_ context.Context, o Object, p []byte, offset int64) error
 }
 
 // Put writes a file under a name of its own and renames it when all of it is on disk.
-func (l Local) Put(_ context.Context, name string, content []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
+func (l Local) Put(ctx context.Context, name string, content []byte) error {
+	called := func() (string, error) { return name, nil }
+	if _, err := l.Stream(ctx, filepath.Dir(name), 0o644, bytes.NewReader(content), called); err != nil {
 		return localError("write", name, err)
 	}
+	return nil
+}
+
+// Stream writes what r has to say into a folder, as it comes and under a name of its own, and renames it when all of it
+// is on disk: it is there as a whole, after a crash too, or not at all. called is asked for its name when all has been
+// read; with "" nothing is kept. What r and called fail with is answered as it is.
+func (l Local) Stream(
+	ctx context.Context, folder string, mode fs.FileMode, r io.Reader, called func() (name string, err error),
+) (size int64, err error) {
+	f, err := os.CreateTemp(folder, PartPrefix+"*")
+	if err != nil {
+		return 0, err
+	}
+	kept := false
 	defer func() {
-		if err != nil {
+		if !kept {
 			_ = f.Close()
 			_ = os.Remove(f.Name())
-			err = localError("write", name, err)
 		}
 	}()
-	if _, err := f.Write(content); err != nil {
+	if size, err = io.CopyBuffer(onlyWriter{f}, &heeding{ctx, r}, make([]byte, streamPart)); err != nil {
+		return size, err
+	}
+	name, err := called()
+	if err != nil || name == "" {
+		return size, err
+	}
+	if err := errors.Join(f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return size, err
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return size, err
+	}
+	kept = true
+	return size, SyncFolder(filepath.Dir(name))
+}
+
+// heeding reads until its context ends, and in the parts that it is asked for.
+type heeding struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (h *heeding) Read(p []byte) (int, error) {
+	if err := h.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return h.r.Read(p)
+}
+
+// onlyWriter hides that a file can read from others by itself, with a buffer of its own.
+type onlyWriter struct{ io.Writer }
+
+// PartPrefix begins the name of a file that is not whole yet. A crash leaves them.
+const PartPrefix = ".new-"
+
+// streamPart is how much of what is streamed is in memory.
+const streamPart = 256 << 10
+
+// SyncFolder has the names in a folder outlive a crash, where its file system can do that for folders.
+func SyncFolder(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
 		return err
 	}
-	if err := f.Chmod(0o644); err != nil {
+	defer d.Close()
+	if err := d.Sync(); !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
+	return nil
 }
 
 // Local tells this store from those behind a network.

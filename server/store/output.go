@@ -15,11 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"hora/server/client"
+	"hora/storage"
 )
 
 // compressFrom is the length from which a block of lines is compressed.
@@ -420,36 +422,47 @@ func (o *OtherHash) Error() string {
 	return fmt.Sprintf("the content's hash is %s and not %s: send it again", o.Has, o.Said)
 }
 
-// TakeBlobAs keeps it where it has this hash, or any where that is empty.
+// TakeBlobAs keeps it where it has this hash, or any where that is empty. It is read once and written as it comes.
 func (s *Store) TakeBlobAs(ctx context.Context, r io.Reader, said string) (hash string, size int64, err error) {
-	f, err := os.CreateTemp(filepath.Join(s.dir, "blobs"), ".new-")
+	h := sha256.New()
+	called := func() (string, error) {
+		hash = hex.EncodeToString(h.Sum(nil))
+		if said != "" && hash != said {
+			return "", &OtherHash{hash, said}
+		}
+		if s.HasBlob(ctx, hash) {
+			return "", nil
+		}
+		name := s.BlobFile(hash)
+		return name, s.makeFolder(filepath.Dir(name))
+	}
+	all := filepath.Join(s.dir, "blobs")
+	size, err = storage.Local{}.Stream(ctx, all, 0o600, io.TeeReader(r, h), called)
 	if err != nil {
 		return "", 0, plain(err)
 	}
-	defer func() {
-		err = plain(err)
-		f.Close()
-		if err != nil {
-			os.Remove(f.Name())
+	return hash, size, nil
+}
+
+// makeFolder makes one of the folders that content lies in, so that it outlives a crash.
+func (s *Store) makeFolder(name string) error {
+	err := os.Mkdir(name, 0o700)
+	switch {
+	case errors.Is(err, os.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return storage.SyncFolder(filepath.Dir(name))
+}
+
+// dropParts removes what a server has left that was killed while content came.
+func dropParts(dir string) error {
+	all, err := os.ReadDir(filepath.Join(dir, "blobs"))
+	for _, e := range all {
+		if strings.HasPrefix(e.Name(), storage.PartPrefix) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, "blobs", e.Name())))
 		}
-	}()
-	h := sha256.New()
-	if size, err = io.Copy(io.MultiWriter(f, h), r); err != nil {
-		return "", 0, err
 	}
-	hash = hex.EncodeToString(h.Sum(nil))
-	if said != "" && hash != said {
-		return "", 0, &OtherHash{hash, said}
-	}
-	if s.HasBlob(ctx, hash) {
-		return hash, size, os.Remove(f.Name())
-	}
-	if err = f.Sync(); err != nil {
-		return "", 0, err
-	}
-	name := s.BlobFile(hash)
-	if err = os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return "", 0, err
-	}
-	return hash, size, os.Rename(f.Name(), name)
+	return err
 }

@@ -73,6 +73,10 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	private.Close()
+	if err := dropParts(dir); err != nil {
+		s.Close()
+		return nil, err
+	}
 	if s.write, err = connect(name, "", 1); err == nil {
 		err = migrate(s.write, name)
 	}

@@ -6,13 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"hora/job"
@@ -284,4 +288,71 @@ func TestAnOlderStoreIsCopiedAndBroughtUpToDate(t *testing.T) {
 			t.Errorf("version %d was not copied before: %v", version, err)
 		}
 	}
+}
+
+// TestContentIsStreamed: it is written as it comes; what has another hash, or breaks off, leaves nothing, and what a
+// killed server has left goes when the next one opens the folder.
+func TestContentIsStreamed(t *testing.T) {
+	dir, ctx := t.TempDir(), context.Background()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.Close() }()
+	const size = 32 << 20
+	content := func() io.Reader { return io.LimitReader(ones{}, size) }
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	hash, n, err := s.TakeBlob(ctx, content())
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; err != nil || n != size || took > size/8 {
+		t.Fatalf("%d bytes with %d of memory, %v", n, took, err)
+	}
+	info, err := os.Stat(s.BlobFile(hash))
+	if err != nil || info.Size() != size || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	files := func() (all []string) {
+		_ = filepath.WalkDir(filepath.Join(dir, "blobs"), func(p string, d fs.DirEntry, _ error) error {
+			if !d.IsDir() {
+				all = append(all, p)
+			}
+			return nil
+		})
+		return all
+	}
+	other := (*OtherHash)(nil)
+	if _, _, err := s.TakeBlobAs(ctx, strings.NewReader("x"), hash); !errors.As(err, &other) || other.Said != hash {
+		t.Errorf("content of another hash: %v", err)
+	}
+	cut := io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if _, _, err := s.TakeBlob(ctx, cut); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("content that breaks off: %v", err)
+	}
+	if again, n, err := s.TakeBlobAs(ctx, content(), hash); again != hash || n != size || err != nil {
+		t.Errorf("the same once more: %v, %v, %v", again, n, err)
+	}
+	if all := files(); len(all) != 1 {
+		t.Errorf("there are %v", all)
+	}
+	s.Close()
+	if err := os.WriteFile(filepath.Join(dir, "blobs", ".new-1"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	if all := files(); len(all) != 1 {
+		t.Errorf("of a server that was killed: %v", all)
+	}
+}
+
+// ones is content without an end.
+type ones struct{}
+
+func (ones) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 1
+	}
+	return len(p), nil
 }
