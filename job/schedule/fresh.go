@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -13,8 +14,15 @@ type Wanted struct {
 
 // WantsFresh says which of those that wait for nodes of their own should get them, when so many may be made: the most
 // important first, each all that it needs or none.
-func (m *Machine) WantsFresh(pool string, may int) (wanted []Wanted) {
+func (m *Machine) WantsFresh(pool string, may int) []Wanted {
 	p := m.pool(pool)
+	return p.fresh.of(m.version, may, func() []Wanted { return m.wantsFresh(p, may) })
+}
+
+func (m *Machine) wantsFresh(p *pool, may int) (wanted []Wanted) {
+	if may <= 0 {
+		return nil
+	}
 	var all []*entry
 	for l, jobs := range p.lines {
 		if l.ask.For == 0 {
@@ -25,26 +33,50 @@ func (m *Machine) WantsFresh(pool string, may int) (wanted []Wanted) {
 		}
 	}
 	slices.SortFunc(all, moreImportant)
+	left := map[Ask]bool{} // what fits on no nodes that may be made: they only become fewer here
 	for _, e := range all {
-		n := 0
-		m.grown(p, may, e.Ask.For, func(first int) {
-			v := slices.Clone(m.free)
-			for _, n := range m.nodes[first:] {
-				v = append(v, room{n.Slots, n.Memory, n.GPUs})
-			}
-			shares, _ := m.fit(v, pool, e.Ask)
-			for _, s := range shares {
-				if m.byName[s.Node] >= first {
-					n++
-				}
-			}
-		})
-		if n > 0 {
+		if may <= 0 {
+			break
+		}
+		like, has := e.Ask, len(m.owned[e.Ask.For]) > 0
+		if like.For = 0; left[like] && !has {
+			continue
+		}
+		switch n := m.lacks(p, e.Ask, may); {
+		case n > 0:
 			wanted = append(wanted, Wanted{e.ID, n})
 			may -= n
+		case !has:
+			left[like] = true
 		}
 	}
 	return wanted
+}
+
+// lacks is how many nodes a job needs beside those that were made for it, when so many may be made: 0 where that is
+// not enough, or none is needed. No other nodes are looked at.
+func (m *Machine) lacks(p *pool, a Ask, may int) (n int) {
+	few := New(m.halfLife)
+	for _, name := range slices.Sorted(maps.Keys(m.owned[a.For])) {
+		i := m.byName[name]
+		few.byName[name] = len(few.nodes)
+		few.nodes, few.free = append(few.nodes, m.nodes[i]), append(few.free, m.free[i])
+	}
+	few.pool(p.name).like = p.like
+	few.grown(few.pool(p.name), min(may, a.NP), a.For, func(first int) {
+		v := slices.Clone(few.free)
+		for _, one := range few.nodes[first:] {
+			v = append(v, room{one.Slots, one.Memory, one.GPUs})
+		}
+		shares, _ := few.fit(v, p.name, a)
+		for _, s := range shares {
+			if few.byName[s.Node] >= first {
+				n++
+			}
+		}
+	})
+	m.looked += few.looked
+	return n
 }
 
 // Knows says whether a job waits or runs.

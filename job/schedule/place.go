@@ -71,6 +71,7 @@ func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 	if a.Nodes > 0 {
 		need = a.PerNode
 	}
+	m.looked += len(m.nodes)
 	for i := range m.nodes {
 		if m.nodes[i].Pool != pool {
 			continue
@@ -109,6 +110,7 @@ func (m *Machine) fit(v rooms, pool string, a Ask) ([]Share, bool) {
 // parts lists the nodes of a pool that hold something, those that hold the most first.
 func (m *Machine) parts(v rooms, pool string, a Ask) []part {
 	var all []part
+	m.looked += len(m.nodes)
 	for i := range m.nodes {
 		if m.nodes[i].Pool == pool {
 			if h := m.holds(v, i, a); h > 0 {

@@ -101,6 +101,11 @@ type Machine struct {
 	running  map[int64]*running
 	quotas   map[string]Quota
 	projects map[string]*project
+	on       map[string]map[int64]*running // what runs on each node
+	avoiding map[int64]*running            // those that avoid nodes
+	owned    map[int64]map[string]bool     // the nodes that were made for a job
+	version  uint64                        // goes up with all that changes what fits
+	looked   int                           // at nodes and parts of jobs, so far: what tests hold it to
 }
 
 type pool struct {
@@ -113,6 +118,8 @@ type pool struct {
 	like    Node // what each of them is
 	turns   []turn
 	byAsk   map[Ask]*turns // those of a decision, and memory for the next
+	wants   remembered[int]
+	fresh   remembered[[]Wanted]
 }
 
 // line is where equal jobs of a project wait.
@@ -177,6 +184,7 @@ func New(halfLife time.Duration) *Machine {
 	return &Machine{
 		halfLife: halfLife, byName: map[string]int{}, pools: map[string]*pool{}, jobs: map[int64]*entry{},
 		running: map[int64]*running{}, quotas: map[string]Quota{}, projects: map[string]*project{},
+		on: map[string]map[int64]*running{}, avoiding: map[int64]*running{}, owned: map[int64]map[string]bool{},
 	}
 }
 
@@ -234,7 +242,10 @@ func (m *Machine) SetUsed(name string, slotSeconds float64, at time.Time) {
 }
 
 // SetQuota bounds a project.
-func (m *Machine) SetQuota(project string, q Quota) { m.quotas[project] = q }
+func (m *Machine) SetQuota(project string, q Quota) {
+	m.quotas[project] = q
+	m.version++
+}
 
 // SetNode adds a node, or changes one that is there.
 func (m *Machine) SetNode(n Node) {
@@ -245,21 +256,58 @@ func (m *Machine) SetNode(n Node) {
 		m.nodes, m.free = append(m.nodes, n), append(m.free, room{})
 		m.byName[n.Name] = i
 	}
+	m.own(m.nodes[i].For, n.Name, false)
+	m.own(n.For, n.Name, true)
 	m.nodes[i] = n
 	m.count(i)
 }
 
+// own notes whose a node is that was made for one job.
+func (m *Machine) own(owner int64, node string, is bool) {
+	switch {
+	case owner == 0:
+	case is && m.owned[owner] == nil:
+		m.owned[owner] = map[string]bool{node: true}
+	case is:
+		m.owned[owner][node] = true
+	default:
+		if delete(m.owned[owner], node); len(m.owned[owner]) == 0 {
+			delete(m.owned, owner)
+		}
+	}
+}
+
 // count says anew what is free on a node.
 func (m *Machine) count(i int) {
+	m.version++
 	n := m.nodes[i]
 	m.free[i] = room{n.Slots, n.Memory, n.GPUs}
-	for _, r := range m.running {
+	for _, r := range m.on[n.Name] {
 		for _, s := range r.shares {
-			if s.Node == n.Name {
+			if m.looked++; s.Node == n.Name {
 				m.take(m.free, r.Ask, []Share{s})
 			}
 		}
 	}
+}
+
+// hold notes what a running job has from now on.
+func (m *Machine) hold(r *running, shares []Share) {
+	m.version++
+	m.give(m.free, r.Ask, r.shares)
+	for _, s := range r.shares {
+		if delete(m.on[s.Node], r.ID); len(m.on[s.Node]) == 0 {
+			delete(m.on, s.Node)
+		}
+	}
+	r.shares, r.target = shares, shares
+	for _, s := range shares {
+		if m.on[s.Node] == nil {
+			m.on[s.Node] = map[int64]*running{}
+		}
+		m.on[s.Node][r.ID] = r
+	}
+	m.take(m.free, r.Ask, shares)
 }
 
 // RemoveNode forgets a node. The jobs that have a part there are told of by the caller: they end.
@@ -268,9 +316,11 @@ func (m *Machine) RemoveNode(name string) {
 	if !known {
 		return
 	}
+	m.version++
+	m.own(m.nodes[i].For, name, false)
 	m.nodes, m.free = slices.Delete(m.nodes, i, i+1), slices.Delete(m.free, i, i+1)
 	delete(m.byName, name)
-	for _, r := range m.running {
+	for _, r := range m.avoiding {
 		delete(r.avoids, name) // what comes under its name is another
 	}
 	for j := i; j < len(m.nodes); j++ {
@@ -287,6 +337,7 @@ func (m *Machine) Submit(j Job) {
 		j.Ask.NP = j.Ask.Nodes * max(j.Ask.PerNode, 1)
 		j.Ask.PerNode = max(j.Ask.PerNode, 1)
 	}
+	m.version++
 	e := &entry{Job: j}
 	m.jobs[j.ID] = e
 	p, l := m.pool(j.Pool), lineOf(&j)
@@ -315,6 +366,7 @@ func (m *Machine) Withdraw(id int64) {
 	if e == nil {
 		return
 	}
+	m.version++
 	delete(m.jobs, id)
 	p, l := m.pools[e.Pool], lineOf(&e.Job)
 	if at, found := slices.BinarySearchFunc(p.lines[l], e, older); found {
@@ -366,6 +418,7 @@ func (m *Machine) Parted(id int64, node string, now time.Time) {
 		r.avoids = map[string]bool{}
 	}
 	r.avoids[node] = true
+	m.avoiding[id] = r
 }
 
 func (m *Machine) without(r *running, node string, now time.Time) {
@@ -381,8 +434,9 @@ func (m *Machine) start(j Job, shares []Share, started, now time.Time) {
 	p := m.project(j.Project)
 	m.charge(p, now)
 	p.runs += slots(shares)
-	m.running[j.ID] = &running{Job: j, shares: shares, target: shares, started: started}
-	m.take(m.free, j.Ask, shares)
+	r := &running{Job: j, started: started}
+	m.running[j.ID] = r
+	m.hold(r, shares)
 }
 
 // Shrunk says that an elastic job has given away what it was told to.
@@ -396,9 +450,7 @@ func (m *Machine) resize(r *running, shares []Share, now time.Time) {
 	p := m.project(r.Project)
 	m.charge(p, now)
 	p.runs += slots(shares) - slots(r.shares)
-	m.give(m.free, r.Ask, r.shares)
-	r.shares, r.target = shares, shares
-	m.take(m.free, r.Ask, shares)
+	m.hold(r, shares)
 }
 
 // Ended frees what a job had.
@@ -410,8 +462,9 @@ func (m *Machine) Ended(id int64, now time.Time) {
 	p := m.project(r.Project)
 	m.charge(p, now)
 	p.runs -= slots(r.shares)
+	m.hold(r, nil)
 	delete(m.running, id)
-	m.give(m.free, r.Ask, r.shares)
+	delete(m.avoiding, id)
 }
 
 // Shares reports where a job runs.

@@ -9,12 +9,32 @@ import (
 // SetSpare says that a pool may have so many more nodes than it has now, all of them like one, and how many in all.
 func (m *Machine) SetSpare(pool string, n, all int, like Node) {
 	p := m.pool(pool)
-	p.spare, p.all, p.like = max(n, 0), max(all, 0), like
+	if n, all = max(n, 0), max(all, 0); p.spare != n || p.all != all || p.like != like {
+		p.spare, p.all, p.like = n, all, like
+		m.version++
+	}
+}
+
+// remembered is an answer for as long as nothing changes that it depends on.
+type remembered[T any] struct {
+	version uint64 // of the machine
+	asked   int
+	is      T
+	known   bool
+}
+
+// of answers what was answered last, or anew where something has changed since.
+func (r *remembered[T]) of(version uint64, asked int, anew func() T) T {
+	if !r.known || r.version != version || r.asked != asked {
+		*r = remembered[T]{version, asked, anew(), true}
+	}
+	return r.is
 }
 
 // grown lets f see the pool with more nodes for one job, or for everybody, and how many there are without them.
 func (m *Machine) grown(p *pool, more int, owner int64, f func(first int)) {
 	first := len(m.nodes)
+	m.looked += max(more, 0)
 	for i := range more {
 		n := p.like
 		n.Name, n.Pool, n.Closed, n.For = "\x00"+strconv.Itoa(i), p.name, false, owner
@@ -61,8 +81,15 @@ func (m *Machine) Wants(pool string) int {
 	if p.spare == 0 || len(p.lines) == 0 {
 		return 0
 	}
+	return p.wants.of(m.version, 0, func() int { return m.wants(p) })
+}
+
+func (m *Machine) wants(p *pool) int {
 	var all []*entry
 	for l, jobs := range p.lines {
+		if l.ask.For != 0 {
+			continue // WantsFresh counts theirs
+		}
 		for _, e := range jobs[:min(len(jobs), wantsAtOnce)] {
 			if ok, _ := m.allowed(l.project, max(e.Ask.Min, 1)); ok {
 				all = append(all, e)
@@ -76,9 +103,14 @@ func (m *Machine) Wants(pool string) int {
 		for _, n := range m.nodes[first:] {
 			v = append(v, room{n.Slots, n.Memory, n.GPUs})
 		}
+		left := map[Ask]bool{} // what fits nowhere: room only becomes less here
 		for _, e := range all[:min(len(all), wantsAtOnce)] {
-			shares, ok := m.fit(v, pool, e.Ask)
+			if left[e.Ask] {
+				continue
+			}
+			shares, ok := m.fit(v, p.name, e.Ask)
 			if !ok {
+				left[e.Ask] = true
 				continue
 			}
 			m.take(v, e.Ask, shares)
