@@ -58,7 +58,7 @@ func (n *names) smooth(r *Request, budget time.Duration) (t Ticket, done, ok boo
 	}
 	withdrawn := false
 	if err != nil {
-		withdrawn, err = n.disagreed(r, err)
+		withdrawn, err = n.disagreed(r, step, err)
 	}
 	if withdrawn {
 		g.uncount()
@@ -117,8 +117,9 @@ func (n *names) yield() {
 }
 
 // disagreed deals with an error of a planned step that is one operation. withdrawn: the
-// plan is broken and nothing was done. Else the result is the operation's error.
-func (n *names) disagreed(r *Request, err error) (withdrawn bool, result error) {
+// plan is broken and nothing was done. Else the result is the operation's error, as it is on ranks
+// that have come to the step with a unit: see differ.
+func (n *names) disagreed(r *Request, step *plannedStep, err error) (withdrawn bool, result error) {
 	g := n.g
 	var wrong *transport.MismatchError
 	if !errors.As(err, &wrong) {
@@ -132,7 +133,7 @@ func (n *names) disagreed(r *Request, err error) (withdrawn bool, result error) 
 		return false, g.failure(r)
 	}
 	g.view.end(g.seq)
-	withdrawn = differently(all)
+	withdrawn = step.stem != "" && differently(all)
 	for i := range all {
 		withdrawn = withdrawn || all[i].stage == stageRound || all[i].stage == stagePack // there it goes on singly
 	}
@@ -157,13 +158,14 @@ func (n *names) resume(o *op) {
 	if o.submitted != 0 {
 		o.arrived = g.clock.Now()
 	}
+	step := &n.plan.cycle[n.plan.at.Load()]
 	withdrawn := false
 	if err != nil {
-		withdrawn, err = n.disagreed(&o.Request, err)
+		withdrawn, err = n.disagreed(&o.Request, step, err)
 	}
 	if !withdrawn {
 		g.view.end(o.stamp.Seq)
-		n.stepped(&n.plan.cycle[n.plan.at.Load()])
+		n.stepped(step)
 		g.report(o, o.stamp.Seq, 1, err)
 	}
 	g.mu.Lock()

@@ -9,13 +9,29 @@ import (
 // there ("g_1of3"): so ranks that bring lists of other lengths under one name meet, and are
 // refused together. Of lists under one key a rank offers the oldest; those behind it wait until
 // that one is done. So they are matched in the order in which each rank makes them.
+//
+// Nor is a place part of it that front ends put behind the name of a call which need not be made on
+// every rank: one that goes into a branch alone meets the others' next call, and all are refused.
+
+// places are what front ends write there.
+var places = [...]string{" in a branch", " in a loop"}
 
 // nameKey returns the key of a unit of n operations whose first is called name.
 func nameKey(name string, n int) uint64 {
 	if stem, ok := listStem(name, n); ok {
-		return uint64(fingerprint(printSeed).mix(2).text(stem))
+		return uint64(fingerprint(printSeed).mix(2).text(anywhere(stem)))
 	}
-	return uint64(fingerprint(printSeed).mix(1).text(name))
+	return uint64(fingerprint(printSeed).mix(1).text(anywhere(name)))
+}
+
+// anywhere returns a name without its place.
+func anywhere(name string) string {
+	for _, p := range places {
+		if short, ok := strings.CutSuffix(name, p); ok {
+			return short
+		}
+	}
+	return name
 }
 
 // unitKey returns the key of the unit that rs form.

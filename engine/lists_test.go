@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +134,50 @@ func TestListsUnderOneName(t *testing.T) {
 				}
 			}
 			return nil
+		}))
+	})
+}
+
+// TestNamesInABranch: a call that one rank alone makes in a branch is refused together with the others'
+// next call of that name, before there is a plan and after, and what all make is summed.
+func TestNamesInABranch(t *testing.T) {
+	hosts(t, func(t *testing.T, one bool) {
+		c := newCluster(t, 3, one, Config{Named: true})
+		c.must(c.each(func(rank int, g *Group) error {
+			call := func(name string) error {
+				x := []float32{1, float32(rank)}
+				r := sum(x, name)
+				tk, _, err := g.Run(&r, -1)
+				if tk != 0 {
+					var done bool
+					if done, err = g.Wait(tk, 10*time.Second); !done {
+						return fmt.Errorf("rank %d: %s is not done", rank, name)
+					}
+				}
+				if err == nil && (x[0] != 3 || x[1] != 3) {
+					return fmt.Errorf("%s is %v", name, x)
+				}
+				return err
+			}
+			for _, before := range []int{1, 60} {
+				for _, where := range places {
+					for range before {
+						if err := errors.Join(call("x"+where), call("x")); err != nil {
+							return err
+						}
+					}
+					name := "x"
+					if rank == 1 {
+						name += where
+					}
+					var wrong *MismatchError
+					if err := call(name); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "x"+where) ||
+						!strings.Contains(err.Error(), "rank 1") {
+						return fmt.Errorf("after %d of %q: %w", before, where, err)
+					}
+				}
+			}
+			return call("x")
 		}))
 	})
 }

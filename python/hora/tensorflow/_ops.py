@@ -52,7 +52,7 @@ class _Ops:
         def call(*args: Any, label: str = "", named: bool = False, **attrs: Any) -> Any:
             attrs.setdefault("precondition", precondition.get())
             if not plain_graph():
-                if isinstance(label, Unnamed) and not named:
+                if isinstance(label, Unnamed):
                     label = str(label) + within()
                 if name == "hora_each" and _xla.takes(args[0], attrs):
                     return _xla.reduce(list(args[0]), attrs, str(label), named)

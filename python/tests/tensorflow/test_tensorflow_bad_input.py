@@ -158,6 +158,47 @@ for of in (ht.DistributedGradientTape, hvd.DistributedGradientTape):
         assert (got["b"].numpy() == [2, 4]).all() and (got["a"][0].numpy() == [6, 8]).all()
         many = {f"weight {i:03}": v for i in range(60)} | {"last" if r == 0 else "end": v}
         fails(lambda: call(of, many), "weight 000")
+
+
+# Calls of Horovod's that nobody named, in a branch or a loop that one rank alone goes into.
+@tf.function
+def branching(x, mine):
+    if mine:
+        x = hvd.allreduce(x, op=hvd.Sum)
+    return hvd.allreduce(x, op=hvd.Sum)
+
+
+@tf.function
+def looping(x, times):
+    for _ in tf.range(times):
+        x = hvd.grouped_allreduce([x, x], op=hvd.Sum)[0]
+    return hvd.grouped_allreduce([x, x], op=hvd.Sum)[0]
+
+
+@tf.function
+def training(mine):
+    if mine:
+        v.assign_sub(0.0 * gradients(hvd.DistributedGradientTape, v))
+    return gradients(hvd.DistributedGradientTape, v)
+
+
+x, yes, no, one, none = tf.ones(2), tf.constant(True), tf.constant(False), tf.constant(1), tf.constant(0)
+mine, mine_too = (no, none) if r == 0 else (yes, one)
+for turns in (1, 6):                                 # before the ranks know what comes next, and after
+    for wrong, says in (
+        (lambda: branching(x, mine), "HorovodAllreduce in a branch"),
+        (lambda: looping(x, mine_too), "HorovodGroupedAllreduce in a loop"),
+        (lambda: training(mine), "gradients in a branch"),
+    ):
+        for _ in range(turns):
+            assert (branching(x, yes).numpy() == n * n).all() and (looping(x, one).numpy() == n * n).all()
+            assert (training(no).numpy() == [2, 4]).all()
+        try:
+            got = wrong()
+        except tf.errors.FailedPreconditionError as e:
+            assert all(s in str(e) for s in ("rank 0", "rank 1", says)), e
+        else:
+            raise AssertionError(f"no error: {says}, but {got}")
 print("well")
 """
 
