@@ -73,11 +73,11 @@ type Machine struct {
 	behind  int                   // members of the present epoch that are alive and have not joined again
 	// places of the open epoch whose worker left on purpose; it may come back for the next
 	gone   map[int]bool
-	ended  map[int]bool // ranks whose process has finished: they do not come back
-	absent map[int]bool // see Absent
-	coming map[int]bool // by the rank it is started as: a worker that is on its way; whether it is one more
-	held   []string     // hosts of newcomers of whom members hear when the others have come
-	wish   bool         // the last epoch was ended by a member that asked for a new one, and lost nobody
+	ended  map[int]bool   // ranks whose process has finished: they do not come back
+	absent map[int]bool   // see Absent
+	coming map[start]bool // workers that are on their way; whether each is one more
+	held   []string       // hosts of newcomers of whom members hear when the others have come
+	wish   bool           // the last epoch was ended by a member that asked for a new one, and lost nobody
 	resets int
 	done   map[int]bool // places of the open epoch that have done their work
 }
@@ -88,8 +88,20 @@ type candidate struct {
 	rank    int  // asked for, later its own; -1 leaves the choice to the machine
 	place   int  // index into members, -1 for a newcomer
 	waiting bool // has joined and waits for an epoch
-	started int  // the rank that its process was started as; -1 when nobody said
+	start   start
 	more    bool // see Coming
+	told    bool // the Coming of it has come
+}
+
+// start says as what a process was started.
+type start struct {
+	rank    int    // -1 when nobody said
+	process string // see Join
+}
+
+// is says whether two starts may be one: where a process has no name, its rank is all that is known of it.
+func (s start) is(o start) bool {
+	return s.rank == o.rank && (s.process == o.process || s.process == "" || o.process == "")
 }
 
 // New returns a machine that gathers its first epoch.
@@ -101,7 +113,7 @@ func New(cfg Config) *Machine {
 	}
 	return &Machine{
 		cfg: cfg, known: map[Worker]*candidate{}, taken: map[int]Worker{}, gone: map[int]bool{},
-		ended: map[int]bool{}, absent: map[int]bool{}, coming: map[int]bool{}, done: map[int]bool{},
+		ended: map[int]bool{}, absent: map[int]bool{}, coming: map[start]bool{}, done: map[int]bool{},
 	}
 }
 
@@ -192,7 +204,7 @@ func (m *Machine) join(e Join) []Action {
 		return []Action{Refuse{Worker: e.Worker, Reason: m.over, Final: true}}
 	}
 	c := m.known[e.Worker]
-	started := e.Rank
+	from := start{e.Rank, e.Process}
 	if m.cfg.OnLoss == Continue && m.epoch > 0 {
 		e.Rank = -1 // ranks have moved since the newcomer was started
 	}
@@ -200,9 +212,8 @@ func (m *Machine) join(e Join) []Action {
 		if r := m.refusal(e); r != nil {
 			return []Action{r}
 		}
-		c = &candidate{worker: e.Worker, host: e.Host, rank: e.Rank, place: -1, started: started}
-		c.more = m.coming[started]
-		delete(m.coming, started)
+		c = &candidate{worker: e.Worker, host: e.Host, rank: e.Rank, place: -1, start: from}
+		c.more, c.told = m.arrive(from)
 		m.known[e.Worker] = c
 		if e.Rank >= 0 {
 			m.taken[e.Rank] = e.Worker
@@ -231,14 +242,42 @@ func (m *Machine) join(e Join) []Action {
 	return append(acts, m.tryOpen()...)
 }
 
-// expect notes a worker that is on its way, or is waited for no longer.
+// expect notes a worker that is on its way, or is waited for no longer. The worker itself may have been quicker than
+// this word of it: who waited for it then would wait for nobody.
 func (m *Machine) expect(e Coming) []Action {
-	if e.Is {
-		m.coming[e.Rank] = e.More
-		return nil
+	from := start{e.Rank, e.Process}
+	if !e.Is {
+		m.arrive(from)
+		return append(m.tellHeld(), m.tryOpen()...)
 	}
-	delete(m.coming, e.Rank)
-	return append(m.tellHeld(), m.tryOpen()...)
+	if c := m.unannounced(from); c != nil {
+		c.more, c.told = e.More, true
+	} else {
+		m.coming[from] = e.More
+	}
+	return nil
+}
+
+// arrive says whether a worker was on its way, and whether it is one more. It is on its way no longer.
+func (m *Machine) arrive(from start) (more, was bool) {
+	for s, is := range m.coming {
+		if s.is(from) {
+			more, was = more || is, true
+			delete(m.coming, s)
+		}
+	}
+	return more, was
+}
+
+// unannounced returns the youngest worker that a Coming may tell of and none has, nil where there is none. Where
+// processes have no names it is no other's predecessor, since the end of that is told before.
+func (m *Machine) unannounced(from start) (youngest *candidate) {
+	for _, c := range m.known {
+		if c.start.is(from) && !c.told && (youngest == nil || c.worker > youngest.worker) {
+			youngest = c
+		}
+	}
+	return youngest
 }
 
 // tellHeld tells the members of newcomers once all that are on their way have come.
@@ -569,7 +608,7 @@ func asStarted(cs []*candidate) {
 	first := slices.IndexFunc(cs, func(c *candidate) bool { return c.place < 0 })
 	if first >= 0 {
 		slices.SortStableFunc(cs[first:], func(a, b *candidate) int {
-			return cmp.Compare(uint(a.started), uint(b.started)) // of whom nobody said come last, by age
+			return cmp.Compare(uint(a.start.rank), uint(b.start.rank)) // of whom nobody said come last, by age
 		})
 	}
 }

@@ -114,6 +114,7 @@ func happening(t *testing.T, f []string) Event {
 		for i, word := range f[2:] {
 			fmt.Sscanf(word, "rank=%d", &j.Rank)
 			fmt.Sscanf(word, "size=%d", &j.Size)
+			fmt.Sscanf(word, "process=%s", &j.Process)
 			if word == "on" {
 				j.Host = f[i+3]
 			}
@@ -132,7 +133,11 @@ func happening(t *testing.T, f []string) Event {
 	case "absent", "present":
 		return Absent{Rank: rank, Is: f[0] == "absent"}
 	case "coming", "more", "came":
-		return Coming{Rank: rank, Is: f[0] != "came", More: f[0] == "more"}
+		c := Coming{Rank: rank, Is: f[0] != "came", More: f[0] == "more"}
+		for _, word := range f[2:] {
+			fmt.Sscanf(word, "process=%s", &c.Process)
+		}
+		return c
 	case "done":
 		return Done{Worker: Worker(w)}
 	case "drain":

@@ -10,6 +10,8 @@ type Join struct {
 	Rank   int // asked for; -1 leaves the choice to the machine. Only the first Join of a worker counts
 	Size   int // the size it was started for; 0 when it does not know
 	Host   string
+	// what its launcher calls its process, of all that it starts as this rank; "" where nobody does
+	Process string
 }
 
 // Leave is a worker's farewell to the epoch: nobody was lost. It may join again when all others have left too.
@@ -45,11 +47,13 @@ type Absent struct {
 
 // Coming says that a process is being started as a rank beside the present epoch; or, when Is is false, that this one
 // is waited for no longer. Newcomers that come at once are to be in one epoch: the members hear of them when none is on
-// its way any more, and members that ask for a new epoch by themselves meet them in it.
+// its way any more, and members that ask for a new epoch by themselves meet them in it. It may come after the worker's
+// Join, which goes another way. Without a Process it is about whichever is started as the rank.
 type Coming struct {
-	Rank int
-	Is   bool
-	More bool // the worker is one more, and no other's successor
+	Rank    int
+	Process string
+	Is      bool
+	More    bool // the worker is one more, and no other's successor
 }
 
 // End says that the job is being ended: the members of the open epoch leave it as they can, and none follows.

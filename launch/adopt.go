@@ -291,8 +291,7 @@ func goOn(ctx context.Context, j *job) error {
 	for rank, told := range j.past {
 		// Each process ends once. One that was severed and has not ended may be the last launcher's unfinished
 		// business.
-		if len(told) > j.ledger.exits[rank] {
-			e := told[len(told)-1]
+		if e := told[len(told)-1]; e.named || len(told) > j.ledger.exits[rank] {
 			go j.post(e)
 		}
 	}

@@ -29,7 +29,7 @@ type coordinator interface {
 	Drain(rank int, reason string)
 	Halted(rank int, h rendezvous.Halt)
 	Absent(rank int, is bool)
-	Coming(rank int, is, more bool)
+	Coming(rank int, process string, is, more bool)
 	Close() error
 }
 
@@ -78,6 +78,7 @@ type word struct {
 	Epoch    uint64              `json:",omitempty"`
 	Members  []elastic.Place     `json:",omitempty"`
 	Started  int                 `json:",omitempty"`
+	Process  string              `json:",omitempty"`
 	Rank     int                 `json:",omitempty"`
 	Host     string              `json:",omitempty"`
 	Reason   string              `json:",omitempty"`
@@ -86,6 +87,10 @@ type word struct {
 	Progress event.Work          `json:",omitzero"`
 	Refused  secret.Refused      `json:",omitzero"`
 	Wait     rendezvous.Wait     `json:",omitzero"`
+}
+
+func (w *word) process() rendezvous.Process {
+	return rendezvous.Process{Rank: w.Started, Name: w.Process}
 }
 
 // speak calls what a word stands for.
@@ -102,11 +107,11 @@ func (w *word) speak(cfg *rendezvous.Config) {
 	case "complete":
 		cfg.OnComplete(w.Epoch)
 	case "drain":
-		cfg.OnDrain(w.Started, w.Rank, w.Host, w.Reason)
+		cfg.OnDrain(w.process(), w.Rank, w.Host, w.Reason)
 	case "severed":
-		cfg.OnSevered(w.Started, time.Now(), w.Reason, w.Silent)
+		cfg.OnSevered(w.process(), time.Now(), w.Reason, w.Silent)
 	case "member":
-		cfg.OnMember(w.Started)
+		cfg.OnMember(w.process())
 	case "wait":
 		cfg.OnWait(w.Wait)
 	case "progress":
@@ -211,13 +216,13 @@ func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) 
 			say(word{Kind: "cause", Epoch: epoch, Rank: rank, Host: host, Reason: reason})
 		},
 		OnComplete: func(epoch uint64) { say(word{Kind: "complete", Epoch: epoch}) },
-		OnDrain: func(started, rank int, host, reason string) {
-			say(word{Kind: "drain", Started: started, Rank: rank, Host: host, Reason: reason})
+		OnDrain: func(p rendezvous.Process, rank int, host, reason string) {
+			say(word{Kind: "drain", Started: p.Rank, Process: p.Name, Rank: rank, Host: host, Reason: reason})
 		},
-		OnSevered: func(started int, _ time.Time, reason string, silent bool) {
-			say(word{Kind: "severed", Started: started, Reason: reason, Silent: silent})
+		OnSevered: func(p rendezvous.Process, _ time.Time, reason string, silent bool) {
+			say(word{Kind: "severed", Started: p.Rank, Process: p.Name, Reason: reason, Silent: silent})
 		},
-		OnMember: func(started int) { say(word{Kind: "member", Started: started}) },
+		OnMember: func(p rendezvous.Process) { say(word{Kind: "member", Started: p.Rank, Process: p.Name}) },
 		// What follows is not repeated.
 		OnRecovered: func(rank int, r rendezvous.Recovery) {
 			w.SendJSON(tellWord, word{Kind: "recovered", Rank: rank, Recovery: r})
@@ -440,8 +445,8 @@ func (k *kept) Absent(rank int, is bool) {
 	k.order(order{Kind: rendezvous.OrderAbsent, Rank: rank, Is: is})
 }
 
-func (k *kept) Coming(rank int, is, more bool) {
-	k.order(order{Kind: rendezvous.OrderComing, Rank: rank, Is: is, More: more})
+func (k *kept) Coming(rank int, process string, is, more bool) {
+	k.order(order{Kind: rendezvous.OrderComing, Rank: rank, Process: process, Is: is, More: more})
 }
 
 func (k *kept) Halted(rank int, h rendezvous.Halt) {

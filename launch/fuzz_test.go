@@ -30,7 +30,7 @@ func (noCoordinator) Exited(int, string, string, string) {}
 func (noCoordinator) Drain(int, string)                  {}
 func (noCoordinator) Halted(int, rendezvous.Halt)        {}
 func (noCoordinator) Absent(int, bool)                   {}
-func (noCoordinator) Coming(int, bool, bool)             {}
+func (noCoordinator) Coming(int, string, bool, bool)     {}
 func (noCoordinator) Close() error                       { return nil }
 
 // spoken is a way by which an agent has said all that it ever will.

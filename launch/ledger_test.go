@@ -83,7 +83,7 @@ func full(t *testing.T, limit uint64, f func()) {
 
 // FuzzLedger: whatever stands in a ledger, reading it ends in a head or a sentence.
 func FuzzLedger(f *testing.F) {
-	const begun = `{"kind":"job","at":0,"Head":{"Version":"4","Routes":[{}]}}` + "\n"
+	const begun = `{"kind":"job","at":0,"Head":{"Version":"` + protocol.Version + `","Routes":[{}]}}` + "\n"
 	for _, text := range []string{
 		"", "{", "null\n", begun, begun + `{"kind":"said","Link":0,"N":1,"say":1,"body":"AA=="}` + "\n" + `{"kind":"st`,
 		begun + `{"kind":"said","Link":-1}` + "\n", begun + `{"kind":"end","code":3,"text":"x"}` + "\n",

@@ -13,8 +13,8 @@ import (
 type meeting struct {
 	server coordinator
 	absent map[int]bool // by rank: what the coordinator has been told of it
-	// by rank: when a process was ordered that it has been told of, and that has not taken part yet
-	coming map[int]time.Time
+	// by rank: a process that it has been told of, and that has not taken part yet
+	coming map[int]onItsWay
 	lived  chan struct{}     // of an adopted job: closed when the coordinator has told again what it had
 	past   map[int][]severed // by rank: whom it has told of as severed before that
 	// Written by the coordinator's goroutine:
@@ -25,6 +25,12 @@ type meeting struct {
 	took     sync.Map                        // rank -> its present process has been a member
 	// rank -> why it left before the work was done, until its process has ended
 	drained sync.Map
+}
+
+// onItsWay is a process that is being started beside an epoch.
+type onItsWay struct {
+	process string
+	since   time.Time // when it was ordered
 }
 
 // isNew says whether what the coordinator tells is heard for the first time.

@@ -79,5 +79,7 @@ func (c *crew) worker(s Seat, epoch uint64) protocol.Worker {
 	if l := c.links[s.Host]; at.gpus > 0 {
 		at.device, at.visible = c.firstSlot(l)+s.Slot, l.host.Devices
 	}
-	return protocol.Worker{Rank: s.Rank, Slot: s.Slot, Env: environ.Merge(at.variables(), c.spec.Env)}
+	return protocol.Worker{
+		Rank: s.Rank, Slot: s.Slot, Env: environ.Merge(at.variables(), c.spec.Env), Process: c.process(s.Rank),
+	}
 }

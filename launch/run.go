@@ -71,7 +71,7 @@ func newJob(spec *settings) *job {
 		spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{},
 		condemn: map[int]string{},
 	}
-	j.absent, j.coming = map[int]bool{}, map[int]time.Time{}
+	j.absent, j.coming = map[int]bool{}, map[int]onItsWay{}
 	j.holds = holds{held: map[int]*hold{}, frozen: map[int]int{}, say: j.event}
 	j.mailbox = mailbox{events: make(chan any, 64), over: make(chan struct{})}
 	j.story.began = j.began

@@ -63,17 +63,23 @@ func (j *job) serve(ctx context.Context) error {
 			j.ledger.tell(j)
 			j.tellNew(j.event, &event.Opened{Epoch: epoch, Size: len(members), Hosts: ranksOf(members)})
 		},
-		OnMember: func(started int) {
-			j.took.Store(started, true)
-			j.tellNew(j.event, &event.Admitted{Rank: started})
-			j.drained.Delete(started) // its predecessor did, when its host was lost
+		OnMember: func(p rendezvous.Process) {
+			if j.present(p) {
+				j.took.Store(p.Rank, true)
+				j.drained.Delete(p.Rank) // its predecessor did, when its host was lost
+			}
+			j.tellNew(j.event, &event.Admitted{Rank: p.Rank})
 		},
 		OnProgress: func(p event.Progress) { j.event(&p) },
 		OnWait:     func(w rendezvous.Wait) { j.waits.Store(&w) },
 		OnComplete: func(uint64) { j.complete.Store(true) },
-		OnDrain:    func(started, _ int, _, reason string) { j.drained.Store(started, event.OneLine(reason)) },
-		Strangers:  j.refused,
-		OnFault:    func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
+		OnDrain: func(p rendezvous.Process, _ int, _, reason string) {
+			if j.present(p) {
+				j.drained.Store(p.Rank, event.OneLine(reason))
+			}
+		},
+		Strangers: j.refused,
+		OnFault:   func(err error) { j.event(&event.Warning{Host: j.spec.LocalName, Text: err.Error()}) },
 	}
 	losses(j, &cfg)
 	if j.resuming != nil {
@@ -119,10 +125,13 @@ func losses(j *job, cfg *rendezvous.Config) {
 		j.story.recovered(rank, r)
 		j.ledger.tell(j)
 	}
-	cfg.OnSevered = func(started int, since time.Time, reason string, silent bool) {
-		e := severed{started, since, reason, silent}
+	cfg.OnSevered = func(p rendezvous.Process, since time.Time, reason string, silent bool) {
+		if !j.present(p) {
+			return
+		}
+		e := severed{p.Rank, p.Name != "", since, reason, silent}
 		if !j.isNew() {
-			j.past[started] = append(j.past[started], e)
+			j.past[p.Rank] = append(j.past[p.Rank], e)
 			return
 		}
 		go j.post(e) // the owner may be handing something to the coordinator

@@ -90,19 +90,22 @@ func (m *meeting) tellAbsent(r *elastic.Roster, onLoss elastic.Policy, ranks int
 const comeLimit = time.Minute
 
 // tellComing tells the coordinator of a process that is being started beside the members of an epoch.
-func (m *meeting) tellComing(o elastic.Start, onLoss elastic.Policy) {
+func (m *meeting) tellComing(o elastic.Start, process string, onLoss elastic.Policy) {
 	if m.server != nil && onLoss == elastic.Continue && m.epoch.Load() > 0 {
-		m.coming[o.Rank] = time.Now()
-		m.server.Coming(o.Rank, true, o.New)
+		if before, is := m.coming[o.Rank]; is { // its host was lost before it was known to run
+			m.server.Coming(o.Rank, before.process, false, false)
+		}
+		m.coming[o.Rank] = onItsWay{process, time.Now()}
+		m.server.Coming(o.Rank, process, true, o.New)
 	}
 }
 
 // tellCome takes back what it was told of processes that take part by now, or are waited for no longer.
 func (m *meeting) tellCome(r *elastic.Roster) {
-	for rank, since := range m.coming {
-		if _, took := m.took.Load(rank); took || !r.Seated(rank) || time.Since(since) > comeLimit {
+	for rank, is := range m.coming {
+		if _, took := m.took.Load(rank); took || !r.Seated(rank) || time.Since(is.since) > comeLimit {
 			delete(m.coming, rank)
-			m.server.Coming(rank, false, false)
+			m.server.Coming(rank, is.process, false, false)
 		}
 	}
 }
@@ -129,8 +132,9 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 			if slices.ContainsFunc(lost, func(e elastic.HostLost) bool { return e.Host == o.At.Host }) {
 				continue
 			}
+			j.another(o.Rank)
 			j.anew(o.Rank)
-			j.tellComing(o, j.spec.OnLoss)
+			j.tellComing(o, j.process(o.Rank), j.spec.OnLoss)
 			if err := j.place(o); err != nil {
 				lost = append(lost, elastic.HostLost{Host: o.At.Host, Cause: err.Error()})
 			}

@@ -11,6 +11,7 @@ import (
 // severed is a worker that the coordinator has lost although nobody has reported its end.
 type severed struct {
 	rank   int
+	named  bool      // it is known to be the rank's present process
 	since  time.Time // when it had connected
 	reason string
 	silent bool

@@ -27,7 +27,7 @@ var ErrClosed = errors.New("rendezvous client is closed")
 
 // Client is a worker's connection to the coordinator. All methods may be called from any goroutine.
 type Client struct {
-	addr   string // to come back to; "" when that is not known
+	dial   dialer // to come back by; nil when the way is not known
 	secret secret.Secret
 	me     Hello
 	wg     sync.WaitGroup
@@ -42,6 +42,9 @@ type Client struct {
 	ended   chan struct{} // closed when err is set
 }
 
+// dialer makes a connection to the coordinator.
+type dialer func(ctx context.Context) (net.Conn, error)
+
 // asked is a request that has not been answered.
 type asked struct {
 	answer  chan answer // capacity 1
@@ -51,13 +54,19 @@ type asked struct {
 // Dial connects to the coordinator at addr ("host:port"), proves the secret and says hello. It retries refused
 // connections until ctx ends, since workers may start before their coordinator listens.
 func Dial(ctx context.Context, addr string, s secret.Secret, me Hello) (*Client, error) {
-	var d net.Dialer
+	return dialBy(ctx, addr, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}, s, me)
+}
+
+// dialBy does what Dial does, to a coordinator whose address is only for errors.
+func dialBy(ctx context.Context, addr string, dial dialer, s secret.Secret, me Hello) (*Client, error) {
 	began := time.Now()
 	for {
-		conn, err := d.DialContext(ctx, "tcp", addr)
+		conn, err := dial(ctx)
 		if err == nil {
 			var c *Client
-			if c, err = dialConn(ctx, conn, s, me, addr); err == nil {
+			if c, err = dialConn(ctx, conn, s, me, dial); err == nil {
 				return c, nil
 			}
 			err = fmt.Errorf("join coordinator at %s: %w", addr, err)
@@ -98,16 +107,16 @@ func mayPass(err error) bool {
 
 // DialConn makes a client of a connection that is already there; it owns conn, also when it fails.
 func DialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello) (*Client, error) {
-	return dialConn(ctx, conn, s, me, "")
+	return dialConn(ctx, conn, s, me, nil)
 }
 
-// dialConn does, of a connection to addr, which a coordinator that is started again will be at.
-func dialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello, addr string) (*Client, error) {
+// dialConn does, of a connection that dial has made; a coordinator that is started again will be there too.
+func dialConn(ctx context.Context, conn net.Conn, s secret.Secret, me Hello, dial dialer) (*Client, error) {
 	var name [16]byte
 	rand.Read(name[:])
 	me.session = hex.EncodeToString(name[:])
 	c := &Client{
-		addr: addr, secret: s, conn: conn, out: newOutbox(), me: me, pending: map[uint64]asked{},
+		dial: dial, secret: s, conn: conn, out: newOutbox(), me: me, pending: map[uint64]asked{},
 		ended: make(chan struct{}),
 	}
 	if err := c.prove(ctx, conn); err != nil {

@@ -116,7 +116,7 @@ func (d *desk) act(e any) {
 	case doomed:
 		d.doom(e.c, e.reason)
 	case unheld:
-		if d.held[e.c.hello.Rank].c == e.c {
+		if h, ok := d.held[e.c.hello.Rank]; ok && h.c.worker == e.c.worker {
 			d.letIn(e.c.hello.Rank)
 		}
 	case gone:
@@ -128,7 +128,7 @@ func (d *desk) act(e any) {
 	case absent:
 		d.do(d.machine.Step(elastic.Absent{Rank: e.rank, Is: e.is}))
 	case coming:
-		d.do(d.machine.Step(elastic.Coming{Rank: e.rank, Is: e.is, More: e.more}))
+		d.do(d.machine.Step(elastic.Coming{Rank: e.rank, Process: e.process, Is: e.is, More: e.more}))
 		if e.is && e.more && d.machine.Open() {
 			n := Notice{Kind: NoticeComing, Epoch: d.machine.Epoch(), Rank: -1}
 			d.remember(n)
@@ -236,7 +236,7 @@ func (d *desk) request(c *conn, r *request) {
 		rank := c.rank
 		c.left, c.rank = true, -1
 		if d.s.cfg.OnDrain != nil && d.workers[c.worker] == c {
-			d.s.cfg.OnDrain(c.hello.Rank, rank, c.member.Host, r.reason)
+			d.s.cfg.OnDrain(c.hello.process(), rank, c.member.Host, r.reason)
 		}
 		d.do(d.machine.Step(elastic.Drain{Worker: c.worker, Reason: r.reason}))
 		d.send(c, number(r.id, 0))
@@ -266,7 +266,9 @@ func (d *desk) join(c *conn, r *request) {
 	if rank < 0 {
 		rank = c.hello.Rank
 	}
-	d.do(d.machine.Step(elastic.Join{Worker: c.worker, Rank: rank, Size: c.hello.Size, Host: r.member.Host}))
+	d.do(d.machine.Step(elastic.Join{
+		Worker: c.worker, Rank: rank, Size: c.hello.Size, Host: r.member.Host, Process: c.hello.Process,
+	}))
 }
 
 // do carries out what the machine decided.
@@ -377,7 +379,7 @@ func (d *desk) open(a elastic.Open) {
 	for i, c := range d.byRank {
 		c.rank = i
 		if d.s.cfg.OnMember != nil && c.hello.Rank >= 0 {
-			d.s.cfg.OnMember(c.hello.Rank)
+			d.s.cfg.OnMember(c.hello.process())
 		}
 		id := c.joinID
 		c.joinID = 0

@@ -20,6 +20,9 @@ func (d *desk) gone(c *conn, reason string) {
 		d.unwait(c, id, key)
 	}
 	if !c.joined || c.left {
+		if !c.left && c.asked != "" && d.started[c.hello.Rank] == c && c.hello.Rank >= 0 {
+			d.asks[c.hello.Rank] = c.asked // it may not have heard so, and dials anew
+		}
 		d.forget(c)
 		return
 	}
@@ -73,7 +76,7 @@ func (d *desk) sever(c *conn, reason string) {
 	}
 	d.finish(c, reason)
 	if d.s.cfg.OnSevered != nil && c.hello.Rank >= 0 {
-		d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, false)
+		d.s.cfg.OnSevered(c.hello.process(), c.since, reason, false)
 	}
 }
 
@@ -86,7 +89,7 @@ func (d *desk) doom(c *conn, reason string) {
 		return
 	}
 	c.doomed = reason
-	d.s.cfg.OnSevered(c.hello.Rank, c.since, reason, true)
+	d.s.cfg.OnSevered(c.hello.process(), c.since, reason, true)
 	s := d.s
 	time.AfterFunc(endGrace, func() { s.post(late{c, reason}) })
 }
@@ -117,6 +120,11 @@ func (d *desk) exited(e exited) {
 	}
 	defer d.letIn(e.rank)
 	delete(d.asks, e.rank)
+	if c != nil && !c.joined {
+		c.asked, c.stays = "", false // what is asked of its successor is another matter
+	}
+	// One that has ended is not on its way, whether it ever came or not.
+	d.do(d.machine.Step(elastic.Coming{Rank: e.rank, Process: e.process}))
 	if was, ok := d.unsaid[e.rank]; ok {
 		delete(d.unsaid, e.rank)
 		if e.reason != "" && d.s.cfg.OnCause != nil {

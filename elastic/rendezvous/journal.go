@@ -23,6 +23,7 @@ type Journal struct {
 	past   []record // to be lived through; nil afterwards
 	broken error    // the first failed write: no later coordinator can take over
 	told   bool     // somebody knows
+	wrote  func()   // hears of each record before it is acted on; nil outside of tests
 }
 
 // record is an entry of a journal, decoded.
@@ -54,6 +55,7 @@ const (
 	recordComing
 	recordMore
 	recordCame
+	recordUnheld
 )
 
 // ErrInUse is what OpenJournal fails with while another process has the journal open.
@@ -130,6 +132,9 @@ func (j *Journal) append(kind uint8, fill func(b []byte) []byte) {
 	if j.broken == nil {
 		_, j.broken = j.file.Write(message(kind, 128, fill))
 	}
+	if j.wrote != nil {
+		j.wrote()
+	}
 }
 
 func decodeRecord(kind uint8, body []byte) (record, error) {
@@ -146,13 +151,15 @@ func decodeRecord(kind uint8, body []byte) (record, error) {
 		}
 	case recordRequest:
 		e.worker, e.message, e.body = elastic.Worker(d.U64()), d.U8(), d.Bytes(maxMessage)
-	case recordGone, recordLate, recordDoomed:
+	case recordGone, recordLate, recordDoomed, recordUnheld:
 		e.worker, e.reason = elastic.Worker(d.U64()), d.String(maxText)
 	case recordExited:
 		e.n, e.rank, e.process = d.U64(), d.Int(-1, maxRanks), d.String(maxProcess)
 		e.host, e.reason = d.String(maxText), d.String(maxText)
-	case recordDrained, recordAbsent, recordPresent, recordComing, recordMore, recordCame:
+	case recordDrained, recordAbsent, recordPresent:
 		e.n, e.rank, e.reason = d.U64(), d.Int(-1, maxRanks), d.String(maxText)
+	case recordComing, recordMore, recordCame:
+		e.n, e.rank, e.process = d.U64(), d.Int(-1, maxRanks), d.String(maxProcess)
 	default:
 		return e, fmt.Errorf("it is of unknown kind %d", kind)
 	}
@@ -168,10 +175,10 @@ func (d *desk) note(e any) {
 	ended := func(kind uint8, c *conn, reason string) {
 		j.append(kind, func(b []byte) []byte { return wire.AppendString(wire.AppendU64(b, uint64(c.worker)), reason) })
 	}
-	order := func(kind uint8, n uint64, rank int, reason string) {
+	order := func(kind uint8, n uint64, rank int, text string) {
 		j.append(kind, func(b []byte) []byte {
 			b = wire.AppendI64(wire.AppendU64(b, n), int64(rank))
-			return wire.AppendString(b, reason)
+			return wire.AppendString(b, text)
 		})
 	}
 	switch e := e.(type) {
@@ -222,7 +229,9 @@ func (d *desk) note(e any) {
 		case e.is:
 			kind = recordComing
 		}
-		order(kind, e.n, e.rank, "")
+		order(kind, e.n, e.rank, e.process)
+	case unheld:
+		ended(recordUnheld, e.c, "")
 	}
 }
 
@@ -265,7 +274,9 @@ func (d *desk) relive(e record) {
 	case recordAbsent, recordPresent:
 		d.act(absent{e.rank, e.kind == recordAbsent, e.n})
 	case recordComing, recordMore, recordCame:
-		d.act(coming{e.rank, e.kind != recordCame, e.kind == recordMore, e.n})
+		d.act(coming{e.rank, e.process, e.kind != recordCame, e.kind == recordMore, e.n})
+	case recordUnheld:
+		d.act(unheld{c})
 	}
 }
 
@@ -275,7 +286,7 @@ type Order struct {
 	N            uint64
 	Kind         OrderKind
 	Rank         int
-	Process      string // of an exit
+	Process      string // of an exit, and of one that is coming; see Hello
 	Host, Reason string
 	Is, More     bool
 }
@@ -301,6 +312,6 @@ func (s *Server) Order(o Order) {
 	case OrderAbsent:
 		s.post(absent{o.Rank, o.Is, o.N})
 	case OrderComing:
-		s.post(coming{o.Rank, o.Is, o.More, o.N})
+		s.post(coming{o.Rank, o.Process, o.Is, o.More, o.N})
 	}
 }

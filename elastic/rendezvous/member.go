@@ -34,6 +34,9 @@ type Hello struct {
 	Progress func() event.Work
 }
 
+// process returns what the launcher knows the worker by.
+func (h *Hello) process() Process { return Process{h.Rank, h.Process} }
+
 // Member is one worker of an epoch: its place and how to reach it.
 type Member struct {
 	Rank      int

@@ -425,6 +425,53 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 	}
 }
 
+// TestWhatAProcessIsAskedOutlivesItsConnection: one that breaks before the worker has heard that it is in is followed by
+// another, which is a new one to the coordinator.
+func TestWhatAProcessIsAskedOutlivesItsConnection(t *testing.T) {
+	key := secret.New()
+	for _, known := range []bool{false, true} { // whether the first one's end is known when the second comes
+		s, addr := serveTCP(t, Config{Secret: key, Job: "job", Size: 1, OnLoss: elastic.Continue, Reported: true})
+		ctx := within(t, 5*time.Second)
+		news := make(chan Notice, 8)
+		me := Hello{
+			Job: "job", Rank: 0, Size: 1, Host: "a", Process: "1", OnNotice: func(n Notice) { news <- n },
+		}
+		first, err := Dial(ctx, addr, key, me)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Drain(0, "as asked")
+		if n := <-news; n.Kind != NoticeDrain {
+			t.Fatalf("%+v", n)
+		}
+		if known {
+			first.Close()
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for end := false; !end; <-tick.C {
+				s.mu.Lock()
+				end = len(s.conns) == 0
+				s.mu.Unlock()
+			}
+		} else {
+			defer first.Close()
+		}
+		second, err := Dial(ctx, addr, key, me)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		for asked := false; !asked; {
+			select {
+			case n := <-news:
+				asked = n.Kind == NoticeDrain && n.Reason == "as asked"
+			case <-ctx.Done():
+				t.Fatalf("the first one's end is known: %v; nobody asks the second one to leave", known)
+			}
+		}
+	}
+}
+
 // TestALossThatOpensAnEpochEndedTheOneBefore: where the others knew of it first and wait for the next epoch, the report
 // of a worker's end opens that; the worker was lost in the one before.
 func TestALossThatOpensAnEpochEndedTheOneBefore(t *testing.T) {

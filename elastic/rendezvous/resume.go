@@ -26,7 +26,7 @@ func (c *Client) comeBack() bool {
 	}
 	old := c.out
 	c.mu.Unlock()
-	if window <= 0 || c.addr == "" {
+	if window <= 0 || c.dial == nil {
 		return false
 	}
 	old.close()
@@ -41,7 +41,7 @@ func (c *Client) comeBack() bool {
 	}()
 	pause := firstPause
 	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.addr)
+		conn, err := c.dial(ctx)
 		if err == nil {
 			if err = c.prove(ctx, conn); err == nil {
 				return c.takeUp(conn)
@@ -104,14 +104,30 @@ func (d *desk) greet(e connected) {
 	d.workers[c.worker] = c
 	d.sessions[c.hello.session] = c
 	if r := c.hello.Rank; r >= 0 {
+		d.inherit(c, d.started[r])
 		d.started[r] = c
 	}
 	d.welcome(c)
+	if c.asked != "" || c.stays {
+		d.askToLeave(c)
+	}
 	if why, ok := d.asks[c.hello.Rank]; ok {
 		delete(d.asks, c.hello.Rank)
 		c.asked = why
 		d.askToLeave(c)
 	}
+}
+
+// inherit has a connection take over what its process was asked over one before, which broke before the process had
+// heard that it is in: it then comes as a new one.
+func (d *desk) inherit(c, old *conn) {
+	if old == nil || old.joined || c.hello.Process == "" || old.hello.Process != c.hello.Process {
+		return
+	}
+	c.asked, c.stays = old.asked, old.stays
+	old.gone = true
+	d.forget(old)
+	old.hangUp()
 }
 
 // replaced says whether an event comes from a connection that another one has taken the place of.
@@ -162,6 +178,10 @@ func (d *desk) replace(old, c *conn) {
 			}
 		}
 	}
+	if h, ok := d.held[c.hello.Rank]; ok && h.c == old {
+		h.c = c
+		d.held[c.hello.Rank] = h
+	}
 	d.welcome(c)
 	if c.asked != "" || c.stays {
 		d.askToLeave(c)
@@ -178,7 +198,9 @@ func (d *desk) replace(old, c *conn) {
 func (d *desk) repeated(c *conn, r *request) bool {
 	switch r.kind {
 	case kindJoin:
+		h, held := d.held[c.hello.Rank]
 		switch {
+		case held && h.c == c && h.req.id == r.id: // it waits to be let in
 		case r.id != c.lastJoin:
 			return false
 		case c.joinID == r.id: // it waits

@@ -40,11 +40,10 @@ type Config struct {
 	OnOpen func(epoch uint64, members []elastic.Place)
 	// OnFault, when set, is called likewise, once, when the Journal cannot be written any more.
 	OnFault func(error)
-	// OnMember, when set, is called likewise for every worker that becomes a member, with the rank that the launcher
-	// gave it.
-	OnMember func(started int)
+	// OnMember, when set, is called likewise for every worker that becomes a member.
+	OnMember func(p Process)
 	// OnDrain, when set, is called likewise when a worker leaves on purpose before the work is done.
-	OnDrain func(started, rank int, host, reason string)
+	OnDrain func(p Process, rank int, host, reason string)
 	// OnRecovered, when set, is called likewise when a survivor of a lost epoch trains again.
 	OnRecovered func(rank int, r Recovery)
 	// OnProgress, when set, is called likewise with what a member that was asked to tells about itself.
@@ -64,7 +63,13 @@ type Config struct {
 	// still be there. since is when it connected; silent tells a worker that said nothing from a broken connection.
 	// Such a one is ended by whoever hears this, and the others go on when Exited says so, or a second later: until
 	// then it may wake up and write to memory that it shares with them.
-	OnSevered func(started int, since time.Time, reason string, silent bool)
+	OnSevered func(p Process, since time.Time, reason string, silent bool)
+}
+
+// Process is a worker's as its launcher knows it.
+type Process struct {
+	Rank int    // that it was started as
+	Name string // see Hello.Process
 }
 
 // Wait is what workers wait for who have joined while no epoch is open.
@@ -180,6 +185,7 @@ type absent struct {
 }
 type coming struct {
 	rank     int
+	process  string // see Hello
 	is, more bool
 	n        uint64 // see Order
 }
@@ -227,7 +233,9 @@ func (s *Server) Absent(rank int, is bool) { s.post(absent{rank, is, 0}) }
 
 // Coming tells the coordinator that a process is being started as a rank beside the present epoch, or that this one is
 // waited for no longer: see elastic.Coming. The members hear at once of one that is one more.
-func (s *Server) Coming(rank int, is, more bool) { s.post(coming{rank, is, more, 0}) }
+func (s *Server) Coming(rank int, process string, is, more bool) {
+	s.post(coming{rank, process, is, more, 0})
+}
 
 // Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since
 // the job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.

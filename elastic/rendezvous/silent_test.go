@@ -16,8 +16,8 @@ func TestASilentWorkersEndComesFirst(t *testing.T) {
 	severed := make(chan string, 1)
 	s, addr := serveTCP(t, Config{
 		Secret: key, Size: 2, Silence: 300 * time.Millisecond, OnLoss: elastic.Replace, Reported: true,
-		OnSevered: func(started int, _ time.Time, reason string, silent bool) {
-			if started == 1 && silent {
+		OnSevered: func(p Process, _ time.Time, reason string, silent bool) {
+			if p.Rank == 1 && silent {
 				severed <- reason
 			}
 		},

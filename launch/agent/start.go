@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func (a *agent) startWorker(w protocol.Worker) bool {
 		env = networkNames(env)
 	}
 	env, result := a.callEnv(env)
-	name := rand.Text()
+	name := cmp.Or(w.Process, rand.Text())
 	env = environ.Merge(env, []string{"PWD=" + a.at, "HORA_PROCESS=" + name})
 	path, err := look(p.Command[0], a.at, env)
 	if err == nil {

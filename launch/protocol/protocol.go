@@ -15,7 +15,7 @@ import (
 // connection behind it, is the proof of who speaks.
 
 // Version changes with any change of what follows.
-const Version = "4"
+const Version = "5"
 
 // Messages of the launcher.
 const (
@@ -91,6 +91,8 @@ type Worker struct {
 	Rank int      `json:"rank"`
 	Slot int      `json:"slot"` // on its host: which share of the cores it gets
 	Env  []string `json:"env"`  // over the plan's
+	// which of all that are started as the rank; "" leaves that to the agent
+	Process string `json:"process,omitempty"`
 }
 
 // Greeting is an agent's first message.
