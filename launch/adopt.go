@@ -180,7 +180,9 @@ func (r *headRoute) route() route {
 // were.
 func relive(j *job) {
 	l := j.ledger
-	j.server = &kept{}
+	past := &pastOrders{}
+	server := &kept{past: past}
+	j.server = server
 	for _, k := range j.links {
 		k.muted, k.planned = true, true
 		k.host = &reach.Host{Attended: true}
@@ -189,8 +191,12 @@ func relive(j *job) {
 		j.begun[rank] = j.began
 	}
 	l.lives.Store(true)
-	defer l.lives.Store(false)
 	for _, e := range l.past {
+		if e.Kind == entryOrder {
+			j.recall(past, *e.Order)
+			continue
+		}
+		past.entry()
 		l.at = e.At
 		if e.Kind == entrySaid || e.Kind == entryTick || e.Kind == entryListed {
 			j.size.Store(e.Size)
@@ -230,6 +236,8 @@ func relive(j *job) {
 		}
 	}
 	l.past = nil
+	l.lives.Store(false)
+	server.resume(l)
 }
 
 // regreet waits for the agents that have not ended.

@@ -256,11 +256,13 @@ type kept struct {
 	restarted func(why string) // it is started again
 	lost      func(why error)  // it cannot be
 	done      chan struct{}    // closed when the reading goroutine has ended
+	ledger    *ledger          // keeps the orders; nil where nobody adopts the job
+	past      *pastOrders      // while the ledger is lived through: there is no child yet
 
 	mu      sync.Mutex // guards what follows; held for appends and field access only
 	process *os.Process
 	writer  *protocol.Writer
-	orders  []order // all numbered ones
+	orders  []order // all numbered ones, of all launchers of the job
 	halts   map[int]rendezvous.Halt
 	open    bool // the present child is ready for orders
 	closed  bool
@@ -424,9 +426,14 @@ func (k *kept) repeat(known uint64) {
 }
 
 func (k *kept) order(o order) {
+	if k.past != nil {
+		k.past.order(o)
+		return
+	}
+	o.N = uint64(len(k.orders) + 1) // nobody else appends to them
+	k.ledger.order(o)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	o.N = uint64(len(k.orders) + 1)
 	k.orders = append(k.orders, o)
 	if k.open {
 		k.writer.SendJSON(tellOrder, o)

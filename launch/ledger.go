@@ -44,6 +44,7 @@ type ledger struct {
 	listed []Host              // by the discovery, last
 	// The discovery's last answer was an error.
 	failing bool
+	begun   bool       // it has its first entry
 	mu      sync.Mutex // guards writing and what follows
 	broken  bool
 	failed  func(error) // tells, once, that nothing can be kept any more
@@ -66,6 +67,7 @@ const (
 	entryCancel = "cancel" // a signal asks for an end
 	entryAlone  = "alone"  // nobody can adopt it any more: Text says why
 	entryStory  = "story"  // the report's epochs so far
+	entryOrder  = "order"  // Order: to the coordinator, before it is told
 	entryEnd    = "end"    // Code and Text
 )
 
@@ -87,6 +89,7 @@ type entry struct {
 	Hosts []Host     `json:"hosts,omitempty"`
 	End   bool       `json:"end,omitempty"`
 	Route *headRoute `json:"route,omitempty"`
+	Order *order     `json:"order,omitempty"`
 
 	Story []event.EpochReport `json:"story,omitempty"`
 }
@@ -216,6 +219,19 @@ func (l *ledger) begin(j *job) {
 		l.listed = h.Hosts
 	}
 	l.write(&entry{Kind: entryJob, Head: h})
+	l.begun = true
+	if k, is := j.server.(*kept); is {
+		for _, o := range k.orders {
+			l.order(o)
+		}
+	}
+}
+
+// order keeps what the coordinator is about to be told.
+func (l *ledger) order(o order) {
+	if l != nil && l.begun {
+		l.write(&entry{Kind: entryOrder, Order: &o})
+	}
 }
 
 func (l *ledger) write(e *entry) {
@@ -354,7 +370,8 @@ func (l *ledger) fits(i int, e *entry) bool {
 	case e.Kind == entryAlone:
 		return true
 	case i > 0:
-		return e.Kind != entryJob && e.Link >= 0 && (e.Kind == entryRoute) == (e.Route != nil)
+		return e.Kind != entryJob && e.Link >= 0 && (e.Kind == entryRoute) == (e.Route != nil) &&
+			(e.Kind == entryOrder) == (e.Order != nil)
 	}
 	return e.Kind == entryJob && e.Head != nil && len(e.Head.Routes) > 0
 }
@@ -392,6 +409,7 @@ func (l *ledger) read(dir string) (*head, error) {
 	if err := l.file.Truncate(int64(end)); err != nil {
 		return nil, fault(ExitSystem, "--adopt %s: %v", dir, err)
 	}
+	l.begun = true
 	h := l.past[0].Head
 	if h.Version != protocol.Version {
 		return nil, fault(ExitUsage, "--adopt %s: its launcher spoke version %q of hora's messages and this one %q: adopt it with the hora that started it", dir, h.Version, protocol.Version)

@@ -86,6 +86,7 @@ func FuzzLedger(f *testing.F) {
 	const begun = `{"kind":"job","at":0,"Head":{"Version":"` + protocol.Version + `","Routes":[{}]}}` + "\n"
 	for _, text := range []string{
 		"", "{", "null\n", begun, begun + `{"kind":"said","Link":0,"N":1,"say":1,"body":"AA=="}` + "\n" + `{"kind":"st`,
+		begun + `{"kind":"order","order":{"N":7,"Kind":3,"Rank":-1,"Is":true}}` + "\n", begun + `{"kind":"order"}` + "\n",
 		begun + `{"kind":"said","Link":-1}` + "\n", begun + `{"kind":"end","code":3,"text":"x"}` + "\n",
 		`{"kind":"alone","text":"x"}` + "\n",
 	} {

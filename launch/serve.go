@@ -90,7 +90,7 @@ func (j *job) serve(ctx context.Context) error {
 		j.server = rendezvous.Serve(ctx, ln, cfg)
 		return nil
 	}
-	kept, err := serveApart(ln.(*net.TCPListener), cfg, j.spec, j.post, j.server)
+	kept, err := serveApart(ln.(*net.TCPListener), cfg, j.spec, j.post, j.server, j.ledger)
 	if err == nil {
 		j.server = kept
 	}
@@ -139,11 +139,11 @@ func losses(j *job, cfg *rendezvous.Config) {
 }
 
 // serveApart starts the coordinator as a process of its own.
-func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post func(any), before coordinator) (*kept,
-	error,
-) {
+func serveApart(ln *net.TCPListener, cfg rendezvous.Config, spec *settings, post func(any), before coordinator,
+	l *ledger,
+) (*kept, error) {
 	k := &kept{
-		argv: spec.Coordinator, environ: spec.Environ, cfg: cfg,
+		ledger: l, argv: spec.Coordinator, environ: spec.Environ, cfg: cfg,
 		setup: setup{
 			Secret: spec.Secret.Hex(), Job: cfg.Job, Host: cfg.Host, Size: cfg.Size, Min: cfg.Min, Max: cfg.Max,
 			OnLoss: cfg.OnLoss,
