@@ -60,7 +60,9 @@ func TestStreamLeavesTheWholeOrNothing(t *testing.T) {
 	broken, no := errors.New("the line is cut"), errors.New("it is another")
 	gone, leave := context.WithCancel(t.Context())
 	left := io.MultiReader(zeros(1<<20), readerFunc(func([]byte) (int, error) { leave(); return 1, io.EOF }), zeros(1<<20))
-	as := func(name string, err error) func() (string, error) { return func() (string, error) { return name, err } }
+	as := func(name string, err error) func() (string, error) {
+		return func() (string, error) { return name, err }
+	}
 	for _, c := range []struct {
 		what   string
 		ctx    context.Context

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing/synctest"
 	"time"
 
 	"hora/elastic"
@@ -521,6 +522,7 @@ func (s *scene) fault(format string, a ...any) {
 // formed waits until all processes work in one epoch of their number.
 func (s *scene) formed(size int, within time.Duration) error {
 	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		synctest.Wait() // for what this moment brings
 		s.mu.Lock()
 		number, good, size := uint64(0), size < 0 || len(s.hands) == size, len(s.hands)
 		for _, h := range s.hands {
