@@ -26,6 +26,7 @@ type loaded struct {
 	data   [][]byte  // of each field: its rows, or its texts
 	ends   [][]int64 // of text fields: where each begins, and the end
 	mask   [][]byte
+	kept   bool // the columns are a Set's for good; nobody writes to them again
 }
 
 // stages are a reader's fetchers and decoders.
@@ -39,11 +40,17 @@ type stages struct {
 	spare   chan *loaded
 	raws    chan []byte // what blocks are fetched into: as many as are fetched or decoded at a time
 	times   times
+
+	kept    *kept // where blocks stay; nil: nowhere. What follows belongs to it
+	wanted  []*loaded
+	others  []*loaded     // wanted ones that others load
+	more    chan struct{} // something is wanted, or there
+	closing chan struct{}
 }
 
-// times are nanoseconds that stages worked and waited.
+// times are nanoseconds that stages worked and waited, and how many blocks were read.
 type times struct {
-	fetch, decode, gather, caller, blocks, full atomic.Int64
+	fetch, decode, gather, caller, blocks, full, read atomic.Int64
 }
 
 func since(t *atomic.Int64, begin time.Time) { t.Add(int64(time.Since(begin))) }
@@ -52,11 +59,13 @@ func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
 	st := &stages{
 		set: s, ctx: ctx, fetch: make(chan *loaded, depth), decode: make(chan *loaded),
 		spare: make(chan *loaded, depth), raws: make(chan []byte, fetchers+s.cfg.Threads),
+		kept: s.keep(), more: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	for range fetchers {
 		st.fetched.Go(func() {
-			for l := range st.fetch {
+			for l := st.next(); l != nil; l = st.next() {
 				begin := time.Now()
+				st.times.read.Add(1)
 				l.err = st.read(l)
 				since(&st.times.fetch, begin)
 				st.decode <- l
@@ -76,7 +85,7 @@ func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
 					l.err = ctx.Err() // nobody wants it any more
 				}
 				if l.err == nil {
-					l.err = s.columns(&d, l)
+					l.err = st.columns(&d, l)
 				}
 				since(&st.times.decode, begin)
 				select {
@@ -84,6 +93,9 @@ func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
 				default:
 				}
 				l.raw = nil
+				if st.kept != nil {
+					st.kept.over(st, l.block)
+				}
 				close(l.ready)
 			}
 		})
@@ -91,8 +103,27 @@ func (s *Set) start(ctx context.Context, fetchers, depth int) *stages {
 	return st
 }
 
+// next is the next block to fetch; nil after the last one.
+func (st *stages) next() *loaded {
+	if st.kept != nil {
+		return st.kept.next(st)
+	}
+	return <-st.fetch
+}
+
+// columns decodes a block.
+func (st *stages) columns(d *decoder, l *loaded) error {
+	if st.kept != nil {
+		return st.kept.decode(d, l)
+	}
+	return st.set.columns(d, l)
+}
+
 // ask begins to load a block.
 func (st *stages) ask(block int) *loaded {
+	if st.kept != nil {
+		return st.kept.want(st, block)
+	}
 	var l *loaded
 	select {
 	case l = <-st.spare:
@@ -107,6 +138,9 @@ func (st *stages) ask(block int) *loaded {
 
 // drop lets a block go whose loading has ended.
 func (st *stages) drop(l *loaded) {
+	if st.kept != nil {
+		return
+	}
 	select {
 	case st.spare <- l:
 	default:
@@ -115,7 +149,11 @@ func (st *stages) drop(l *loaded) {
 
 func (st *stages) close() {
 	close(st.fetch)
+	close(st.closing)
 	st.workers.Wait()
+	if st.kept != nil {
+		st.kept.leave()
+	}
 }
 
 // gap is how far apart two ranges may lie that are read at once.
@@ -180,8 +218,9 @@ func (st *stages) read(l *loaded) error {
 // decoder is what one goroutine decodes with.
 type decoder struct {
 	parquet.Decoder
-	side   []byte // columns of a matrix, one after the other
-	beside beside
+	side    []byte // columns of a matrix, one after the other
+	beside  beside
+	scratch *loaded // what is decoded into before it is kept
 }
 
 // wanted calls do for each column of the file that is wanted.

@@ -58,6 +58,10 @@ type Config struct {
 	Lookup func(string) string
 	// Order, where lanes are given, is the order that a state was saved with.
 	Lanes, Window int
+	// LocalRank of LocalSize ranks of the job that run on this host, and what tells the job from others there: they
+	// share what a full shuffle decodes. LocalSize 0 or 1: nobody does.
+	LocalRank, LocalSize int
+	Job                  string
 }
 
 // Want names one array of a batch: a column, or several that become one matrix.
@@ -92,6 +96,9 @@ type Set struct {
 	hold        int64 // bytes that callers may hold
 	parts       []partition
 	skipped     skipped
+	full        sync.Mutex     // guards kept and apart
+	kept        *kept          // blocks of a full shuffle; nil: not yet
+	apart       string         // why they were not shared
 	left        []string       // columns that are not read, and why
 	shelf       *storage.Shelf // where indexes are kept
 }
@@ -390,6 +397,7 @@ func (s *Set) Resume(from *plan.State) error {
 	}
 	s.cfg.Seed, s.lanes, s.window = from.Seed, from.Lanes, from.Window
 	if from.Part != s.rowsOfParts {
+		s.forget()
 		s.cut(from.Part)
 	}
 	return nil

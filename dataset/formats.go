@@ -217,7 +217,12 @@ func (s *Set) images(ctx context.Context, store storage.Store, folder string, ob
 }
 
 // Told says in a sentence what the user should know and is no error, or "".
-func (s *Set) Told() string { return s.shelf.Why() }
+func (s *Set) Told() string {
+	if text := s.shelf.Why(); text != "" {
+		return text
+	}
+	return s.alone()
+}
 
 // Told says it for the members.
 func (m *Mixed) Told() string {

@@ -192,6 +192,8 @@ type Times struct {
 	Caller float64 `json:"caller_waited"`
 	Blocks float64 `json:"blocks_awaited"`
 	Full   float64 `json:"caller_awaited"`
+	// Read is how many blocks were read and decoded here: not those that were there already, or came from another rank.
+	Read int64 `json:"blocks_read"`
 }
 
 // Times are those since Read.
@@ -199,6 +201,7 @@ func (r *Reader) Times() Times {
 	var all Times
 	for _, st := range append(r.more[:len(r.more):len(r.more)], r.stages) {
 		t := &st.times
+		all.Read += t.read.Load()
 		for to, n := range map[*float64]*atomic.Int64{
 			&all.Fetch: &t.fetch, &all.Decode: &t.decode, &all.Gather: &t.gather, &all.Caller: &t.caller,
 			&all.Blocks: &t.blocks, &all.Full: &t.full,
@@ -210,4 +213,7 @@ func (r *Reader) Times() Times {
 }
 
 // Close gives back what no batch holds.
-func (s *Set) Close() { s.slots.drain() }
+func (s *Set) Close() {
+	s.slots.drain()
+	s.forget()
+}

@@ -81,6 +81,9 @@ type dataAction struct {
 	Only     []int                 `json:"only"`
 	Readable bool                  `json:"readable"`
 	Env      map[string]string     `json:"env"` // for storage that needs keys
+	Local    int                   `json:"local_rank"`
+	Locals   int                   `json:"local_size"`
+	Job      string                `json:"job"`
 	Mix      []dataset.Part        `json:"mix"` // a mixture of these; then no Source
 	Rows     int64                 `json:"rows"`
 	Origin   string                `json:"origin"`
@@ -183,6 +186,7 @@ func (d *datasets) opened(a *dataAction, o *outcome) error {
 		Source: a.Source, Fields: a.Fields, Ragged: a.Ragged, Nulls: a.Nulls, Shuffle: shuffle, Seed: a.Seed,
 		Memory: a.Memory, Threads: a.Threads,
 		Filter: a.Filter, Only: a.Only, Readable: a.Readable, Skip: a.Skip,
+		LocalRank: a.Local, LocalSize: a.Locals, Job: a.Job,
 		Lookup: func(name string) string { return a.Env[name] },
 	}
 	var set rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import operator
 import os
@@ -15,6 +16,7 @@ import numpy as np
 from .. import _lib
 from ..errors import ArgumentError
 
+_RUNS = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -93,7 +95,17 @@ def size_of(memory: int | str) -> int:
 def keys() -> dict[str, str]:
     """What storage needs of the environment: a C library does not see what Python has put there."""
     begins = ("AWS_", "HORA_S3_", "HORA_ADLS_", "HORA_GCS_", "HORA_DATA_", "AZURE_", "GOOGLE_", "GCS_", "STORAGE_EMULATOR_")
-    return {k: v for k, v in os.environ.items() if k.startswith(begins) or k in ("HOME", "XDG_CACHE_HOME")}
+    return {k: v for k, v in os.environ.items() if k.startswith(begins) or k in ("HOME", "XDG_CACHE_HOME", "TMPDIR")}
+
+
+def local() -> dict[str, Any]:
+    """Which of the job's ranks on this host this is, of how many, and what tells the job from others there."""
+    if _lib.world:
+        rank, size = _lib.world["local_rank"], _lib.world["local_size"]
+    else:
+        rank, size = (int(os.environ.get(name, "") or default) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
+    of = ("HORA_JOB", "HORA_ADDR") if os.environ.get("HORA_ADDR") else _RUNS
+    return {"local_rank": rank, "local_size": size, "job": json.dumps([os.environ.get(name, "") for name in of])}
 
 
 def threads_of(size: int) -> int:

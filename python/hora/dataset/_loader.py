@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError, ClosedError
-from ._arguments import fields, keys, null_values, place, size_of, threads_of, whole
+from ._arguments import fields, keys, local, null_values, place, size_of, threads_of, whole
 from ._calls import Handle, Reader
 from ._source import conditions, sources
 from ._views import HEADER, Batch, makers, to_torch
@@ -103,7 +103,7 @@ class Loader:
         self._handle = Handle(
             **self._sources(source), filter=conditions(filter), skip=on_error == "skip", only=list(only), readable=readable,
             fields=fields(columns, ragged), ragged=list(ragged), nulls=null_values(nulls), shuffle=modes[shuffle],
-            seed=seed & ((1 << 64) - 1), memory=size_of(memory), threads=threads, env=keys(),
+            seed=seed & ((1 << 64) - 1), memory=size_of(memory), threads=threads, env=keys(), **local(),
         )  # fmt: skip
         about = self._handle.about
         self.rows: int = about["rows"]
@@ -325,7 +325,8 @@ class Loader:
         """Seconds since the epoch began here: what threads did, and who waited for whom.
 
         `fetch`, `decode`, `gather` are work; `caller_waited` is how long this program waited for batches, `blocks_awaited`
-        how long copying waited for decoded data, `caller_awaited` how long a ready batch waited for this program.
+        how long copying waited for decoded data, `caller_awaited` how long a ready batch waited for this program. `blocks_read`
+        is no time: it says how many row groups, or parts of such, were read and decoded here.
         """
         return self._handle.act("data_why")
 
