@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"hora/dataset/parquet"
+	foreign "hora/dataset/source"
 )
 
 // loaded is a decoded block. Its gatherer asks for it, a fetcher and a decoder fill it,
@@ -221,6 +222,8 @@ type decoder struct {
 	side    []byte // columns of a matrix, one after the other
 	beside  beside
 	scratch *loaded // what is decoded into before it is kept
+	fields  foreign.Fields
+	columns []int // that fields are of
 }
 
 // wanted calls do for each column of the file that is wanted.
@@ -305,6 +308,14 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 		return f.wrong("read", fmt.Errorf("row group %d has %d rows, %d MiB, more than hora reads at once", b.group, rows, total>>20))
 	}
 	read := 0 // pieces
+	split, parsed := f.table.(foreign.Splitter)
+	if parsed {
+		d.columns = d.columns[:0]
+		f.wanted(func(c int) { d.columns = append(d.columns, c) })
+		if err := split.Split(b.group, d.columns, l.raw, &d.fields); err != nil {
+			return f.wrong("read", err)
+		}
+	}
 	for i := range s.fields {
 		fd := &s.fields[i]
 		t := parquet.Target{Per: fd.per, Null: fd.null, NoNulls: fd.noNul, Most: maxBlock}
@@ -339,6 +350,8 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 			switch {
 			case c < 0:
 				err = f.constant(-1-c, s.column(f, c), &t, rows)
+			case parsed:
+				err = split.DecodeFields(b.group, c, &d.fields, &t)
 			case f.table != nil:
 				err = f.table.Decode(b.group, c, l.raw, &t)
 			default:

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"hora/dataset/parquet"
 	"hora/storage"
@@ -310,30 +311,51 @@ func (t *csvTable) Fetch(ctx context.Context, group int, buf []byte) ([]byte, er
 }
 
 // Decode puts a column of a group's rows to a target.
-func (t *csvTable) Decode(group, column int, data []byte, to *parquet.Target) (err error) {
+func (t *csvTable) Decode(group, column int, data []byte, to *parquet.Target) error {
+	var f Fields
+	if err := t.Split(group, []int{column}, data, &f); err != nil {
+		return err
+	}
+	return t.DecodeFields(group, column, &f, to)
+}
+
+// Split finds the fields of some columns in a group's rows.
+func (t *csvTable) Split(group int, columns []int, data []byte, f *Fields) (err error) {
+	defer guard(&err)
+	r := reader(bytes.NewReader(data), t.comma)
+	r.FieldsPerRecord = len(t.meta.Columns)
+	f.begin(columns)
+	for n := range t.first[group+1] - t.first[group] {
+		row, err := r.Read()
+		if err != nil {
+			return fmt.Errorf("the row after line %d: %w; was the file changed?", t.lines[group]+int64(n), csvFault(err))
+		}
+		for _, c := range f.columns {
+			line, _ := r.FieldPos(c)
+			f.add(row[c], line)
+		}
+	}
+	return nil
+}
+
+// DecodeFields puts a column of a group's rows to a target.
+func (t *csvTable) DecodeFields(group, column int, f *Fields, to *parquet.Target) (err error) {
 	defer guard(&err)
 	col := &t.meta.Columns[column]
 	s := newSink(to, col.Name)
-	r := reader(bytes.NewReader(data), t.comma)
-	r.FieldsPerRecord = len(t.meta.Columns)
-	rows := t.first[group+1] - t.first[group]
-	for range rows {
-		row, err := r.Read()
-		if err != nil {
-			return fmt.Errorf("the row after line %d: %w; was the file changed?", t.lines[group]+int64(s.row), csvFault(err))
-		}
-		if err := s.field(row[column], col); err != nil {
-			line, _ := r.FieldPos(column)
-			return fmt.Errorf("line %d: %w", t.lines[group]+int64(line)-1, err)
+	at, step := slices.Index(f.columns, column), len(f.columns)
+	for ; at < len(f.lines); at += step {
+		if err := s.field(f.at(at), col); err != nil {
+			return fmt.Errorf("line %d: %w", t.lines[group]+f.lines[at]-1, err)
 		}
 	}
-	return s.full(rows)
+	return s.full(t.first[group+1] - t.first[group])
 }
 
 // field adds a field.
 func (s *sink) field(v string, col *parquet.Column) error {
 	if col.Width == 0 {
-		return s.text([]byte(v))
+		return s.text(unsafe.Slice(unsafe.StringData(v), len(v))) // which copies it
 	}
 	if v == "" {
 		return s.null()
