@@ -14,27 +14,33 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # Modules of Keras 2 that Keras 3 has under another name.
 MOVED = {
     "keras.backend.tensorflow_backend": "keras.backend",
     "keras.engine": "keras.models",
+    "keras.engine.base_layer": "keras.layers",
+    "keras.engine.input_layer": "keras.layers",
     "keras.engine.training": "keras.models",
     "keras.engine.topology": "keras.layers",
     "keras.layers.advanced_activations": "keras.layers",
     "keras.layers.convolutional": "keras.layers",
+    "keras.layers.convolutional_recurrent": "keras.layers",
     "keras.layers.core": "keras.layers",
     "keras.layers.embeddings": "keras.layers",
     "keras.layers.merge": "keras.layers",
+    "keras.layers.noise": "keras.layers",
     "keras.layers.normalization": "keras.layers",
     "keras.layers.pooling": "keras.layers",
     "keras.layers.recurrent": "keras.layers",
     "keras.layers.wrappers": "keras.layers",
     "keras.objectives": "keras.losses",
+    "keras.utils.data_utils": "keras.utils",
     "keras.utils.np_utils": "keras.utils",
     "keras.utils.generic_utils": "keras.utils",
+    "keras.utils.vis_utils": "keras.utils",
     "keras.wrappers": "keras.models",
 }
 
@@ -144,6 +150,18 @@ def _tensorflow(tf: ModuleType) -> None:
         ours, theirs = vars(tf).get(name), vars(old).get(name)
         if type(ours) is ModuleType and isinstance(theirs, ModuleType) and ours is not theirs and name != "compat":
             fall_back(ours, lambda theirs=theirs: theirs)  # type: ignore[misc]
+    _datasets(tf)
+
+
+def _datasets(tf: ModuleType) -> None:
+    """What a dataset of TensorFlow 1 has besides."""
+    old = tf.compat.v1.data
+    for name in ("make_one_shot_iterator", "make_initializable_iterator"):
+        if not hasattr(tf.data.Dataset, name):
+            setattr(tf.data.Dataset, name, getattr(old, name))
+    for name in ("output_types", "output_shapes", "output_classes"):
+        if not hasattr(tf.data.Dataset, name):
+            setattr(tf.data.Dataset, name, property(getattr(old, f"get_{name}")))
 
 
 # -- Keras
@@ -193,7 +211,10 @@ class _OldBackend:
             return importlib.import_module("keras.ops").convert_to_numpy
         if name == "set_value":
             return lambda x, value: x.assign(value)
-        return getattr(importlib.import_module("keras._tf_keras.keras.backend"), name)
+        own = vars(importlib.import_module("keras._tf_keras.keras.backend"))  # which falls back to this class itself
+        if name in own:
+            return own[name]
+        raise AttributeError(name)
 
 
 def _keras(keras: ModuleType) -> None:
@@ -208,6 +229,8 @@ def _keras(keras: ModuleType) -> None:
             setattr(keras.utils, old, keras.utils)
     for name in ("losses", "metrics", "initializers"):  # what tf.losses and so on are, once they are asked for
         module = importlib.import_module(f"keras._tf_keras.keras.{name}")
+        short = SimpleNamespace(**vars(module))  # Keras 2's short names, as mse
+        fall_back(getattr(keras, name), lambda short=short: short)  # type: ignore[misc]
         fall_back(module, lambda name=name: getattr(importlib.import_module("tensorflow").compat.v1, name))  # type: ignore[misc]
     _optimizers(keras)
     for name, now in _GENERATORS.items():
@@ -218,6 +241,15 @@ def _keras(keras: ModuleType) -> None:
 def _keras_two(backend: ModuleType) -> None:
     """Keras 2 has its names, but for those that its backend keeps for version 1 alone: sessions, above all."""
     fall_back(backend, lambda: importlib.import_module("tensorflow").compat.v1.keras.backend)
+
+
+def _twin(module: ModuleType) -> None:
+    """`import tensorflow.keras.backend` makes a second module of the file that tf.keras.backend comes from: it has what that one has."""
+    place = module.__name__.removeprefix("tensorflow")
+    for name, other in list(sys.modules.items()):
+        if name.endswith(place) and other is not module and getattr(other, "__file__", None) == module.__file__:
+            fall_back(module, lambda other=other: other)  # type: ignore[misc]
+            return
 
 
 def _generator(now: str) -> Callable[..., Any]:
@@ -248,9 +280,13 @@ def _optimizers(keras: ModuleType) -> None:
         own(self, rate, *args, **kwargs)
 
     of.__init__ = __init__
+    for name in ("SGD", "RMSprop", "Adagrad", "Adadelta", "Adam", "Adamax", "Nadam"):
+        if not hasattr(keras.optimizers, name.lower()):
+            setattr(keras.optimizers, name.lower(), getattr(keras.optimizers, name))
     base.lr = property(lambda self: self.learning_rate, lambda self, rate: setattr(self, "learning_rate", rate))
 
 
 _GIVERS: dict[str, Callable[[ModuleType], None]] = {"tensorflow": _tensorflow, "keras": _keras}
 # tf_keras' backend, that of tf.keras where it is Keras 2, and of TensorFlow up to 2.15.
 _GIVERS |= dict.fromkeys(("tf_keras.backend", "tf_keras.api._v2.keras.backend", "keras.api._v2.keras.backend"), _keras_two)
+_GIVERS |= dict.fromkeys((f"tensorflow.keras.{name}" for name in ("backend", "losses", "metrics", "initializers")), _twin)

@@ -204,6 +204,21 @@ fails(hvd.size, ValueError, "not been initialized")
 fails(lambda: hvd.allreduce(x), ValueError, "not been initialized")
 hvd.init()
 equal(hvd.allreduce(tf.ones(1), op=hvd.Sum), [2])
+# Rows behind those that the splits count go to nobody, and get no gradient.
+some = tf.Variable(np.arange(n + 2.0) + 10 * r)
+
+
+def in_part():
+    with tf.GradientTape() as tape:
+        y, received = hvd.alltoall(some, tf.ones([n], tf.int32))
+        loss = tf.reduce_sum(y * (r + 1.0))
+    return y, received, tape.gradient(loss, some)
+
+
+for call in (in_part, tf.function(in_part)):
+    y, received, d = call()
+    assert y.numpy().tolist() == [10 * q + r for q in range(n)] and received.numpy().tolist() == [1] * n
+    assert d.numpy().tolist() == [q + 1.0 for q in range(n)] + [0, 0]
 print("well")
 """
 

@@ -86,6 +86,34 @@ else:
 print("well")
 """
 
+# The same names by other paths, which are modules of their own; and names that nobody has.
+PATHS = """
+import hora
+from tensorflow.keras.backend import get_session, set_session
+import tensorflow.keras.backend as K
+import keras, tensorflow as tf
+from keras.layers.noise import GaussianNoise
+from keras.engine.base_layer import Layer
+from keras.utils.vis_utils import plot_model
+from keras.utils.data_utils import get_file
+from keras.losses import mse
+from keras.optimizers import adam, sgd
+import tensorflow.keras.losses as losses
+
+set_session(tf.Session())
+for backend in (K, tf.keras.backend, keras.backend):
+    assert backend.set_session and backend.get_session() is get_session() and backend.square
+    assert not hasattr(backend, "no_such_name")
+assert adam is keras.optimizers.Adam and mse is keras.losses.mean_squared_error and losses.softmax_cross_entropy
+assert not hasattr(keras.losses, "no_such_name") and not hasattr(losses, "no_such_name") and not hasattr(keras, "no_such_name")
+with tf.Graph().as_default(), tf.Session() as session:
+    data = tf.data.Dataset.range(3)
+    assert data.output_types == tf.int64 and data.output_shapes == []
+    row = data.make_one_shot_iterator().get_next()
+    assert [session.run(row) for _ in range(3)] == [0, 1, 2]
+print("well")
+"""
+
 # What hora_legacy.pth in the wheel does before a program's first line.
 FIRST = 'import os; os.environ.get("HORA_LEGACY") and __import__("hora._legacy")\n'
 
@@ -97,6 +125,10 @@ def test_scripts(run, tmp_path, monkeypatch):
         done = run(program, "-np", "2", "--legacy", "tf1", args=(str(tmp_path),))
         assert done.stdout.count("well") == 2, done.stdout + done.stderr
     assert list(tmp_path.glob("checkpoint-*.h5"))
+
+
+def test_names_by_other_paths(run):
+    assert "well" in run(PATHS, "-np", "1", "--legacy", "tf1").stdout
 
 
 def test_nothing_that_exists_changes(run):

@@ -192,8 +192,12 @@ def alltoall(
     tensor: Any, splits: Any = None, name: str | None = None, ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:  # fmt: skip
-    """The rows that `splits` counts go to each rank; with splits also how many came from each."""
-    return ht.alltoall(tensor, splits, group=group_of(process_set), name=name or After.of("HorovodAlltoall", tensor), named=True)
+    """The rows that `splits` counts go to each rank, and those behind to none; with splits also how many came from each."""
+    sent = tf.convert_to_tensor(tensor)
+    if splits is not None and sent.shape.rank != 0:
+        splits = tf.cast(splits, tf.int32)
+        sent = sent[: tf.reduce_sum(splits)]
+    return ht.alltoall(sent, splits, group=group_of(process_set), name=name or After.of("HorovodAlltoall", tensor), named=True)
 
 
 @translated
