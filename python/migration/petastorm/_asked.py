@@ -45,3 +45,15 @@ def alternatives(filters):
     if not filters:
         return []
     return [list(g) for g in filters] if all(isinstance(g, list) for g in filters) else [list(filters)]
+
+
+def unfit(asked, schema):
+    """What is wrong with the fields that a predicate asks for, as an error; None: nothing. As in Petastorm the first row raises it."""
+    if not asked:
+        return ValueError("At least one field name must be returned by predicate's get_field() method")
+    unknown = asked - set(schema.fields)
+    if unknown:
+        return ValueError(
+            f"At least some column names requested by the predicate ({sorted(unknown)}) are not valid names: {list(schema.fields)}"
+        )
+    return None

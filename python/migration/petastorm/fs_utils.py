@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from urllib.parse import unquote, urlparse
 
 
@@ -44,6 +45,65 @@ def get_filesystem_and_path_or_paths(url_or_urls, hdfs_driver="libhdfs3", storag
     return filesystem or resolver.filesystem(), paths if isinstance(url_or_urls, list) else paths[0]
 
 
+@functools.cache
+def _local_type():
+    from pyarrow import fs
+
+    class LocalFileSystem(fs.LocalFileSystem):
+        """Arrow's, with the names too that its file systems had before pyarrow 15: programs ask a resolver's with them."""
+
+        def exists(self, path):
+            return self.get_file_info(path).type != fs.FileType.NotFound
+
+        def isfile(self, path):
+            return self.get_file_info(path).type == fs.FileType.File
+
+        def isdir(self, path):
+            return self.get_file_info(path).type == fs.FileType.Directory
+
+        def ls(self, path):
+            return sorted(f.path for f in self.get_file_info(fs.FileSelector(path)))
+
+        def mkdir(self, path, create_parents=True):
+            self.create_dir(path, recursive=create_parents)
+
+        def rm(self, path, recursive=False):
+            if not self.isdir(path):
+                self.delete_file(path)
+            elif recursive:
+                self.delete_dir(path)
+            else:
+                raise IsADirectoryError(f"{path} is a folder: say recursive=True to remove it with what is in it")
+
+        delete = rm
+
+        def open(self, path, mode="rb"):
+            return self.open_input_file(path) if mode == "rb" else self.open_output_stream(path)
+
+        def __reduce__(self):
+            return _local, ()
+
+    return LocalFileSystem
+
+
+def _local():
+    return _local_type()()
+
+
+def _filesystem(url, options, user):
+    from pyarrow import fs
+
+    if url.scheme == "file":
+        return _local()
+    if url.scheme in ("s3", "s3a", "s3n"):
+        return fs.S3FileSystem(**options)
+    if url.scheme in ("gs", "gcs"):
+        return fs.GcsFileSystem(**options)
+    if url.scheme == "hdfs":
+        return fs.HadoopFileSystem(url.hostname or "default", url.port or 0, user=user)
+    raise ValueError(f"Unsupported scheme in dataset url {url.scheme}. Currently, only file, s3, gs and hdfs are supported.")
+
+
 class FilesystemResolver:
     """Finds Arrow's file system for an address."""
 
@@ -60,21 +120,11 @@ class FilesystemResolver:
         return unquote(get_dataset_path(self._url))
 
     def filesystem(self):
-        from pyarrow import fs
-
-        scheme = self._url.scheme
-        if scheme == "file":
-            return fs.LocalFileSystem()
-        if scheme in ("s3", "s3a", "s3n"):
-            return fs.S3FileSystem(**self._options)
-        if scheme in ("gs", "gcs"):
-            return fs.GcsFileSystem(**self._options)
-        if scheme == "hdfs":
-            return fs.HadoopFileSystem(self._url.hostname or "default", self._url.port or 0, user=self._user)
-        raise ValueError(f"Unsupported scheme in dataset url {scheme}. Currently, only file, s3, gs and hdfs are supported.")
+        return self.filesystem_factory()()
 
     def filesystem_factory(self):
-        return self.filesystem
+        """What makes the file system, without this object: it can be pickled."""
+        return functools.partial(_filesystem, self._url, self._options, self._user)
 
     def __getstate__(self):
         raise RuntimeError(

@@ -69,5 +69,12 @@ class LocalDiskCache(CacheBase):
             total -= size
 
     def cleanup(self):
-        if self._cleanup:
-            shutil.rmtree(self._path, ignore_errors=True)
+        """Remove the folder, where the cache was made to; one that cannot be removed is told of, and stays."""
+        if not self._cleanup:
+            return
+        try:
+            shutil.rmtree(self._path)
+        except FileNotFoundError:
+            pass
+        except OSError as e:
+            print(f"Error during rmtree: {e}", flush=True)

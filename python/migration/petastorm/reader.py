@@ -15,12 +15,12 @@ import hora.dataset
 from hora.dataset._loader import Loader
 from hora.dataset._read import Table
 
-from . import _asked
+from . import _asked, _folders
 from ._asked import LOCAL_DISK_CACHE, NULL_CACHE  # noqa: F401 (names of Petastorm's reader)
 from ._columns import array, inferred, of_frame, values, view_of
 from .errors import NoDataAvailableError
 from .etl import dataset_metadata, rowgroup_indexing
-from .etl.dataset_metadata import PetastormMetadataError
+from .etl.dataset_metadata import NoSchemaError, PetastormMetadataError
 from .fs_utils import get_filesystem_and_path_or_paths, normalize_dir_url, source
 from .ngram import NGram
 from .predicates import PredicateBase, in_set
@@ -67,11 +67,14 @@ def make_reader(dataset_url,
     _asked.pool(reader_pool_type)
     try:
         schema = dataset_metadata.get_schema_from_dataset_url(urls, hdfs_driver, storage_options, filesystem)
-    except PetastormMetadataError as e:
+    except NoSchemaError:
+        schema = None
         warnings.warn(
-            "Currently make_reader supports reading only Petastorm datasets. To read from a non-Petastorm Parquet store use make_batch_reader",
+            "Currently make_reader supports reading only Petastorm datasets. To read from a non-Petastorm Parquet store use make_batch_reader: "
+            "rows one by one cost more, and have only what the files' own types say",
             stacklevel=2,
         )
+    except PetastormMetadataError as e:
         raise RuntimeError(
             "make_reader has failed. If you were trying to open a Parquet store that was not created using Petastorm materialize_dataset and it "
             f"contains only scalar columns, you may use make_batch_reader to read it. Inner exception: {e}"
@@ -134,10 +137,10 @@ class Reader:
         if shuffle_row_drop_partitions < 1:
             raise ValueError("shuffle_row_drop_partitions must be positive integer")
         self._rank, self._size = _asked.shard(cur_shard, shard_count)
-        self._paths = [source(u) for u in urls] if isinstance(urls, list) else [source(urls)]
+        self._paths = [_folders.seen_from_above(source(u)) for u in (urls if isinstance(urls, list) else [urls])]
         self._seed, self._shuffle, self._epochs, self.cache = seed or 0, bool(shuffle_rows or shuffle_row_groups), num_epochs, cache
         self._predicate, self._transform, self.is_batched_reader = predicate, transform_spec, is_batched_reader
-        self.last_row_consumed = False
+        self.last_row_consumed, self._wrong, self._nothing = False, None, False
         self.ngram = schema_fields if isinstance(schema_fields, NGram) else None
         self._filter, self._given = _asked.alternatives(filters), None
         if isinstance(predicate, in_set) and predicate._values and all(type(v) in (int, str) for v in predicate._values):
@@ -182,25 +185,25 @@ class Reader:
         columns = list(view.fields)
         if self._predicate is not None:
             asked = set(self._predicate.get_fields())
-            if not asked:
-                raise ValueError("At least one field name must be returned by predicate's get_field() method")
-            unknown = asked - set(whole.fields)
-            if unknown:
-                raise ValueError(
-                    f"At least some column names requested by the predicate ({sorted(unknown)}) are not valid names: {list(whole.fields)}"
-                )
-            columns += sorted(asked - set(columns))
+            self._wrong = _asked.unfit(asked, whole)
+            columns += sorted(asked & set(whole.fields) - set(columns))
         self._read_schema = whole
         self.schema = transform_schema(view, self._transform) if self._transform else view
         self.transformed_schema = self.schema
-        nothing = [p for p in columns if p not in whole.fields]
-        assert not nothing, nothing
+        read = {"columns": columns, "nulls": {"*": "mask"}, "filter": self._filter or None, "transform": self._work}
         try:
-            self._loader = Loader(**common, columns=columns, nulls={"*": "mask"}, filter=self._filter or None, transform=self._work)
+            self._loader = Loader(**common, **read)
+            if self._predicate is not None and self._wrong is None:
+                only = _folders.wanted(self._loader._row_groups(), self._paths, self._predicate, whole)
+                if only is not None:  # the others are not opened, and ranks make equal steps
+                    self._predicate, self._nothing = None, not only
+                    self._loader = Loader(**common | {"only": only}, **read)
         except hora.HoraError as e:
             if "no row fits" in str(e) or "have no rows" in str(e):
                 raise NoDataAvailableError(str(e)) from e
             raise
+        if self._nothing:
+            warnings.warn("No matching data is available for loading: the predicate wants none of the folders' names", stacklevel=4)
         groups = [g["rows"] for g in self._loader._row_groups() if g["rows"]]
         self._batches_of(max(1, min(MOST_ROWS, self._loader.rows // max(1, len(groups)))))
 
@@ -269,17 +272,18 @@ class Reader:
 
     def _included(self, asked):
         """Which rows of a frame the predicate wants. What only looks at the folders' names is asked for each of them, not for columns."""
-        folders = {part.partition("=")[0] for g in self._loader._row_groups() for part in g["file"].split("/")[:-1] if "=" in part}
-        if not set(asked.columns) <= folders:
+        if not set(asked.columns) <= _folders.named(self._loader._row_groups()):
             return np.asarray(self._predicate.do_include(asked), bool)
         keys = [tuple(row) for row in asked.itertuples(index=False)]
-        wanted = {key: bool(self._predicate.do_include(dict(zip(asked.columns, key, strict=True)))) for key in set(keys)}
-        return np.array([wanted[key] for key in keys], bool)
+        of = {key: bool(self._predicate.do_include(dict(zip(asked.columns, key, strict=True)))) for key in set(keys)}
+        return np.array([of[key] for key in keys], bool)
 
     # -- iterating
 
     def _epochs_of_items(self):
         some = False
+        if self._nothing:
+            return
         for epoch in itertools.count() if self._epochs is None else range(self._epochs):
             for item in self._one_epoch(epoch):
                 some = True
@@ -325,6 +329,8 @@ class Reader:
     def __next__(self):
         if self._stopped:
             raise RuntimeError("Trying to read a sample after a reader created by make_reader/make_batch_reader has stopped.")
+        if self._wrong is not None:
+            raise self._wrong
         if self._items is None:
             self._items = self._epochs_of_items()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime
 import decimal
+import warnings
 
 import numpy as np
 import tensorflow as tf
@@ -81,6 +82,13 @@ def make_petastorm_dataset(reader):
     generated = tf.compat.v1.data.Dataset.from_generator  # a tf.data.Dataset, with what TensorFlow 1's had
 
     def again():
+        if begun:
+            warnings.warn(
+                "Running multiple iterations over make_petastorm_dataset is not recommend for performance issue in Petastorm; here "
+                "another pass costs nothing, but its order is the first one's: have the reader count epochs (num_epochs=), or cache() "
+                "before repeat()",
+                stacklevel=2,
+            )
         if begun and reader.last_row_consumed:
             reader.reset()
         begun.append(True)

@@ -102,7 +102,8 @@ class Unischema:
         fields = []
         for f in schema:
             if str(f.type).startswith("dictionary"):
-                fields.append(UnischemaField(f.name, _arrow_type(f.type.value_type), (), None, False))
+                kind = _arrow_type(f.type.value_type)  # of a folder called name=value, whose numbers are read as int64
+                fields.append(UnischemaField(f.name, np.int64 if np.issubdtype(kind, np.integer) else kind, (), None, False))
                 continue
             try:
                 kind = str(f.type)
@@ -156,7 +157,7 @@ def dict_to_spark_row(unischema, row_dict):
 def encode_row(unischema, row_dict):
     """A row as it is stored, as a dict: for whoever writes without Spark."""
     if not isinstance(row_dict, dict):
-        raise TypeError(f"a row is a dict, not {type(row_dict).__name__}")
+        raise AssertionError(f"a row is a dict, not {type(row_dict).__name__}: pass the schema first, then the row")
     row_dict = dict(row_dict)
     insert_explicit_nulls(unischema, row_dict)
     if set(row_dict) != set(unischema.fields):
@@ -187,8 +188,17 @@ def insert_explicit_nulls(unischema, row_dict):
 
 
 def match_unischema_fields(schema, field_regex):
-    """The fields whose whole names one of the expressions fits."""
-    return [f for name, f in schema.fields.items() if any(re.fullmatch(p, name) for p in field_regex or ())]
+    """The fields whose whole names one of the expressions fits. Versions before 0.7 took the beginnings of names: a warning tells of those."""
+    patterns = list(field_regex or ())
+    found = [f for name, f in schema.fields.items() if any(re.fullmatch(p, name) for p in patterns)]
+    only_begun = sorted(name for name in set(schema.fields) - {f.name for f in found} if any(re.match(p, name) for p in patterns))
+    if only_begun:
+        warnings.warn(
+            f"schema_fields behavior has changed: an expression must fit a field's whole name, and {', '.join(only_begun)} only begin as "
+            "asked. Add .* at the expression's end to read them too.",
+            UserWarning, stacklevel=3,
+        )  # fmt: skip
+    return found
 
 
 def _arrow_type(kind):

@@ -73,6 +73,12 @@ with v1.Graph().as_default(), v1.Session() as session, make_batch_reader(convert
         tf_tensors(reader, 10, 5)
     except ValueError as e:
         assert "shuffling_queue_capacity can not be used with a reader of batches" in str(e)
+import warnings
+with make_reader(url, schema_fields=["id"], shuffle_row_groups=False) as reader, warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    twice = [int(r.id) for r in make_petastorm_dataset(reader).repeat(2)]
+half = len(twice) // 2
+assert half and twice[:half] == twice[half:] and sum("its order is the first one's" in str(w.message) for w in said) == 1, said
 try:
     tf_tensors(make_reader(url))
 except RuntimeError as e:

@@ -7,18 +7,23 @@ import json
 import os
 import posixpath
 from contextlib import contextmanager
+from urllib.parse import unquote, urlparse
 
-from ..fs_utils import FilesystemResolver, get_filesystem_and_path_or_paths, source
+from ..fs_utils import FilesystemResolver, get_dataset_path, get_filesystem_and_path_or_paths, source
 from ..unischema import Unischema
 from . import _pickled, _schema
 
 ROW_GROUPS_PER_FILE_KEY = b"dataset-toolkit.num_row_groups_per_file.v1"
 UNISCHEMA_KEY = b"dataset-toolkit.unischema.v1"
-COMMON = "_common_metadata"
+COMMON, SUMMARY = "_common_metadata", "_metadata"
 
 
 class PetastormMetadataError(Exception):
     """A dataset has no schema of Petastorm's, or one that cannot be read."""
+
+
+class NoSchemaError(PetastormMetadataError):
+    """A dataset has none, as it was not written within materialize_dataset."""
 
 
 class PetastormMetadataGenerationError(Exception):
@@ -30,23 +35,30 @@ def materialize_dataset(spark, dataset_url, schema, row_group_size_mb=None, use_
     """Write files within it, and they become a dataset with a schema.
 
     With a Spark session row groups become small and pages get checksums; `spark=None` is for files that are written by
-    other means (`hora.dataset.write`, pandas). The schema is JSON, not a pickle.
+    other means (`hora.dataset.write`, pandas). The schema is JSON, not a pickle. With `use_summary_metadata` all files'
+    footers are put together in `_metadata`, too.
     """
     before = _prepare(spark, row_group_size_mb, use_summary_metadata)
     try:
         yield
     finally:
         _restore_conf(spark, before)
-    fs = filesystem_factory() if filesystem_factory else FilesystemResolver(dataset_url).filesystem()
-    path = FilesystemResolver(dataset_url).get_dataset_path()
-    counts, arrow = {}, None
+    if filesystem_factory:  # an address without a scheme is a path in that file system
+        fs, path = filesystem_factory(), unquote(get_dataset_path(urlparse(dataset_url)))
+    else:
+        fs, path = FilesystemResolver(dataset_url).filesystem(), FilesystemResolver(dataset_url).get_dataset_path()
+    counts, arrow, footers = {}, None, []
     import pyarrow.parquet as pq
 
     for name in files_of(fs, path):
         with fs.open_input_file(name) as f:
             about = pq.ParquetFile(f)
-            counts[posixpath.relpath(name, path)] = about.metadata.num_row_groups
+            below = posixpath.relpath(name, path)
+            counts[below] = about.metadata.num_row_groups
             arrow = arrow or about.schema_arrow
+            if use_summary_metadata:
+                about.metadata.set_file_path(below)
+                footers.append(about.metadata)
     if arrow is None:
         raise PetastormMetadataGenerationError(
             f"Could not find any parquet files in {dataset_url}: write the dataset within materialize_dataset"
@@ -57,6 +69,22 @@ def materialize_dataset(spark, dataset_url, schema, row_group_size_mb=None, use_
     write_metadata(
         fs, path, arrow, {_schema.SCHEMA_KEY: _schema.schema_to_json(schema), ROW_GROUPS_PER_FILE_KEY: json.dumps(counts).encode()}
     )
+    spark_has = spark is not None and fs.get_file_info(posixpath.join(path, SUMMARY)).type.name != "NotFound"
+    if footers and not spark_has:
+        _write_summary(fs, path, footers)
+
+
+def _write_summary(fs, path, footers):
+    whole, *others = footers
+    try:
+        for footer in others:
+            whole.append_row_groups(footer)
+    except RuntimeError as e:
+        raise PetastormMetadataGenerationError(
+            f"{path}: its files have different schemas, which no common {SUMMARY} can hold ({' '.join(str(e).split())}); leave use_summary_metadata away"
+        ) from e
+    with fs.open_output_stream(posixpath.join(path, SUMMARY)) as out:
+        whole.write_metadata_file(out)
 
 
 _ROW_GROUP = "parquet.block.size"
@@ -119,7 +147,7 @@ def read_metadata(fs, path):
     import pyarrow.parquet as pq
     from pyarrow.fs import FileType
 
-    for name in (COMMON, "_metadata"):
+    for name in (COMMON, SUMMARY):
         name = posixpath.join(path, name)
         if fs.get_file_info(name).type == FileType.File:
             with fs.open_input_file(name) as f:
@@ -162,7 +190,7 @@ def get_schema(dataset):
         raise PetastormMetadataError(
             f"{path}/{COMMON}: its schema cannot be read: {e}; write the dataset's metadata again with materialize_dataset"
         ) from e
-    raise PetastormMetadataError(
+    raise NoSchemaError(
         f"Could not find _common_metadata file with a Petastorm schema in {path}. Use materialize_dataset(..) to write the dataset, "
         "or make_batch_reader to read it as it is"
     )

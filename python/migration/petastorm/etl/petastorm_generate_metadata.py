@@ -32,12 +32,12 @@ def main(args=None):
     a.add_argument(
         "--unischema_class", "--unischema-class", help="the schema's full name, as package.module.Schema; default: the one that is there"
     )
-    a.add_argument("--use-summary-metadata", action="store_true", help="accepted; Spark, which writes summaries, is not asked")
+    a.add_argument("--use-summary-metadata", action="store_true", help="put all files' footers together in _metadata, too")
     a.add_argument("--master", help="accepted; Spark is not needed")
     a.add_argument("--hdfs-driver", default="libhdfs3", help="accepted")
     said = a.parse_args(args)
     try:
-        generate_petastorm_metadata(None, said.dataset_url, said.unischema_class)
+        generate_petastorm_metadata(None, said.dataset_url, said.unischema_class, said.use_summary_metadata)
     except (ValueError, dataset_metadata.PetastormMetadataError, dataset_metadata.PetastormMetadataGenerationError) as e:
         sys.exit(f"petastorm-generate-metadata.py: {e}")
 
