@@ -68,8 +68,8 @@ func (j *job) launched(t *testing.T, h *head) {
 }
 
 // TestAnHeirGivesTheOrdersOfThePast: the orders to a coordinator have numbers, by which it is known what one that is
-// started again has not heard. Wherever in its ledger a launcher was killed, its heir has the same orders under the same
-// numbers, and gives those that the last entry led to and that were not given any more.
+// started again has not heard. Wherever in its ledger a launcher was killed, its heir has the same orders under the
+// same numbers, and gives those that the last entry led to and that were not given any more.
 func TestAnHeirGivesTheOrdersOfThePast(t *testing.T) {
 	key, dir, end := secret.New(), t.TempDir(), make(chan struct{})
 	defer close(end)

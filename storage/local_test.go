@@ -45,7 +45,8 @@ func TestStreamHoldsAPartAtATime(t *testing.T) {
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4*streamPart {
 		t.Errorf("%d bytes of memory for a part of %d at a time", took, streamPart)
 	}
-	if info, err := os.Stat(name); err != nil || info.Size() != size || info.Mode() != 0o600 || len(names(t, dir)) != 1 {
+	info, err := os.Stat(name)
+	if err != nil || info.Size() != size || info.Mode() != 0o600 || len(names(t, dir)) != 1 {
 		t.Errorf("%v, %v: %v", info, err, names(t, dir))
 	}
 }
@@ -59,7 +60,9 @@ func TestStreamLeavesTheWholeOrNothing(t *testing.T) {
 	}
 	broken, no := errors.New("the line is cut"), errors.New("it is another")
 	gone, leave := context.WithCancel(t.Context())
-	left := io.MultiReader(zeros(1<<20), readerFunc(func([]byte) (int, error) { leave(); return 1, io.EOF }), zeros(1<<20))
+	left := io.MultiReader(
+		zeros(1<<20), readerFunc(func([]byte) (int, error) { leave(); return 1, io.EOF }), zeros(1<<20))
+	fails := io.MultiReader(zeros(1<<20), readerFunc(func([]byte) (int, error) { return 0, broken }))
 	as := func(name string, err error) func() (string, error) {
 		return func() (string, error) { return name, err }
 	}
@@ -70,7 +73,7 @@ func TestStreamLeavesTheWholeOrNothing(t *testing.T) {
 		called func() (string, error)
 		want   error
 	}{
-		{"a reader that fails", t.Context(), io.MultiReader(zeros(1<<20), readerFunc(func([]byte) (int, error) { return 0, broken })), as(name, nil), broken},
+		{"a reader that fails", t.Context(), fails, as(name, nil), broken},
 		{"a context that ends", gone, left, as(name, nil), context.Canceled},
 		{"one that gets no name", t.Context(), zeros(1 << 20), as("", no), no},
 		{"one that is there already", t.Context(), zeros(1 << 20), as("", nil), nil},

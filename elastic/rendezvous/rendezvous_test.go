@@ -425,8 +425,8 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 	}
 }
 
-// TestWhatAProcessIsAskedOutlivesItsConnection: one that breaks before the worker has heard that it is in is followed by
-// another, which is a new one to the coordinator.
+// TestWhatAProcessIsAskedOutlivesItsConnection: one that breaks before the worker has heard that it is in is followed
+// by another, which is a new one to the coordinator.
 func TestWhatAProcessIsAskedOutlivesItsConnection(t *testing.T) {
 	key := secret.New()
 	for _, known := range []bool{false, true} { // whether the first one's end is known when the second comes

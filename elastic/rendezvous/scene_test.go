@@ -96,7 +96,8 @@ type hand struct {
 func newScene(dir string) *scene {
 	still := func() time.Duration { return time.Millisecond }
 	return &scene{
-		dir: dir, key: secret.New(), lag: still, late: still, slow: func() time.Duration { return 10 * time.Millisecond },
+		dir: dir, key: secret.New(), lag: still, late: still,
+		slow:   func() time.Duration { return 10 * time.Millisecond },
 		coming: map[int]time.Time{}, took: map[Process]bool{}, hands: map[int]*hand{}, done: make(chan struct{}),
 	}
 }
