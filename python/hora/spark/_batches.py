@@ -64,6 +64,8 @@ def _series(packed: bytes, count: Any) -> Any:
         from hora.spark import _scorer
 
         given = pickle.loads(packed)
+        # Of NaN in a column of NumPy's Spark would make null.
+        kinds = {t: pd.ArrowDtype(t) for t in (pa.float32(), pa.float64())} if hasattr(pd, "ArrowDtype") else {}
         for *columns, null in batches:
             table: Any = pd.DataFrame(dict(zip(given.features, columns, strict=True)), copy=False)
             if null.notna().any():  # of which pandas makes NaN, which is a value
@@ -71,7 +73,8 @@ def _series(packed: bytes, count: Any) -> Any:
                 arrays = [pa.array(c.to_numpy(), mask=m) for c, m in zip(columns, masks, strict=True)]
                 table = pa.Table.from_arrays(arrays, names=given.features)
             more = _scorer.outputs(table, given, count)
-            found = pa.Table.from_arrays(more, names=[f"c{i}" for i in range(len(more))]).to_pandas(integer_object_nulls=True)
+            found = pa.Table.from_arrays(more, names=[f"c{i}" for i in range(len(more))])
+            found = found.to_pandas(integer_object_nulls=True, types_mapper=kinds.get)
             yield found["c0"] if len(more) == 1 else found
 
     work.__annotations__ = {"batches": Iterator[tuple[pd.Series, ...]], "return": Iterator[pd.Series]}
