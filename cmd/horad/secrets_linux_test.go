@@ -51,7 +51,7 @@ func TestSecrets(t *testing.T) {
 	if _, err := s.client.SetSecret(ctx, "other", "OTHER", []byte("another-one")); err != nil {
 		t.Fatal(err)
 	}
-	d := shell(2, `cd "$HORA_SECRETS" && stat -c '%a %n' . * && wc -c <TOKEN && cat TOKEN && echo && cat key && echo "x$(cat TOKEN)y" >&2 && env | grep -c s3cr3t; ls "$HORA_SECRETS"; test -e "$HORA_SECRETS"/OTHER; echo $?; sleep 0.2; exit 3`)
+	d := shell(2, `cd "$HORA_SECRETS" && stat -c '%a %n' . * && wc -c <TOKEN && cat TOKEN && echo && cat key && echo "x$(cat TOKEN)y" >&2 && env | grep -c s3cr3t; ls "$HORA_SECRETS"; test -e "$HORA_SECRETS"/OTHER; echo $?; sleep 0.2; echo "z$(cat TOKEN)" >&2; exit 3`) // its last words are quoted as the cause
 	d.Secrets = []string{"TOKEN", "key"}
 	j := s.until(s.submit(d).ID, ended)
 	var text []string

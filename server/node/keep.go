@@ -156,6 +156,7 @@ func Keep(dir string, own Process, run Program) error {
 	}
 	code := k.run(run)
 	k.over()
+	k.events()       // to the last one: they are masked where they stand now
 	dropSecrets(dir) // before it says that it has ended
 	k.finish(code)
 	return nil
@@ -503,7 +504,6 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 // finish writes all that is left, and how it ended.
 func (k *keeper) finish(code int) {
 	waitFor(&k.reports, time.Second) // what ranks sent before their end
-	k.events()
 	k.outputs(true)
 	k.flush()
 	k.mu.Lock()

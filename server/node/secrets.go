@@ -1,12 +1,16 @@
 package node
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hora/storage"
 )
 
 // SecretsVariable names the folder in which a job finds its secrets, a file each, of its user alone. They are nowhere
@@ -54,8 +58,10 @@ func putToken(dir, token string) error {
 	return os.WriteFile(filepath.Join(dir, tokenFile), []byte(token+"\n"), 0o600)
 }
 
-// dropSecrets takes them away, the keys to storage, and the token.
+// dropSecrets takes them away, the keys to storage, and the token. Where hora run has quoted the last that a rank wrote
+// there may be one of them: from now on it is masked there too.
 func dropSecrets(dir string) {
+	readMask(dir).clean(filepath.Join(dir, eventsFile), filepath.Join(dir, reportFile))
 	_ = os.RemoveAll(filepath.Join(dir, lentFolder))
 	_ = os.RemoveAll(filepath.Join(dir, secretsFolder))
 	_ = os.Remove(filepath.Join(dir, tokenFile))
@@ -129,4 +135,24 @@ func (m *mask) event(b []byte) []byte {
 		return b
 	}
 	return []byte(m.json.Replace(string(b)))
+}
+
+// clean masks files of JSON. One that cannot be written anew is removed: the server has what it says.
+func (m *mask) clean(names ...string) {
+	if m == nil {
+		return
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // there is none
+		}
+		masked := m.event(b)
+		if bytes.Equal(masked, b) {
+			continue
+		}
+		if (storage.Local{}).Put(context.Background(), name, masked) != nil {
+			_ = os.Remove(name)
+		}
+	}
 }
