@@ -147,6 +147,24 @@ func (m *Machine) Missing(limit int) (ranks []int, n int) {
 	return ranks, n
 }
 
+// Awaited lists, by the ranks that they were started as, members of the last epoch that have not joined again, and
+// workers on their way that those who have joined are to meet. Both are empty where none are waited for.
+func (m *Machine) Awaited() (behind, coming []int) {
+	for _, c := range m.known {
+		if !m.open && c.place >= 0 && !c.waiting {
+			behind = append(behind, c.start.rank)
+		}
+	}
+	for s := range m.coming {
+		if m.open && len(m.held) > 0 || !m.open && m.meets() {
+			coming = append(coming, s.rank)
+		}
+	}
+	slices.Sort(behind)
+	slices.Sort(coming)
+	return behind, coming
+}
+
 // need returns how many waiting workers open the next epoch.
 func (m *Machine) need() int {
 	switch {

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -30,13 +31,16 @@ func (a *arrivals) hear(body []byte) {
 	}
 }
 
-// awaitArrivals says for whom the others wait, and ends a job that has waited for too long. An elastic job's later
-// epochs are bounded by the wait for enough workers.
+// awaitArrivals says for whom the others wait, and ends a job that has waited for too long, or a worker without which
+// an elastic one goes on.
 func (j *job) awaitArrivals() {
 	a, w := &j.missing, j.waits.Load()
-	if w == nil || w.Joined == 0 || j.stopped || j.spec.elastic() && w.Epoch > 0 {
+	if w == nil || w.Joined == 0 || j.stopped || w.Beside && !j.spec.elastic() {
 		*a = arrivals{}
 		return
+	}
+	if w.For < a.told {
+		a.told = 0 // another wait
 	}
 	if w.For >= min(j.spec.JoinWord, j.spec.Join)-3*time.Second {
 		for _, l := range j.links {
@@ -49,6 +53,10 @@ func (j *job) awaitArrivals() {
 	if a.told > 0 {
 		due = a.told + 2*j.spec.JoinWord
 	}
+	if j.spec.elastic() && w.Epoch > 0 {
+		j.awaitReturns(w, due)
+		return
+	}
 	switch {
 	case w.For >= j.spec.Join && j.spec.elastic():
 		j.giveUpOn(w.Missing)
@@ -60,6 +68,47 @@ func (j *job) awaitArrivals() {
 		j.event(&event.Delay{Text: fmt.Sprintf("waiting for %s to join; %s",
 			j.absentees(a, w, "", ""), joined(w)), Over: w.For, Limit: j.spec.Join, Flag: "--start-timeout"})
 	}
+}
+
+// awaitReturns does so after an elastic job's first epoch. That there are too few workers is the roster's to tell.
+// Members of the last epoch are ended that do not join again; those who wait for them would give up 10 s later.
+func (j *job) awaitReturns(w *rendezvous.Wait, due time.Duration) {
+	a := &j.missing
+	limit := j.spec.Wait
+	text := ""
+	switch {
+	case w.Beside && len(w.Coming) == 0:
+		text = fmt.Sprintf("%s the members of epoch %d at their next commit", waitFor(w.Joined), w.Epoch)
+		limit = j.spec.Join
+	case len(w.Behind) > 0:
+		text = fmt.Sprintf("%s %s to join again after epoch %d", waitFor(w.Joined), list(j.doing(a, w.Behind)), w.Epoch)
+	case len(w.Coming) > 0:
+		text = fmt.Sprintf("%s %s to join", waitFor(w.Joined), list(j.doing(a, w.Coming)))
+		limit = comeLimit
+	default:
+		return
+	}
+	if w.For >= due {
+		a.told = w.For
+		j.event(&event.Delay{Text: text, Over: w.For, Limit: limit})
+	}
+	if w.For < limit || len(w.Behind) == 0 {
+		return
+	}
+	for _, rank := range w.Behind {
+		if rank >= 0 && rank < len(j.alive) && j.alive[rank] && j.condemn[rank] == "" && !a.watched([]int{rank}) {
+			j.end(rank, fmt.Sprintf("has not joined again in %v after epoch %d (--elastic-timeout): %s", w.For.Round(time.Second),
+				w.Epoch, cmp.Or(a.doing[rank], "its process runs")))
+		}
+	}
+}
+
+// waitFor begins to say for whom some wait.
+func waitFor(n int) string {
+	if n == 1 {
+		return "1 worker waits for"
+	}
+	return fmt.Sprintf("%d workers wait for", n)
 }
 
 // giveUpOn ends the processes that have had their time to join: the policy says what follows, as after any loss.
@@ -86,20 +135,7 @@ func joined(w *rendezvous.Wait) string {
 
 // absentees names the ranks that others wait for and what they do, with a verb behind them.
 func (c *crew) absentees(a *arrivals, w *rendezvous.Wait, is, are string) string {
-	var names []string
-	for _, rank := range w.Missing {
-		if rank >= len(c.seats) || c.seats[rank].Host < 0 {
-			continue
-		}
-		does := "its process has not been started"
-		if c.alive[rank] {
-			does = "its process runs"
-			if text := a.doing[rank]; text != "" {
-				does = text
-			}
-		}
-		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, c.links[c.seats[rank].Host].called, does))
-	}
+	names := c.doing(a, w.Missing)
 	if len(names) == 0 {
 		names = append(names, event.Counted(w.More, "more worker"))
 	}
@@ -110,6 +146,21 @@ func (c *crew) absentees(a *arrivals, w *rendezvous.Wait, is, are string) string
 		return list(names) + " " + is
 	}
 	return list(names) + " " + are
+}
+
+// doing names ranks and what their processes do.
+func (c *crew) doing(a *arrivals, ranks []int) (names []string) {
+	for _, rank := range ranks {
+		if rank < 0 || rank >= len(c.seats) || c.seats[rank].Host < 0 {
+			continue
+		}
+		does := "its process has not been started"
+		if c.alive[rank] {
+			does = cmp.Or(a.doing[rank], "its process runs")
+		}
+		names = append(names, fmt.Sprintf("rank %d on %s (%s)", rank, c.links[c.seats[rank].Host].called, does))
+	}
+	return names
 }
 
 // watched says whether somebody holds all of these ranks, in a debugger for one: they are not blamed for being late.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,11 +13,36 @@ import (
 	"time"
 
 	"hora/event"
+	"hora/internal/wire"
 )
+
+// writtenDown has a test that fails tell what the launchers of a job in a folder, and their coordinators, have written
+// down: the ledger but for its first line, which has the secret, and the kinds and bodies of the journal's records.
+func writtenDown(t *testing.T, dir string) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		ledger, err := os.ReadFile(filepath.Join(dir, "state", "launcher"))
+		_, rest, _ := strings.Cut(string(ledger), "\n")
+		t.Logf("the ledger (%v):\n%s", err, rest)
+		journal, err := os.ReadFile(filepath.Join(dir, "state", "journal"))
+		var records strings.Builder
+		for rd := bytes.NewReader(journal); err == nil; {
+			kind, body, end := wire.ReadMessage(rd, nil, 1<<20)
+			if end != nil {
+				break
+			}
+			fmt.Fprintf(&records, "%d %q\n", kind, body)
+		}
+		t.Logf("the journal (%v):\n%s", err, records.String())
+	})
+}
 
 // elasticAdopted starts an elastic job, kills its launcher once its two ranks meet, and has another adopt it.
 func elasticAdopted(t *testing.T, dir string, unseen bool, args ...string) (heir *lively, pids [2]int) {
 	t.Helper()
+	writtenDown(t, dir)
 	args = append([]string{"run", "-np", "2", "--report", "story", "--coordinator-state", "state"}, args...)
 	args = append(args, "--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=elastic", "--env", "ENOUGH="+filepath.Join(dir, "enough"), self(t))
 	cmd := exec.Command(self(t), args...)
@@ -120,6 +146,7 @@ func TestAnAdoptedJobGoesOnElastically(t *testing.T) {
 // asks the same command in the same folder, and takes new hosts and slots in, which the next heir keeps.
 func TestADiscoveredJobIsAdopted(t *testing.T) {
 	dir := t.TempDir()
+	writtenDown(t, dir)
 	list := func(hosts string) {
 		t.Helper()
 		next := filepath.Join(dir, "next")

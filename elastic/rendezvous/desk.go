@@ -39,6 +39,7 @@ type desk struct {
 	ghosts   map[elastic.Worker]*conn // workers of a coordinator before this one, from its journal
 	news     []Notice                 // what the present epoch's members were told, with a Journal
 	waiting  time.Time                // since when somebody waits for an epoch; zero: nobody does
+	beside   bool                     // they wait beside an open one
 }
 
 // place is a member's in an epoch.
@@ -491,6 +492,16 @@ func (d *desk) cancel(c *conn, id uint64) {
 func (d *desk) missing() string {
 	ranks, n := d.machine.Missing(8)
 	have := d.machine.Waiting()
+	behind, coming := d.machine.Awaited()
+	switch {
+	case len(ranks) > 0:
+	case d.machine.Open() && len(coming) == 0:
+		return fmt.Sprintf("the members of epoch %d have not come to the commit after which they take newcomers in", d.machine.Epoch())
+	case len(behind) > 0:
+		return fmt.Sprintf("rank %s was in epoch %d and has not joined again", listed(behind), d.machine.Epoch())
+	case len(coming) > 0:
+		return fmt.Sprintf("rank %s was started and has not joined", listed(coming))
+	}
 	if len(ranks) == 0 {
 		workers, are := "workers have", "are"
 		if have == 1 {
@@ -501,15 +512,19 @@ func (d *desk) missing() string {
 		}
 		return fmt.Sprintf("%d %s joined and %d more %s needed", have, workers, n, are)
 	}
-	texts := make([]string, len(ranks))
-	for i, r := range ranks {
-		texts[i] = strconv.Itoa(r)
-	}
 	more := ""
 	if n > len(ranks) {
 		more = fmt.Sprintf(" and %d more", n-len(ranks))
 	}
-	return fmt.Sprintf("%d of %d ranks have joined, missing: %s%s", have, have+n, strings.Join(texts, ", "), more)
+	return fmt.Sprintf("%d of %d ranks have joined, missing: %s%s", have, have+n, listed(ranks), more)
+}
+
+func listed(ranks []int) string {
+	texts := make([]string, len(ranks))
+	for i, r := range ranks {
+		texts[i] = strconv.Itoa(r)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func (d *desk) unwait(c *conn, id uint64, key string) {

@@ -215,18 +215,20 @@ func (d *desk) tellWait(now time.Time) {
 	}
 	m := d.machine
 	joined := m.Waiting()
-	if m.Open() || m.Over() != "" || joined == 0 {
+	if m.Over() != "" || joined == 0 {
 		if !d.waiting.IsZero() {
 			d.waiting = time.Time{}
 			d.s.cfg.OnWait(Wait{Epoch: m.Epoch()})
 		}
 		return
 	}
-	if d.waiting.IsZero() {
-		d.waiting = now
+	if d.waiting.IsZero() || d.beside != m.Open() {
+		d.waiting, d.beside = now, m.Open()
 	}
-	missing, more := m.Missing(missingTold)
-	d.s.cfg.OnWait(Wait{Epoch: m.Epoch(), For: now.Sub(d.waiting), Joined: joined, More: more, Missing: missing})
+	w := Wait{Epoch: m.Epoch(), For: now.Sub(d.waiting), Joined: joined, Beside: d.beside}
+	w.Missing, w.More = m.Missing(missingTold)
+	w.Behind, w.Coming = m.Awaited()
+	d.s.cfg.OnWait(w)
 }
 
 // broken says in a message's words how a connection ended.

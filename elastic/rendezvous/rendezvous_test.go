@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -423,6 +424,66 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 		t.Errorf("it heard what was said to the process before it: %+v", n)
 	default:
 	}
+}
+
+// TestWhoIsAwaitedAfterAnEpoch: whoever waits for the next one, and the launcher, hear for whom: for members that have
+// not joined again, for one that was started and has not come, or for the members of an epoch that is still open.
+func TestWhoIsAwaitedAfterAnEpoch(t *testing.T) {
+	key := secret.New()
+	waits := make(chan Wait, 256)
+	s, addr := serveTCP(t, Config{
+		Secret: key, Size: 2, Min: 1, Max: 8, Silence: 10 * time.Second, OnLoss: elastic.Continue, Reported: true,
+		OnWait: func(w Wait) { waits <- w },
+	})
+	cs, _ := joined(t, addr, key, 2, nil)
+	dial := func(rank int) *Client {
+		c, err := Dial(within(t, 20*time.Second), addr, key, Hello{
+			Rank: rank, Size: 2, Host: "h", Process: "1",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	hear := func(what string, is func(w Wait) bool) {
+		t.Helper()
+		for end := within(t, 20*time.Second); ; {
+			select {
+			case w := <-waits:
+				if is(w) {
+					return
+				}
+			case <-end.Done():
+				t.Fatal("the launcher does not hear of " + what)
+			}
+		}
+	}
+	vain := func(c *Client, until func(), want string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(context.Background())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Join(ctx, Member{Rank: -1, Host: "h"})
+			failed <- err
+		}()
+		until()
+		cancel()
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the wait ends in %v, want %q", err, want)
+		}
+	}
+	newcomer := dial(2)
+	vain(newcomer, func() {
+		hear("a newcomer", func(w Wait) bool { return w.Beside && w.Joined == 1 && w.Behind == nil })
+	}, "the members of epoch 1 have not come to the commit")
+	vain(cs[0], func() {
+		hear("a member that is behind", func(w Wait) bool { return !w.Beside && slices.Equal(w.Behind, []int{1}) })
+		s.Coming(3, "1", true, true)
+	}, "rank 1 was in epoch 1 and has not joined again")
+	vain(cs[1], func() {
+		hear("one that was started", func(w Wait) bool { return !w.Beside && slices.Equal(w.Coming, []int{3}) })
+	}, "rank 3 was started and has not joined")
 }
 
 // TestWhatAProcessIsAskedOutlivesItsConnection: one that breaks before the worker has heard that it is in is followed

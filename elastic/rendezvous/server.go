@@ -49,7 +49,7 @@ type Config struct {
 	// OnProgress, when set, is called likewise with what a member that was asked to tells about itself.
 	OnProgress func(p event.Progress)
 	// OnWait, when set, is called likewise from time to time while workers wait for an epoch, and once when they do no
-	// more. Those who wait beside an open one do not count.
+	// more.
 	OnWait func(Wait)
 	// OnComplete, when set, is called likewise when every member of an epoch has done its work.
 	OnComplete func(epoch uint64)
@@ -72,13 +72,17 @@ type Process struct {
 	Name string // see Hello.Process
 }
 
-// Wait is what workers wait for who have joined while no epoch is open.
+// Wait is what workers wait for who have joined.
 type Wait struct {
 	Epoch   uint64        // the last one
 	For     time.Duration // since the first of them joined
 	Joined  int           // how many wait; 0 when nobody does any more
 	More    int           // how many are needed yet
 	Missing []int         // ranks among those, up to missingTold
+	Beside  bool          // the last epoch is still open: its members join again after their next commit
+	// members of the last epoch that have not joined again, and workers on their way that the others are to meet, by
+	// the ranks that they were started as
+	Behind, Coming []int
 }
 
 const missingTold = 64
