@@ -438,7 +438,9 @@ func (s *Server) Priority(ctx context.Context, id int64, priority int) (client.J
 // Nodes lists the nodes.
 func (s *Server) Nodes() ([]client.Node, error) {
 	var all []client.Node
+	at := map[string]int{}
 	for _, n := range s.back.Capacity() {
+		at[n.Name] = len(all)
 		all = append(all, client.Node{
 			Name: n.Name, Pool: n.Pool, Slots: n.Slots, Free: n.Slots, Memory: n.Memory, GPUs: n.GPUs, Away: n.Closed,
 		})
@@ -452,7 +454,7 @@ func (s *Server) Nodes() ([]client.Node, error) {
 				if x.Slots = max(x.Slots, x.Held); x.Slots == 0 {
 					continue
 				}
-				if i := slices.IndexFunc(all, func(n client.Node) bool { return n.Name == x.Node }); i >= 0 {
+				if i, there := at[x.Node]; there {
 					all[i].Free -= x.Slots
 					all[i].Jobs++
 				}

@@ -249,6 +249,7 @@ func (f *follower) finish(e *node.Exit, b *batch) error {
 		l := f.l
 		l.job = then
 		l.finishing, l.attempt, l.stop, l.elastic, l.gang = false, nil, "", elastic{}, gang{}
+		f.seat(l)
 		if l.job.State == job.Queued {
 			f.machine.Submit(ask(l))
 		}
@@ -326,17 +327,19 @@ func (s *Server) next(l *live, a *client.Attempt) (j client.Job) {
 	return j
 }
 
-// neighbours says whether others run on the nodes of an attempt.
+// besideFor is how long before the end of an attempt that ran out of memory others may have left its nodes to have had
+// a part in that: what the kernel ends, and what is told of it, takes its time, and it may have ended them first.
+const besideFor = time.Minute
+
+// neighbours says whether others run on the nodes of an attempt, or have just left them.
 func (s *Server) neighbours(l *live, a *client.Attempt) bool {
-	for _, other := range s.live {
-		if other == l || other.attempt == nil {
-			continue
-		}
-		for _, x := range other.attempt.Shares {
-			for _, y := range a.Shares {
-				if x.Node == y.Node && holds(x) && holds(y) {
-					return true
-				}
+	if !l.beside.IsZero() && s.now().Sub(l.beside) < besideFor {
+		return true
+	}
+	for _, x := range a.Shares {
+		for id := range s.parts.on[x.Node] {
+			if holds(x) && id != l.job.ID {
+				return true
 			}
 		}
 	}

@@ -55,8 +55,8 @@ func slotsOf(all []schedule.Share) (n int) {
 // total is how many slots a job may have.
 func total(all []client.Share) int { return slotsOf(shares(all)) }
 
-// reshare is what a job has when it is told what it may have: the nodes that it had come first.
-func reshare(all []client.Share, to []schedule.Share) []client.Share {
+// resharing is what a job has when it is told what it may have: the nodes that it had come first.
+func resharing(all []client.Share, to []schedule.Share) []client.Share {
 	out := slices.Clone(all)
 	for i := range out {
 		had := max(out[i].Slots, out[i].Held)
@@ -87,7 +87,7 @@ func (s *Server) resize(l *live, to []schedule.Share, shrink bool) {
 		l.target = n
 		text = fmt.Sprintf("it gives slots away at its next commit and keeps %d", n)
 	}
-	l.attempt.Shares = reshare(l.attempt.Shares, to)
+	s.reshare(l, resharing(l.attempt.Shares, to))
 	s.noted(l, client.Happening{Kind: "resized", Text: text})
 }
 
@@ -224,7 +224,8 @@ func (f *follower) shrunk(l *live) {
 			}
 		}
 	}
-	l.attempt.Shares, l.target = all, 0
+	l.target = 0
+	f.reshare(l, all)
 	f.machine.Shrunk(l.job.ID, f.now())
 	f.dirty = true
 	f.noted(l, client.Happening{})
@@ -292,6 +293,7 @@ func (f *follower) parted(x client.Share, end fleet.Ended, err error) {
 		return
 	}
 	all[at].Slots, all[at].Held = 0, 0
+	f.reshare(l, all)
 	if total(all) == slotsOf(held(all)) {
 		l.target = 0
 	}

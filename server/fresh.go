@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -51,35 +50,32 @@ func (p *pool) startingFor(owner int64) (n int) {
 }
 
 // makeFresh makes nodes for jobs that wait for some of their own. Those without work make way for them, where the pool
-// may have no more. It answers what is to be done, and which nodes are free and there after it; in the loop.
-func (s *Server) makeFresh(p *pool, free, there []string) (todo []func(), stillFree, stillThere []string) {
+// may have no more; in the loop, and what it answers outside.
+func (s *Server) makeFresh(p *pool) (todo []func()) {
 	others := 0 // that are coming, but to jobs that wait: those count as wanted until they are there
 	for name := range p.starting {
 		if l := s.live[madeFor(name)]; l == nil || l.attempt != nil {
 			others++
 		}
 	}
-	for _, w := range s.machine.WantsFresh(p.Name, p.Max-len(there)-others+len(free)) {
+	for _, w := range s.machine.WantsFresh(p.Name, p.Max-len(p.there)-others+len(p.idle)) {
 		for range w.Nodes - p.startingFor(w.ID) {
-			if len(there)+len(p.starting) >= p.Max {
-				if len(free) == 0 {
+			if len(p.there)+len(p.starting) >= p.Max {
+				if len(p.idle) == 0 {
 					break
 				}
-				name := free[0]
-				free = free[1:]
-				there = slices.DeleteFunc(there, func(x string) bool { return x == name })
-				todo = append(todo, s.endNode(p, name))
+				todo = append(todo, s.endNode(p, s.longestIdle(p)))
 			}
 			todo = append(todo, s.create(p, w.ID))
 		}
 	}
-	return todo, free, there
+	return todo
 }
 
 // endFresh ends the nodes of jobs that neither wait nor run; in the loop.
-func (s *Server) endFresh(p *pool, there []string) (todo []func()) {
-	for _, name := range there {
-		if owner := s.nodes[name].For; owner != 0 && !s.busy(name) && !s.machine.Knows(owner) {
+func (s *Server) endFresh(p *pool) (todo []func()) {
+	for name := range p.fresh {
+		if s.parts.looked++; !s.busy(name) && !s.machine.Knows(s.nodes[name].For) {
 			todo = append(todo, s.endNode(p, name))
 		}
 	}

@@ -28,7 +28,9 @@ type Makes interface {
 type pool struct {
 	client.Pool
 	starting map[string]time.Time // nodes that were made and have not come yet, since when
-	idle     map[string]time.Time // nodes without a job, since when
+	there    map[string]bool      // its nodes
+	fresh    map[string]bool      // those of them that were made for one job
+	idle     map[string]time.Time // the others without a job, since when
 	ending   map[string]bool      // nodes whose machines are being ended
 	number   int                  // of the last node that was made
 	failed   string               // why the last one was not
@@ -93,21 +95,25 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 }
 
 func newPool(p *client.Pool) *pool {
-	return &pool{Pool: *p, starting: map[string]time.Time{}, idle: map[string]time.Time{}, ending: map[string]bool{}}
+	return &pool{
+		Pool: *p, starting: map[string]time.Time{}, ending: map[string]bool{},
+		there: map[string]bool{}, fresh: map[string]bool{}, idle: map[string]time.Time{},
+	}
 }
 
 // count tells the schedule which nodes there are and may come, and answers what is to be done about those that are
-// lost; in the loop.
+// lost; in the loop, whenever nodes or pools have changed.
 func (s *Server) count() (todo []func()) {
 	now := map[string]schedule.Node{}
-	of := map[string]int{}
+	var changed []string
 	for _, n := range s.back.Capacity() {
+		s.parts.looked++
 		if p := s.pools[n.Pool]; p != nil && p.Provider != "static" {
 			n.For = madeFor(n.Name)
 		}
 		now[n.Name] = n
-		of[n.Pool]++
 		if s.nodes[n.Name] != n {
+			changed = append(changed, n.Name)
 			s.machine.SetNode(n)
 			s.dirty = true
 		}
@@ -120,6 +126,7 @@ func (s *Server) count() (todo []func()) {
 			continue
 		}
 		s.machine.RemoveNode(name)
+		s.went(name, n.Pool)
 		s.dirty = true
 		if p := s.pools[n.Pool]; p != nil { // or its machine stays for good
 			spec := p.Pool
@@ -130,27 +137,41 @@ func (s *Server) count() (todo []func()) {
 			})
 		}
 	}
+	before := s.nodes
 	s.nodes = now
+	for _, name := range changed {
+		if was, had := before[name]; had && was.Pool != now[name].Pool {
+			s.went(name, was.Pool)
+		}
+		s.came(name)
+	}
+	s.spare()
+	return todo
+}
+
+// spare tells the schedule which nodes may come; in the loop.
+func (s *Server) spare() {
 	for name, p := range s.pools {
-		if spare := p.Max - of[name]; spare != p.spare {
+		if spare := p.Max - len(p.there); spare != p.spare {
 			p.spare = spare
 			s.dirty = true
 		}
 		like := schedule.Node{Slots: p.Node.Cores, Memory: p.Node.Memory, GPUs: p.Node.GPUs}
 		s.machine.SetSpare(name, p.spare, p.Max, like)
 	}
-	return todo
 }
 
 // tendPools makes and ends nodes, when nodes come or go, after decisions, and each second.
 func (s *Server) tendPools() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	for anew := true; ; {
 		changed := s.fleet.Changed()
 		var todo []func()
 		if s.do(func() {
-			todo = s.count()
+			if anew {
+				todo = s.count()
+			}
 			for _, p := range s.pools {
 				todo = append(todo, s.tend(p)...)
 			}
@@ -163,8 +184,10 @@ func (s *Server) tendPools() {
 		if len(todo) > 0 {
 			s.news.wake(0)
 		}
+		anew = false
 		select {
 		case <-changed:
+			anew = true
 			s.news.wake(0)
 		case <-s.wants:
 		case <-tick.C: // for the time that nodes are idle
@@ -181,30 +204,6 @@ func (s *Server) tend(p *pool) (todo []func()) {
 		return todo
 	}
 	now := time.Now()
-	var there, free []string
-	for _, n := range s.back.Capacity() {
-		if n.Pool == p.Name {
-			there = append(there, n.Name)
-		}
-	}
-	for _, name := range there {
-		if s.busy(name) {
-			delete(p.idle, name)
-			continue
-		}
-		if s.nodes[name].For != 0 {
-			continue
-		}
-		if p.idle[name].IsZero() {
-			p.idle[name] = now
-		}
-		free = append(free, name)
-	}
-	for name := range p.idle {
-		if !slices.Contains(there, name) {
-			delete(p.idle, name)
-		}
-	}
 	todo = append(todo, s.list(p, now)...)
 	for name, since := range p.starting {
 		if now.Sub(since) > startingWithin {
@@ -216,32 +215,43 @@ func (s *Server) tend(p *pool) (todo []func()) {
 	}
 	if now.After(p.after) && !p.unknown {
 		// What waits, and so many idle ones beside that.
-		var more []func()
-		more, free, there = s.makeFresh(p, free, there)
-		todo = append(todo, more...)
-		make := max(s.machine.Wants(p.Name), p.Min-len(free)) - p.startingFor(0)
-		make = min(make, p.Max-len(there)-len(p.starting))
+		todo = append(todo, s.makeFresh(p)...)
+		make := max(s.machine.Wants(p.Name), p.Min-len(p.idle)) - p.startingFor(0)
+		make = min(make, p.Max-len(p.there)-len(p.starting))
 		for range make {
 			todo = append(todo, s.create(p, 0))
 		}
 	}
-	todo = append(todo, s.endFresh(p, there)...)
+	todo = append(todo, s.endFresh(p)...)
 	if s.machine.Waiting() > 0 && s.machine.Wants(p.Name) > 0 {
 		return todo
 	}
-	slices.SortFunc(free, func(a, b string) int { return p.idle[a].Compare(p.idle[b]) })
-	for len(free) > p.Min && now.Sub(p.idle[free[0]]) > seconds(p.Idle) {
-		todo = append(todo, s.endNode(p, free[0]))
-		free = free[1:]
+	for len(p.idle) > p.Min {
+		name := s.longestIdle(p)
+		if now.Sub(p.idle[name]) <= seconds(p.Idle) {
+			break
+		}
+		todo = append(todo, s.endNode(p, name))
 	}
 	return todo
+}
+
+// longestIdle is the node of a pool that has waited for work the longest; in the loop.
+func (s *Server) longestIdle(p *pool) (longest string) {
+	for name, since := range p.idle {
+		s.parts.looked++
+		if c := since.Compare(p.idle[longest]); longest == "" || c < 0 || c == 0 && name < longest {
+			longest = name
+		}
+	}
+	return longest
 }
 
 // endNode ends a node without work; in the loop, and what it answers outside.
 func (s *Server) endNode(p *pool, name string) func() {
 	s.machine.RemoveNode(name)
 	delete(s.nodes, name)
-	delete(p.idle, name)
+	s.went(name, p.Name)
 	spec := p.Pool
 	s.fleet.End(name)
 	p.ending[name] = true // its machine is listed until it is gone, and is none that may still come
@@ -277,17 +287,6 @@ func (s *Server) list(p *pool, now time.Time) []func() {
 			}
 		})
 	}}
-}
-
-// busy says whether an attempt has a part on a node; in the loop.
-func (s *Server) busy(name string) bool {
-	for _, l := range s.live {
-		if l.attempt != nil &&
-			slices.ContainsFunc(l.attempt.Shares, func(x client.Share) bool { return x.Node == name && holds(x) }) {
-			return true
-		}
-	}
-	return false
 }
 
 // create makes one more node, for one job or for everybody; in the loop, and what it answers outside.
@@ -362,11 +361,13 @@ func (s *Server) Pools() ([]client.Pool, error) {
 			x.Warning = s.odd(p)
 			all = append(all, x)
 		}
+		at := map[string]int{}
+		for i := range all {
+			at[all[i].Name] = i
+		}
 		for _, n := range s.back.Capacity() {
-			for i := range all {
-				if all[i].Name == n.Pool && !n.Closed {
-					all[i].Ready++
-				}
+			if i, ours := at[n.Pool]; ours && !n.Closed {
+				all[i].Ready++
 			}
 		}
 	})
@@ -430,6 +431,11 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 			old.retiring(made)
 		} else {
 			s.pools[p.Name] = newPool(&p)
+			for name, n := range s.nodes {
+				if n.Pool == p.Name {
+					s.came(name)
+				}
+			}
 		}
 		s.count()
 		p.Warning = s.odd(s.pools[p.Name])

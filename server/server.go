@@ -74,6 +74,7 @@ type Server struct {
 	decided time.Time                // the loop's: when that was
 	pools   map[string]*pool         // the loop's
 	nodes   map[string]schedule.Node // the loop's: what the schedule knows
+	parts   parts                    // the loop's
 	makes   Makes
 	wants   chan struct{} // a decision may have left jobs that want nodes
 	hooks   *webhooks
@@ -94,7 +95,9 @@ type live struct {
 	target    int            // slots it is to shrink to
 	elastic   elastic
 	gang      gang
-	last      *writing // of what became of it
+	seated    []string  // nodes on which parts has it
+	beside    time.Time // when another job left a node of its attempt last
+	last      *writing  // of what became of it
 }
 
 // New opens a server on a store and takes up all jobs that have not ended.
@@ -149,6 +152,7 @@ func (s *Server) adopt(ctx context.Context) error {
 			alone: l.Alone,
 		}
 		s.live[l.Job.ID] = e
+		s.seat(e)
 		switch {
 		case l.Attempt != nil:
 			s.expect(&e.job, e.attempt)
@@ -285,7 +289,8 @@ func (s *Server) decide() {
 	for _, p := range d.Start {
 		l := s.live[p.ID]
 		l.attempts++
-		l.attempt = &client.Attempt{Number: l.attempts, Started: now.UTC(), Shares: theirShares(p.Shares)}
+		l.attempt, l.beside = &client.Attempt{Number: l.attempts, Started: now.UTC()}, time.Time{}
+		s.reshare(l, theirShares(p.Shares))
 		l.job.State, l.job.Started, l.job.Reason = job.Running, now.UTC(), nil
 		if l.job.Document.Environment != nil {
 			l.job.State = job.Preparing // until its keeper says that the environment is there

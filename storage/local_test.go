@@ -60,8 +60,8 @@ func TestStreamLeavesTheWholeOrNothing(t *testing.T) {
 	}
 	broken, no := errors.New("the line is cut"), errors.New("it is another")
 	gone, leave := context.WithCancel(t.Context())
-	left := io.MultiReader(
-		zeros(1<<20), readerFunc(func([]byte) (int, error) { leave(); return 1, io.EOF }), zeros(1<<20))
+	leaves := readerFunc(func([]byte) (int, error) { leave(); return 1, io.EOF })
+	left := io.MultiReader(zeros(1<<20), leaves, zeros(1<<20))
 	fails := io.MultiReader(zeros(1<<20), readerFunc(func([]byte) (int, error) { return 0, broken }))
 	as := func(name string, err error) func() (string, error) {
 		return func() (string, error) { return name, err }

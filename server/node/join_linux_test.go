@@ -1,0 +1,89 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"hora/server/client"
+)
+
+// otherServer is one that lets a node in and speaks in its own words.
+func otherServer(t *testing.T, speak func(conn net.Conn, in *json.Decoder, h Hello)) *Member {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/node" || r.Header.Get("Authorization") != "Bearer joining" {
+			http.Error(w, "no", http.StatusNotFound)
+			return
+		}
+		conn, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+Upgraded+"\r\n\r\n")
+		in := json.NewDecoder(bufio.NewReader(buffered))
+		var h Hello
+		if err := in.Decode(&h); err != nil {
+			t.Error(err)
+			return
+		}
+		speak(conn, in, h)
+	}))
+	t.Cleanup(s.Close)
+	return &Member{
+		Hello: Hello{Name: "n", Pool: "p", Slots: 1, Version: "1"}, Local: &Local{Dir: t.TempDir()},
+		Token: "joining", Dir: t.TempDir(),
+		Server: func() (string, error) { return s.URL, nil }, Say: func(string) {},
+	}
+}
+
+// TestAServerThatRefusesThisRelease: the node says which protocol it speaks, and ends with the server's sentence.
+func TestAServerThatRefusesThisRelease(t *testing.T) {
+	const sentence = "the server speaks version 2 of what nodes say, and node n (hora 1) version 1: install the same hora on both"
+	m := otherServer(t, func(conn net.Conn, _ *json.Decoder, h Hello) {
+		if h.Protocol != Protocol || h.Name != "n" || h.Version != "1" {
+			t.Errorf("the node says %+v", h)
+		}
+		fmt.Fprintf(conn, "{\"error\": %q, \"upgrade\": {\"to\": \"9\"}}\n", sentence)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var fault *client.Fault
+	if err := m.Join(ctx); !errors.As(err, &fault) || err.Error() != sentence {
+		t.Errorf("the node ends with %v", err)
+	}
+}
+
+// TestAServerOfALaterRelease: what it says beyond this release's words is passed over, and the node stays until it is
+// told to end.
+func TestAServerOfALaterRelease(t *testing.T) {
+	beats := 0
+	m := otherServer(t, func(conn net.Conn, in *json.Decoder, _ Hello) {
+		_, _ = io.WriteString(conn, "{\"session\": \"s\", \"beat\": 0.05, \"patience\": 60, \"news\": [1]}\n{\"weather\": \"fair\"}\n{}\n")
+		for beats < 3 {
+			var w Word
+			if in.Decode(&w) != nil {
+				return
+			}
+			if w.Beat > 0 {
+				beats++
+			}
+		}
+		_, _ = io.WriteString(conn, "{\"end\": true}\n")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := m.Join(ctx); err != nil || ctx.Err() != nil || beats != 3 {
+		t.Errorf("after %d signs of life the node ends with %v, %v", beats, err, ctx.Err())
+	}
+}
