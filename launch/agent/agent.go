@@ -489,7 +489,7 @@ func (a *agent) report(p *proc) {
 	}
 	// the latter is a shell's word for its child
 	if sig == int(syscall.SIGKILL) || code == protocol.ExitSignal+int(syscall.SIGKILL) {
-		oom = a.oom.grew()
+		oom = a.oom.ended(p.pid, sig == 0)
 	}
 	b := wire.AppendI64(nil, int64(p.rank))
 	b = wire.AppendI64(b, int64(code))

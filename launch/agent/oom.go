@@ -9,16 +9,17 @@ import (
 	"hora/launch/machine"
 )
 
-// oomCounter watches how many processes the kernel has ended for want of memory.
+// oomCounter watches how many processes the kernel has ended for want of memory, and which, where it tells that.
 type oomCounter struct {
-	file string
-	last int
+	file  string
+	last  int
+	names *oomNames
 }
 
 // openOOM finds the record nearest to this process under root ("" is the real one): that of its own control group or,
 // where a container hides that, of the whole container; that of the machine where groups keep none.
 func openOOM(root string) oomCounter {
-	var o oomCounter
+	o := oomCounter{names: openNames(root)}
 	var files []string
 	if dirs := machine.Cgroup(root, "memory"); len(dirs) > 0 {
 		// What is between the two is left out: version 1's counters know nothing of the groups below theirs.
@@ -55,4 +56,19 @@ func (o *oomCounter) grew() bool {
 	grown := n > o.last
 	o.last = n
 	return grown
+}
+
+// ended says whether the kernel has ended a worker for want of memory. The counter is that of all who share a control
+// group, other jobs among them: where the kernel names whom it has ended, a worker that was killed by somebody else is
+// told apart. child is for a shell that tells so of a child, whose number nobody knows.
+func (o *oomCounter) ended(pid int, child bool) bool {
+	grown := o.grew()
+	others := o.names.read()
+	switch {
+	case child:
+		return grown
+	case o.names.has(pid):
+		return true
+	}
+	return grown && !others
 }
