@@ -2,6 +2,8 @@ package dataset
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/url"
 	"path"
@@ -185,6 +187,18 @@ func (s *Set) shards(ctx context.Context, store storage.Store, objects []storage
 	return nil
 }
 
+// tagOf changes with the content of any of several files; "" where nobody knows of one of them.
+func tagOf(objects []storage.Object) string {
+	h := sha256.New()
+	for _, o := range objects {
+		if o.Tag == "" {
+			return ""
+		}
+		fmt.Fprintf(h, "%q %d %q\n", o.Name, o.Size, o.Tag)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
 // images adds a folder of images as one file.
 func (s *Set) images(ctx context.Context, store storage.Store, folder string, objects []storage.Object) error {
 	var pictures []storage.Object
@@ -207,7 +221,9 @@ func (s *Set) images(ctx context.Context, store storage.Store, folder string, ob
 			table = &foreign.File{Store: store, Object: o}
 		}
 	}
-	one := file{store: store, object: storage.Object{Name: folder, Size: size}, kind: foreign.Images}
+	one := file{
+		store: store, object: storage.Object{Name: folder, Size: size, Tag: tagOf(objects)}, kind: foreign.Images,
+	}
 	var err error
 	if one.table, err = foreign.OpenImages(ctx, store, root, pictures, table); err != nil {
 		return one.wrong("open", err)

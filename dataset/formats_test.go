@@ -109,6 +109,34 @@ func TestFormatsAreTables(t *testing.T) {
 	}
 }
 
+// TestImagesThatChange: an image that is another one of the same size since the data were opened is an error, as it is
+// of every other file.
+func TestImagesThatChange(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 6 {
+		put(t, dir, fmt.Sprintf("class/%d.png", i), "an image "+fmt.Sprint(i))
+	}
+	s := mustOpen(t, Config{Source: []string{dir}, Shuffle: None})
+	before := s.files[0].object.Tag
+	name := filepath.Join(dir, "class", "3.png")
+	info, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "class/3.png", "an image X")
+	if err := os.Chtimes(name, info.ModTime(), info.ModTime().Add(1)); err != nil {
+		t.Fatal(err)
+	}
+	r := mustRead(t, s, Walk{Size: 1, Batch: 6, Last: plan.Short})
+	if _, err := next(t, r); err == nil || !strings.Contains(err.Error(), "3.png: the file has changed since it was opened") {
+		t.Errorf("an image that has changed: %v", err)
+	}
+	again := mustOpen(t, Config{Source: []string{dir}, Shuffle: None})
+	if again.files[0].object.Tag == before || again.fingerprint != s.fingerprint {
+		t.Error("ranks of this host would take the new image for the old one, or other hosts' copies for other data")
+	}
+}
+
 func number(text string) any { return json.Number(text) }
 
 // TestConvert: what is written has the rows of what was read, in their order, in small

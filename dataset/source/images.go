@@ -64,8 +64,12 @@ func OpenImages(ctx context.Context, store storage.Store, folder string, objects
 	m.starts = append(m.starts, all)
 	m.first = groups(m.starts)
 	var list bytes.Buffer
+	_, local := store.(interface{ Local() })
 	for i, o := range m.files {
 		fmt.Fprintf(&list, "%q %d\n", m.names[i], o.Size)
+		if !local { // on this machine a tag is a time, which a copy need not have
+			fmt.Fprintf(&list, "%q\n", o.Tag)
+		}
 		for _, c := range m.said {
 			fmt.Fprintf(&list, "%q\n", c[i])
 		}

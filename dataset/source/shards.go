@@ -100,15 +100,20 @@ func OpenShards(ctx context.Context, index File, objects []storage.Object) (tabl
 	}
 	for i := range all.Shards {
 		s := &all.Shards[i]
-		stored := s.Raw
-		if s.Compression != nil && *s.Compression != "" {
-			stored = s.Zip
+		stored, packed := s.Raw, s.Compression != nil && *s.Compression != ""
+		if packed {
+			_, there := known[s.Zip.Name]
+			if _, plain := known[s.Raw.Name]; there || !plain { // else somebody has unpacked it
+				stored = s.Zip
+			} else {
+				packed = false
+			}
 		}
 		o, there := known[stored.Name]
 		if !there {
 			return nil, nil, fmt.Errorf("its shard %d, %q, is not there; copy all shards beside the index", i, stored.Name)
 		}
-		t, err := openShard(ctx, File{index.Store, o}, s, &stored)
+		t, err := openShard(ctx, File{index.Store, o}, s, &stored, packed)
 		if err != nil {
 			return nil, nil, fmt.Errorf("its shard %q: %w", stored.Name, err)
 		}
@@ -117,8 +122,9 @@ func OpenShards(ctx context.Context, index File, objects []storage.Object) (tabl
 	return tables, files, nil
 }
 
-func openShard(ctx context.Context, f File, s *shardInfo, stored *shardFile) (*shardTable, error) {
-	t := &shardTable{file: f, plain: s.Raw.Bytes, rows: int(s.Samples)}
+// openShard opens a shard as it is stored: packed, or plain.
+func openShard(ctx context.Context, f File, s *shardInfo, stored *shardFile, packed bool) (*shardTable, error) {
+	t := &shardTable{file: f, plain: s.Raw.Bytes, rows: int(s.Samples), packed: packed}
 	n := len(s.Names)
 	switch {
 	case s.Format != "mds":
@@ -132,11 +138,10 @@ func openShard(ctx context.Context, f File, s *shardInfo, stored *shardFile) (*s
 	case s.Samples < 1 || s.Samples > maxRows || 4+4*(s.Samples+1) > s.Raw.Bytes:
 		return nil, fmt.Errorf("it is said to have %d rows in %d bytes", s.Samples, s.Raw.Bytes)
 	}
-	if s.Compression != nil && *s.Compression != "" {
+	if packed {
 		if name, _, _ := strings.Cut(*s.Compression, ":"); name != "zstd" {
 			return nil, fmt.Errorf("it is compressed with %q, and hora reads zstd", *s.Compression)
 		}
-		t.packed = true
 	}
 	for name, want := range stored.Hashes {
 		if h := hashNames[name]; h != nil {
