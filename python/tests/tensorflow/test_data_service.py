@@ -25,6 +25,11 @@ if config.dispatcher_side == "compute":
     mine = list(data.send_to_data_service(config, r, n, reuse_dataset=True).as_numpy_iterator())   # the ranks share one pass
     every = sorted(int(i) for part in hvd.allgather_object(mine) for i in part)
     assert every == [i * i for i in range(20)], every
+    other = tf.data.Dataset.range(100, 108).send_to_data_service(config, r, n, reuse_dataset=True)         # beside that one
+    for _ in range(2):
+        part = [int(i) for i in other.as_numpy_iterator()]
+        both = sorted(sum(hvd.allgather_object(part), []))
+        assert both == list(range(100, 108)), both
     own = sorted(send_to_data_service(data, config, r, n).as_numpy_iterator())
     assert own == [i * i for i in range(20)], own
     both = sorted(data.send_to_data_service(config, r, n, "parallel_epochs").as_numpy_iterator())   # each of the two workers has all

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from hora import frontend
 from horovod.runner.common.service.compute_service import ComputeClient
 
 __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "tf_data_service"]
@@ -111,6 +112,19 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
         _stop(server)
 
 
+_shared: dict[tuple[bytes, int], int] = {}  # key of a service, life of this process in its job → datasets that the ranks share
+
+
+def _shared_name(key: bytes) -> str:
+    """The name of the pass that the ranks share: alike on them, as they share datasets in one order, and no two datasets' name.
+
+    Under the name of another one, a dataset would come out empty.
+    """
+    at = key, frontend.life()
+    n = _shared[at] = _shared.get(at, 0) + 1
+    return "job" if n == 1 else f"job {n}"
+
+
 def send_to_data_service(
     dataset: tf.data.Dataset, compute_config: TfDataServiceConfig, rank: int, size: int | None = None,
     processing_mode: str = "distributed_epoch", reuse_dataset: bool = False, round_robin: bool = False,
@@ -118,14 +132,14 @@ def send_to_data_service(
     """The dataset, computed by the service's workers.
 
     Each worker has a part of it with `distributed_epoch`, all of it with `parallel_epochs`. With `reuse_dataset` the ranks share one
-    pass, with `round_robin` in turns.
+    pass, with `round_robin` in turns; they give as many datasets as each other then, in one order.
     """
     if compute_config.dispatcher_side == "training":
         raise RuntimeError("training side dispatcher not supported, use tf_data_service context manager instead")
     shared = reuse_dataset and round_robin
     with tf_data_service(compute_config, rank) as address:
         how = tf.data.experimental.service.distribute(
-            processing_mode=processing_mode, service=address, job_name="job" if reuse_dataset else None,
+            processing_mode=processing_mode, service=address, job_name=_shared_name(compute_config.key) if reuse_dataset else None,
             consumer_index=rank if shared else None, num_consumers=size if shared else None,
         )  # fmt: skip
         return dataset.apply(how)
