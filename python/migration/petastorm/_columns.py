@@ -25,7 +25,7 @@ def view_of(schema, schema_fields):
     }
     schema.create_schema_view([f for f in chosen if isinstance(f, tuple)])  # complains of fields that are none of it
     if not names:
-        raise RuntimeError(f"No fields matching the criteria '{chosen}' were found in the dataset.")
+        raise RuntimeError(f"No fields matching the criteria '{chosen}' were found in the dataset. It has {', '.join(schema.fields)}.")
     view = Unischema(f"{schema._name}_view", [f for f in schema.fields.values() if f.name in names])
     return view
 

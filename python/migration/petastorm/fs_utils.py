@@ -90,7 +90,7 @@ def _local():
     return _local_type()()
 
 
-def _filesystem(url, options, user):
+def _filesystem(url, options):
     from pyarrow import fs
 
     if url.scheme == "file":
@@ -100,8 +100,10 @@ def _filesystem(url, options, user):
     if url.scheme in ("gs", "gcs"):
         return fs.GcsFileSystem(**options)
     if url.scheme == "hdfs":
-        return fs.HadoopFileSystem(url.hostname or "default", url.port or 0, user=user)
-    raise ValueError(f"Unsupported scheme in dataset url {url.scheme}. Currently, only file, s3, gs and hdfs are supported.")
+        source(url.geturl())  # says where to read it
+    raise ValueError(
+        f"Unsupported scheme in dataset url {url.scheme}. Currently, only file, s3, gs and hdfs that is mounted are supported."
+    )
 
 
 class FilesystemResolver:
@@ -111,7 +113,7 @@ class FilesystemResolver:
         self._url = urlparse(normalize_dir_url(dataset_url))
         if not self._url.scheme:
             source(dataset_url)
-        self._options, self._user = storage_options or {}, user
+        self._options = storage_options or {}
 
     def parsed_dataset_url(self):
         return self._url
@@ -124,7 +126,7 @@ class FilesystemResolver:
 
     def filesystem_factory(self):
         """What makes the file system, without this object: it can be pickled."""
-        return functools.partial(_filesystem, self._url, self._options, self._user)
+        return functools.partial(_filesystem, self._url, self._options)
 
     def __getstate__(self):
         raise RuntimeError(

@@ -118,6 +118,17 @@ def make_batch_reader(dataset_url_or_urls,
     )  # fmt: skip
 
 
+@contextlib.contextmanager
+def _no_rows_is_no_data():
+    """Where a dataset opens and has no rows, or none that a filter wants, that is Petastorm's error for it."""
+    try:
+        yield
+    except hora.HoraError as e:
+        if "no row fits" in str(e) or "have no rows" in str(e):
+            raise NoDataAvailableError(str(e)) from e
+        raise
+
+
 class Reader:
     """Rows or batches, epoch after epoch; made by make_reader and make_batch_reader."""
 
@@ -169,7 +180,8 @@ class Reader:
     def _open(self, schema, schema_fields):
         common = {"source": self._paths, "batch": None, "global_batch": 1, "shuffle": self._shuffle, "seed": self._seed, "epoch": 0, "last": "short",
                   "ragged": (), "memory": "512MiB", "threads": None, "rank": self._rank, "size": self._size, "only": self._only}  # fmt: skip
-        stored = Loader(**common, columns=None, nulls={"*": "mask"}, readable=True) if schema is None else None
+        with _no_rows_is_no_data():
+            stored = Loader(**common, columns=None, nulls={"*": "mask"}, readable=True) if schema is None else None
         whole = schema or inferred(stored)
         if self.ngram:
             self.ngram.resolve_regex_field_names(whole)
@@ -191,17 +203,13 @@ class Reader:
         self.schema = transform_schema(view, self._transform) if self._transform else view
         self.transformed_schema = self.schema
         read = {"columns": columns, "nulls": {"*": "mask"}, "filter": self._filter or None, "transform": self._work}
-        try:
+        with _no_rows_is_no_data():
             self._loader = Loader(**common, **read)
             if self._predicate is not None and self._wrong is None:
                 only = _folders.wanted(self._loader._row_groups(), self._paths, self._predicate, whole)
                 if only is not None:  # the others are not opened, and ranks make equal steps
                     self._predicate, self._nothing = None, not only
                     self._loader = Loader(**common | {"only": only}, **read)
-        except hora.HoraError as e:
-            if "no row fits" in str(e) or "have no rows" in str(e):
-                raise NoDataAvailableError(str(e)) from e
-            raise
         if self._nothing:
             warnings.warn("No matching data is available for loading: the predicate wants none of the folders' names", stacklevel=4)
         groups = [g["rows"] for g in self._loader._row_groups() if g["rows"]]

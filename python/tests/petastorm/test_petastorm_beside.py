@@ -151,3 +151,22 @@ def test_with_a_file_system_an_address_is_a_path_in_it(made, tmp_path):
         pass
     with make_reader(f"file:///{moved}") as reader:
         assert sum(1 for _ in reader) == ROWS
+
+
+def test_what_cannot_be_read_is_one_sentence(arrow, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from petastorm import make_batch_reader, make_reader
+    from petastorm.errors import NoDataAvailableError
+
+    for make in (make_reader, make_batch_reader):
+        with pytest.raises(
+            ValueError, match="^hdfs://name/data: hora reads HDFS where it is mounted; give the path of the mount as file:///"
+        ):
+            make("hdfs://name/data")
+    pq.write_table(pa.table({"id": [1], "x": [2]}), tmp_path / "a.parquet")
+    with pytest.raises(RuntimeError, match=r"No fields matching the criteria '\['nope'\]' were found in the dataset. It has id, x."):
+        make_batch_reader(f"file://{tmp_path}", schema_fields=["nope"])
+    pq.write_table(pa.table({"id": [1], "x": [2]})[:0], tmp_path / "a.parquet")
+    with pytest.raises(NoDataAvailableError, match="have no rows"):
+        make_batch_reader(f"file://{tmp_path}")
