@@ -69,7 +69,7 @@ def reduce(xs: list[Any], attrs: dict[str, Any], label: str, named: bool) -> lis
         def back(*grads: Any) -> Any:
             if op not in (Op.SUM, Op.AVERAGE):
                 raise LookupError(f"allreduce with op={Op(op).name.lower()} has no derivative; use sum or average")
-            sums = _compiled([tf.convert_to_tensor(g) for g in grads], attrs, f"{label} (gradient)", named)
+            sums = reduce([tf.convert_to_tensor(g) for g in grads], attrs, f"{label} (gradient)", named)
             return sums if len(sums) > 1 else sums[0]
 
         sums = _compiled(list(given), attrs, label, named)
@@ -102,5 +102,6 @@ def _compiled(xs: list[Any], attrs: dict[str, Any], label: str, named: bool) -> 
             )
         )  # fmt: skip
 
-    *sums, graph._hora_last = one(xs, before)
+    # What goes back is the caller's affair: a tape that is persistent, or within another, would ask XLA's operation for it.
+    *sums, graph._hora_last = one([tf.stop_gradient(x) for x in xs], before)
     return sums

@@ -38,6 +38,23 @@ def derivative(a):
 
 
 assert np.allclose(derivative(tf.fill([2], r + 1.0)), 4 * (r + 1))
+
+
+@tf.function(jit_compile=True)
+def derivatives(a):
+    with tf.GradientTape() as outer:
+        outer.watch(a)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(a)
+            y = ht.allreduce(a)
+            loss = tf.reduce_sum(y * y)
+        first = tape.gradient(loss, a)
+        total = tf.reduce_sum(first)
+    return first, tape.gradient(y, a), outer.gradient(total, a)
+
+
+first, plain, second = derivatives(tf.fill([2], r + 1.0))
+assert np.allclose(first, 12) and np.allclose(plain, 2) and np.allclose(second, 8), (first, plain, second)
 for shape, said in (([2 + r], "is [2] on rank 0 and [3] on rank 1"), ([5], None)):
     try:
         y = tf.function(ht.allreduce, jit_compile=True)(tf.ones(shape))
