@@ -67,18 +67,18 @@ def make_reader(dataset_url,
     _asked.pool(reader_pool_type)
     try:
         schema = dataset_metadata.get_schema_from_dataset_url(urls, hdfs_driver, storage_options, filesystem)
-    except NoSchemaError:
-        schema = None
+    except PetastormMetadataError as e:
         warnings.warn(
             "Currently make_reader supports reading only Petastorm datasets. To read from a non-Petastorm Parquet store use make_batch_reader: "
             "rows one by one cost more, and have only what the files' own types say",
             stacklevel=2,
         )
-    except PetastormMetadataError as e:
-        raise RuntimeError(
-            "make_reader has failed. If you were trying to open a Parquet store that was not created using Petastorm materialize_dataset and it "
-            f"contains only scalar columns, you may use make_batch_reader to read it. Inner exception: {e}"
-        ) from e
+        if not isinstance(e, NoSchemaError):
+            raise RuntimeError(
+                "make_reader has failed. If you were trying to open a Parquet store that was not created using Petastorm materialize_dataset "
+                f"and it contains only scalar columns, you may use make_batch_reader to read it. Inner exception: {e}"
+            ) from e
+        schema = None
     return Reader(
         urls, schema, schema_fields, seed, shuffle_rows, shuffle_row_groups, shuffle_row_drop_partitions, predicate,
         rowgroup_selector, num_epochs, cur_shard, shard_count, shard_seed, cache, transform_spec, filters,
