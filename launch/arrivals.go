@@ -54,12 +54,26 @@ func (j *job) awaitArrivals() {
 		due = a.told + 2*j.spec.JoinWord
 	}
 	if j.spec.elastic() && w.Epoch > 0 {
-		j.awaitReturns(w, due)
+		text, limit := j.awaited(a, w, j.spec.Join, j.spec.Wait)
+		if text != "" && w.For >= due {
+			a.told = w.For
+			j.event(&event.Delay{Text: text, Over: w.For, Limit: limit})
+		}
+		if w.For >= limit { // those who wait for them would give up 10 s later
+			j.giveUpOn(w.Behind, func(int) string {
+				return fmt.Sprintf("has not joined again in %v after epoch %d (--elastic-timeout)", w.For.Round(time.Second), w.Epoch)
+			})
+		}
 		return
 	}
 	switch {
 	case w.For >= j.spec.Join && j.spec.elastic():
-		j.giveUpOn(w.Missing)
+		j.giveUpOn(w.Missing, func(rank int) string {
+			if time.Since(j.begun[rank]) < j.spec.Join {
+				return ""
+			}
+			return fmt.Sprintf("has not joined in %v (--start-timeout)", j.spec.Join)
+		})
 	case w.For >= j.spec.Join && !a.watched(w.Missing):
 		j.fail(Outcome{Kind: NotStarted, Rank: -1, Code: ExitTimeout, Last: fmt.Sprintf(
 			"%s not joined %v after the first rank did: look at the output there, or give it longer with --start-timeout", j.absentees(a, w, "has", "have"), j.spec.Join)})
@@ -70,37 +84,19 @@ func (j *job) awaitArrivals() {
 	}
 }
 
-// awaitReturns does so after an elastic job's first epoch. That there are too few workers is the roster's to tell.
-// Members of the last epoch are ended that do not join again; those who wait for them would give up 10 s later.
-func (j *job) awaitReturns(w *rendezvous.Wait, due time.Duration) {
-	a := &j.missing
-	limit := j.spec.Wait
-	text := ""
+// awaited says for whom an elastic job's workers wait after its first epoch, and for how long they do: for the commit of
+// an epoch's members, for members of the last one that have not joined again, or for workers on their way. That there
+// are too few workers is the roster's to tell.
+func (c *crew) awaited(a *arrivals, w *rendezvous.Wait, commit, again time.Duration) (string, time.Duration) {
 	switch {
 	case w.Beside && len(w.Coming) == 0:
-		text = fmt.Sprintf("%s the members of epoch %d at their next commit", waitFor(w.Joined), w.Epoch)
-		limit = j.spec.Join
+		return fmt.Sprintf("%s the members of epoch %d at their next commit", waitFor(w.Joined), w.Epoch), commit
 	case len(w.Behind) > 0:
-		text = fmt.Sprintf("%s %s to join again after epoch %d", waitFor(w.Joined), list(j.doing(a, w.Behind)), w.Epoch)
+		return fmt.Sprintf("%s %s to join again after epoch %d", waitFor(w.Joined), list(c.doing(a, w.Behind)), w.Epoch), again
 	case len(w.Coming) > 0:
-		text = fmt.Sprintf("%s %s to join", waitFor(w.Joined), list(j.doing(a, w.Coming)))
-		limit = comeLimit
-	default:
-		return
+		return fmt.Sprintf("%s %s to join", waitFor(w.Joined), list(c.doing(a, w.Coming))), comeLimit
 	}
-	if w.For >= due {
-		a.told = w.For
-		j.event(&event.Delay{Text: text, Over: w.For, Limit: limit})
-	}
-	if w.For < limit || len(w.Behind) == 0 {
-		return
-	}
-	for _, rank := range w.Behind {
-		if rank >= 0 && rank < len(j.alive) && j.alive[rank] && j.condemn[rank] == "" && !a.watched([]int{rank}) {
-			j.end(rank, fmt.Sprintf("has not joined again in %v after epoch %d (--elastic-timeout): %s", w.For.Round(time.Second),
-				w.Epoch, cmp.Or(a.doing[rank], "its process runs")))
-		}
-	}
+	return "", again
 }
 
 // waitFor begins to say for whom some wait.
@@ -111,16 +107,15 @@ func waitFor(n int) string {
 	return fmt.Sprintf("%d workers wait for", n)
 }
 
-// giveUpOn ends the processes that have had their time to join: the policy says what follows, as after any loss.
-func (j *job) giveUpOn(missing []int) {
-	for _, rank := range missing {
-		late := rank < len(j.alive) && j.alive[rank] && time.Since(j.begun[rank]) >= j.spec.Join
-		if late && j.condemn[rank] == "" && !j.missing.watched([]int{rank}) {
-			text := "its process runs"
-			if does := j.missing.doing[rank]; does != "" {
-				text = does
-			}
-			j.end(rank, fmt.Sprintf("has not joined in %v (--start-timeout): %s", j.spec.Join, text))
+// giveUpOn ends the processes that have had their time to join, where late says so: the policy says what follows, as
+// after any loss.
+func (j *job) giveUpOn(ranks []int, late func(rank int) string) {
+	for _, rank := range ranks {
+		if rank < 0 || rank >= len(j.alive) || !j.alive[rank] || j.condemn[rank] != "" || j.missing.watched([]int{rank}) {
+			continue
+		}
+		if text := late(rank); text != "" {
+			j.end(rank, text+": "+cmp.Or(j.missing.doing[rank], "its process runs"))
 		}
 	}
 }

@@ -2,15 +2,12 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"hora/storage"
 )
 
 // SecretsVariable names the folder in which a job finds its secrets, a file each, of its user alone. They are nowhere
@@ -151,7 +148,9 @@ func (m *mask) clean(names ...string) {
 		if bytes.Equal(masked, b) {
 			continue
 		}
-		if (storage.Local{}).Put(context.Background(), name, masked) != nil {
+		part := name + ".new"
+		if errors.Join(os.WriteFile(part, masked, 0o600), os.Rename(part, name)) != nil {
+			_ = os.Remove(part)
 			_ = os.Remove(name)
 		}
 	}
