@@ -29,6 +29,7 @@ type kept struct {
 	why    string       // the spill is not used, or not any more
 	writes int          // blocks that are being put into the spill
 	moved  time.Time    // when a block came, or was begun, last
+	tired  bool         // of waiting for others, until they bring something
 	looked time.Time    // when the spill's entries were read last
 	users  int          // readers
 	closed bool
@@ -62,6 +63,7 @@ func (s *Set) keep() *kept {
 	s.kept.mu.Lock()
 	defer s.kept.mu.Unlock()
 	s.kept.users++
+	s.kept.moved = time.Now()
 	return s.kept
 }
 
@@ -263,6 +265,7 @@ func (k *kept) pick(st *stages) (pick *loaded, left bool) {
 	for _, l := range st.others {
 		switch {
 		case k.serve(l):
+			k.tired = false
 		case pick == nil && (k.claim(l.block) || k.late(l.block)):
 			pick = k.begin(l)
 		default:
@@ -332,7 +335,10 @@ func (k *kept) claim(block int) bool {
 }
 
 // late reports whether a block that another rank has is not waited for any longer.
-func (k *kept) late(block int) bool { return !k.busy[block] && time.Since(k.moved) > patience }
+func (k *kept) late(block int) bool {
+	k.tired = k.tired || time.Since(k.moved) > patience
+	return k.tired && !k.busy[block]
+}
 
 // begin says that a block is loaded from now on.
 func (k *kept) begin(l *loaded) *loaded {
