@@ -275,7 +275,7 @@ func TestFullWithoutARank(t *testing.T) {
 		}
 		const groups = 25 + 14
 		most := groups
-		if signal == syscall.SIGSTOP { // two that are tired of waiting may both open what he has claimed, and each other's
+		if signal == syscall.SIGSTOP { // two that are tired of waiting may open the same ones
 			most = 2 * groups
 		}
 		if read > most || read < groups-3 {

@@ -43,7 +43,8 @@ func TestUnpackedShards(t *testing.T) {
 	}
 }
 
-// TestImagesOfEqualSize: an image of the same size and name with another content is other data, where the storage tells.
+// TestImagesOfEqualSize: an image of the same size and name with another content is other data, where the storage
+// tells.
 func TestImagesOfEqualSize(t *testing.T) {
 	m := imagesOf(t)
 	digestOf := func() string {
