@@ -61,7 +61,8 @@ func (j *job) awaitArrivals() {
 		}
 		if w.For >= limit { // those who wait for them would give up 10 s later
 			j.giveUpOn(w.Behind, func(int) string {
-				return fmt.Sprintf("has not joined again in %v after epoch %d (--elastic-timeout)", w.For.Round(time.Second), w.Epoch)
+				return fmt.Sprintf("has not joined again in %v after epoch %d (--elastic-timeout)",
+					w.For.Round(time.Second), w.Epoch)
 			})
 		}
 		return
@@ -84,15 +85,16 @@ func (j *job) awaitArrivals() {
 	}
 }
 
-// awaited says for whom an elastic job's workers wait after its first epoch, and for how long they do: for the commit of
-// an epoch's members, for members of the last one that have not joined again, or for workers on their way. That there
-// are too few workers is the roster's to tell.
+// awaited says for whom an elastic job's workers wait after its first epoch, and for how long they do: for the commit
+// of an epoch's members, for members of the last one that have not joined again, or for workers on their way. That
+// there are too few workers is the roster's to tell.
 func (c *crew) awaited(a *arrivals, w *rendezvous.Wait, commit, again time.Duration) (string, time.Duration) {
 	switch {
 	case w.Beside && len(w.Coming) == 0:
 		return fmt.Sprintf("%s the members of epoch %d at their next commit", waitFor(w.Joined), w.Epoch), commit
 	case len(w.Behind) > 0:
-		return fmt.Sprintf("%s %s to join again after epoch %d", waitFor(w.Joined), list(c.doing(a, w.Behind)), w.Epoch), again
+		behind := list(c.doing(a, w.Behind))
+		return fmt.Sprintf("%s %s to join again after epoch %d", waitFor(w.Joined), behind, w.Epoch), again
 	case len(w.Coming) > 0:
 		return fmt.Sprintf("%s %s to join", waitFor(w.Joined), list(c.doing(a, w.Coming))), comeLimit
 	}
@@ -111,7 +113,8 @@ func waitFor(n int) string {
 // after any loss.
 func (j *job) giveUpOn(ranks []int, late func(rank int) string) {
 	for _, rank := range ranks {
-		if rank < 0 || rank >= len(j.alive) || !j.alive[rank] || j.condemn[rank] != "" || j.missing.watched([]int{rank}) {
+		runs := rank >= 0 && rank < len(j.alive) && j.alive[rank] && j.condemn[rank] == ""
+		if !runs || j.missing.watched([]int{rank}) {
 			continue
 		}
 		if text := late(rank); text != "" {

@@ -65,8 +65,8 @@ func (o *oomNames) read() (more bool) {
 	}
 }
 
-// killedIn returns the process that a line says was ended for want of memory, as in "Memory cgroup out of memory: Killed
-// process 4147 (python) total-vm:607952kB, ..."; 0 for any other line.
+// killedIn returns the process that a line says was ended for want of memory, as in "Memory cgroup out of memory:
+// Killed process 4147 (python) total-vm:607952kB, ..."; 0 for any other line.
 func killedIn(line []byte) int {
 	_, text, found := bytes.Cut(line, []byte("ut of memory")) // "Out of memory" where it is the whole machine's
 	if !found {
