@@ -180,7 +180,7 @@ func (c *chance) n(n int) int {
 func (c *chance) upTo(most, rarely time.Duration) func() time.Duration {
 	return func() time.Duration {
 		if c.n(12) == 0 {
-			most = rarely
+			return time.Duration(c.n(int(rarely)))
 		}
 		return time.Duration(c.n(int(most)))
 	}

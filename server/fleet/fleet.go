@@ -104,6 +104,17 @@ func (f *Fleet) Close() {
 	f.wg.Wait()
 }
 
+// begin runs what Close waits for, and reports false once that has been called.
+func (f *Fleet) begin(do func()) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ctx.Err() != nil {
+		return false
+	}
+	f.wg.Go(do)
+	return true
+}
+
 // tend drops those that were silent for too long.
 func (f *Fleet) tend() {
 	tick := time.NewTicker(min(f.cfg.Patience/4, time.Second))
@@ -371,7 +382,7 @@ func (f *Fleet) End(name string) {
 	f.wake()
 	f.mu.Unlock()
 	if m != nil && m.link != nil {
-		f.wg.Go(func() { m.link.say(node.Word{End: true}) })
+		f.begin(func() { m.link.say(node.Word{End: true}) })
 	}
 }
 

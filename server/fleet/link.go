@@ -92,7 +92,7 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate Gate) {
 	}
 	f.open(l)
 	_ = conn.SetWriteDeadline(time.Time{})
-	f.wg.Go(func() { // signs of life
+	lives := f.begin(func() { // signs of life
 		tick := time.NewTicker(l.beat)
 		defer tick.Stop()
 		for {
@@ -104,7 +104,7 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate Gate) {
 			}
 		}
 	})
-	for {
+	for lives {
 		_ = conn.SetReadDeadline(time.Now().Add(4 * l.beat))
 		var word node.Word
 		if words.Decode(&word) != nil {
