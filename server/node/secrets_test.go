@@ -32,3 +32,36 @@ func TestASecretThatBeginsAnother(t *testing.T) {
 		t.Errorf("an event becomes %s", got)
 	}
 }
+
+// TestWhatIsQuotedIsMaskedWhereItStands: hora run quotes the last that a rank wrote. When the secrets go, so do they
+// from its events and its report.
+func TestWhatIsQuotedIsMaskedWhereItStands(t *testing.T) {
+	dir := t.TempDir()
+	const secret = `a "quoted" one`
+	write := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	write(filepath.Join(secretsFolder, "A"), secret)
+	events := write(eventsFile, `{"event":"exited","cause":"exit code 3: xa \"quoted\" oney"}`+"\n")
+	report := write(reportFile, `{"ended": "rank 0: a \"quoted\" one"}`)
+	for range 2 { // the second time there are no secrets any more
+		dropSecrets(dir)
+	}
+	for name, want := range map[string]string{
+		events: `{"event":"exited","cause":"exit code 3: x***y"}` + "\n", report: `{"ended": "rank 0: ***"}`,
+	} {
+		if b, err := os.ReadFile(name); err != nil || string(b) != want {
+			t.Errorf("%s is %s (%v), not %s", name, b, err, want)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 2 {
+		t.Errorf("there are %v", left)
+	}
+}
