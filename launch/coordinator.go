@@ -223,10 +223,10 @@ func (s *setup) serve(door *os.File, w *protocol.Writer, begin <-chan struct{}) 
 			say(word{Kind: "severed", Started: p.Rank, Process: p.Name, Reason: reason, Silent: silent})
 		},
 		OnMember: func(p rendezvous.Process) { say(word{Kind: "member", Started: p.Rank, Process: p.Name}) },
-		// What follows is not repeated.
 		OnRecovered: func(rank int, r rendezvous.Recovery) {
-			w.SendJSON(tellWord, word{Kind: "recovered", Rank: rank, Recovery: r})
+			say(word{Kind: "recovered", Rank: rank, Recovery: r})
 		},
+		// What follows is not repeated.
 		OnProgress: func(p event.Progress) {
 			w.SendJSON(tellWord, word{Kind: "progress", Rank: p.Rank, Host: p.Host, Progress: p.Work})
 		},

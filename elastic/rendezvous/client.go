@@ -36,6 +36,7 @@ type Client struct {
 	conn    net.Conn   // the present one; only the reading goroutine changes it
 	out     *outbox
 	window  time.Duration // how long to try to come back; 0 does not
+	cost    []byte        // the last word of Recovered: nobody answers it, so whoever comes back says it again
 	last    uint64
 	pending map[uint64]asked
 	err     error         // why no further request can be answered
@@ -438,10 +439,14 @@ func (c *Client) Drain(ctx context.Context, reason string) error {
 
 // Recovered tells the coordinator, for the job's report, what a loss cost. It does not wait for an answer.
 func (c *Client) Recovered(r Recovery) {
-	c.put(message(kindRecovered, 32, func(b []byte) []byte {
+	m := message(kindRecovered, 32, func(b []byte) []byte {
 		b = wire.AppendU64(wire.AppendU64(b, 0), r.Epoch)
 		return wire.AppendI64(wire.AppendI64(b, int64(r.Took)), int64(r.Steps))
-	}))
+	})
+	c.mu.Lock()
+	c.cost = m
+	c.mu.Unlock()
+	c.put(m)
 }
 
 // Refused tells the coordinator of connections that this worker's listeners have refused, and does not wait for an

@@ -226,7 +226,7 @@ func (d *desk) request(c *conn, r *request) {
 		c.doneID = r.id
 		d.do(d.machine.Step(elastic.Done{Worker: c.worker}))
 	case kindRecovered:
-		if d.s.cfg.OnRecovered != nil {
+		if d.s.cfg.OnRecovered != nil && d.workers[c.worker] == c {
 			d.s.cfg.OnRecovered(c.rank, r.recovery)
 		}
 	case kindProgress:

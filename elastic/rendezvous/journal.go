@@ -195,7 +195,7 @@ func (d *desk) note(e any) {
 		})
 	case received:
 		switch e.req.kind {
-		case kindJoin, kindPut, kindAdd, kindDelete, kindCancel, kindLeave, kindFinish, kindDrain:
+		case kindJoin, kindPut, kindAdd, kindDelete, kindCancel, kindLeave, kindFinish, kindDrain, kindRecovered:
 			if d.workers[e.c.worker] == e.c {
 				j.append(recordRequest, func(b []byte) []byte {
 					return wire.AppendBytes(wire.AppendU8(wire.AppendU64(b, uint64(e.c.worker)), e.req.kind), e.body)

@@ -327,3 +327,52 @@ func TestWhoWasLetInIsNotForgotten(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatALossCostIsHeardByTheNextLauncher: nobody answers that word, so that a launcher which dies as it comes, or
+// before it has come, would leave its heir's report without it.
+func TestWhatALossCostIsHeardByTheNextLauncher(t *testing.T) {
+	for _, first := range []bool{true, false} { // the word, and then the deaths, or the other way round
+		t.Run(fmt.Sprintf("said before %v", first), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t.TempDir())
+				defer s.close()
+				if err := s.serve(true, nil); err != nil {
+					t.Fatal(err)
+				}
+				c, err := dialBy(t.Context(), "scene", s.dial, s.key, Hello{Job: "job", Size: 1, Host: "h", Process: "1"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				e, err := c.Join(t.Context(), Member{Host: "h"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				cost := Recovery{Epoch: e.Number, Took: time.Second, Steps: 3}
+				if first {
+					c.Recovered(cost)
+					time.Sleep(time.Second)
+				}
+				s.mu.Lock()
+				l := s.now
+				s.mu.Unlock()
+				s.fall(l, true)
+				time.Sleep(time.Second)
+				if first {
+					c.Close() // its worker does not live to say it again
+				} else {
+					c.Recovered(cost)
+				}
+				if err := s.rise(nil); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if !slices.Contains(s.costs, cost) {
+					t.Errorf("the next launcher has heard %v", s.costs)
+				}
+			})
+		})
+	}
+}

@@ -75,6 +75,9 @@ func (c *Client) takeUp(conn net.Conn) bool {
 	for _, id := range slices.Sorted(maps.Keys(c.pending)) {
 		out.put(c.pending[id].message)
 	}
+	if c.cost != nil {
+		out.put(c.cost)
+	}
 	c.conn, c.out = conn, out
 	c.wg.Add(1)
 	go c.write(conn, out)

@@ -38,8 +38,9 @@ type scene struct {
 	epoch  uint64
 	size   int // of that epoch
 	hands  map[int]*hand
-	ends   []func() // what agents have to tell the next launcher
-	serial int      // of processes
+	costs  []Recovery // as this launcher has heard
+	ends   []func()   // what agents have to tell the next launcher
+	serial int        // of processes
 	faults []string
 	story  []string
 	done   chan struct{}
@@ -149,6 +150,9 @@ func (s *scene) serve(fresh bool, at func(l *life)) error {
 		OnLost: func(epoch uint64, rank int, host, reason string) {
 			word(func() { s.note("epoch %d ended: rank %d: %s", epoch, rank, reason) })
 		},
+		OnRecovered: func(_ int, r Recovery) {
+			word(func() { s.costs = append(s.costs, r) })
+		},
 		OnCause:    func(uint64, int, string, string) { word(func() {}) },
 		OnDrain:    func(Process, int, string, string) { word(func() {}) },
 		OnComplete: func(uint64) { word(func() {}) },
@@ -256,7 +260,7 @@ func (s *scene) rise(at func(*life)) error {
 	}
 	heir := s.away
 	if heir {
-		s.away, s.heard = false, 0
+		s.away, s.heard, s.costs = false, 0, nil
 		s.took = map[Process]bool{}
 		for _, o := range s.orders { // it lives through them again, and has not heard of those that came
 			if o.Kind == OrderComing && s.hands[o.Rank] != nil {
