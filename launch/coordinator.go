@@ -26,7 +26,7 @@ import (
 // coordinator is who serves the workers' meeting: a part of this process, or with settings.StateDir a child of it.
 type coordinator interface {
 	Exited(rank int, process, host, reason string)
-	Drain(rank int, reason string)
+	Drain(rank int, process, reason string)
 	Halted(rank int, h rendezvous.Halt)
 	Absent(rank int, is bool)
 	Coming(rank int, process string, is, more bool)
@@ -444,8 +444,8 @@ func (k *kept) Exited(rank int, process, host, reason string) {
 	k.order(order{Kind: rendezvous.OrderExited, Rank: rank, Process: process, Host: host, Reason: reason})
 }
 
-func (k *kept) Drain(rank int, reason string) {
-	k.order(order{Kind: rendezvous.OrderDrain, Rank: rank, Reason: reason})
+func (k *kept) Drain(rank int, process, reason string) {
+	k.order(order{Kind: rendezvous.OrderDrain, Rank: rank, Process: process, Reason: reason})
 }
 
 func (k *kept) Absent(rank int, is bool) {

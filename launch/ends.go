@@ -57,7 +57,7 @@ func (j *job) stop(grace time.Duration) {
 // one after the other, each at its commit, and the last ones have lost the others by then.
 func (m *meeting) noMoreEpochs(elastic bool, why string) {
 	if elastic && !m.complete.Load() {
-		m.server.Drain(-1, why)
+		m.server.Drain(-1, "", why)
 	}
 }
 

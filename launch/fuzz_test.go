@@ -27,7 +27,7 @@ func packed(kind uint8, body []byte) []byte {
 type noCoordinator struct{}
 
 func (noCoordinator) Exited(int, string, string, string) {}
-func (noCoordinator) Drain(int, string)                  {}
+func (noCoordinator) Drain(int, string, string)                  {}
 func (noCoordinator) Halted(int, rendezvous.Halt)        {}
 func (noCoordinator) Absent(int, bool)                   {}
 func (noCoordinator) Coming(int, string, bool, bool)     {}

@@ -143,9 +143,9 @@ func (j *job) carryOut(orders []elastic.Order, end **elastic.GiveUp) (lost []ela
 		case elastic.Begin:
 			j.spec.NP, j.spec.Hosts, j.hosts = o.Size, o.Hosts, o.Hosts
 		case elastic.Ask:
-			j.server.Drain(o.Rank, o.Cause)
+			j.server.Drain(o.Rank, j.process(o.Rank), o.Cause)
 		case elastic.Stay:
-			j.server.Drain(o.Rank, "")
+			j.server.Drain(o.Rank, j.process(o.Rank), "")
 		case elastic.Tell:
 			j.event(o.Event)
 		}

@@ -22,7 +22,7 @@ type desk struct {
 	workers map[elastic.Worker]*conn
 	last    elastic.Worker
 	started map[int]*conn   // by the rank the launcher gave; the latest connection of each
-	asks    map[int]string  // of those that have none yet: why they are to leave
+	asks    map[int]ask     // of those that have none yet
 	members []elastic.Place // of the last epoch that has been announced; the machine may be ahead
 	byRank  []*conn         // of the present epoch
 	encoded [][]byte        // each member of the present epoch, as bytes
@@ -58,7 +58,7 @@ type wait struct {
 func (s *Server) own(ctx context.Context) {
 	defer s.wg.Done()
 	d := &desk{
-		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, asks: map[int]string{},
+		s: s, workers: map[elastic.Worker]*conn{}, started: map[int]*conn{}, asks: map[int]ask{},
 		store: map[string][]byte{}, waits: map[string][]wait{}, reports: map[int]string{},
 		sessions: map[string]*conn{}, ghosts: map[elastic.Worker]*conn{}, held: map[int]received{},
 		unsaid: map[int]place{},
@@ -142,16 +142,26 @@ func (d *desk) act(e any) {
 	}
 }
 
+// ask is why a process that has not connected yet is to leave.
+type ask struct {
+	process string // see Hello; "" is whichever comes
+	reason  string
+}
+
+// of says whether it is meant for a process.
+func (a ask) of(process string) bool { return a.process == "" || process == "" || a.process == process }
+
 // drained asks a worker to leave, or all of them, or takes that back.
 func (d *desk) drained(e drained) {
-	if e.rank >= 0 && d.started[e.rank] == nil {
+	asked := ask{e.process, e.reason}
+	if c := d.started[e.rank]; e.rank >= 0 && (c == nil || !asked.of(c.hello.Process)) {
 		delete(d.asks, e.rank)
 		if e.reason != "" {
-			d.asks[e.rank] = e.reason // its process has yet to connect
+			d.asks[e.rank] = asked // its process has yet to connect, or has ended
 		}
 	}
 	for rank, c := range d.started {
-		if (rank == e.rank || e.rank < 0) && !c.gone && !c.left {
+		if (e.rank < 0 || rank == e.rank && asked.of(c.hello.Process)) && !c.gone && !c.left {
 			c.stays = c.asked != "" && e.reason == ""
 			c.asked = e.reason
 			d.askToLeave(c)

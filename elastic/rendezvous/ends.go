@@ -21,7 +21,7 @@ func (d *desk) gone(c *conn, reason string) {
 	}
 	if !c.joined || c.left {
 		if !c.left && c.asked != "" && d.started[c.hello.Rank] == c && c.hello.Rank >= 0 {
-			d.asks[c.hello.Rank] = c.asked // it may not have heard so, and dials anew
+			d.asks[c.hello.Rank] = ask{c.hello.Process, c.asked} // it may not have heard so, and dials anew
 		}
 		d.forget(c)
 		return
@@ -119,7 +119,9 @@ func (d *desk) exited(e exited) {
 		c = d.rival(c)
 	}
 	defer d.letIn(e.rank)
-	delete(d.asks, e.rank)
+	if d.asks[e.rank].of(e.process) {
+		delete(d.asks, e.rank)
+	}
 	if c != nil && !c.joined {
 		c.asked, c.stays = "", false // what is asked of its successor is another matter
 	}

@@ -156,8 +156,10 @@ func decodeRecord(kind uint8, body []byte) (record, error) {
 	case recordExited:
 		e.n, e.rank, e.process = d.U64(), d.Int(-1, maxRanks), d.String(maxProcess)
 		e.host, e.reason = d.String(maxText), d.String(maxText)
-	case recordDrained, recordAbsent, recordPresent:
-		e.n, e.rank, e.reason = d.U64(), d.Int(-1, maxRanks), d.String(maxText)
+	case recordDrained:
+		e.n, e.rank, e.process, e.reason = d.U64(), d.Int(-1, maxRanks), d.String(maxProcess), d.String(maxText)
+	case recordAbsent, recordPresent:
+		e.n, e.rank = d.U64(), d.Int(-1, maxRanks)
 	case recordComing, recordMore, recordCame:
 		e.n, e.rank, e.process = d.U64(), d.Int(-1, maxRanks), d.String(maxProcess)
 	default:
@@ -175,10 +177,13 @@ func (d *desk) note(e any) {
 	ended := func(kind uint8, c *conn, reason string) {
 		j.append(kind, func(b []byte) []byte { return wire.AppendString(wire.AppendU64(b, uint64(c.worker)), reason) })
 	}
-	order := func(kind uint8, n uint64, rank int, text string) {
+	order := func(kind uint8, n uint64, rank int, text ...string) {
 		j.append(kind, func(b []byte) []byte {
 			b = wire.AppendI64(wire.AppendU64(b, n), int64(rank))
-			return wire.AppendString(b, text)
+			for _, s := range text {
+				b = wire.AppendString(b, s)
+			}
+			return b
 		})
 	}
 	switch e := e.(type) {
@@ -214,13 +219,13 @@ func (d *desk) note(e any) {
 			return wire.AppendString(wire.AppendString(b, e.host), e.reason)
 		})
 	case drained:
-		order(recordDrained, e.n, e.rank, e.reason)
+		order(recordDrained, e.n, e.rank, e.process, e.reason)
 	case absent:
 		kind := recordPresent
 		if e.is {
 			kind = recordAbsent
 		}
-		order(kind, e.n, e.rank, "")
+		order(kind, e.n, e.rank)
 	case coming:
 		kind := recordCame
 		switch {
@@ -270,7 +275,7 @@ func (d *desk) relive(e record) {
 	case recordExited:
 		d.act(exited{e.rank, e.process, e.host, e.reason, e.n})
 	case recordDrained:
-		d.act(drained{e.rank, e.reason, e.n})
+		d.act(drained{e.rank, e.process, e.reason, e.n})
 	case recordAbsent, recordPresent:
 		d.act(absent{e.rank, e.kind == recordAbsent, e.n})
 	case recordComing, recordMore, recordCame:
@@ -286,7 +291,7 @@ type Order struct {
 	N            uint64
 	Kind         OrderKind
 	Rank         int
-	Process      string // of an exit, and of one that is coming; see Hello
+	Process      string // of all but Absent; see Hello
 	Host, Reason string
 	Is, More     bool
 }
@@ -308,7 +313,7 @@ func (s *Server) Order(o Order) {
 	case OrderExited:
 		s.post(exited{o.Rank, o.Process, o.Host, o.Reason, o.N})
 	case OrderDrain:
-		s.post(drained{o.Rank, o.Reason, o.N})
+		s.post(drained{o.Rank, o.Process, o.Reason, o.N})
 	case OrderAbsent:
 		s.post(absent{o.Rank, o.Is, o.N})
 	case OrderComing:

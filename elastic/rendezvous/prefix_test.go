@@ -25,7 +25,7 @@ func (s *scene) play() error {
 		{"begin", func() { s.start(0) }, 1},
 		{"a second", func() { s.start(1) }, 2},
 		{"two more", func() { s.start(2); s.start(3) }, 4},
-		{"one is asked to leave", func() { s.tell(Order{Kind: OrderDrain, Rank: 2, Reason: "asked"}) }, 3},
+		{"one is asked to leave", func() { s.tell(Order{Kind: OrderDrain, Rank: 2, Process: s.hands[2].process, Reason: "asked"}) }, 3},
 		{"another in its place", func() { s.start(2) }, 4},
 		{"one is killed", func() { s.kill(1) }, 3},
 		{"another in its place", func() { s.start(1) }, 4},
@@ -241,7 +241,7 @@ func (s *scene) turn(c *chance) int {
 		rank := ranks[c.n(len(ranks))]
 		s.note("rank %d is asked to leave", rank)
 		s.hands[rank].asked = true
-		s.tell(Order{Kind: OrderDrain, Rank: rank, Reason: "asked"})
+		s.tell(Order{Kind: OrderDrain, Rank: rank, Process: s.hands[rank].process, Reason: "asked"})
 	default:
 		rank := ranks[c.n(len(ranks))]
 		s.note("rank %d is killed", rank)

@@ -392,12 +392,12 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	s.Drain(1, "a has 1 slot from now on")
+	s.Drain(1, "", "a has 1 slot from now on")
 	c := start(1)
 	if n := <-asked; n.Reason != "a has 1 slot from now on" {
 		t.Errorf("it heard %+v", n)
 	}
-	s.Drain(1, "") // that is taken back
+	s.Drain(1, "", "") // that is taken back
 	if n := <-asked; n.Reason != "" {
 		t.Errorf("it heard %+v", n)
 	}
@@ -405,15 +405,15 @@ func TestAWorkerIsAskedToLeaveBeforeItHasConnected(t *testing.T) {
 		t.Error(err)
 	}
 	s.Exited(1, "", "a", "left the job: as asked")
-	s.Drain(1, "once more") // its successor, which is about to connect
+	s.Drain(1, "", "once more") // its successor, which is about to connect
 	c = start(1)
 	if n := <-asked; n.Reason != "once more" {
 		t.Errorf("its successor heard %+v", n)
 	}
 	c.Close()
-	s.Drain(0, "taken back before it is there")
-	s.Drain(0, "")
-	s.Drain(0, "in vain")
+	s.Drain(0, "", "taken back before it is there")
+	s.Drain(0, "", "")
+	s.Drain(0, "", "in vain")
 	s.Exited(0, "", "a", "exit code 3")
 	c = start(0)
 	if _, err := c.Add(within(t, 20*time.Second), "any", 1); err != nil { // by now it would have heard
@@ -501,7 +501,7 @@ func TestWhatAProcessIsAskedOutlivesItsConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Drain(0, "as asked")
+		s.Drain(0, "", "as asked")
 		if n := <-news; n.Kind != NoticeDrain {
 			t.Fatalf("%+v", n)
 		}
@@ -560,5 +560,32 @@ func TestALossThatOpensAnEpochEndedTheOneBefore(t *testing.T) {
 	}
 	if e := <-next; e.Number != 2 || e.Size != 1 {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestAWordToAProcessIsNotItsSuccessors: a process may end, and the next one of its rank connect, while the order that
+// it is to leave is on its way.
+func TestAWordToAProcessIsNotItsSuccessors(t *testing.T) {
+	key := secret.New()
+	s, addr := serveTCP(t, Config{Secret: key, Job: "job", Size: 1, OnLoss: elastic.Continue, Reported: true})
+	ctx := within(t, 5*time.Second)
+	news := make(chan Notice, 8)
+	second, err := Dial(ctx, addr, key, Hello{
+		Job: "job", Rank: 0, Size: 1, Host: "a", Process: "2", OnNotice: func(n Notice) { news <- n },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	s.Drain(0, "1", "meant for the first")
+	s.Exited(0, "1", "a", "")
+	s.Drain(0, "2", "meant for the second")
+	select {
+	case n := <-news:
+		if n.Kind != NoticeDrain || n.Reason != "meant for the second" {
+			t.Errorf("the second process hears %+v", n)
+		}
+	case <-ctx.Done():
+		t.Error("the second process is asked nothing")
 	}
 }

@@ -114,9 +114,9 @@ func (d *desk) greet(e connected) {
 	if c.asked != "" || c.stays {
 		d.askToLeave(c)
 	}
-	if why, ok := d.asks[c.hello.Rank]; ok {
+	if a, ok := d.asks[c.hello.Rank]; ok && a.of(c.hello.Process) {
 		delete(d.asks, c.hello.Rank)
-		c.asked = why
+		c.asked = a.reason
 		d.askToLeave(c)
 	}
 }

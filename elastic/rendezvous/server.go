@@ -172,9 +172,10 @@ type late struct {
 	reason string
 }
 type drained struct {
-	rank   int
-	reason string
-	n      uint64 // see Order
+	rank    int
+	process string // see Hello
+	reason  string
+	n       uint64 // see Order
 }
 type exited struct {
 	rank         int
@@ -242,8 +243,9 @@ func (s *Server) Coming(rank int, process string, is, more bool) {
 }
 
 // Drain asks the worker that was started as rank to commit and leave: it hears NoticeDrain. -1 asks all of them, since
-// the job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back.
-func (s *Server) Drain(rank int, reason string) { s.post(drained{rank, reason, 0}) }
+// the job is being ended: no epoch follows, and who waits for one is told so. Without a reason it takes that back. The
+// process is as for Exited: its successor is not asked.
+func (s *Server) Drain(rank int, process, reason string) { s.post(drained{rank, process, reason, 0}) }
 
 // post hands an event to the owner; it is false once the server is closed. That is asked first: Close ends the
 // connections, and that they ended is no event that a journal may hold.
