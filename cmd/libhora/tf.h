@@ -96,6 +96,7 @@ struct work {
     char (*names)[NAME];
     int64_t (*dims)[MOST_DIMS];
     int64_t *counts;
+    void *stands;      // what is sent for rows without elements
     int32_t size;      // ranks, where begin asked
     uint64_t *tickets; // of what was submitted
     int failed;

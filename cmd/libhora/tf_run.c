@@ -75,7 +75,7 @@ void libhora_tf_close(work *w) {
         if (w->in[i]) tf.close(w->in[i]);
         if (w->out[i]) tf.close(w->out[i]);
     }
-    free(w->ops), free(w->in), free(w->out), free(w->names), free(w->dims), free(w->counts), free(w->tickets);
+    free(w->ops), free(w->in), free(w->out), free(w->names), free(w->dims), free(w->counts), free(w->stands), free(w->tickets);
     tf.status_close(w->status);
 }
 
@@ -121,6 +121,10 @@ int libhora_tf_each(work *w) {
     return 0;
 }
 
+// counted is how many elements say that there is a row: ranks tell each other of elements, and of rows without any an
+// element each is sent.
+static uint64_t counted(const hora_op *o) { return o->row ? o->row : 1; }
+
 // take gives TensorFlow a result whose rows only the ranks together know. It is copied: TensorFlow has no way to be given
 // memory here.
 static void take(work *w) {
@@ -130,14 +134,15 @@ static void take(work *w) {
         return;
     }
     hora_op *o = &w->ops[0];
-    int64_t *dims = w->dims[0], total = 0, row = (int64_t)o->row;
+    int64_t *dims = w->dims[0], total = 0, row = (int64_t)counted(o);
+    size_t bytes = o->row ? (size_t)left.bytes : 0;
     for (uint32_t i = 0; i < left.ncount; i++) total += left.counts[i];
-    dims[0] = row ? total / row : 0;
-    w->out[0] = tf.allocate(w->run, 0, tf.type(w->in[0]), dims, (int)o->ndim, (size_t)left.bytes, w->status);
+    dims[0] = total / row;
+    w->out[0] = tf.allocate(w->run, 0, tf.type(w->in[0]), dims, (int)o->ndim, bytes, w->status);
     if (tf.code(w->status)) {
         refused(w);
-    } else if (left.bytes) {
-        memcpy(tf.data(w->out[0]), left.memory, left.bytes);
+    } else if (bytes) {
+        memcpy(tf.data(w->out[0]), left.memory, bytes);
     }
     if (left.buffer) hora_buffer_close(left.buffer);
     if (w->failed || o->kind != ALLTOALL) return;
@@ -148,22 +153,29 @@ static void take(work *w) {
         return;
     }
     int32_t *received = tf.data(w->out[1]);
-    for (int i = 0; i < w->size; i++) received[i] = row && i < (int)left.ncount ? (int32_t)(left.counts[i] / row) : 0;
+    for (int i = 0; i < w->size; i++) received[i] = i < (int)left.ncount ? (int32_t)(left.counts[i] / row) : 0;
 }
 
-static void sized(work *w) {
+enum { MOST_BYTES = 16 }; // of an element
+
+static int sized(work *w) {
     hora_op *o = &w->ops[0];
     if (!o->ndim) w->dims[0][0] = 1, o->ndim = 1; // a number is one row
     o->row = 1;
     for (uint32_t i = 1; i < o->ndim; i++) o->row *= (uint64_t)w->dims[0][i];
+    if (!o->row && w->dims[0][0]) {
+        o->count = (uint64_t)w->dims[0][0];
+        o->send = w->stands = calloc((size_t)o->count, MOST_BYTES);
+        if (!w->stands) return wrong(w, "run operation: out of memory");
+    }
     o->flags |= HORA_SIZES;
     w->finish = take;
+    return 0;
 }
 
 int libhora_tf_gather(work *w) {
     if (open_work(w, 1) < 0 || prepare(w, 0, ALLGATHER) < 0) return -1;
-    sized(w);
-    return 0;
+    return sized(w);
 }
 
 // rows prepares an operation that gives each rank its own part of the rows.
@@ -188,17 +200,16 @@ int libhora_tf_exchange(work *w) {
     if (tf.code(w->status)) return refused(w);
     tf_tensor *splits = w->in[1];
     hora_op *o = &w->ops[0];
-    int64_t row = 1, sum = 0;
     if (tf.type(splits) != INT32 || (tf.count(splits) && tf.count(splits) != w->size))
         return wrong(w, "run alltoall: splits must be int32, one number of rows for each rank, or empty for equal parts");
     if (!tf.count(splits) && w->dims[0][0] % w->size)
         return wrong(w, "run alltoall: the rows cannot be divided evenly over the ranks; give splits");
-    for (uint32_t i = 1; i < o->ndim; i++) row *= w->dims[0][i];
+    if (sized(w) < 0) return -1;
     const int32_t *given = tf.count(splits) ? tf.data(splits) : NULL;
+    int64_t row = (int64_t)counted(o), sum = 0;
     for (int i = 0; i < w->size; i++) sum += w->counts[i] = (given ? given[i] : w->dims[0][0] / w->size) * row;
     if (sum != (int64_t)o->count) return wrong(w, "run alltoall: the splits do not add up to the tensor's rows");
     o->send_counts = w->counts;
-    sized(w);
     return 0;
 }
 

@@ -206,12 +206,17 @@ def broadcast(x: Any, root: int, out: Any, group: Group | None, async_: bool, na
     return way.each(x, out, make)
 
 
+def _counted(a: Array) -> Array:
+    """What is sent of an array whose rows are counted by their elements: of rows without any an element each stands for them."""
+    return a if a.row else a.new((a.rows,))
+
+
 def _taken(a: Array, ticket: int) -> tuple[Any, list[int]]:
     """A result whose size the operation found out, and how many rows came from each rank."""
     result = _lib.result(ticket)
     rows = [c // max(1, a.row) for c in result.counts]
-    if result.memory is None:  # nothing came from anybody
-        b = a.new(a.with_rows(0))
+    if result.memory is None or not a.row:  # nothing came from anybody, or what stood for its rows
+        b = a.new(a.with_rows(sum(rows)))
         return b.family.value(b), rows
     return a.wrap(result.memory, a.with_rows(sum(rows))), rows
 
@@ -227,9 +232,10 @@ def allgather(
         a = arrays.read(x)
         shape = a.shape or (1,)
         if out is None and sizes is None:
+            sent = _counted(a)
             call = Call(
-                way.kind, 0, a.dtype, 0, a.ptr, 0, a.count, recv_count=0, row=a.row, timeout=timeout, shape=shape, name=label,
-                flags=way.flags | SIZES, keep=a,
+                way.kind, 0, a.dtype, 0, sent.ptr, 0, sent.count, recv_count=0, row=a.row, timeout=timeout, shape=shape, name=label,
+                flags=way.flags | SIZES, keep=sent,
             )  # fmt: skip
             return call, lambda ticket: _taken(a, ticket)[0]
         rows = [a.rows] * g.size if sizes is None else _sizes(sizes, g.size, "allgather")
@@ -304,31 +310,32 @@ def alltoall(
     if not a.shape:
         raise ArgumentError("alltoall: x is a scalar; it needs a first dimension to divide")
 
-    def call(count: int, b: Array | None, **more: Any) -> Call:
+    def call(sent: Array, count: int, b: Array | None, **more: Any) -> Call:
         at, room = (b.ptr, b.count) if b is not None else (0, 0)
         flags = way.flags | (SIZES if b is None else 0)
         return Call(
-            way.kind, 0, a.dtype, 0, a.ptr, at, count, recv_count=room, timeout=timeout, shape=a.shape, name=way.label(), flags=flags,
-            keep=(a, b), **more,
+            way.kind, 0, a.dtype, 0, sent.ptr, at, count, recv_count=room, timeout=timeout, shape=a.shape, name=way.label(), flags=flags,
+            keep=(sent, b), **more,
         )  # fmt: skip
 
     if splits is None:
         if a.rows % n:
             raise ArgumentError(f"alltoall: {a.rows} rows of x cannot be divided evenly over {n} ranks; give splits")
         b = _into(out, x, a, a.shape, "alltoall")
-        return way.one(call(a.count, b), _value(b))
+        return way.one(call(a, a.count, b), _value(b))
     rows = _sizes(splits, n, "alltoall")
     if sum(rows) > a.rows:
         raise ArgumentError(f"alltoall: splits {rows} sum to {sum(rows)}, x has {a.rows} rows")
-    given = {"send_counts": _elements(rows, a.row)}
     if recv_splits is None and out is None:
-        return way.one(call(sum(rows) * a.row, None, row=a.row, **given), lambda ticket: _taken(a, ticket))
+        each = max(1, a.row)
+        sends = call(_counted(a), sum(rows) * each, None, row=a.row, send_counts=_elements(rows, each))
+        return way.one(sends, lambda ticket: _taken(a, ticket))
     if recv_splits is None:
         raise ArgumentError("alltoall: out with splits needs recv_splits, the rows that come from each rank")
     come = _sizes(recv_splits, n, "alltoall")
     b = _into(out, x, a, a.with_rows(sum(come)), "alltoall")
-    given["recv_counts"] = _elements(come, a.row)
-    return way.one(call(sum(rows) * a.row, b, **given), lambda _: (b.family.value(b), come))
+    given = {"send_counts": _elements(rows, a.row), "recv_counts": _elements(come, a.row)}
+    return way.one(call(a, sum(rows) * a.row, b, **given), lambda _: (b.family.value(b), come))
 
 
 def barrier(group: Group | None, async_: bool, timeout: float | None) -> Any:

@@ -98,6 +98,11 @@ def work_parts():
     out2, come2 = hora.alltoall(w, splits, recv_splits=come)
     np.testing.assert_array_equal(out2, out)
     assert come2 == come
+    # rows without elements are rows
+    for shape in ((0,), (3, 0)):
+        assert hora.allgather(np.zeros((r + 1, *shape))).shape == (sum(range(1, n + 1)), *shape)
+        out, come = hora.alltoall(np.zeros((sum(splits), *shape)), splits)
+        assert (out.shape, come) == ((n * (r + 1), *shape), [r + 1] * n)
     # pairs
     if n > 1:
         if r == 0:

@@ -38,6 +38,9 @@ for i, y in enumerate(many):
 # Rows: numbers that differ between the ranks.
 equal(tf.function(ht.allgather)(tf.fill([r + 1, 2], float(r))), np.concatenate([np.full((q + 1, 2), q) for q in range(n)]))
 equal(ht.allgather(tf.constant(r)), np.arange(n))
+equal(ht.allgather(tf.zeros([r + 1, 0])), np.zeros((n * (n + 1) // 2, 0)))
+y, received = ht.alltoall(tf.zeros([n + 1, 0]), tf.constant([2] + [1] * (n - 1)))
+equal(y, np.zeros((2 * n if r == 0 else n, 0))); equal(received, [2 if r == 0 else 1] * n)
 equal(ht.broadcast(tf.range(4) + 10 * r, 1), np.arange(4) + 10)
 y, received = ht.alltoall(tf.range(n + 1) + 100 * r, tf.constant([2] + [1] * (n - 1)))
 equal(y, np.concatenate([[100 * q, 100 * q + 1] if r == 0 else [100 * q + r + 1] for q in range(n)])); equal(received, [2 if r == 0 else 1] * n)
