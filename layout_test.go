@@ -290,6 +290,13 @@ func TestTheSeamOfLaunch(t *testing.T) {
 				t.Errorf("%s imports %s: a job knows hosts by launch/reach alone", f.path, imp)
 			}
 		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			text, is := n.(*ast.BasicLit)
+			if is && strings.Contains(text.Value, "ssh") && f.path != "launch/launch.go" {
+				t.Errorf("%s: %s: a job knows hosts by launch/reach alone", f.fset.Position(text.Pos()), text.Value)
+			}
+			return true
+		})
 		for _, decl := range f.tree.Decls {
 			fn, ok := decl.(*ast.FuncDecl)
 			if !ok || fn.Recv == nil {

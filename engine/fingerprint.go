@@ -46,7 +46,7 @@ func (p fingerprint) ints(list []int) fingerprint {
 	return p
 }
 
-// fingerprint covers everything that must be equal on all ranks. What may differ is
+// fingerprintOf covers everything that must be equal on all ranks. What may differ is
 // left out and checked by the links, which know every message's length: blocks that
 // counts give to gather, scatter and alltoall.
 func fingerprintOf(r *Request) fingerprint {

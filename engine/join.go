@@ -53,7 +53,7 @@ func (g *Group) joinFailure() error {
 // gone reports that this rank has joined and has nothing left to do. mu is held.
 func (n *names) gone() bool { return n.joined && n.firstPending == nil }
 
-// lowest and highest agree on one number.
+// extreme has the ranks agree on the lowest or highest of a number that each has.
 func (n *names) extreme(v int64, op tensor.Op, stamp uint64) (int64, error) {
 	n.scratch[0] = v
 	view := tensor.Of(n.scratch[:1])

@@ -226,13 +226,13 @@ func Knot(said []Standing) []int {
 			all[said[i].Rank] = &said[i]
 		}
 	}
-	for again := true; again; {
-		again = false
+	for shrunk := true; shrunk; {
+		shrunk = false
 		for r, s := range all {
 			for i := range s.Waits {
 				if len(Holders(all, s, &s.Waits[i])) == 0 {
 					delete(all, r)
-					again = true
+					shrunk = true
 					break
 				}
 			}

@@ -75,8 +75,8 @@ func (v *view) read() (busy bool, present, last place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now, before := atomic.LoadUint64(&v.now), atomic.LoadUint64(&v.before)
-	if again := atomic.LoadUint64(&v.now); again != now {
-		now, before = again, now
+	if later := atomic.LoadUint64(&v.now); later != now {
+		now, before = later, now
 	}
 	present = place{seq: now >> 8, kind: collective.Kind(now), name: v.name, pack: v.pack}
 	if v.ended() >= present.seq {

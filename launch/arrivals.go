@@ -88,17 +88,17 @@ func (j *job) awaitArrivals() {
 // awaited says for whom an elastic job's workers wait after its first epoch, and for how long they do: for the commit
 // of an epoch's members, for members of the last one that have not joined again, or for workers on their way. That
 // there are too few workers is the roster's to tell.
-func (c *crew) awaited(a *arrivals, w *rendezvous.Wait, commit, again time.Duration) (string, time.Duration) {
+func (c *crew) awaited(a *arrivals, w *rendezvous.Wait, commit, rejoin time.Duration) (string, time.Duration) {
 	switch {
 	case w.Beside && len(w.Coming) == 0:
 		return fmt.Sprintf("%s the members of epoch %d at their next commit", waitFor(w.Joined), w.Epoch), commit
 	case len(w.Behind) > 0:
 		behind := list(c.doing(a, w.Behind))
-		return fmt.Sprintf("%s %s to join again after epoch %d", waitFor(w.Joined), behind, w.Epoch), again
+		return fmt.Sprintf("%s %s to join again after epoch %d", waitFor(w.Joined), behind, w.Epoch), rejoin
 	case len(w.Coming) > 0:
 		return fmt.Sprintf("%s %s to join", waitFor(w.Joined), list(c.doing(a, w.Coming))), comeLimit
 	}
-	return "", again
+	return "", rejoin
 }
 
 // waitFor begins to say for whom some wait.

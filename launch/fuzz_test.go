@@ -27,7 +27,7 @@ func packed(kind uint8, body []byte) []byte {
 type noCoordinator struct{}
 
 func (noCoordinator) Exited(int, string, string, string) {}
-func (noCoordinator) Drain(int, string, string)                  {}
+func (noCoordinator) Drain(int, string, string)          {}
 func (noCoordinator) Halted(int, rendezvous.Halt)        {}
 func (noCoordinator) Absent(int, bool)                   {}
 func (noCoordinator) Coming(int, string, bool, bool)     {}
@@ -62,7 +62,7 @@ func FuzzAgentWords(f *testing.F) {
 	exited := wire.AppendString(wire.AppendBool(number(0, 1, 0), false), "7")
 	f.Add(piped(packed(protocol.SayStarted, number(0, 77)), packed(protocol.SayOutput, output),
 		packed(protocol.SayExited, exited), packed(protocol.SayDone, nil)))
-	f.Add(piped(packed(protocol.SayFailed, wire.AppendString(number(-1, 127), "not found")),
+	f.Add(piped(packed(protocol.SayFailed, wire.AppendString(number(127), "not found")),
 		packed(protocol.SayWarning, []byte("w"))))
 	killed := wire.AppendString(wire.AppendBool(number(1, 0, 9), true), "")
 	f.Add(piped(packed(protocol.SayStarted, number(1, 77)), packed(protocol.SayExited, killed),

@@ -292,8 +292,6 @@ func (j *job) hear(e said) {
 			j.exited(e.l, rank, process, code, syscall.Signal(sig), oom)
 		}
 	case protocol.SayFailed:
-		// whose start it was: all ranks of a host are started alike, and the sentence names the host
-		d.Int(-1, len(j.seats)-1)
 		code, text := d.Int(0, 255), event.OneLine(d.String(maxText))
 		if d.Done() != nil {
 			return

@@ -289,9 +289,9 @@ func (s *survey) around(ctx context.Context, l *link, tried []string, limit <-ch
 	if err != nil {
 		return "", fault(ExitHost, "%s, and %v: %s", blocked, err, advice)
 	}
-	s.tell(&event.Note{Text: blocked + ": its workers reach the launcher through ssh"})
+	s.tell(&event.Note{Text: blocked + ": its workers reach the launcher through " + l.host.Digs})
 	if s.ledger != nil {
-		s.ledger.alone(fmt.Errorf("the workers of host %s reach the launcher through ssh, which ends with it", l.called))
+		s.ledger.alone(fmt.Errorf("the workers of host %s reach the launcher through %s, which ends with it", l.called, l.host.Digs))
 	}
 	return addr, nil
 }

@@ -145,7 +145,7 @@ func (f *follower) sort(b *batch, r *node.Record) {
 		a, err := f.artifact(r)
 		if err == nil {
 			b.artifacts = append(b.artifacts, a)
-		} else if err = f.again(b, r.Artifact.Path, r.At, err); err != nil {
+		} else if err = f.retry(b, r.Artifact.Path, r.At, err); err != nil {
 			b.later = err
 		}
 	case r.Exit != nil:
@@ -162,9 +162,9 @@ var told = map[string]bool{
 // fetchTries is how often a file that a job has left is asked for, a second apart.
 const fetchTries = 20
 
-// again says what is to be done about a file, or all of a node's, that could not be kept: nil goes on without, which
+// retry says what is to be done about a file, or all of a node's, that could not be kept: nil goes on without, which
 // the job's story then says. A file that is gone is no news, and a disk without room is waited for.
-func (f *follower) again(b *batch, what string, at time.Time, err error) error {
+func (f *follower) retry(b *batch, what string, at time.Time, err error) error {
 	switch f.missed[what]++; {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
@@ -242,7 +242,7 @@ func (f *follower) fetchAll(b *batch, from fleet.Ref, at time.Time, taken map[st
 		if !slices.ContainsFunc(f.back.Capacity(), there) {
 			return nil // it is lost, which the story has
 		}
-		return f.again(b, "* on node "+from.Nodes[0], at, err)
+		return f.retry(b, "* on node "+from.Nodes[0], at, err)
 	}
 	for _, path := range all {
 		if taken[path] {
@@ -250,7 +250,7 @@ func (f *follower) fetchAll(b *batch, from fleet.Ref, at time.Time, taken map[st
 		}
 		a, err := f.fetch(from, path, at)
 		if err != nil {
-			if err := f.again(b, path+" on node "+from.Nodes[0], at, err); err != nil {
+			if err := f.retry(b, path+" on node "+from.Nodes[0], at, err); err != nil {
 				return err
 			}
 			continue

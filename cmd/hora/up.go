@@ -103,7 +103,7 @@ func findHorad(self string) (string, error) {
 	if found, err := exec.LookPath("horad"); err == nil {
 		return filepath.Abs(found)
 	}
-	return "", errors.New("the server's program horad is neither beside hora nor in PATH: install the wheel hora-server, which make wheels builds into dist/")
+	return "", errors.New("the server's program horad is neither beside hora nor in PATH: install the wheel hora-server, which make wheel builds into dist/")
 }
 
 func (p *program) downCommand() *cobra.Command {

@@ -300,7 +300,7 @@ func (d *desk) rival(c *conn) *conn {
 // other's end, but what it says comes another way than the workers, and so does the end of a connection.
 func (d *desk) early(c *conn, r *request) bool {
 	rank := c.hello.Rank
-	if _, again := d.held[rank]; again || c.joined || d.rival(c) == nil {
+	if _, held := d.held[rank]; held || c.joined || d.rival(c) == nil {
 		return false
 	}
 	d.held[rank] = received{c: c, req: *r}

@@ -367,13 +367,13 @@ func (a *agent) obey(c command) {
 	case protocol.CmdPlan:
 		p := protocol.Plan{Call: -1}
 		if err := json.Unmarshal(c.body, &p); err != nil {
-			a.fail(-1, protocol.ExitBug, fmt.Sprintf("read plan: %v", err))
+			a.fail(protocol.ExitBug, fmt.Sprintf("read plan: %v", err))
 			return
 		}
 		if p.Itself {
 			self, err := os.Executable()
 			if err != nil {
-				a.fail(-1, protocol.ExitSystem, fmt.Sprintf("find hora's own file on %s: %v", p.Host, err))
+				a.fail(protocol.ExitSystem, fmt.Sprintf("find hora's own file on %s: %v", p.Host, err))
 				return
 			}
 			p.Command = append([]string{self}, p.Command...)
@@ -419,11 +419,10 @@ func (a *agent) obey(c command) {
 	}
 }
 
-// fail reports what keeps this host from doing its part; the launcher then stops the job.
-func (a *agent) fail(rank, code int, text string) {
-	b := wire.AppendI64(nil, int64(rank))
-	b = wire.AppendI64(b, int64(code))
-	a.out.Send(protocol.SayFailed, wire.AppendString(b, text))
+// fail reports what keeps this host from doing its part, and names it: its ranks are started alike. The launcher then
+// stops the job.
+func (a *agent) fail(code int, text string) {
+	a.out.Send(protocol.SayFailed, wire.AppendString(wire.AppendI64(nil, int64(code)), text))
 	a.stop(exitWait)
 }
 

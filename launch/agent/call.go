@@ -49,7 +49,7 @@ func (a *agent) callPart(b []byte) {
 		err = c.file.Close()
 	}
 	if err != nil {
-		a.fail(-1, protocol.ExitSystem, fmt.Sprintf("keep the call on %s: %v: free space there, or set TMPDIR to a directory with room", a.plan.Host, err))
+		a.fail(protocol.ExitSystem, fmt.Sprintf("keep the call on %s: %v: free space there, or set TMPDIR to a directory with room", a.plan.Host, err))
 		return
 	}
 	if c.left > 0 {

@@ -23,7 +23,7 @@ import (
 func (a *agent) start() {
 	p := a.plan
 	if err := a.keepSecret(); err != nil {
-		a.fail(-1, protocol.ExitSystem, err.Error())
+		a.fail(protocol.ExitSystem, err.Error())
 		return
 	}
 	dir := p.Dir
@@ -45,7 +45,7 @@ func (a *agent) start() {
 	a.shares, a.at = shares[p.First:], dir
 	a.oom = openOOM(a.cfg.Root)
 	if err := a.call.open(a.dir, p.Call); err != nil {
-		a.fail(-1, protocol.ExitSystem, fmt.Sprintf("keep the call on %s: %v", p.Host, err))
+		a.fail(protocol.ExitSystem, fmt.Sprintf("keep the call on %s: %v", p.Host, err))
 		return
 	}
 	for _, w := range p.Workers {
@@ -88,7 +88,7 @@ func (a *agent) startWorker(w protocol.Worker) bool {
 	}
 	if err != nil {
 		code, why := refusal(p.Command[0], path, a.at, err)
-		a.fail(w.Rank, code, fmt.Sprintf("start %s on %s: %s", protocol.CommandName(p.Command[0]), p.Host, why))
+		a.fail(code, fmt.Sprintf("start %s on %s: %s", protocol.CommandName(p.Command[0]), p.Host, why))
 	}
 	return err == nil
 }

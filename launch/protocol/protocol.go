@@ -15,7 +15,7 @@ import (
 // connection behind it, is the proof of who speaks.
 
 // Version changes with any change of what follows.
-const Version = "5"
+const Version = "6"
 
 // Messages of the launcher.
 const (
@@ -40,7 +40,7 @@ const (
 	SayStarted                   // rank, pid
 	SayOutput                    // rank, stream, bytes
 	SayExited                    // rank, code, signal, flags, HORA_PROCESS
-	SayFailed                    // rank, exit code, text: the worker could not be started
+	SayFailed                    // exit code, text: a worker could not be started
 	SayWarning                   // text
 	SayPong
 	SayDone // nothing of the job is left on the host

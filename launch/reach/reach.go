@@ -113,6 +113,7 @@ type Host struct {
 	Addrs    []string      // of its interfaces, "eth0 10.0.0.1"
 	Port     int           // where somebody listens there, for others to try; 0 is the job's own port
 	Near     string        // the address at which it and this process meet without leaving their machine; "" is none
+	Digs     string        // what Dig makes a way with, for sentences; "" where it fails
 	Silence  time.Duration // how long it may be silent until it counts as lost; 0 where its end is always seen
 	Attended bool          // somebody there may hold a process on purpose
 	Devices  []string      // to deal from; nil where they are counted from 0

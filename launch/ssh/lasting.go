@@ -98,7 +98,8 @@ func (w *LastingWay) Greet() (*reach.Host, error) {
 	}
 	w.master = g.Master
 	return &reach.Host{
-		Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port, Silence: w.reach.cfg.Silence,
+		Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port, Digs: "ssh",
+		Silence: w.reach.cfg.Silence,
 	}, nil
 }
 

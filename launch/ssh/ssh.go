@@ -153,7 +153,7 @@ func (w *Way) Greet() (*reach.Host, error) {
 		}
 		w.master = g.Master
 		return &reach.Host{
-			Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port,
+			Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port, Digs: "ssh",
 			Silence: w.reach.cfg.Silence,
 		}, nil
 	}

@@ -21,7 +21,7 @@ def pack(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     try:
         import cloudpickle
     except ImportError:
-        raise HoraError(f"{who}: sending a function needs the package cloudpickle; run `pip install cloudpickle` (or hora[run])") from None
+        raise HoraError(f"{who}: sending a function needs the package cloudpickle; run `pip install cloudpickle`") from None
     with by_value(cloudpickle, beside()):
         try:
             call = cloudpickle.dumps((func, args, kwargs))

@@ -144,7 +144,7 @@ func (l *Local) ready(dir string, g Gang, n int) (bool, error) {
 	begun, exit, err := lastRecords(dir)
 	switch {
 	case err == nil && g.Part != nil && g.Part.Coming > coming(dir):
-		return true, l.again(dir, g, n, exit != nil)
+		return true, l.renew(dir, g, n, exit != nil)
 	case err != nil || exit != nil:
 		return false, err
 	case begun && g.Part != nil && len(g.Part.Shares) > 0 && spreads(dir):

@@ -135,8 +135,8 @@ func partOf(dir string) *Part {
 // leaveWithin bounds how long the process of an earlier part may take to end.
 const leaveWithin = 20 * time.Second
 
-// again makes the folder of a part anew, when the process that kept the one before has ended.
-func (l *Local) again(dir string, g Gang, n int, ended bool) error {
+// renew makes the folder of a part anew, when the process that kept the one before has ended.
+func (l *Local) renew(dir string, g Gang, n int, ended bool) error {
 	if !ended {
 		_ = tell(dir, order{Stop: string(client.Stopped)})
 	}

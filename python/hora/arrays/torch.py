@@ -21,7 +21,7 @@ class Torch:
         if code is None:
             raise ArgumentError(f"tensors of element type {x.dtype} are not supported; supported are {supported()}")
         if x.device.type != "cpu":
-            raise ArgumentError(f"the tensor lies on {x.device}; hora.torch moves tensors of accelerators, or pass x.cpu()")
+            raise ArgumentError(f"the tensor lies on {x.device}; pass x.cpu(), or reduce it with torch.distributed and its backend 'hora'")
         if x.layout is not self.torch.strided:
             raise ArgumentError(f"the tensor's layout is {x.layout}; pass x.to_dense()")
         if not x.is_contiguous():
