@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 from hora.spark import PartitionEnsemble, PartitionEnsembleModel, _plan, _travel, _votes, _work
@@ -113,7 +114,7 @@ def estimators():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("which", range(10))
+@pytest.mark.parametrize("which", [0, *(pytest.param(n, marks=longer) for n in range(1, 8)), 8, pytest.param(9, marks=longer)])
 def test_models_of_every_kind_vote(which, tmp_path):
     x, y = two_classes()
     base = estimators()[which]

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 from hora.spark import PartitionEnsemble, _batches, _frames, _scoring, predict
@@ -185,6 +186,7 @@ def test_rows_that_fail_are_listed(spark, frame, rows):
         predict(picky, frame, features="a", errors=None).collect()
 
 
+@longer
 def test_a_batch_whose_rows_all_fail_is_listed(spark):
     """A thousand of them are a model that is broken, and one is a row."""
 
@@ -235,6 +237,7 @@ def carried(request, monkeypatch):
         monkeypatch.setattr(_batches, "of_arrays", lambda spark: False)
 
 
+@longer
 def test_nothing_but_features_goes_to_python_and_once(carried, spark, frame, rows):
     counted = []
     scored = predict(linear(), frame, features=list("abc"), progress=lambda *n: counted.append(n))
@@ -245,6 +248,7 @@ def test_nothing_but_features_goes_to_python_and_once(carried, spark, frame, row
     assert "town" not in python and "label" not in python and "MapInArrow" not in plan
 
 
+@longer
 def test_ragged_rows_and_holes_are_listed_whatever_their_type(carried, spark):
     data = [([1.0, 2.0], 1, 0.5, "x"), ([3.0], 1, 0.5, "x"), ([1.0, 1.0], None, 0.5, "x"), ([2.0, 0.0], 2, None, None),
             ([None, 0.0], 2, 1.0, "x"), (None, 2, 1.0, "x"), ([0.0, 0.0], 7, 1.0, "x")]  # fmt: skip
@@ -264,6 +268,7 @@ def test_ragged_rows_and_holes_are_listed_whatever_their_type(carried, spark):
             predict(total, table.where(wrong), features=["pair", "whole", "part"], errors=None, returns="double").collect()
 
 
+@longer
 def test_partitions_without_rows_are_predicted_and_fitted(carried, spark, frame, rows):
     sparse = frame.where("a > 2.2").repartition(12, "a")
     assert 0 in sparse.rdd.glom().map(len).collect()
@@ -276,6 +281,7 @@ def test_partitions_without_rows_are_predicted_and_fitted(carried, spark, frame,
     assert len(model.transform(sparse).collect()) == len(got)
 
 
+@longer
 def test_a_model_is_loaded_once_a_worker(spark, frame, tmp_path):
     seen = str(tmp_path)
 

@@ -84,6 +84,7 @@ def test_torch_in_a_pipeline_saved_and_loaded(table, tmp_path, capsys):
     assert listed.first().p == row.prediction
 
 
+@longer
 def test_a_run_goes_on_as_if_it_had_not_ended(table, tmp_path):
     whole = estimator(epochs=4, store=str(tmp_path / "a"), run_id="r", optimizer=torch.optim.Adam)
     parts = whole.copy()

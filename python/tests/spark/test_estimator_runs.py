@@ -65,6 +65,7 @@ def test_a_run_is_of_one_table_and_of_what_was_said(table, tmp_path):
         folds.fit(table)
 
 
+@longer
 def test_a_run_that_goes_on_with_another_loss_of_that_name_says_so(table, tmp_path, capfd):
     def loss_of(power):
         def loss(out, y):

@@ -127,7 +127,7 @@ def test_the_tensorflow_example(whole, capsys, monkeypatch):
 
 
 @pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; test_estimator.py has the main path (make test-spark)"
+    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; test_horovod_estimators.py has the main path (make test-spark)"
 )
 def test_the_estimators_example(whole, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, *(str(beside.folder(n)) for n in ("tensorflow", "jax"))])
@@ -135,9 +135,6 @@ def test_the_estimators_example(whole, capsys, monkeypatch, tmp_path):
     assert "both learned the ring" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(
-    os.environ.get("HORA_SPARK") != "all", reason="trains for longer; test_horovod_estimator.py has the main path (make test-spark)"
-)
 def test_the_horovod_estimator_s_example(whole, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, str(beside.folder("tensorflow"))])
     example("56-horovod-estimator", "train").main(str(tmp_path))

@@ -96,6 +96,7 @@ print(tf.train.list_variables(tf.train.latest_checkpoint(sys.argv[2])))
 """
 
 
+@longer
 def test_a_model_is_trained_kept_and_gone_on_with(table, tmp_path):
     folder = tmp_path / "model"
     fitted = estimator(folder, isValidationCol="held").fit(table)

@@ -13,6 +13,7 @@ from pathlib import Path
 import beside
 import ends
 import pytest
+from sample import longer
 from spark_tensorflow_distributor import MirroredStrategyRunner
 
 import hora
@@ -229,6 +230,7 @@ def test_tasks_that_do_not_all_start_have_a_limit(spark, monkeypatch):
         MirroredStrategyRunner(num_slots=9, use_gpu=False, use_custom_strategy=True).run(int)
 
 
+@longer
 def test_two_workers_of_tensorflow_train_as_one(spark, tensorflow):
     def train():
         import tensorflow as tf

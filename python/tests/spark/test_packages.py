@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
+from sample import longer
 
 import hora
 import hora.spark
@@ -40,6 +41,7 @@ def lost():
     del sys.modules["nowhere_else"]
 
 
+@longer
 def test_each_executor_is_asked_and_once(spark, monkeypatch):
     def where(batches):
         import os

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sample import longer
 
 import hora
 from hora.spark import _sql, _trainers, register_sql
@@ -151,6 +152,7 @@ def test_statements_are_cut_where_they_end():
     assert _trainers.options_of("-eta 0.1 -a -1 -verbose -name 'x y'") == {"eta": 0.1, "a": -1, "verbose": True, "name": "x y"}
 
 
+@longer
 def test_rows_of_odd_lengths_and_holes_are_told(spark, sql):
     rows = [([1.0, 2.0], 1), ([3.0], 0), ([1.0, 4.0], 1), ([1.0, None], 0)]
     spark.createDataFrame(rows, "features array<double>, label int").coalesce(1).createOrReplaceTempView("odd")

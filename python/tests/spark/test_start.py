@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sample import longer
+
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -27,6 +29,7 @@ print("tasks", len(pids), len(set(pids)))
 """
 
 
+@longer
 def test_a_session_with_two_slots_runs_two_tasks_at_once(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

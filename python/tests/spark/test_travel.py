@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import cloudpickle
 import ends  # a module that lies beside the program, and so travels by value
+from sample import longer
 
 from hora.spark import _travel
 
 
+@longer
 def test_threads_send_at_once():
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
