@@ -30,20 +30,12 @@ func WithClaim(ctx context.Context, c *Claim) context.Context {
 }
 
 // claiming adds the claim of a context, if it has one that is not written, to a write.
-func claiming(ctx context.Context, f func(*sql.Tx) error) func(*sql.Tx) error {
+func claiming(ctx context.Context, f func(*sql.Tx) error) (with func(*sql.Tx) error, failed func()) {
 	c, _ := ctx.Value(claimKey{}).(*Claim)
-	if c == nil || c.Written() {
-		return f
+	if c == nil {
+		return f, func() {}
 	}
-	return func(tx *sql.Tx) error {
-		if err := f(tx); err != nil {
-			return err
-		}
-		if !c.written.CompareAndSwap(false, true) {
-			return nil
-		}
-		return c.keep(tx, nil)
-	}
+	return along(f, &c.written, func(tx *sql.Tx) error { return c.keep(tx, nil) })
 }
 
 // What is known of keys: for so long, and of so many calls.

@@ -23,7 +23,7 @@ type Deed struct {
 	written atomic.Bool
 }
 
-// Written says whether it is on its way to the disk.
+// Written says whether it is on the disk, or on its way there.
 func (d *Deed) Written() bool { return d.written.Load() }
 
 type deedKey struct{}
@@ -34,19 +34,37 @@ func WithDeed(ctx context.Context, d *Deed) context.Context {
 }
 
 // noting adds the deed of a context, if it has one that is not written, to a write.
-func noting(ctx context.Context, f func(*sql.Tx) error) func(*sql.Tx) error {
+func noting(ctx context.Context, f func(*sql.Tx) error) (with func(*sql.Tx) error, failed func()) {
 	d, _ := ctx.Value(deedKey{}).(*Deed)
-	if d == nil || d.Written() {
-		return f
+	if d == nil {
+		return f, func() {}
 	}
-	return func(tx *sql.Tx) error {
+	return along(f, &d.written, func(tx *sql.Tx) error { return AddDeed(tx, d.Deed) })
+}
+
+// along has the first write that comes of some write one thing more down. Who is told that its write has come to
+// nothing calls failed: the next one, which may be the same once more, takes it along then.
+func along(
+	f func(*sql.Tx) error, written *atomic.Bool, more func(*sql.Tx) error,
+) (with func(*sql.Tx) error, failed func()) {
+	if written.Load() {
+		return f, func() {}
+	}
+	mine := false // the writer's until it has answered
+	with = func(tx *sql.Tx) error {
 		if err := f(tx); err != nil {
 			return err
 		}
-		if !d.written.CompareAndSwap(false, true) {
+		if !written.CompareAndSwap(false, true) {
 			return nil
 		}
-		return AddDeed(tx, d.Deed)
+		mine = true
+		return more(tx)
+	}
+	return with, func() {
+		if mine {
+			written.Store(false)
+		}
 	}
 }
 

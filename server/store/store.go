@@ -165,7 +165,16 @@ var ErrClosed = errors.New("the server is ending")
 // Do runs f in a transaction, together with others. When it returns nil what f wrote is on the disk; when f fails
 // nothing of it is, and the others' writes are not touched. f may run only once and keeps nothing of the transaction.
 func (s *Store) Do(ctx context.Context, f func(*sql.Tx) error) error {
-	a := ask{claiming(ctx, noting(ctx, f)), make(chan error, 1)}
+	f, unnoted := noting(ctx, f)
+	f, unclaimed := claiming(ctx, f)
+	a := ask{f, make(chan error, 1)}
+	answered := func(err error) error {
+		if err != nil {
+			unnoted()
+			unclaimed()
+		}
+		return err
+	}
 	select {
 	case s.asks <- a:
 	case <-s.closed:
@@ -175,11 +184,11 @@ func (s *Store) Do(ctx context.Context, f func(*sql.Tx) error) error {
 	}
 	select {
 	case err := <-a.done: // not ctx: who stops waiting would not know whether it was written
-		return err
+		return answered(err)
 	case <-s.closed:
 		select {
 		case err := <-a.done:
-			return err
+			return answered(err)
 		case <-time.After(5 * time.Second):
 			return ErrClosed
 		}
