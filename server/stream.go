@@ -76,10 +76,8 @@ func (a *api) streams() {
 			if err != nil {
 				return nil, fault(err)
 			}
-			lines, next, err := a.store.Lines(ctx, in.ID, c, in.Since, linesAtOnce)
-			return answered(
-				linesPage{Lines: filled(in.pick(lines)), Next: cursorText(next), More: len(lines) >= linesAtOnce}, err,
-			)
+			lines, next, more, err := a.store.Lines(ctx, in.ID, c, in.Since, linesAtOnce)
+			return answered(linesPage{Lines: filled(in.pick(lines)), Next: cursorText(next), More: more}, err)
 		})
 	op := a.operation("follow", "GET", "/jobs/{id}/follow", "server-sent events: state (a job) whenever it changes, line (a line) as they come, end when it has ended", onJob(viewer))
 	huma.Register(a, op, func(ctx context.Context, in *struct {

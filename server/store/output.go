@@ -89,6 +89,9 @@ func (b *Block) After(c Cursor) bool {
 	return b.Attempt > c.Attempt || b.Attempt == c.Attempt && b.First > c.Line
 }
 
+// count is how many lines it has.
+func (b *Block) count() int { return int(b.Last - b.First + 1) }
+
 // Lines unpacks it.
 func (b *Block) Lines() ([]client.Line, error) { return unpack(b.job, b.codec, b.packed) }
 
@@ -125,7 +128,7 @@ func (s *Store) Blocks(ctx context.Context, job int64, c Cursor, since time.Time
 			if err := rows.Scan(&b.Attempt, &b.First, &b.Last, &b.codec, &b.packed); err != nil {
 				return err
 			}
-			have += int(b.Last - b.First + 1)
+			have += b.count()
 			all = append(all, b)
 		}
 		return rows.Err()
@@ -133,19 +136,21 @@ func (s *Store) Blocks(ctx context.Context, job int64, c Cursor, since time.Time
 	return all, err
 }
 
-// Lines reads what comes after a place, about limit lines, and answers the place after them. since leaves out what is
-// older.
+// Lines reads what comes after a place, about limit lines, and answers the place after them, and whether there may be
+// more. since leaves out what is older: of as many lines as were read there may be few, or none, and more after them.
 func (s *Store) Lines(
 	ctx context.Context, job int64, c Cursor, since time.Time, limit int,
-) (lines []client.Line, next Cursor, err error) {
+) (lines []client.Line, next Cursor, more bool, err error) {
 	blocks, err := s.Blocks(ctx, job, c, since, limit)
 	next = c
+	read := 0
 	for i := 0; i < len(blocks) && err == nil; i++ {
 		var some []client.Line
 		some, next, err = blocks[i].Rest(next, since)
 		lines = append(lines, some...)
+		read += blocks[i].count()
 	}
-	return lines, next, err
+	return lines, next, read >= limit, err
 }
 
 // Tail reads the last lines of a job, and the place after them.

@@ -184,7 +184,7 @@ func TestLinesInBlocks(t *testing.T) {
 		var got []client.Line
 		c := Cursor{}
 		for {
-			lines, next, err := s.Lines(ctx, id, c, time.Time{}, 25)
+			lines, next, _, err := s.Lines(ctx, id, c, time.Time{}, 25)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,10 +196,11 @@ func TestLinesInBlocks(t *testing.T) {
 		if len(got) != 400 || got[399].Number != 400 || len(got[123].Text) != 124 {
 			t.Fatalf("%d lines of 400", len(got))
 		}
-		if lines, _, err := s.Lines(ctx, id, Cursor{1, 397}, time.Time{}, 100); err != nil || len(lines) != 3 {
+		if lines, _, _, err := s.Lines(ctx, id, Cursor{1, 397}, time.Time{}, 100); err != nil || len(lines) != 3 {
 			t.Fatalf("%d lines after 397, %v", len(lines), err)
 		}
-		if lines, _, err := s.Lines(ctx, id, Cursor{}, begin.Add(396*time.Second), 100); err != nil || len(lines) != 5 {
+		lines, _, _, err := s.Lines(ctx, id, Cursor{}, begin.Add(396*time.Second), 100)
+		if err != nil || len(lines) != 5 {
 			t.Fatalf("%d lines since 396, %v", len(lines), err)
 		}
 		if lines, next, err := s.Tail(ctx, id, 7); err != nil || len(lines) != 7 || lines[0].Number != 394 ||
