@@ -297,6 +297,7 @@ func (a *api) operation(id, method, path, summary string, who access) huma.Opera
 	return huma.Operation{
 		Parameters:  params,
 		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary, Description: "For: " + who.text + ".",
+		BodyReadTimeout: -1, // patient bounds it, and has no deadline stay
 		Middlewares: huma.Middlewares{func(c huma.Context, next func(huma.Context)) {
 			if d := deedOf(c.Context()); d != nil {
 				d.What = id

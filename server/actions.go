@@ -482,8 +482,9 @@ func (s *Server) About(version string) (client.About, error) {
 	return a, err
 }
 
-// CancelAll ends all jobs that run, and answers when they have ended or the context has. Those that wait go on waiting,
-// also for the room that this makes, until the server has ended; where the context ends first they may start again.
+// CancelAll ends all jobs that run, and answers when none does or the context has ended. Those that wait go on waiting,
+// also for the room that this makes, until the server has ended; so does one that was ending anyway and queues again.
+// Where the context ends first they may start again.
 func (s *Server) CancelAll(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -502,15 +503,18 @@ func (s *Server) CancelAll(ctx context.Context) (err error) {
 		return err
 	}
 	for _, id := range ids {
-		if _, err := s.Cancel(ctx, id); err != nil {
+		if _, err := s.Cancel(ctx, id); err != nil && ctx.Err() == nil {
 			s.log.Warn("cancel a job", "job", id, "error", err)
 		}
 	}
 	for _, id := range ids {
 		for {
 			news := s.news.of(id)
-			j, err := s.Job(ctx, id)
-			if err != nil || j.State.Ended() {
+			runs := false
+			if err := s.do(func() { l := s.live[id]; runs = l != nil && l.attempt != nil }); err != nil {
+				return err
+			}
+			if !runs {
 				break
 			}
 			select {

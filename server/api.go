@@ -60,7 +60,7 @@ func (s *Server) Handler(set Settings) http.Handler {
 	a.peopleCalls()
 	a.secretCalls()
 	web.Register(mux, view{s})
-	return a.machines(a.guard(a.strict(mux)))
+	return patient(bodyPatience, a.machines(a.guard(a.strict(mux))))
 }
 
 // fault turns errors into answers.
@@ -75,6 +75,8 @@ func fault(err error) error {
 		return huma.NewError(http.StatusInsufficientStorage, err.Error())
 	case errors.Is(err, errEnding), errors.Is(err, store.ErrClosed):
 		return huma.NewError(http.StatusServiceUnavailable, errEnding.Error())
+	case errors.Is(err, context.Canceled): // who called has left
+		return huma.NewError(http.StatusServiceUnavailable, "the call was broken off before it was done: send it again")
 	}
 	return huma.NewError(http.StatusInternalServerError, err.Error())
 }
@@ -270,7 +272,7 @@ func (a *api) take(ctx context.Context, in *sent) error {
 	if other := (*store.OtherHash)(nil); errors.As(err, &other) {
 		return refuse(http.StatusConflict, "%v", other)
 	}
-	return err
+	return cutShort(err)
 }
 
 // additions are what may be added to a job at any time.

@@ -1,10 +1,15 @@
 package server
 
 import (
+	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +90,151 @@ func (c *callSite) become(id int64, f func(l *live)) {
 
 func runsNow(l *live) {
 	l.job.State, l.attempt = job.Running, &client.Attempt{Number: 1, Shares: []client.Share{{Node: "far", Slots: 1}}}
+}
+
+// TestDownNowWaitsForASlowEnd: a call may take as long as it needs, whatever was sent with it; a job that takes its
+// time to end is no reason to let others start.
+func TestDownNowWaitsForASlowEnd(t *testing.T) {
+	c := newCallSite(t, nil)
+	id := c.submit()
+	c.become(id, runsNow)
+	answer := make(chan string, 2)
+	// With a key what is sent has come before the HTTP library waits for it.
+	for _, key := range []string{"", client.Key()} {
+		go func() {
+			r, err := http.NewRequest("POST", c.url+"/api/v1/down", strings.NewReader(`{"now": true}`))
+			if err == nil {
+				r.Header = http.Header{"Authorization": {"Bearer owner"}, "Content-Type": {"application/json"}, keyHeader: {key}}
+			}
+			a, err := http.DefaultClient.Do(r)
+			if err != nil {
+				answer <- err.Error()
+				return
+			}
+			b, _ := io.ReadAll(a.Body)
+			a.Body.Close()
+			answer <- a.Status + " " + string(b)
+		}()
+	}
+	select {
+	case text := <-answer:
+		t.Fatalf("the job runs, and down answers %s", text)
+	case <-time.After(6500 * time.Millisecond): // longer than the HTTP library waits for what is sent
+	}
+	c.become(id, func(l *live) { l.job.State, l.attempt = job.Cancelled, nil })
+	for range 2 {
+		select {
+		case text := <-answer:
+			if !strings.HasPrefix(text, "200") {
+				t.Error(text)
+			}
+		case <-time.After(soon):
+			t.Fatal("the job has ended, and down does not answer")
+		}
+	}
+	if now := <-c.down; !now {
+		t.Error("the server ends without --now")
+	}
+}
+
+// TestDownNowAndAJobThatEndsAnyway: one that was ending when it was to be cancelled, and queues again, is waited for
+// until it does not run, and not for ever.
+func TestDownNowAndAJobThatEndsAnyway(t *testing.T) {
+	c := newCallSite(t, nil)
+	id := c.submit()
+	c.become(id, func(l *live) { runsNow(l); l.finishing = true })
+	answer := make(chan error, 1)
+	go func() { answer <- c.s.CancelAll(t.Context()) }()
+	select {
+	case err := <-answer:
+		t.Fatalf("the job runs, and CancelAll answers %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	c.become(id, func(l *live) { l.job.State, l.attempt, l.finishing = job.Queued, nil, false })
+	select {
+	case err := <-answer:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("nothing runs, and CancelAll waits")
+	}
+}
+
+// TestWhoLeavesDownNow: nothing ends then, and jobs that wait may start again.
+func TestWhoLeavesDownNow(t *testing.T) {
+	c := newCallSite(t, nil)
+	id := c.submit()
+	c.become(id, runsNow)
+	ctx, leave := context.WithCancel(t.Context())
+	answer := make(chan error, 1)
+	go func() {
+		_, err := c.client.Down(ctx, true)
+		answer <- err
+	}()
+	ending := func() (yes bool) {
+		_ = c.s.do(func() { yes = c.s.ending })
+		return yes
+	}
+	for end := time.Now().Add(soon); !ending(); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("down has not begun")
+		}
+	}
+	leave()
+	if err := <-answer; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for end := time.Now().Add(soon); ending(); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("who called has left, and no job may start")
+		}
+	}
+	f, _ := fault(fmt.Errorf("read: %w", context.Canceled)).(interface{ GetStatus() int })
+	if f.GetStatus() != http.StatusServiceUnavailable {
+		t.Errorf("a call whose caller has left answers %d", f.GetStatus())
+	}
+}
+
+// TestWhatIsSentMayComeSlowly: the next part of it is waited for, for so long, and nothing ends what is done then.
+func TestWhatIsSentMayComeSlowly(t *testing.T) {
+	const within = 300 * time.Millisecond
+	read, worked := make(chan error, 1), make(chan error, 1)
+	s := httptest.NewServer(patient(within, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		read <- err
+		select {
+		case <-r.Context().Done():
+		case <-time.After(3 * within):
+		}
+		worked <- r.Context().Err()
+	})))
+	defer s.Close()
+	send := func(pause time.Duration) {
+		in, out := io.Pipe()
+		go func() {
+			for range 4 {
+				_, _ = io.WriteString(out, "part")
+				<-time.After(pause)
+			}
+			out.Close()
+		}()
+		if r, err := http.Post(s.URL, "text/plain", in); err == nil {
+			r.Body.Close()
+		}
+	}
+	send(within / 3) // longer than within, all in all
+	if err := <-read; err != nil {
+		t.Errorf("what came slowly was read with %v", err)
+	}
+	if err := <-worked; err != nil {
+		t.Errorf("and the call ended with %v", err)
+	}
+	send(4 * within)
+	cut := (*refusal)(nil)
+	if err := <-read; !errors.As(cutShort(err), &cut) || cut.status != http.StatusRequestTimeout {
+		t.Errorf("what stayed away was read with %v", err)
+	}
 }
 
 // TestLinesSinceAMoment come whole, also where those before it stand in the same block as the first of them.

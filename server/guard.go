@@ -60,7 +60,11 @@ func (a *api) guard(next http.Handler) http.Handler {
 		case reads:
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)))
 		default:
-			a.recorded(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)), is, a.once(text, next))
+			ctx := context.WithValue(r.Context(), whoKey{}, is)
+			if !endsWithCaller(r.URL.Path) {
+				ctx = context.WithoutCancel(ctx)
+			}
+			a.recorded(w, r.WithContext(ctx), is, a.once(text, next))
 		}
 	})
 }
@@ -68,6 +72,13 @@ func (a *api) guard(next http.Handler) http.Handler {
 // stranger answers who has no token that is known.
 func (a *api) stranger(w http.ResponseWriter, r *http.Request, err error) {
 	text := "the token is missing or wrong: HORA_TOKEN, HORA_TOKEN_FILE or hora login give it; a browser is let in by the address that hora up prints"
+// endsWithCaller says whether a call that changes something ends with its caller. The others go on to their end: half
+// of one is worse than all of it.
+func endsWithCaller(path string) bool {
+	// What is sent ends with who sends it; and who leaves hora down --now has the jobs that wait go on.
+	return strings.HasPrefix(path, "/api/v1/blobs/") || path == "/api/v1/down"
+}
+
 	status := http.StatusUnauthorized
 	if err != nil {
 		text, status = err.Error(), fault(err).(interface{ GetStatus() int }).GetStatus()

@@ -153,6 +153,10 @@ func (a *api) once(token string, next http.Handler) http.Handler {
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, onceLargest))
+		if cut := (*refusal)(nil); errors.As(cutShort(err), &cut) {
+			problemAnswer(w, cut.status, cut.text)
+			return
+		}
 		if err != nil {
 			problemAnswer(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("read what is sent with an %s: %v: send at most %d MiB", keyHeader, err, onceLargest>>20))
 			return
