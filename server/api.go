@@ -230,7 +230,9 @@ func (a *api) results() {
 		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 	}}
 	huma.Register(a, put, func(ctx context.Context, in *sent) (*struct{}, error) { return nil, fault(a.take(ctx, in)) })
-	huma.Register(a, a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here", somewhere(writer).unrecorded()), func(ctx context.Context, in *struct {
+	ask := a.operation("missing-blobs", "POST", "/blobs/missing", "which of these contents are not here", somewhere(writer).unrecorded())
+	ask.MaxBodyBytes = 16 << 20 // as many hashes as it takes
+	huma.Register(a, ask, func(ctx context.Context, in *struct {
 		Body struct {
 			Hashes []Hash `json:"hashes" maxItems:"200000"`
 		}

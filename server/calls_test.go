@@ -2,13 +2,16 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -234,6 +237,23 @@ func TestWhatIsSentMayComeSlowly(t *testing.T) {
 	cut := (*refusal)(nil)
 	if err := <-read; !errors.As(cutShort(err), &cut) || cut.status != http.StatusRequestTimeout {
 		t.Errorf("what stayed away was read with %v", err)
+	}
+}
+
+// TestManyContentsAtOnce: a folder may have many files.
+func TestManyContentsAtOnce(t *testing.T) {
+	c := newCallSite(t, nil)
+	var hashes []string
+	for i := range 20_000 {
+		sum := sha256.Sum256([]byte(fmt.Sprint(i)))
+		hashes = append(hashes, hex.EncodeToString(sum[:]))
+	}
+	if err := c.client.Put(t.Context(), hashes[7], strings.NewReader("7")); err != nil {
+		t.Fatal(err)
+	}
+	missing, err := c.client.Missing(t.Context(), hashes)
+	if err != nil || len(missing) != len(hashes)-1 || slices.Contains(missing, hashes[7]) {
+		t.Errorf("of %d contents, one of them here, %d are missing: %v", len(hashes), len(missing), err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -225,10 +226,14 @@ func (c *Client) Artifacts(ctx context.Context, id int64) (all []Artifact, err e
 
 // Missing says which contents the server has not got.
 func (c *Client) Missing(ctx context.Context, hashes []string) (missing []string, err error) {
-	if hashes == nil {
-		hashes = []string{} // null is no list
+	for some := range slices.Chunk(hashes, askedAtOnce) {
+		var of []string
+		if err := c.call(ctx, "POST", "/blobs/missing", nil, map[string][]string{"hashes": some}, &of); err != nil {
+			return nil, err
+		}
+		missing = append(missing, of...)
 	}
-	return missing, c.call(ctx, "POST", "/blobs/missing", nil, map[string][]string{"hashes": hashes}, &missing)
+	return missing, nil
 }
 
 // Put sends content.
@@ -238,6 +243,9 @@ func (c *Client) Put(ctx context.Context, hash string, content io.Reader) error 
 
 // Get opens content.
 func (c *Client) Get(ctx context.Context, hash string) (io.ReadCloser, error) {
+// askedAtOnce is how many contents one call asks for.
+const askedAtOnce = 50_000
+
 	r, err := c.send(ctx, "GET", "/blobs/"+hash, nil, nil)
 	if err != nil {
 		return nil, err
