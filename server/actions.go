@@ -114,8 +114,10 @@ func refusedFields(s *job.Spec) error {
 func (s *Server) poolNames() []string {
 	all := []string{nameOfDefault}
 	_ = s.do(func() {
-		for name := range s.pools {
-			all = append(all, name)
+		for name, p := range s.pools {
+			if !p.removed {
+				all = append(all, name)
+			}
 		}
 	})
 	slices.Sort(all[1:])

@@ -56,17 +56,18 @@ func (s *Server) madeBy(now *client.Pool, name string) *client.Pool {
 	return now
 }
 
-// deleted sees to it that a node is gone that has ended, or is to.
-func (s *Server) deleted(now *client.Pool, name string) {
+// deleted sees to it that a node is gone that has ended, or is to, and says whether it is.
+func (s *Server) deleted(now *client.Pool, name string) bool {
 	p := s.madeBy(now, name)
 	if p.Provider == "static" { // its machine is nobody's to end
-		return
+		return true
 	}
 	if err := s.makes.Delete(p, name); err != nil {
 		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", err)
-		return
+		return false
 	}
 	s.forgetMade(p, name)
+	return true
 }
 
 // forgetMade notes that a node is gone, or has never been.

@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,6 +37,7 @@ type pool struct {
 	unknown  bool                 // that has not been answered since the server was started
 	spare    int                  // nodes that may still come
 	old      map[string]bool      // nodes that another provider has made, before the pool was changed
+	removed  bool                 // it is being removed
 }
 
 // startingWithin is how long a node that was made may take to come.
@@ -199,6 +198,9 @@ func (s *Server) tendPools() {
 
 // tend says what is to be done for one pool; in the loop.
 func (s *Server) tend(p *pool) (todo []func()) {
+	if p.removed {
+		return nil
+	}
 	todo = s.retire(p)
 	if p.Provider == "static" {
 		return todo
@@ -296,7 +298,7 @@ func (s *Server) create(p *pool, owner int64) func() {
 		p.number++
 		name = nodeName(p.Name, p.number, owner)
 		_, there := s.nodes[name]
-		taken = there || !p.starting[name].IsZero()
+		taken = there || !p.starting[name].IsZero() || p.ending[name]
 	}
 	p.starting[name] = time.Now()
 	spec := p.Pool
@@ -418,6 +420,13 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 	if p.Provider != "static" && p.Idle == 0 {
 		p.Idle = (20 * time.Minute).Seconds()
 	}
+	removed := false
+	if err := s.do(func() { old := s.pools[p.Name]; removed = old != nil && old.removed }); err != nil {
+		return p, err
+	}
+	if removed {
+		return p, refuse(409, "pool %s is just being removed: call again in a moment", p.Name)
+	}
 	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetPool(tx, &p) }); err != nil {
 		return p, err
 	}
@@ -431,6 +440,7 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 			old.retiring(made)
 		} else {
 			s.pools[p.Name] = newPool(&p)
+			s.pools[p.Name].ending = keptNames(&p, made)
 			for name, n := range s.nodes {
 				if n.Pool == p.Name {
 					s.came(name)
@@ -441,46 +451,6 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 		p.Warning = s.odd(s.pools[p.Name])
 	})
 	return p, err
-}
-
-// RemovePool removes a pool that no job uses; its nodes end.
-func (s *Server) RemovePool(ctx context.Context, name string) error {
-	var bad error
-	var nodes []string
-	var was client.Pool
-	if err := s.do(func() {
-		p := s.pools[name]
-		if p == nil {
-			bad = refuse(404, "there is no pool %s that was added: hora pool list lists those that there are", name)
-			return
-		}
-		for _, l := range s.live {
-			if l.job.Document.Pool == name {
-				bad = refuse(409, "job %d is in pool %s: cancel it, or wait for its end", l.job.ID, name)
-				return
-			}
-		}
-		was = p.Pool
-		nodes = slices.Collect(maps.Keys(p.old))
-		if was.Provider != "static" { // they may be machines that cost something, and are let in no more
-			nodes = slices.AppendSeq(nodes, maps.Keys(p.starting))
-		}
-		for _, n := range s.back.Capacity() {
-			if n.Pool == name && !slices.Contains(nodes, n.Name) {
-				nodes = append(nodes, n.Name)
-			}
-		}
-		delete(s.pools, name)
-		s.count()
-	}); err != nil || bad != nil {
-		return errors.Join(bad, err)
-	}
-	slices.Sort(nodes)
-	for _, n := range slices.Compact(nodes) {
-		s.fleet.End(n)
-		s.deleted(&was, n)
-	}
-	return s.store.Do(ctx, func(tx *sql.Tx) error { return store.DropPool(tx, name) })
 }
 
 // EndIdle ends the nodes of this machine's own pools that have no job: those that have go on without a server.

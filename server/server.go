@@ -133,7 +133,12 @@ func New(ctx context.Context, st *store.Store, back *fleet.Fleet, makes Makes, l
 	if err := s.openWebhooks(ctx); err != nil {
 		return nil, err
 	}
+	left, err := s.removedBefore(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s.wg.Go(s.loop)
+	s.wg.Go(func() { s.endAll(left, make(chan struct{})) })
 	s.wg.Go(s.tendPools)
 	s.wg.Go(s.tendRetention)
 	return s, nil

@@ -69,15 +69,24 @@ func SetPool(tx *sql.Tx, p *client.Pool) error {
 	return err
 }
 
-// DropPool forgets a pool, and the tokens with which nodes came into it.
-func DropPool(tx *sql.Tx, name string) error {
-	if _, err := tx.Exec("DELETE FROM tokens WHERE pool = ?", name); err != nil {
+// DropPool forgets a pool, and the tokens with which nodes came into it. What made these nodes of it, and those that it
+// has noted before, stays until they are gone.
+func DropPool(tx *sql.Tx, p *client.Pool, nodes []string) error {
+	if _, err := tx.Exec("DELETE FROM tokens WHERE pool = ?", p.Name); err != nil {
 		return err
 	}
-	if _, err := tx.Exec("DELETE FROM made WHERE pool = ?", name); err != nil {
-		return err
+	if p.Provider != "static" { // or their machines are nobody's to end
+		b, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if _, err := tx.Exec("INSERT OR IGNORE INTO made (pool, node, document) VALUES (?, ?, ?)", p.Name, n, string(b)); err != nil {
+				return err
+			}
+		}
 	}
-	_, err := tx.Exec("DELETE FROM pools WHERE name = ?", name)
+	_, err := tx.Exec("DELETE FROM pools WHERE name = ?", p.Name)
 	return err
 }
 

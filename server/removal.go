@@ -1,0 +1,143 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"hora/server/client"
+	"hora/server/store"
+)
+
+// A pool is removed for good before any of its nodes is ended, and nothing of the rest needs who asked for it. Which
+// nodes are still to be ended stands in the store until they are: a server that is started anew goes on with them.
+
+// RemovePool removes a pool that no job uses; its nodes end. It answers when each of them was ended, or was tried to
+// be, or who asked has left.
+func (s *Server) RemovePool(ctx context.Context, name string) error {
+	var bad error
+	var p *pool
+	var nodes []string
+	if err := s.do(func() {
+		if p = s.pools[name]; p == nil || p.removed {
+			bad = refuse(404, "there is no pool %s that was added: hora pool list lists those that there are", name)
+			return
+		}
+		for _, l := range s.live {
+			if l.job.Document.Pool == name {
+				bad = refuse(409, "job %d is in pool %s: cancel it, or wait for its end", l.job.ID, name)
+				return
+			}
+		}
+		p.removed = true // no job comes into it, and no node is made
+		nodes = s.nodesOf(p)
+	}); err != nil || bad != nil {
+		return errors.Join(bad, err)
+	}
+	was := p.Pool
+	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.DropPool(tx, &was, nodes) }); err != nil {
+		_ = s.do(func() { p.removed = false })
+		return err
+	}
+	if err := s.do(func() {
+		nodes = append(nodes, s.nodesOf(p)...) // some may have come meanwhile
+		delete(s.pools, name)
+		s.count()
+	}); err != nil {
+		return err
+	}
+	made, err := s.store.Made(context.WithoutCancel(ctx), name)
+	if err != nil {
+		return err
+	}
+	for _, m := range made {
+		nodes = append(nodes, m.Node)
+	}
+	slices.Sort(nodes)
+	var left []store.Made
+	for _, n := range slices.Compact(nodes) {
+		left = append(left, store.Made{Node: n, Pool: was})
+	}
+	tried := make(chan struct{})
+	s.wg.Go(func() { s.endAll(left, tried) })
+	select {
+	case <-tried:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	return nil
+}
+
+// nodesOf are the nodes of a pool that are there, and those that may come; in the loop.
+func (s *Server) nodesOf(p *pool) []string {
+	nodes := slices.Collect(maps.Keys(p.old))
+	if p.Provider != "static" { // they may be machines that cost something, and are let in no more
+		nodes = slices.AppendSeq(nodes, maps.Keys(p.starting))
+	}
+	for _, n := range s.back.Capacity() {
+		if n.Pool == p.Name {
+			nodes = append(nodes, n.Name)
+		}
+	}
+	return nodes
+}
+
+// endAgain is how long after a node could not be ended that is tried again.
+const endAgain = time.Minute
+
+// endAll ends nodes of pools that were removed, until they are gone or the server ends; tried is closed when each was
+// tried once.
+func (s *Server) endAll(left []store.Made, tried chan struct{}) {
+	for first := true; len(left) > 0; first = false {
+		left = slices.DeleteFunc(left, func(m store.Made) bool {
+			if s.ctx.Err() != nil {
+				return false
+			}
+			s.fleet.End(m.Node)
+			if !s.deleted(&m.Pool, m.Node) {
+				return false
+			}
+			_ = s.do(func() {
+				if p := s.pools[m.Pool.Name]; p != nil { // another one by now
+					delete(p.ending, m.Node)
+				}
+			})
+			return true
+		})
+		if first {
+			close(tried)
+			tried = nil
+		}
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-time.After(endAgain):
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	if tried != nil {
+		close(tried)
+	}
+}
+
+// removedBefore are the nodes of pools that an earlier server has removed, and that are still to be ended.
+func (s *Server) removedBefore(ctx context.Context) ([]store.Made, error) {
+	made, err := s.store.Made(ctx, "")
+	return slices.DeleteFunc(made, func(m store.Made) bool { return s.pools[m.Pool.Name] != nil }), err
+}
+
+// keptNames are the nodes of a pool of this name that are still being ended: no other is called so meanwhile.
+func keptNames(p *client.Pool, made []store.Made) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range made {
+		if m.Pool.Name == p.Name {
+			all[m.Node] = true
+		}
+	}
+	return all
+}
