@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -11,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"hora/server/client"
 	"hora/server/fleet"
 	"hora/server/node"
+	"hora/server/snapshot"
 	"hora/server/store"
 )
 
@@ -280,5 +283,75 @@ func TestLinesSinceAMoment(t *testing.T) {
 	})
 	if err != nil || count != 4011 || last != lines {
 		t.Errorf("since line 3990 of %d there are %d lines, the last one %d: %v", lines, count, last, err)
+	}
+}
+
+// TestAJobsListHasItOnce: a list that a job's own token reads has an end.
+func TestAJobsListHasItOnce(t *testing.T) {
+	c := newCallSite(t, nil)
+	id := c.submit()
+	c.submit()
+	token, _, err := c.s.addPass(t.Context(), &store.Pass{Pass: client.Pass{Job: id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := client.New(c.url, token)
+	var found []int64
+	for cursor, pages := "", 0; pages < 5; pages++ {
+		p, err := own.Jobs(t.Context(), nil, "", cursor, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range p.Jobs {
+			found = append(found, j.ID)
+		}
+		if cursor = p.Next; cursor == "" {
+			break
+		}
+	}
+	if !slices.Equal(found, []int64{id}) {
+		t.Errorf("the token of job %d lists %v", id, found)
+	}
+	if p, err := own.Jobs(t.Context(), []string{"failed"}, "", "", 10); err != nil || len(p.Jobs) != 0 {
+		t.Errorf("of jobs that failed it lists %+v, %v", p.Jobs, err)
+	}
+}
+
+// TestAnAcceptedFolderStays: what a job's folder is made of counts as new once the job is taken, however long ago it
+// was sent.
+func TestAnAcceptedFolderStays(t *testing.T) {
+	c := newCallSite(t, nil)
+	put := func(content []byte) string {
+		sum := sha256.Sum256(content)
+		hash := hex.EncodeToString(sum[:])
+		if err := c.client.Put(t.Context(), hash, bytes.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+		return hash
+	}
+	file := put([]byte("print(1)"))
+	m := snapshot.Manifest{Files: []snapshot.File{{Path: "train.py", Mode: 0o644, Size: 8, Hash: file}}}
+	list, name, err := m.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := put(list); is != name {
+		t.Fatal(is, name)
+	}
+	old := time.Now().Add(-48 * time.Hour)
+	for _, hash := range []string{file, name} {
+		if err := os.Chtimes(c.st.BlobFile(hash), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := client.Document{Spec: job.Spec{Command: []string{"true"}}, Code: name}
+	if _, err := c.client.Submit(t.Context(), d, client.Key()); err != nil {
+		t.Fatal(err)
+	}
+	for what, hash := range map[string]string{"its file": file, "its list": name} {
+		info, err := os.Stat(c.st.BlobFile(hash))
+		if err != nil || time.Since(info.ModTime()) > time.Hour {
+			t.Errorf("the folder was accepted, and %s is %v old: %v", what, time.Since(info.ModTime()), err)
+		}
 	}
 }

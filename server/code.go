@@ -46,10 +46,10 @@ func (s *Server) checkCode(ctx context.Context, hash string) error {
 		if f.Link != "" {
 			continue
 		}
-		info, err := os.Stat(s.store.BlobFile(f.Hash))
-		if errors.Is(err, fs.ErrNotExist) {
+		if !s.store.HasBlob(ctx, f.Hash) { // which keeps it from being removed until the job is there, whose it then is
 			return refuse(409, "the folder's file %s is not here: send it first", f.Path)
 		}
+		info, err := os.Stat(s.store.BlobFile(f.Hash))
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,11 @@ func (v view) Jobs(
 ) ([]client.Job, error) {
 	w := caller(ctx)
 	if w.job != 0 {
-		return v.own(ctx, w.job)
+		all, err := v.own(ctx, w.job)
+		return slices.DeleteFunc(all, func(j client.Job) bool {
+			return below != 0 && j.ID >= below || len(states) > 0 && !slices.Contains(states, j.State) ||
+				project != "" && j.Document.Project != project
+		}), err
 	}
 	in := w.projects()
 	if project != "" {

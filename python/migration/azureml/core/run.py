@@ -297,7 +297,10 @@ class Run(Logging, Files):
 
     def restore_snapshot(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""
-        refused("Run.restore_snapshot", "the folder that went along is kept by the server, and no call fetches it yet")
+        refused(
+            "Run.restore_snapshot",
+            "this package does not fetch the folder that went along: `hora code ID --to FOLDER` does, with the job's number",
+        )
 
     def get_metrics(
         self, name: str | None = None, recursive: bool = False, run_type: Any = None, populate: bool = False, root_run_id: Any = None
