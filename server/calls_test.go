@@ -355,3 +355,20 @@ func TestAnAcceptedFolderStays(t *testing.T) {
 		}
 	}
 }
+
+// TestABrowserThatIsLetInIsRecorded, as each that is made and opens something is.
+func TestABrowserThatIsLetInIsRecorded(t *testing.T) {
+	c := newCallSite(t, nil)
+	r, err := http.Get(c.url + "/?token=owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusOK || len(r.Cookies()) != 1 {
+		t.Fatalf("%d, %v", r.StatusCode, r.Cookies())
+	}
+	all, err := c.st.Deeds(t.Context(), 0, 10)
+	if err != nil || len(all) != 1 || all[0].What != "sign-in" || all[0].Who != "owner" || all[0].Target != "/" {
+		t.Errorf("it is recorded as %+v, %v", all, err)
+	}
+}

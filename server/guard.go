@@ -52,7 +52,10 @@ func (a *api) guard(next http.Handler) http.Handler {
 		case is.session && bearer:
 			a.stranger(w, r, nil) // a browser's session is no token for programs
 		case entering:
-			a.enterBrowser(w, r, is)
+			a.recorded(w, r, is, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				deedOf(r.Context()).What = signIn
+				a.enterBrowser(w, r, is)
+			}))
 		case r.URL.Path == signOut && r.Method == http.MethodPost && is.session:
 			a.recorded(w, r, is, http.HandlerFunc(a.leaveBrowser))
 		case r.URL.Path == "/metrics" && is.all < viewer:
@@ -69,9 +72,6 @@ func (a *api) guard(next http.Handler) http.Handler {
 	})
 }
 
-// stranger answers who has no token that is known.
-func (a *api) stranger(w http.ResponseWriter, r *http.Request, err error) {
-	text := "the token is missing or wrong: HORA_TOKEN, HORA_TOKEN_FILE or hora login give it; a browser is let in by the address that hora up prints"
 // endsWithCaller says whether a call that changes something ends with its caller. The others go on to their end: half
 // of one is worse than all of it.
 func endsWithCaller(path string) bool {
@@ -79,6 +79,9 @@ func endsWithCaller(path string) bool {
 	return strings.HasPrefix(path, "/api/v1/blobs/") || path == "/api/v1/down"
 }
 
+// stranger answers who has no token that is known.
+func (a *api) stranger(w http.ResponseWriter, r *http.Request, err error) {
+	text := "the token is missing or wrong: HORA_TOKEN, HORA_TOKEN_FILE or hora login give it; a browser is let in by the address that hora up prints"
 	status := http.StatusUnauthorized
 	if err != nil {
 		text, status = err.Error(), fault(err).(interface{ GetStatus() int }).GetStatus()
@@ -112,6 +115,9 @@ func (a *api) enterBrowser(w http.ResponseWriter, r *http.Request, is *who) {
 	// A redirect would not bring the cookie along: the browser came from elsewhere.
 	fmt.Fprint(w, `<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/"><title>hora</title><a href="/">to the jobs</a>`)
 }
+
+// signIn is what records call it that a browser is let in.
+const signIn = "sign-in"
 
 // signOut is where a page's button ends the browser's session.
 const signOut = "/sign-out"

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"hora/job/schedule"
 	"hora/server"
@@ -107,9 +108,8 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 			return err
 		}
 	}
-	bare, _, _ := strings.Cut(at.url, "#")
 	fmt.Fprintf(out, "hora: serving %s\n", at.url)
-	fmt.Fprintf(out, "hora: in a browser: %s/?token=%s\n", bare, token)
+	fmt.Fprintln(out, v.forBrowsers(out, at.url, token))
 	select {
 	case err = <-failed:
 	case <-end:
@@ -124,6 +124,25 @@ func (v *serving) serve(ctx context.Context, out, errs io.Writer) error {
 	}
 	fmt.Fprintln(out, "hora: the server has ended; jobs that run go on, and hora up takes them up again")
 	return err
+}
+
+// forBrowsers is the line that lets a browser in. The token stands in it where it goes to a terminal alone: what is
+// written elsewhere, as by a service into the system's journal, is read by others and kept.
+func (v *serving) forBrowsers(out io.Writer, address, token string) string {
+	bare, _, _ := strings.Cut(address, "#")
+	if isTerminal(out) {
+		return fmt.Sprintf("hora: in a browser: %s/?token=%s", bare, token)
+	}
+	return fmt.Sprintf("hora: in a browser: %s/?token= and what is in %s", bare, filepath.Join(v.dir, tokenFile))
+}
+
+func isTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	return err == nil
 }
 
 // user is whom jobs on this machine run as; nil for the server's own user. The folders of jobs are made for that user.
@@ -239,9 +258,12 @@ func writeFile(name, text string) error {
 	return os.Rename(name+".new", name)
 }
 
+// tokenFile, in the server's folder, has the token that may do everything.
+const tokenFile = "token"
+
 // tokenOf reads the token that opens a server, and makes it the first time.
 func tokenOf(dir string) (string, error) {
-	name := filepath.Join(dir, "token")
+	name := filepath.Join(dir, tokenFile)
 	b, err := os.ReadFile(name)
 	if err == nil {
 		if t := strings.TrimSpace(string(b)); len(t) >= 32 {
