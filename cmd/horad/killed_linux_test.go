@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -149,6 +150,104 @@ func TestDownNowStartsNothing(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	s.until(next.ID, in(job.Finished))
+}
+
+// TestDownNowOfAJobThatTakesItsTime: a job that does not end when it is asked to is waited for, however long that
+// takes, and the room that it leaves is nobody's.
+func TestDownNowOfAJobThatTakesItsTime(t *testing.T) {
+	s := newSite(t, 1)
+	first := s.submit(shell(1, "trap '' TERM; echo runs; while :; do sleep 1; done"))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, _ = s.client.Follow(ctx, first.ID, client.Following{Rank: 0, Line: func(client.Line) { cancel() }})
+	next := s.submit(shell(1, "echo went"))
+	begin := time.Now()
+	if r := s.hora("down", "--now"); r.code != 0 {
+		t.Fatalf("hora down --now after %v: %+v", time.Since(begin), r)
+	}
+	took := time.Since(begin)
+	_ = s.cmd.Wait()
+	if took < 5*time.Second {
+		t.Errorf("the job was ended in %v, which tells nothing of one that takes longer", took)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "attempts", fmt.Sprintf("%d.1", next.ID))); err == nil {
+		t.Error("the job that waited was begun")
+	}
+	s.up()
+	if j := s.until(first.ID, in(job.Cancelled)); len(j.Attempts) != 1 {
+		t.Errorf("%+v", j)
+	}
+	s.until(next.ID, in(job.Finished))
+}
+
+// TestAStoppedServerCountsAsAway: who follows a job there, or asks for the list, is told so, as of one that has ended.
+func TestAStoppedServerCountsAsAway(t *testing.T) {
+	s := newSite(t, 1)
+	j := s.submit(shell(1, "while [ ! -f outputs/go ]; do sleep 0.05; done"))
+	s.until(j.ID, in(job.Running))
+	c := client.New(s.url, s.client.Token)
+	c.Silence = 2 * time.Second
+	heard, followed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		f := client.Following{Quiet: true, Rank: -2, State: func(client.Job) { close(heard) }}
+		_, err := c.Follow(t.Context(), j.ID, f)
+		followed <- err
+	}()
+	<-heard
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }()
+	begin := time.Now()
+	_, err := c.Jobs(t.Context(), nil, "", "", 10)
+	var gone *client.NoServer
+	if took := time.Since(begin); !errors.As(err, &gone) || took > 3*c.Silence {
+		t.Errorf("after %v a list says %v", took, err)
+	}
+	select {
+	case err := <-followed:
+		if !errors.As(err, &gone) {
+			t.Error(err)
+		}
+	case <-time.After(4 * c.Silence):
+		t.Error("a follower waits for a server that was stopped")
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Do(t.Context(), j.ID, "cancel"); err != nil {
+		t.Error(err)
+	}
+	s.until(j.ID, ended)
+}
+
+// TestTheTokenIsForTerminals: what a service writes goes into the system's journal, and no token with it.
+func TestTheTokenIsForTerminals(t *testing.T) {
+	s := newSite(t, 1)
+	if r := s.hora("down"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	_ = s.cmd.Wait()
+	out := &bytes.Buffer{}
+	c := exec.Command(filepath.Join(s.bin, "hora"), "up", "--dir", s.dir, "--port", "0")
+	c.Env, c.Stdout, c.Stderr = s.env(), out, out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); s.hora("jobs").code != 0; {
+		if time.Now().After(end) {
+			t.Fatal("the server does not answer")
+		}
+	}
+	if r := s.hora("down"); r.code != 0 {
+		t.Errorf("%+v", r)
+	}
+	_ = c.Wait()
+	s.cmd = nil
+	said, place := out.String(), filepath.Join(s.dir, "token")
+	if strings.Contains(said, s.client.Token) || !strings.Contains(said, place) {
+		t.Errorf("it says %q", said)
+	}
 }
 
 // TestAKilledKeeperIsALostNode kills the process that keeps a job: its workers end, and the job queues again without

@@ -22,11 +22,12 @@ import (
 
 // Client calls one server.
 type Client struct {
-	URL   string // without a slash at its end
-	Token string
-	User  string // who submits
-	HTTP  *http.Client
-	pin   string // fingerprint of the only authority that it trusts
+	URL     string // without a slash at its end
+	Token   string
+	User    string // who submits
+	HTTP    *http.Client
+	Silence time.Duration // how long the server may say nothing until it counts as away; 0 is 45 s
+	pin     string        // fingerprint of the only authority that it trusts
 }
 
 // New makes a client. An address may end in # and the fingerprint of the server's own authority.
@@ -35,6 +36,7 @@ func New(address, token string) *Client {
 	return &Client{URL: bare, Token: token, pin: pin, HTTP: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: security(pin), Proxy: http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
+		TLSHandshakeTimeout: 10 * time.Second,
 	}}}
 }
 
@@ -45,6 +47,9 @@ type NoServer struct {
 }
 
 func (e *NoServer) Error() string {
+	if errors.Is(e.Err, errSilent) {
+		return fmt.Sprintf("reach the server at %s: %v: have it go on, or end it and start it again with hora up, which ends no job", e.URL, e.Err)
+	}
 	return fmt.Sprintf("reach the server at %s: %v: start it with hora up, or name another with HORA_SERVER", e.URL, e.Err)
 }
 
@@ -77,12 +82,13 @@ func (c *Client) call(ctx context.Context, method, path string, headers map[stri
 		err := c.callOnce(ctx, method, path, headers, body, to)
 		var fault *Fault
 		refused := errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable
-		sent = sent || fault != nil || lost(err)
+		silent := errors.Is(err, errSilent)
+		sent = sent || fault != nil || lost(err) || silent
 		late := time.Since(begin) > againWithin
 		switch {
 		case err == nil, !sent, refused, late && fault != nil:
 			return err
-		case late:
+		case late, silent:
 			return fmt.Errorf("%w; it may have done it: look when it is back", err)
 		}
 		select {
@@ -108,9 +114,17 @@ func (c *Client) callOnce(ctx context.Context, method, path string, headers map[
 	return nil
 }
 
+// send sends a request and answers what comes back, whose body is to be closed.
 func (c *Client) send(
 	ctx context.Context, method, path string, headers map[string]string, body any,
-) (*http.Response, error) {
+) (r *http.Response, err error) {
+	whole := ctx
+	ctx, w := c.watch(ctx)
+	defer func() {
+		if err != nil {
+			w.stop()
+		}
+	}()
 	var in io.Reader
 	kind := "application/json"
 	switch b := body.(type) {
@@ -137,17 +151,18 @@ func (c *Client) send(
 			req.Header.Set(k, v)
 		}
 	}
-	r, err := c.HTTP.Do(req)
-	if err != nil {
+	if r, err = c.HTTP.Do(req); err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err
 		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+		if whole.Err() != nil {
+			return nil, whole.Err()
 		}
-		return nil, &NoServer{c.URL, err}
+		return nil, &NoServer{c.URL, silentOr(ctx, err)}
 	}
+	w.hears()
+	r.Body = &heardBody{r.Body, ctx, w}
 	if r.StatusCode < 400 {
 		return r, nil
 	}
@@ -224,6 +239,9 @@ func (c *Client) Artifacts(ctx context.Context, id int64) (all []Artifact, err e
 	return all, c.call(ctx, "GET", fmt.Sprintf("/jobs/%d/artifacts", id), nil, nil, &all)
 }
 
+// askedAtOnce is how many contents one call asks for.
+const askedAtOnce = 50_000
+
 // Missing says which contents the server has not got.
 func (c *Client) Missing(ctx context.Context, hashes []string) (missing []string, err error) {
 	for some := range slices.Chunk(hashes, askedAtOnce) {
@@ -243,9 +261,6 @@ func (c *Client) Put(ctx context.Context, hash string, content io.Reader) error 
 
 // Get opens content.
 func (c *Client) Get(ctx context.Context, hash string) (io.ReadCloser, error) {
-// askedAtOnce is how many contents one call asks for.
-const askedAtOnce = 50_000
-
 	r, err := c.send(ctx, "GET", "/blobs/"+hash, nil, nil)
 	if err != nil {
 		return nil, err
@@ -289,9 +304,6 @@ type Following struct {
 	Lost  func(error) // the server is away; it is called again and again until patience ends
 }
 
-// patience is how long a follower waits for a server that has gone away.
-const patience = time.Minute
-
 // Follow hears of a job until it has ended, and answers it. A server that is started anew is followed further, from the
 // line where the last one was.
 func (c *Client) Follow(ctx context.Context, id int64, f Following) (Job, error) {
@@ -307,21 +319,27 @@ func (c *Client) Follow(ctx context.Context, id int64, f Following) (Job, error)
 			return j, ctx.Err()
 		case errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable:
 			return j, err
+		case since.IsZero() && errors.Is(err, errSilent):
+			since = time.Now().Add(-c.silence())
 		case since.IsZero():
 			since = time.Now()
-		case time.Since(since) > patience:
-			if errors.As(err, &gone) {
-				return j, gone
-			}
-			return j, &NoServer{c.URL, err}
 		}
-		if f.Lost != nil {
+		if f.Lost != nil && time.Since(since) <= c.patience() {
 			f.Lost(err)
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return j, ctx.Err()
+		for wait := true; wait; wait = errors.Is(err, errSilent) && !c.lives(ctx, c.silence()/3) {
+			switch {
+			case time.Since(since) <= c.patience():
+			case errors.As(err, &gone):
+				return j, gone
+			default:
+				return j, &NoServer{c.URL, err}
+			}
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+				return j, ctx.Err()
+			}
 		}
 	}
 }

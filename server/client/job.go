@@ -1,6 +1,7 @@
 // Package client speaks to a server of hora: it owns the types of its HTTP interface, in one place for both sides, and
 // the calls that hora's commands make. It knows no flags and no environment, keeps no state but connections, and starts
-// no goroutine that outlives a call.
+// one goroutine a call, which sees whether the server still lives and ends with the call or when what it answered is
+// closed.
 package client
 
 import (
