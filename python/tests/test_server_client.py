@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.server
 import json
 import os
 import socket
@@ -239,6 +241,33 @@ def test_a_submission_whose_answer_was_lost() -> None:
     assert Client(f"http://127.0.0.1:{address[1]}", "x").submit(["true"], folder=None).id == 7
     server.join(PATIENCE)
     assert len(seen) == 2 and seen[0] == seen[1]
+
+
+def test_a_folder_of_many_files_is_asked_for_in_parts() -> None:
+    asked: list[str] = []
+
+    class Full(http.server.BaseHTTPRequestHandler):
+        """A server that has all, and reads 1 MiB of a call as earlier releases do."""
+
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            body, fits = self.rfile.read(length), length < 1 << 20
+            asked.extend(json.loads(body)["hashes"])
+            self.send_response(200 if fits else 413)
+            self.end_headers()
+            self.wfile.write(b"[]" if fits else b'{"detail": "request body is too large"}')
+
+        def log_message(self, *_: object) -> None: ...
+
+    taken = Snapshot(None)
+    taken.content = {hashlib.sha256(b"%d" % n).hexdigest(): b"%d" % n for n in range(20_000)}
+    with http.server.HTTPServer(("127.0.0.1", 0), Full) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            name = Client(f"http://127.0.0.1:{server.server_port}", "x")._send(taken)
+        finally:
+            server.shutdown()
+    assert asked == [name, *taken.content]
 
 
 def test_a_call_whose_answer_is_lost_is_sent_again_with_its_key(client: Client) -> None:
