@@ -33,6 +33,7 @@ type pool struct {
 	number   int                  // of the last node that was made
 	failed   string               // why the last one was not
 	after    time.Time            // nothing is made before this, after a failure
+	stalled  bool                 // the schedule knows of that, and keeps nothing free for who needs more nodes
 	listed   time.Time            // when it was last asked which nodes there are
 	unknown  bool                 // that has not been answered since the server was started
 	spare    int                  // nodes that may still come
@@ -214,6 +215,11 @@ func (s *Server) tend(p *pool) (todo []func()) {
 			todo = append(todo, func() { s.fleet.End(name); s.deleted(&spec, name) })
 			p.failed, p.after = fmt.Sprintf("node %s was made and has not come in %v", name, startingWithin), now.Add(time.Minute)
 		}
+	}
+	if stalled := now.Before(p.after); stalled != p.stalled {
+		p.stalled = stalled
+		s.machine.Stall(p.Name, s.now().Add(p.after.Sub(now)))
+		s.dirty = true
 	}
 	if now.After(p.after) && !p.unknown {
 		// What waits, and so many idle ones beside that.

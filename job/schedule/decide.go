@@ -124,7 +124,7 @@ func (m *Machine) decide(p *pool, now time.Time, d *Decision) {
 		}
 	}
 	if !p.blocked {
-		m.grow(w)
+		w.growRunning()
 	}
 }
 
@@ -192,10 +192,9 @@ func (w *pass) step() bool {
 	if w.pool.blocked {
 		return w.anyFree()
 	}
-	if !w.ever(w.pool.name, t.e.Ask) {
-		return true // it blocks nobody: what it waits for are other nodes
+	if !w.block(t.e) {
+		return true // it blocks nobody: it waits for what those that run do not hold
 	}
-	w.block(t.e)
 	return w.anyFree()
 }
 
@@ -278,16 +277,78 @@ func (w *pass) begin(t *turn, shares []Share) {
 	w.again()
 }
 
-// block makes e the head: it gets a promise, and room is made where somebody must give way.
-func (w *pass) block(e *entry) {
+// block makes e the head, where those that run hold what it waits for: it gets a promise, and room is made where
+// somebody must give way.
+func (w *pass) block(e *entry) bool {
+	switch {
+	case w.ever(w.pool.name, e.Ask):
+		w.head(e, e.Ask, true)
+	case w.now.Before(w.pool.stalled):
+		return false
+	case e.Ask.For != 0:
+		return false
+	default:
+		return w.grow(e)
+	}
+	return true
+}
+
+// head makes e the head that waits for room for an ask: its own, or the nodes that are ended for it. When that is there
+// it starts, or waits for nodes that are made then.
+func (w *pass) head(e *entry, a Ask, starts bool) {
 	w.pool.blocked = true
-	e.held = w.makeRoom(e)
-	w.promise(e)
+	e.held = w.makeRoom(e, a)
+	w.promise(e, a, starts)
 }
 
 // promise says when e starts at the latest, and what is over then.
-func (w *pass) promise(e *entry) {
-	var all []*running
+func (w *pass) promise(e *entry, a Ask, starts bool) {
+	all := w.inOrderOfEnd()
+	at := func(n int) rooms {
+		v := slices.Clone(w.free)
+		for i, r := range all {
+			switch {
+			case i < n:
+				w.give(v, r.Ask, r.shares)
+			case len(r.target) != len(r.shares) || slots(r.target) != slots(r.shares): // it shrinks at its next commit
+				w.give(v, r.Ask, r.shares)
+				w.take(v, r.Ask, r.target)
+			}
+		}
+		return v
+	}
+	low, high := 0, len(all) // the fewest that must end
+	for low < high {
+		mid := (low + high) / 2
+		if _, ok := w.fit(at(mid), w.pool.name, a); ok {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	v := at(low)
+	shares, _ := w.fit(v, w.pool.name, a)
+	when := w.now
+	for _, r := range all[:low] {
+		if !r.leaving && r.ends().After(when) {
+			when = r.ends()
+		}
+	}
+	w.take(v, a, shares)
+	w.after, w.until = v, when
+	p := Promise{Pool: w.pool.name, ID: e.ID}
+	if starts {
+		p.Shares = shares
+		if when != far {
+			p.At = when
+		}
+	}
+	w.pool.promise = p
+	w.d.Promises = append(w.d.Promises, p)
+}
+
+// inOrderOfEnd lists those that run in this pool.
+func (w *pass) inOrderOfEnd() (all []*running) {
 	for _, r := range w.running {
 		if w.touches(r) {
 			all = append(all, r)
@@ -305,44 +366,7 @@ func (w *pass) promise(e *entry) {
 		}
 		return older(&entry{Job: a.Job}, &entry{Job: b.Job})
 	})
-	at := func(n int) rooms {
-		v := slices.Clone(w.free)
-		for i, r := range all {
-			switch {
-			case i < n:
-				w.give(v, r.Ask, r.shares)
-			case len(r.target) != len(r.shares) || slots(r.target) != slots(r.shares): // it shrinks at its next commit
-				w.give(v, r.Ask, r.shares)
-				w.take(v, r.Ask, r.target)
-			}
-		}
-		return v
-	}
-	low, high := 0, len(all) // the fewest that must end
-	for low < high {
-		mid := (low + high) / 2
-		if _, ok := w.fit(at(mid), w.pool.name, e.Ask); ok {
-			high = mid
-		} else {
-			low = mid + 1
-		}
-	}
-	v := at(low)
-	shares, _ := w.fit(v, w.pool.name, e.Ask)
-	when := w.now
-	for _, r := range all[:low] {
-		if !r.leaving && r.ends().After(when) {
-			when = r.ends()
-		}
-	}
-	w.take(v, e.Ask, shares)
-	w.after, w.until = v, when
-	p := Promise{Pool: w.pool.name, ID: e.ID, At: when, Shares: shares}
-	if when == far {
-		p.At = time.Time{}
-	}
-	w.pool.promise = p
-	w.d.Promises = append(w.d.Promises, p)
+	return all
 }
 
 // touches says whether a running job has a part in this pool.

@@ -36,6 +36,9 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 	}
 	p := m.pools[e.Pool]
 	if r, never := m.never(e); never {
+		if r.Code == CodeNodes && p.blocked && p.promise.ID == id {
+			m.before(e, &r, now)
+		}
 		return r, true
 	}
 	need := e.Ask.NP
@@ -80,6 +83,17 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 		}, true
 	}
 	return Reason{Code: CodeNext, Place: place, Text: where + ": starts at once"}, true
+}
+
+// before adds to why the head waits for nodes what must come first.
+func (m *Machine) before(e *entry, r *Reason, now time.Time) {
+	switch {
+	case e.held:
+		r.Code = CodeRoom
+		r.Text += "; " + m.makingWay(e.Pool)
+	default:
+		r.Text += m.nextEnd(e.Pool, now)
+	}
 }
 
 func (m *Machine) askOf(id int64) Ask {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// makeRoom lets others give way to the head where that helps: elastic jobs of no higher priority shrink first, then
+// makeRoom lets others give way to the head, which needs room for an ask, where that helps: elastic jobs of no higher priority shrink first, then
 // preemptible ones of a lower priority are drained. Nobody is disturbed for less than a whole start. It reports whether
 // room is on its way.
-func (w *pass) makeRoom(e *entry) bool {
+func (w *pass) makeRoom(e *entry, a Ask) bool {
 	v := slices.Clone(w.free)
 	coming := false
 	for _, r := range w.running {
@@ -25,17 +25,17 @@ func (w *pass) makeRoom(e *entry) bool {
 			coming = true
 		}
 	}
-	if _, ok := w.fit(v, w.pool.name, e.Ask); ok {
+	if _, ok := w.fit(v, w.pool.name, a); ok {
 		return coming
 	}
 	before := map[*running][]Share{} // the targets of those that shrink, as they were
-	ok := w.shrink(v, e, before)
+	ok := w.shrink(v, e, a, before)
 	var drained []*running
 	if !ok {
-		drained, ok = w.drain(v, e)
+		drained, ok = w.drain(v, e, a)
 	}
 	if ok {
-		drained = w.spare(v, e, before, drained)
+		drained = w.spare(v, a, before, drained)
 	}
 	for r, target := range before {
 		if !ok {
@@ -84,7 +84,7 @@ func (w *pass) victims(may func(*running) bool) []*running {
 
 // shrink takes slots of elastic jobs one at a time until the head fits: those of one node, where they are enough, the
 // last node first, else of all. A job's first node keeps the job, and so a slot.
-func (w *pass) shrink(v rooms, e *entry, before map[*running][]Share) bool {
+func (w *pass) shrink(v rooms, e *entry, a Ask, before map[*running][]Share) bool {
 	for _, r := range w.victims(func(r *running) bool { return r.Ask.Min > 0 && r.Priority <= e.Priority }) {
 		if slots(r.target) <= r.Ask.Min {
 			continue
@@ -92,14 +92,14 @@ func (w *pass) shrink(v rooms, e *entry, before map[*running][]Share) bool {
 		was := r.target
 		before[r] = was
 		for i := len(was) - 1; i >= 0 && len(was) > 1; i-- {
-			if w.yield(v, r, e, i, i) {
+			if w.yield(v, r, a, i, i) {
 				return true
 			}
 			w.give(v, r.Ask, r.target)
 			r.target = was
 			w.take(v, r.Ask, r.target)
 		}
-		if w.yield(v, r, e, len(was)-1, 0) {
+		if w.yield(v, r, a, len(was)-1, 0) {
 			return true
 		}
 	}
@@ -107,7 +107,7 @@ func (w *pass) shrink(v rooms, e *entry, before map[*running][]Share) bool {
 }
 
 // yield takes slots of one job, of its shares from one down to another, until the head fits.
-func (w *pass) yield(v rooms, r *running, e *entry, from, to int) bool {
+func (w *pass) yield(v rooms, r *running, a Ask, from, to int) bool {
 	for i := from; i >= to; i-- {
 		least := 0
 		if i == 0 {
@@ -122,7 +122,7 @@ func (w *pass) yield(v rooms, r *running, e *entry, from, to int) bool {
 			w.take(v, r.Ask, target)
 			gone := len(target) < len(r.target)
 			r.target = target
-			if _, ok := w.fit(v, w.pool.name, e.Ask); ok {
+			if _, ok := w.fit(v, w.pool.name, a); ok {
 				return true
 			}
 			if gone {
@@ -134,12 +134,12 @@ func (w *pass) yield(v rooms, r *running, e *entry, from, to int) bool {
 }
 
 // drain adds preemptible jobs until the head fits.
-func (w *pass) drain(v rooms, e *entry) ([]*running, bool) {
+func (w *pass) drain(v rooms, e *entry, a Ask) ([]*running, bool) {
 	var drained []*running
 	for _, r := range w.victims(func(r *running) bool { return r.Preemptible && r.Priority < e.Priority }) {
 		w.give(v, r.Ask, r.target)
 		drained = append(drained, r)
-		if _, ok := w.fit(v, w.pool.name, e.Ask); ok {
+		if _, ok := w.fit(v, w.pool.name, a); ok {
 			return drained, true
 		}
 	}
@@ -147,11 +147,11 @@ func (w *pass) drain(v rooms, e *entry) ([]*running, bool) {
 }
 
 // spare lets those go on, or keep their slots, without whom the head fits as well, the most important first.
-func (w *pass) spare(v rooms, e *entry, before map[*running][]Share, drained []*running) []*running {
+func (w *pass) spare(v rooms, a Ask, before map[*running][]Share, drained []*running) []*running {
 	for i := len(drained) - 1; i >= 0; i-- {
 		r := drained[i]
 		w.take(v, r.Ask, r.target)
-		if _, ok := w.fit(v, w.pool.name, e.Ask); ok {
+		if _, ok := w.fit(v, w.pool.name, a); ok {
 			drained = slices.Delete(drained, i, i+1)
 			continue
 		}
@@ -166,7 +166,7 @@ func (w *pass) spare(v rooms, e *entry, before map[*running][]Share, drained []*
 	})) {
 		w.give(v, r.Ask, r.target)
 		w.take(v, r.Ask, before[r])
-		if _, ok := w.fit(v, w.pool.name, e.Ask); ok {
+		if _, ok := w.fit(v, w.pool.name, a); ok {
 			r.target = before[r]
 			continue
 		}
@@ -176,8 +176,9 @@ func (w *pass) spare(v rooms, e *entry, before map[*running][]Share, drained []*
 	return drained
 }
 
-// grow gives elastic jobs what nobody waits for, the oldest first.
-func (m *Machine) grow(w *pass) {
+// growRunning gives elastic jobs what nobody waits for, the oldest first.
+func (w *pass) growRunning() {
+	m := w.Machine
 	all := w.victims(func(r *running) bool {
 		return r.Ask.Min > 0 && slots(r.shares) < r.Ask.NP && slots(r.target) == slots(r.shares)
 	})

@@ -72,7 +72,7 @@ type Placement struct {
 type Promise struct {
 	Pool   string
 	ID     int64
-	At     time.Time // zero when jobs without a time limit are in the way
+	At     time.Time // zero when jobs without a time limit are in the way, or nodes must come first
 	Shares []Share
 }
 
@@ -112,10 +112,11 @@ type pool struct {
 	name    string
 	lines   map[line][]*entry // equal jobs of a project, oldest first
 	promise Promise
-	blocked bool // promise is that of a job that waits
-	spare   int  // nodes that may come
-	all     int  // nodes that it may have in all
-	like    Node // what each of them is
+	blocked bool      // promise is that of a job that waits
+	spare   int       // nodes that may come
+	all     int       // nodes that it may have in all
+	like    Node      // what each of them is
+	stalled time.Time // none of them comes before this
 	turns   []turn
 	byAsk   map[Ask]*turns // those of a decision, and memory for the next
 	wants   remembered[int]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // SetSpare says that a pool may have so many more nodes than it has now, all of them like one, and how many in all.
@@ -13,6 +14,28 @@ func (m *Machine) SetSpare(pool string, n, all int, like Node) {
 		p.spare, p.all, p.like = n, all, like
 		m.version++
 	}
+}
+
+// Stall says that a pool's further nodes do not come before some time, since making them fails: nothing is kept for
+// those that need them meanwhile.
+func (m *Machine) Stall(pool string, until time.Time) { m.pool(pool).stalled = until }
+
+// grow makes a job the head that needs more nodes than there are, and that the pool may have: what it needs of those
+// that are there is kept for it, or a stream of small jobs would leave it waiting for ever.
+func (w *pass) grow(e *entry) bool {
+	p, blocks := w.pool, false
+	w.grown(p, p.spare, 0, func(first int) {
+		if blocks = w.ever(p.name, e.Ask); !blocks {
+			return
+		}
+		free := w.free
+		for _, n := range w.nodes[first:] {
+			w.free = append(w.free, room{n.Slots, n.Memory, n.GPUs})
+		}
+		w.head(e, e.Ask, false)
+		w.free, w.after = free, w.after[:first]
+	})
+	return blocks
 }
 
 // remembered is an answer for as long as nothing changes that it depends on.
