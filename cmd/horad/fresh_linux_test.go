@@ -83,3 +83,40 @@ func TestFreshNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestFreshAmongOthers: a pool may have no more nodes, and there are always more jobs for the one that it has. One that
+// waits for a node of its own comes before those of a lower priority all the same: the node makes way for its.
+func TestFreshAmongOthers(t *testing.T) {
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "one", "--provider", "local", "--min", "0", "--max", "1", "--node", "cores=1"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	d := shell(1, "sleep 0.2")
+	d.Pool, d.Priority = "one", new(10)
+	var others []int64
+	for range 40 {
+		others = append(others, s.submit(d).ID)
+	}
+	s.until(others[1], ended)
+	d = shell(1, "true")
+	d.Pool, d.Priority, d.Fresh = "one", new(100), true
+	id := s.submit(d).ID
+	s.until(id, ended)
+	fresh, err := s.client.Job(context.Background(), id)
+	if err != nil || len(fresh.Attempts) != 1 || fresh.State != job.Finished || !strings.HasSuffix(fresh.Attempts[0].Shares[0].Node, fmt.Sprintf("-job%d", fresh.ID)) {
+		t.Fatalf("it ended as %+v, %v", fresh, err)
+	}
+	before := 0
+	for _, id := range others {
+		j, err := s.client.Job(context.Background(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(j.Attempts) > 0 && j.Attempts[0].Started.Before(fresh.Attempts[0].Started) && j.Attempts[0].Started.After(fresh.Queued) {
+			before++
+		}
+	}
+	if before > 3 {
+		t.Errorf("%d jobs of a lower priority began while it waited", before)
+	}
+}

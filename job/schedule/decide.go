@@ -286,7 +286,7 @@ func (w *pass) block(e *entry) bool {
 	case w.now.Before(w.pool.stalled):
 		return false
 	case e.Ask.For != 0:
-		return false
+		return w.vacate(e)
 	default:
 		return w.grow(e)
 	}

@@ -46,11 +46,29 @@ func (m *Machine) wantsFresh(p *pool, may int) (wanted []Wanted) {
 		case n > 0:
 			wanted = append(wanted, Wanted{e.ID, n})
 			may -= n
+		case m.lacks(p, e.Ask, p.spare+m.others(p.name, e.Ask.For)) > 0:
+			return wanted // the others would take them from it, one by one
 		case !has:
 			left[like] = true
 		}
 	}
 	return wanted
+}
+
+// vacate makes a job the head that waits for nodes of its own in a pool that may have no more: as many of everybody's as
+// are to be ended for it are kept free of others.
+func (w *pass) vacate(e *entry) bool {
+	p := w.pool
+	n := w.lacks(p, e.Ask, p.spare+w.others(p.name, e.Ask.For)) - p.spare
+	if n <= 0 {
+		return false
+	}
+	a := Ask{NP: n, Nodes: n, PerNode: 1, Whole: true}
+	if !w.ever(p.name, a) {
+		return false // those that were made for other jobs end with them
+	}
+	w.head(e, a, false)
+	return true
 }
 
 // lacks is how many nodes a job needs beside those that were made for it, when so many may be made: 0 where that is

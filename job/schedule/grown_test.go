@@ -126,7 +126,7 @@ func TestRoomForMoreNodesThanThereAre(t *testing.T) {
 // TestNoStreamKeepsItsNodes: small jobs come without end, and one that needs more nodes than there are, or nodes of its
 // own, begins all the same, and within a few of them.
 func TestNoStreamKeepsItsNodes(t *testing.T) {
-	for what, big := range map[string]schedule.Ask{"more nodes": {NP: 4}} {
+	for what, big := range map[string]schedule.Ask{"more nodes": {NP: 4}, "nodes of its own": {NP: 3, For: 1000}} {
 		p := newMade(2)
 		next, many := int64(0), 6
 		stream := func() {
@@ -174,5 +174,23 @@ func TestNodesThatDoNotCome(t *testing.T) {
 	p.Stall("two", p.now.Add(time.Minute))
 	if d := p.Decide(p.now); len(d.Start) != 2 {
 		t.Errorf("decided %+v while none is made", d)
+	}
+}
+
+// TestGangOfItsOwnBeforeLess: nodes are not made for a less important job while a gang waits for more of them.
+func TestGangOfItsOwnBeforeLess(t *testing.T) {
+	p := newMade(3)
+	p.make(1)
+	p.make(0)
+	p.Started(p.job(1, 10, schedule.Ask{NP: 1, For: 1}), []schedule.Share{{Node: "b", Slots: 1}}, p.now, p.now)
+	p.Started(p.job(2, 10, schedule.Ask{NP: 1}), []schedule.Share{{Node: "c", Slots: 1}}, p.now, p.now)
+	p.Submit(p.job(3, 10, schedule.Ask{NP: 1, For: 3}))
+	p.Submit(p.job(4, 90, schedule.Ask{NP: 6, For: 4}))
+	if got := p.WantsFresh("two", 1); len(got) != 0 {
+		t.Errorf("wanted %+v", got)
+	}
+	p.Withdraw(4)
+	if got := p.WantsFresh("two", 1); !slices.Equal(got, []schedule.Wanted{{ID: 3, Nodes: 1}}) {
+		t.Errorf("wanted %+v where nobody waits before it", got)
 	}
 }
