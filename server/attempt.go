@@ -161,7 +161,9 @@ func (f *follower) gang(on []schedule.Share) node.Gang {
 }
 
 // where names it.
-func (f *follower) where() fleet.Ref { return ref(f.job.ID, f.attempt.Number, f.attempt.Shares) }
+func (f *follower) where() fleet.Ref {
+	return ref(f.job.ID, f.attempt.Number, f.job.Document.Pool, f.attempt.Shares)
+}
 
 // start lets the back end start it; to do it again does nothing more.
 func (f *follower) start() error {

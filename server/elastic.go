@@ -330,7 +330,7 @@ func (f *follower) parted(x client.Share, end fleet.Ended, err error) {
 
 // quote has the job's output say what a part wrote last; in the loop.
 func (f *follower) quote(l *live, name string, end fleet.Ended) {
-	lines, where := f.quoted(name, end), ref(l.job.ID, l.attempt.Number, l.attempt.Shares)
+	lines, where := f.quoted(name, end), ref(l.job.ID, l.attempt.Number, l.job.Document.Pool, l.attempt.Shares)
 	if lines == nil {
 		return
 	}
@@ -343,7 +343,7 @@ func (f *follower) quote(l *live, name string, end fleet.Ended) {
 
 // rescue keeps what a node has in outputs/ that the job has left; in the loop.
 func (f *follower) rescue(l *live, name string) {
-	there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Nodes: []string{name}}
+	there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Pool: f.job.Document.Pool, Nodes: []string{name}}
 	f.beside(l, func(one *follower) {
 		// They are of yesterday, so that what the node has in the end is taken over them.
 		b, at := &batch{}, one.attempt.Started.Add(-time.Millisecond)

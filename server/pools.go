@@ -496,5 +496,34 @@ func (s *Server) admit(t store.Token, h *node.Hello) error {
 	case h.Name == "" || len(h.Name) > 200 || h.Slots < 1 || h.Slots > 1<<16 || strings.ContainsAny(h.Name, " \t\r\n/\\\x00"):
 		return fmt.Errorf("node %.60q with %d slots: give it a --name without blanks, and 1 to 65536 --slots", h.Name, h.Slots)
 	}
-	return nil
+	other, err := s.poolOf(h.Name, h.Pool)
+	if err == nil && other != "" {
+		err = fmt.Errorf("node %s is one of pool %s, and was there last: give this one another --name, or wait until no job of that pool runs on it", h.Name, other)
+	}
+	return err
+}
+
+// poolOf is another pool than one that a node's name belongs to: jobs of it run there, it has such a node now, or was
+// making it; "" where there is none. Whoever comes under that name would be told what is that pool's.
+func (s *Server) poolOf(name, pool string) (other string, err error) {
+	made, err := s.store.Made(s.ctx, "")
+	if err != nil {
+		return "", err
+	}
+	err = s.do(func() {
+		for _, l := range s.parts.on[name] {
+			if p := l.job.Document.Pool; p != pool {
+				other = p
+			}
+		}
+		if n, there := s.nodes[name]; there && !n.Closed && n.Pool != pool {
+			other = n.Pool
+		}
+		for _, m := range made {
+			if m.Node == name && m.Pool.Name != pool {
+				other = m.Pool.Name
+			}
+		}
+	})
+	return other, err
 }

@@ -176,7 +176,7 @@ func (s *Server) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, r := range rest {
-		s.wg.Go(func() { s.forget(ref(r.Job, r.Attempt, r.Shares)) })
+		s.wg.Go(func() { s.forget(ref(r.Job, r.Attempt, r.Pool, r.Shares)) })
 	}
 	return nil
 }
@@ -253,8 +253,8 @@ func ask(l *live) schedule.Job {
 }
 
 // ref names an attempt to the back end.
-func ref(job int64, attempt int, all []client.Share) fleet.Ref {
-	r := fleet.Ref{Job: job, Attempt: attempt}
+func ref(job int64, attempt int, pool string, all []client.Share) fleet.Ref {
+	r := fleet.Ref{Job: job, Attempt: attempt, Pool: pool}
 	for _, s := range all {
 		r.Nodes = append(r.Nodes, s.Node)
 	}
@@ -340,7 +340,7 @@ func (s *Server) endFor(l *live, why client.Outcome, because string) {
 	}
 	l.stop = why
 	job, attempt := l.job, l.attempt.Number
-	where := ref(job.ID, attempt, l.attempt.Shares)
+	where := ref(job.ID, attempt, job.Document.Pool, l.attempt.Shares)
 	w := s.write(s.ctx, l, func(tx *sql.Tx) error {
 		if err := store.SetStop(tx, job.ID, attempt, why); err != nil {
 			return err

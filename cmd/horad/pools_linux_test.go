@@ -189,6 +189,55 @@ func TestStaticPool(t *testing.T) {
 	}
 }
 
+// TestANameIsOfOnePool: while a node is away, and after the server was killed, a machine of another pool does not come
+// under its name: it would be handed the jobs that run there, and their secrets.
+func TestANameIsOfOnePool(t *testing.T) {
+	s := newSite(t, 1)
+	for _, name := range []string{"lab", "shed"} {
+		if r := s.hora("pool", "add", name); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if _, err := s.client.SetSecret(context.Background(), "default", "KEY", []byte("only-for-lab")); err != nil {
+		t.Fatal(err)
+	}
+	one := s.joining("one", "lab")
+	end := filepath.Join(s.dir, "end")
+	d := shell(1, "until [ -e "+end+" ]; do sleep 0.05; done")
+	d.Pool, d.Secrets = "lab", []string{"KEY"}
+	j := s.submit(d)
+	s.until(j.ID, in(job.Running))
+	_ = one.Process.Signal(syscall.SIGTERM)
+	_ = one.Wait()
+	s.kill()
+	s.up()
+	token, err := s.client.JoinToken(context.Background(), "shed", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "one")
+	s.extra = []string{"HORA_TOKEN=" + token.Token}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c := exec.CommandContext(ctx, filepath.Join(s.bin, "hora"), "node", "--pool", "shed", "--name", "one", "--dir", dir, "--server", s.url)
+	c.Env = s.env()
+	s.extra = nil
+	said, _ := c.CombinedOutput()
+	if !strings.Contains(string(said), "node one is one of pool lab") || !strings.Contains(string(said), "another --name") {
+		t.Errorf("a node of another pool was answered %q", said)
+	}
+	if found := contains(t, dir, "only-for-lab"); len(found) > 0 {
+		t.Errorf("it was handed another pool's secret: %v", found)
+	}
+	s.joining("one", "lab")
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if j := s.until(j.ID, ended); j.State != job.Finished {
+		t.Errorf("the job ended as %+v", j)
+	}
+}
+
 // TestNodesAreRefused: each in one sentence that says what to do.
 func TestNodesAreRefused(t *testing.T) {
 	s := newSite(t, 1)

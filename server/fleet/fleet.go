@@ -24,10 +24,11 @@ import (
 	"hora/server/node"
 )
 
-// Ref names an attempt and where it is, the node that keeps it first.
+// Ref names an attempt and where it is: its pool, and the nodes there, the one that keeps it first.
 type Ref struct {
 	Job     int64
 	Attempt int
+	Pool    string
 	Nodes   []string
 }
 
@@ -169,8 +170,9 @@ func (f *Fleet) Capacity() []schedule.Node {
 	return all
 }
 
-// at is the way to a node, and, where there is none now, since when.
-func (f *Fleet) at(name string) (p place, since time.Time, changed <-chan struct{}) {
+// at is the way to a node of a pool, and, where there is none now, since when. One of another pool that has its name is
+// not it: it is told nothing of the pool's jobs.
+func (f *Fleet) at(pool, name string) (p place, since time.Time, changed <-chan struct{}) {
 	if slices.ContainsFunc(f.cfg.Here.Nodes, func(n schedule.Node) bool { return n.Name == name }) || name == "" {
 		return f.cfg.Here, time.Time{}, nil
 	}
@@ -178,7 +180,7 @@ func (f *Fleet) at(name string) (p place, since time.Time, changed <-chan struct
 	defer f.mu.Unlock()
 	m := f.members[name]
 	switch {
-	case m == nil:
+	case m == nil, m.hello.Pool != pool:
 		return nil, f.began, f.changed
 	case m.link == nil:
 		return nil, m.seen, f.changed
@@ -187,15 +189,15 @@ func (f *Fleet) at(name string) (p place, since time.Time, changed <-chan struct
 }
 
 // reach calls a node, and again when it is back, as long as there is patience. over ends it.
-func (f *Fleet) reach(ctx context.Context, name string, call func(place) error) error {
+func (f *Fleet) reach(ctx context.Context, pool, name string, call func(place) error) error {
 	for {
-		p, since, changed := f.at(name)
+		p, since, changed := f.at(pool, name)
 		if p != nil {
 			err := call(p)
 			if !errors.Is(err, errAway) {
 				return err
 			}
-			_, since, changed = f.at(name)
+			_, since, changed = f.at(pool, name)
 			if since.IsZero() {
 				since = time.Now()
 			}
@@ -240,7 +242,7 @@ func (f *Fleet) Tell(ctx context.Context, g node.Gang) error {
 		p := f.part(&g, 0)
 		g.Part = &p
 	}
-	return f.reach(ctx, g.Shares[0].Node, func(p place) error { return p.Start(g) })
+	return f.reach(ctx, g.Document.Pool, g.Shares[0].Node, func(p place) error { return p.Start(g) })
 }
 
 func (f *Fleet) forgive(k key) {
@@ -284,7 +286,7 @@ func (f *Fleet) Watch(ctx context.Context, g node.Gang, from uint64, take func([
 		from = all[len(all)-1].N
 		return nil
 	}
-	return f.reach(ctx, g.Shares[0].Node, func(p place) error {
+	return f.reach(ctx, g.Document.Pool, g.Shares[0].Node, func(p place) error {
 		f.mu.Lock()
 		why := f.kills[k]
 		f.mu.Unlock()
@@ -302,7 +304,7 @@ func (f *Fleet) Kill(r Ref, why client.Outcome) error {
 		f.kills[r.key()] = why
 	}
 	f.mu.Unlock()
-	p, _, _ := f.at(first(r.Nodes))
+	p, _, _ := f.at(r.Pool, first(r.Nodes))
 	if p == nil {
 		return nil
 	}
@@ -325,7 +327,7 @@ func (f *Fleet) Forget(r Ref) error {
 	f.forgive(r.key())
 	var failed error
 	for i, name := range r.Nodes {
-		p, _, _ := f.at(name)
+		p, _, _ := f.at(r.Pool, name)
 		if p == nil {
 			continue
 		}
@@ -341,7 +343,7 @@ func (f *Fleet) Forget(r Ref) error {
 
 // Output opens a file of outputs/ on the node that keeps an attempt.
 func (f *Fleet) Output(r Ref, path string) (io.ReadCloser, error) {
-	p, _, _ := f.at(first(r.Nodes))
+	p, _, _ := f.at(r.Pool, first(r.Nodes))
 	if p == nil {
 		return nil, errAway
 	}
@@ -350,7 +352,7 @@ func (f *Fleet) Output(r Ref, path string) (io.ReadCloser, error) {
 
 // Outputs lists the files of outputs/ there.
 func (f *Fleet) Outputs(r Ref) ([]string, error) {
-	p, _, _ := f.at(first(r.Nodes))
+	p, _, _ := f.at(r.Pool, first(r.Nodes))
 	if p == nil {
 		return nil, errAway
 	}
@@ -359,7 +361,7 @@ func (f *Fleet) Outputs(r Ref) ([]string, error) {
 
 // Says is the last of what the keeper of an attempt wrote about itself.
 func (f *Fleet) Says(r Ref) string {
-	if p, _, _ := f.at(first(r.Nodes)); p != nil {
+	if p, _, _ := f.at(r.Pool, first(r.Nodes)); p != nil {
 		return p.Says(r.Job, r.Attempt)
 	}
 	return ""
@@ -368,9 +370,9 @@ func (f *Fleet) Says(r Ref) string {
 // Ahead makes an environment on this machine before a job needs it.
 func (f *Fleet) Ahead(e *client.Environment) { f.cfg.Here.Ahead(e) }
 
-// There says whether a node is with us now.
-func (f *Fleet) There(name string) bool {
-	p, _, _ := f.at(name)
+// There says whether a node of a pool is with us now.
+func (f *Fleet) There(pool, name string) bool {
+	p, _, _ := f.at(pool, name)
 	return p != nil
 }
 

@@ -35,7 +35,7 @@ const joinTries = 3
 
 // Quote has the output of a gang say what the part of one of its nodes wrote that the gang goes on without.
 func (f *Fleet) Quote(ctx context.Context, r Ref, lines []node.Line) error {
-	return f.reach(ctx, first(r.Nodes), func(p place) error { return p.Quote(r.Job, r.Attempt, lines) })
+	return f.reach(ctx, r.Pool, first(r.Nodes), func(p place) error { return p.Quote(r.Job, r.Attempt, lines) })
 }
 
 // Ended is how what a node had of a gang has ended.
@@ -56,10 +56,10 @@ func (f *Fleet) Join(ctx context.Context, g node.Gang, i, coming int, hub []stri
 	end.Unready = g.Document.Environment != nil
 	g.Part, g.Shares = &part, []schedule.Share{g.Shares[i]}
 	for try := 0; ; try++ {
-		if err := f.reach(ctx, name, func(p place) error { return p.Start(g) }); err != nil {
+		if err := f.reach(ctx, g.Document.Pool, name, func(p place) error { return p.Start(g) }); err != nil {
 			return end, err
 		}
-		err := f.reach(ctx, name, func(p place) error {
+		err := f.reach(ctx, g.Document.Pool, name, func(p place) error {
 			return p.Watch(ctx, g.Job, g.Attempt, 0, func(all []node.Record) error {
 				for _, r := range all {
 					end.Unready = end.Unready && r.Ready == nil
@@ -71,7 +71,7 @@ func (f *Fleet) Join(ctx context.Context, g node.Gang, i, coming int, hub []stri
 			})
 		})
 		if errors.Is(err, node.ErrUnbegun) && try == joinTries {
-			return end, fmt.Errorf("the process that should keep it ended %d times before it began: %s", try, f.Says(Ref{g.Job, g.Attempt, []string{name}}))
+			return end, fmt.Errorf("the process that should keep it ended %d times before it began: %s", try, f.Says(Ref{g.Job, g.Attempt, g.Document.Pool, []string{name}}))
 		}
 		if !errors.Is(err, node.ErrUnbegun) {
 			return end, err

@@ -308,13 +308,14 @@ func SetFailures(tx *sql.Tx, job int64, n int) error {
 type Rest struct {
 	Job     int64
 	Attempt int
+	Pool    string
 	Shares  []client.Share
 }
 
 // Unforgotten lists those.
 func (s *Store) Unforgotten(ctx context.Context) (all []Rest, err error) {
 	err = s.Read(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.Query("SELECT job, number, shares FROM attempts WHERE ended > 0 AND forgotten = 0")
+		rows, err := tx.Query("SELECT job, number, pool, shares FROM attempts JOIN jobs ON jobs.id = job WHERE attempts.ended > 0 AND forgotten = 0")
 		if err != nil {
 			return err
 		}
@@ -322,7 +323,7 @@ func (s *Store) Unforgotten(ctx context.Context) (all []Rest, err error) {
 		for rows.Next() {
 			var r Rest
 			var shares string
-			if err := rows.Scan(&r.Job, &r.Attempt, &shares); err != nil {
+			if err := rows.Scan(&r.Job, &r.Attempt, &r.Pool, &shares); err != nil {
 				return err
 			}
 			if err := json.Unmarshal([]byte(shares), &r.Shares); err != nil {
