@@ -10,6 +10,7 @@ type Report struct {
 	Job      string        `json:"job"`
 	Command  []string      `json:"command"`
 	Ended    string        `json:"ended"` // how; the launcher's last line
+	Kind     string        `json:"kind"`  // the same for programs: finished, failed, killed, out-of-memory, lost-host, …
 	ExitCode int           `json:"exit_code"`
 	Seconds  float64       `json:"seconds"`
 	OnLoss   string        `json:"on_loss"`

@@ -25,6 +25,14 @@ const (
 	Trouble                 // the launcher itself could not go on, e.g. its log directory's disk is full
 )
 
+var kinds = map[Kind]string{
+	Finished: "finished", Failed: "failed", Killed: "killed", OutOfMemory: "out-of-memory", LostHost: "lost-host",
+	NotStarted: "not-started", Cancelled: "cancelled", Drained: "drained", Severed: "severed", Trouble: "trouble",
+}
+
+// String names the kind, as reports do.
+func (k Kind) String() string { return kinds[k] }
+
 // Outcome is how a job ended: the first failure, when there was one.
 type Outcome struct {
 	Kind   Kind

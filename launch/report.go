@@ -123,9 +123,9 @@ func (s *story) report(spec *settings, roster *elastic.Roster, o *Outcome) *even
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &event.Report{
-		Job: spec.Job, Command: spec.Command, Ended: event.Visible(o.String()), ExitCode: o.ExitCode(),
-		Seconds: s.now(),
-		OnLoss:  spec.OnLoss.String(), Restarts: roster.Used(), Epochs: s.epochs,
+		Job: spec.Job, Command: spec.Command, Ended: event.Visible(o.String()), Kind: o.Kind.String(),
+		ExitCode: o.ExitCode(), Seconds: s.now(),
+		OnLoss: spec.OnLoss.String(), Restarts: roster.Used(), Epochs: s.epochs,
 	}
 	if spec.Restarts > 0 {
 		left := max(spec.Restarts-roster.Used(), 0)

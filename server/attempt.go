@@ -307,8 +307,11 @@ func (s *Server) next(l *live, a *client.Attempt) (j client.Job) {
 		l.lost++
 		again = l.lost < lostMost
 	case client.OutOfMemory:
-		again = !l.alone && s.neighbours(l, a)
-		l.alone = l.alone || again
+		if again = !l.alone && s.neighbours(l, a); !again { // nobody but itself is to blame
+			l.failures++
+			again = l.failures <= j.Document.Retries
+		}
+		l.alone = true
 	case client.Failure:
 		l.failures++
 		again = l.failures <= j.Document.Retries

@@ -95,4 +95,28 @@ func TestOutOfMemoryBesideOthers(t *testing.T) {
 	if j := s.until(own.ID, ended); j.State != job.Failed || !strings.Contains(j.Text, "out of memory") {
 		t.Errorf("one that was alone ended as %+v", j)
 	}
+	d := shell(1, fmt.Sprintf(twice, file("alone")))
+	d.Retries = 1
+	j = s.until(s.submit(d).ID, ended)
+	if j, err = s.client.Job(context.Background(), j.ID); err != nil || j.State != job.Finished || len(j.Attempts) != 2 {
+		t.Errorf("one that was alone and may be retried ended as %+v, %v", j, err)
+	}
+}
+
+// TestOutOfMemoryInItsOwnWords: a job that says that memory is out, the device's for one, and exits is a failure like
+// any other.
+func TestOutOfMemoryInItsOwnWords(t *testing.T) {
+	s := newSite(t, 2)
+	d := shell(1, "echo 'RuntimeError: CUDA out of memory' >&2; exit 1")
+	d.Retries = 1
+	j := s.until(s.submit(d).ID, ended)
+	j, err := s.client.Job(context.Background(), j.ID)
+	if err != nil || j.State != job.Failed || len(j.Attempts) != 2 {
+		t.Fatalf("it ended as %+v, %v", j, err)
+	}
+	for _, a := range j.Attempts {
+		if a.Outcome != client.Failure || !strings.Contains(a.Text, "CUDA out of memory") {
+			t.Errorf("attempt %d ended as %s: %s", a.Number, a.Outcome, a.Text)
+		}
+	}
 }

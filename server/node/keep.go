@@ -524,7 +524,7 @@ func (k *keeper) finish(code int) {
 		e.Outcome = string(why)
 	case k.task.Part != nil && code == exitHost && strings.Contains(e.Text, "lost host"): // a node, and no fault of the job's
 		e.Outcome = string(client.Lost)
-	case strings.Contains(e.Text, "out of memory"):
+	case k.kind() == string(client.OutOfMemory):
 		e.Outcome = string(client.OutOfMemory)
 	default:
 		e.Outcome = string(client.Failure)
@@ -533,6 +533,17 @@ func (k *keeper) finish(code int) {
 		fmt.Fprintln(os.Stderr, "hora:", err)
 	}
 	waitFor(&k.followers, time.Second) // the file has it for who comes later
+}
+
+// kind is how hora says in its report that the job has ended. Its last line quotes the job, which may say anything.
+func (k *keeper) kind() string {
+	var r struct {
+		Kind string `json:"kind"`
+	}
+	if b, err := os.ReadFile(filepath.Join(k.dir, reportFile)); err != nil || json.Unmarshal(b, &r) != nil {
+		return "" // it could not begin
+	}
+	return r.Kind
 }
 
 // waitFor waits, but not for ever: a grandchild may hold a connection open.
