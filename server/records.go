@@ -226,7 +226,8 @@ func (f *follower) elsewhere(b *batch) error {
 		taken[a.Path] = !a.At.Before(f.attempt.Started) // what an earlier attempt has left is of yesterday
 	}
 	for _, share := range f.attempt.Shares[1:] {
-		there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Pool: f.job.Document.Pool, Nodes: []string{share.Node}}
+		there := f.where()
+		there.Nodes = []string{share.Node}
 		if err := f.fetchAll(b, there, f.now().UTC(), taken); err != nil {
 			return err
 		}

@@ -98,7 +98,8 @@ func TestOutOfMemoryBesideOthers(t *testing.T) {
 	d := shell(1, fmt.Sprintf(twice, file("alone")))
 	d.Retries = 1
 	j = s.until(s.submit(d).ID, ended)
-	if j, err = s.client.Job(context.Background(), j.ID); err != nil || j.State != job.Finished || len(j.Attempts) != 2 {
+	j, err = s.client.Job(context.Background(), j.ID)
+	if err != nil || j.State != job.Finished || len(j.Attempts) != 2 {
 		t.Errorf("one that was alone and may be retried ended as %+v, %v", j, err)
 	}
 }

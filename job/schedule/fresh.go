@@ -55,8 +55,8 @@ func (m *Machine) wantsFresh(p *pool, may int) (wanted []Wanted) {
 	return wanted
 }
 
-// vacate makes a job the head that waits for nodes of its own in a pool that may have no more: as many of everybody's as
-// are to be ended for it are kept free of others.
+// vacate makes a job the head that waits for nodes of its own in a pool that may have no more: as many of
+// everybody's as are to be ended for it are kept free of others.
 func (w *pass) vacate(e *entry) bool {
 	p := w.pool
 	n := w.lacks(p, e.Ask, p.spare+w.others(p.name, e.Ask.For)) - p.spare

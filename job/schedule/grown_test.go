@@ -9,8 +9,8 @@ import (
 	"hora/job/schedule"
 )
 
-// made is a pool of made nodes as its server tends it: it makes what is wanted, and ends idle nodes for jobs that run on
-// nodes of their own.
+// made is a pool of made nodes as its server tends it: it makes what is wanted, and ends idle nodes for jobs that run
+// on nodes of their own.
 type made struct {
 	*schedule.Machine
 	now   time.Time
@@ -92,8 +92,8 @@ func (p *made) decide() schedule.Decision {
 	return d
 }
 
-// TestRoomForMoreNodesThanThereAre: a job needs more nodes than its pool has now, and one of them is taken by a job that
-// gives way. It does so, and what is free meanwhile is nobody else's.
+// TestRoomForMoreNodesThanThereAre: a job needs more nodes than its pool has now, and one of them is taken by a job
+// that gives way. It does so, and what is free meanwhile is nobody else's.
 func TestRoomForMoreNodesThanThereAre(t *testing.T) {
 	p := newMade(2)
 	low := p.job(1, 10, schedule.Ask{NP: 1})

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// makeRoom lets others give way to the head, which needs room for an ask, where that helps: elastic jobs of no higher priority shrink first, then
-// preemptible ones of a lower priority are drained. Nobody is disturbed for less than a whole start. It reports whether
-// room is on its way.
+// makeRoom lets others give way to the head, which needs room for an ask, where that helps: elastic jobs of no higher
+// priority shrink first, then preemptible ones of a lower priority are drained. Nobody is disturbed for less than a
+// whole start. It reports whether room is on its way.
 func (w *pass) makeRoom(e *entry, a Ask) bool {
 	v := slices.Clone(w.free)
 	coming := false
