@@ -82,8 +82,10 @@ func (p *program) member(o *nodeOptions) (*node.Member, error) {
 		o.serverFile = os.DevNull
 	}
 	gpus := o.gpus
-	if gpus < 0 {
-		gpus = node.GPUs()
+	if there := node.GPUs(os.Environ()); gpus < 0 {
+		gpus = there
+	} else if named := os.Getenv("CUDA_VISIBLE_DEVICES"); named != "" && gpus > there {
+		return nil, usageError{fmt.Errorf("--gpus %d: CUDA_VISIBLE_DEVICES=%s names %d: give fewer, or let it name more", gpus, named, there)}
 	}
 	if o.name == "" {
 		host, err := os.Hostname()
@@ -164,6 +166,7 @@ func (p *program) joinPool(ctx context.Context, o *nodeOptions) error {
 	environ := append(who.Environ(node.Inherited(os.Environ(), self)), "HORA_HOST_ID=node-"+m.Name)
 	m.Local = &node.Local{
 		Dir: filepath.Join(m.Dir, node.AttemptsName), Hora: self, Environ: environ, Server: m.Server, User: who,
+		GPUs: m.GPUs,
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -223,9 +223,11 @@ func (v *serving) start(
 	back := fleet.New(fleet.Config{
 		Here: &node.Local{
 			Dir: filepath.Join(v.dir, node.AttemptsName), Hora: v.hora, Environ: who.Environ(m.environ), User: who,
-			Server: func() (string, error) { return m.address, nil },
-			Nodes:  []schedule.Node{{Name: host, Pool: "default", Slots: v.slots, Memory: node.Memory(), GPUs: node.GPUs()}},
-			Open:   func(hash string) (io.ReadCloser, error) { return os.Open(st.BlobFile(hash)) },
+			Server: func() (string, error) { return m.address, nil }, GPUs: node.GPUs(m.environ),
+			Nodes: []schedule.Node{
+				{Name: host, Pool: "default", Slots: v.slots, Memory: node.Memory(), GPUs: node.GPUs(m.environ)},
+			},
+			Open: func(hash string) (io.ReadCloser, error) { return os.Open(st.BlobFile(hash)) },
 		},
 		Key: key[:], Patience: v.patience, Beat: min(2*time.Second, v.patience/15),
 	})

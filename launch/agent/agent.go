@@ -87,6 +87,7 @@ type agent struct {
 	store    store        // of rank 0's agent
 	call     call         // what workers are handed
 	started  int          // workers, for the names of their results
+	awaiting int          // workers whose devices are not free yet
 	gone     bool         // neither the launcher nor who started the agent waits for it
 	over     bool         // it has said how the job has ended
 }
@@ -103,6 +104,7 @@ type proc struct {
 	stopped   syscall.Signal  // the last one that has
 	used      time.Duration   // of processors, when last asked what it does
 	asked     time.Time       // when that was
+	devices   []*os.File      // the locks on those that it has
 	result    string          // the file that it may leave, "" where none is wanted or it has been passed on
 	sending   bool
 }
@@ -300,6 +302,10 @@ func (a *agent) own() {
 			case overdue:
 				e.p.pipes = 0
 				a.report(e.p)
+			case later:
+				if a.awaiting--; !a.stopping && !a.orphaned {
+					a.startWorker(e.w, e.since)
+				}
 			}
 		case sig := <-a.cfg.Signals:
 			if sig == syscall.SIGTERM && a.plan != nil && a.plan.Hold && !a.noted && !a.orphaned {
@@ -326,7 +332,7 @@ func (a *agent) own() {
 
 // finished says whether nothing is left; it ends what workers have left behind.
 func (a *agent) finished() bool {
-	if a.live > 0 || (a.plan == nil || a.plan.Hold || a.call.left > 0) && !a.orphaned && !a.stopping {
+	if a.live > 0 || (a.plan == nil || a.plan.Hold || a.call.left > 0 || a.awaiting > 0) && !a.orphaned && !a.stopping {
 		return false
 	}
 	if a.childish && !a.swept {
@@ -407,7 +413,7 @@ func (a *agent) obey(c command) {
 	case protocol.CmdStart:
 		var w protocol.Worker
 		if err := json.Unmarshal(c.body, &w); err == nil && a.plan != nil && !a.stopping {
-			a.startWorker(w)
+			a.startWorker(w, time.Now())
 		}
 	case protocol.CmdDoing:
 		a.out.SendJSON(protocol.SayDoing, a.doings())
@@ -481,6 +487,7 @@ func (a *agent) report(p *proc) {
 	}
 	p.timer.Stop()
 	delete(a.procs, p.pid)
+	release(p.devices)
 	a.live--
 	code, sig, oom := p.status.ExitStatus(), 0, false
 	if p.status.Signaled() {

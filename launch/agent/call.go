@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"hora/internal/wire"
 	"hora/launch/environ"
@@ -58,7 +59,7 @@ func (a *agent) callPart(b []byte) {
 	workers := c.waiting
 	c.waiting = nil
 	for _, w := range workers {
-		if !a.startWorker(w) {
+		if !a.startWorker(w, time.Now()) {
 			return
 		}
 	}

@@ -49,15 +49,16 @@ func (a *agent) start() {
 		return
 	}
 	for _, w := range p.Workers {
-		if !a.startWorker(w) {
+		if !a.startWorker(w, time.Now()) {
 			return
 		}
 	}
 	sweepDead(a.cfg.Temp)
 }
 
-// startWorker forks one worker of the plan, on the cores of its rank, once the call is there.
-func (a *agent) startWorker(w protocol.Worker) bool {
+// startWorker forks one worker of the plan, on the cores of its rank, once the call and its devices are there, which
+// are awaited since some time.
+func (a *agent) startWorker(w protocol.Worker, since time.Time) bool {
 	p := a.plan
 	if a.call.left > 0 {
 		a.call.waiting = append(a.call.waiting, w)
@@ -76,17 +77,22 @@ func (a *agent) startWorker(w protocol.Worker) bool {
 	if p.Own {
 		env = networkNames(env)
 	}
+	env, locks, dealt := a.deal(w, env, since)
+	if !dealt {
+		return true // and the others start meanwhile
+	}
 	env, result := a.callEnv(env)
 	name := cmp.Or(w.Process, rand.Text())
 	env = environ.Merge(env, []string{"PWD=" + a.at, "HORA_PROCESS=" + name})
 	path, err := look(p.Command[0], a.at, env)
 	if err == nil {
-		err = a.fork(&proc{rank: w.Rank, name: name, result: result}, path, p.Command, env, share.CPUs)
+		err = a.fork(&proc{rank: w.Rank, name: name, result: result, devices: locks}, path, p.Command, env, share.CPUs)
 	}
 	if port, bad := strconv.Atoi(environ.Lookup(env, "MASTER_PORT")); p.Apart && w.Rank == 0 && bad == nil {
 		a.store.await(port)
 	}
 	if err != nil {
+		release(locks)
 		code, why := refusal(p.Command[0], path, a.at, err)
 		a.fail(code, fmt.Sprintf("start %s on %s: %s", protocol.CommandName(p.Command[0]), p.Host, why))
 	}

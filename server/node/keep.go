@@ -33,8 +33,9 @@ type task struct {
 	Document client.Document `json:"document"`
 	Slots    int             `json:"slots"`
 	Part     *Part           `json:"part,omitempty"`
-	Token    bool            `json:"token,omitempty"` // it has a token of its own
-	Term     *term           `json:"term,omitempty"`  // how long its keeper has before it is told that it has longer
+	Token    bool            `json:"token,omitempty"`   // it has a token of its own
+	Devices  string          `json:"devices,omitempty"` // the folder where the node's devices are claimed, where it has some
+	Term     *term           `json:"term,omitempty"`    // how long its keeper has before it is told that it has longer
 }
 
 // order is what the server tells a keeper, a line each.
@@ -135,6 +136,9 @@ func Keep(dir string, own Process, run Program) error {
 		}
 	}
 	if err := takeLent(dir, own, k.task.Document.Credentials); err != nil {
+		return err
+	}
+	if err := k.takeDevices(); err != nil {
 		return err
 	}
 	if k.task.Part != nil {

@@ -72,6 +72,7 @@ type Local struct {
 	Nodes   []schedule.Node
 	Open    func(hash string) (io.ReadCloser, error) // content by its hash
 	User    *User                                    // whom jobs run as, where that is another one
+	GPUs    int                                      // how many devices jobs may have
 	// Left is how long a keeper that starts now has; nil where nobody gives this machine up.
 	Left func() *term
 
@@ -185,6 +186,10 @@ func (l *Local) make(dir string, g Gang, n int) error {
 	t := task{Job: g.Job, Attempt: g.Attempt, Document: g.Document, Slots: n, Part: g.Part, Token: g.Token != ""}
 	if l.Left != nil {
 		t.Term = l.Left()
+	}
+	var err error
+	if t.Devices, err = l.bank(); err != nil {
+		return err
 	}
 	b, err := json.Marshal(t)
 	if err != nil {

@@ -26,8 +26,11 @@ func Memory() int64 {
 	return 0
 }
 
-// GPUs counts NVIDIA's devices.
-func GPUs() int {
+// GPUs counts the devices that an environment lets programs see, else NVIDIA's.
+func GPUs(environ []string) int {
+	if n := len(visible(environ)); n > 0 {
+		return n
+	}
 	all, _ := filepath.Glob("/proc/driver/nvidia/gpus/*")
 	return len(all)
 }

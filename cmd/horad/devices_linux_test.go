@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hora/job"
+	"hora/server/client"
+)
+
+// TestDevicesAreDealt: jobs on one node have devices of their own, whoever was killed meanwhile; one that asks for none
+// sees none, and what a job had is dealt again when it has ended, or has given it away.
+func TestDevicesAreDealt(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	one := s.joining("one", "lab", "--gpus", "2", "--slots", "4")
+	end := func(name string) string { return filepath.Join(s.dir, "end-"+name) }
+	tells := func(name string, gpus int) int64 {
+		d := shell(1, fmt.Sprintf("echo has=$CUDA_VISIBLE_DEVICES.$HORA_DEVICES; until [ -e %s ]; do sleep 0.05; done", end(name)))
+		d.Pool, d.Spec.GPUsPerRank = "lab", gpus
+		return s.submit(d).ID
+	}
+	has := func(id int64) string {
+		var found string
+		s.eventually(fmt.Sprintf("job %d tells what it has", id), func() bool {
+			_, after, told := strings.Cut(s.text(id), "has=")
+			found, _, _ = strings.Cut(after, "\n")
+			return told
+		})
+		return found
+	}
+	first, second := tells("first", 1), tells("second", 1)
+	got := []string{has(first), has(second)}
+	if slices.Sort(got); !slices.Equal(got, []string{"0.", "1."}) {
+		t.Errorf("two jobs have the devices %q", got)
+	}
+	if got := has(tells("none", 0)); got != "." {
+		t.Errorf("a job that asks for no device sees %q", got)
+	}
+	third := tells("third", 1)
+	s.eventually("the third waits", func() bool {
+		j, err := s.client.Job(ctx, third)
+		return err == nil && j.State == job.Queued && j.Reason != nil && strings.Contains(j.Reason.Text, "GPU")
+	})
+	s.kill()
+	_ = one.Process.Signal(syscall.SIGKILL)
+	_ = one.Wait()
+	s.up()
+	s.joining("one", "lab", "--gpus", "2", "--slots", "4")
+	if err := os.WriteFile(end("second"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := has(third), has(second); got != want {
+		t.Errorf("after the second job has ended the third one has %q, and not %q", got, want)
+	}
+	for _, name := range []string{"first", "third", "none"} {
+		if err := os.WriteFile(end(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []int64{first, third} {
+		if j := s.until(id, ended); j.State != job.Finished {
+			t.Errorf("job %d ended as %+v", id, j)
+		}
+	}
+	both := client.Document{Pool: "lab", Spec: job.Spec{Command: []string{"sh", "-c", "echo $RANK=$CUDA_VISIBLE_DEVICES"}, NP: 2, GPUsPerRank: 1}}
+	id := s.submit(both).ID
+	s.until(id, ended)
+	if got := strings.Fields(s.text(id)); len(got) != 2 || got[0][len(got[0])-1] == got[1][len(got[1])-1] {
+		t.Errorf("two ranks have the devices %q", got)
+	}
+}
