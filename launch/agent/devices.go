@@ -53,10 +53,10 @@ func (a *agent) deal(w protocol.Worker, env []string, since time.Time) ([]string
 	ids, locks, err := claim(dir, n)
 	switch {
 	case err != nil:
-		a.fail(w.Rank, protocol.ExitSystem, fmt.Sprintf("claim devices on %s: %v", a.plan.Host, err))
+		a.fail(protocol.ExitSystem, fmt.Sprintf("claim devices on %s: %v", a.plan.Host, err))
 		return nil, nil, false
 	case ids == nil && time.Since(since) > claimWithin:
-		a.fail(w.Rank, protocol.ExitSystem, fmt.Sprintf("%d devices for rank %d are not free on %s after %v: look which processes of earlier jobs are left there", n, w.Rank, a.plan.Host, claimWithin))
+		a.fail(protocol.ExitSystem, fmt.Sprintf("%d devices for rank %d are not free on %s after %v: look which processes of earlier jobs are left there", n, w.Rank, a.plan.Host, claimWithin))
 		return nil, nil, false
 	case ids == nil:
 		a.awaiting++
