@@ -139,10 +139,8 @@ func TestNoStreamKeepsItsNodes(t *testing.T) {
 		if what == "more nodes" { // one is there, and enough for all that come
 			many = 1
 			stream()
-			many = 2
 		}
 		stream()
-		many--
 		p.Submit(p.job(1000, 90, big))
 		for range 8 {
 			for id := range p.runs {
