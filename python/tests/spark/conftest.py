@@ -31,3 +31,12 @@ def spark(tmp_path_factory):
     session = sessions.start("local-cluster[2,2,1024]", folder, **more)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def whole(spark):
+    """The cluster with all its executors: another test may have killed one."""
+    from hora.spark import _cluster
+
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    return spark

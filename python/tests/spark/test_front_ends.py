@@ -13,8 +13,6 @@ import pyspark
 import pytest
 import same
 
-from hora.spark import _cluster
-
 
 def example(folder: str, name: str):
     path = beside.ROOT / "examples" / folder / f"{name}.py"
@@ -23,13 +21,6 @@ def example(folder: str, name: str):
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture
-def whole(spark):
-    """The cluster with all its executors: another test may have killed one."""
-    _cluster.wait_for_slots(spark, 4, 90, print)
-    return spark
 
 
 @pytest.mark.parametrize("np", [-2, 2])

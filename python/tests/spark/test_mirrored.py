@@ -197,7 +197,7 @@ def test_what_the_function_leaves_running_ends_with_it(spark):
     assert os.path.exists(f"/proc/{worker}") and not os.path.exists(f"/proc/{child}")
 
 
-def test_refused_before_it_starts(spark, monkeypatch):
+def test_refused_before_it_starts(whole, spark, monkeypatch):
     monkeypatch.setattr(_cluster, "_QUIET", 0.5)
     monkeypatch.setattr(_cluster, "_BACK", 0.5)
 
