@@ -39,7 +39,7 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
                 state.total += int(mean)
                 if not state.sizes or state.sizes[-1] != hora.size():
                     state.sizes = [*state.sizes, hora.size()]
-                    if len(state.sizes) >= 2 and hora.size() == 2:
+                    if hora.size() == 2 and 1 in state.sizes[state.sizes.index(2) :]:  # Spark may start one of the tasks late
                         open(f"{path}/grown", "w").close()
                 state.step += 1
                 state.commit()
@@ -67,7 +67,7 @@ def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
     assert got and all(g == got[0] for g in got)
     steps, total, sizes = got[0]
     assert total == steps * (steps - 1) // 2, "every step was counted once"
-    assert sizes[0] == 2 and 1 in sizes and sizes[-1] == 2
+    assert 1 in sizes[sizes.index(2) :] and sizes[-1] == 2
     records = json.loads(chart.read_text())  # of all epochs in which a rank that is still there was rank 0
     assert "x" in {r["args"].get("name") for r in records if r.get("name") == "process_name"}
     named = sum(r.get("name") == "ALLREDUCE" for r in records)
