@@ -63,7 +63,7 @@ var packages = map[string]struct {
 	"server/client":       {"job", "std"},
 	"server/environment":  {"server/client", "go.yaml.in/yaml"},
 	"server/fleet":        {"job/schedule server/client server/node", "std"},
-	"server/node":         {"job job/schedule server/client server/environment server/snapshot storage/credentials", "std"},
+	"server/node":         {"job job/schedule launch/environ server/client server/environment server/snapshot storage/credentials", "std"},
 	"server/snapshot":     {"", "std"},
 	"server/store":        {"job server/client storage", "modernc.org/sqlite filippo.io/age github.com/klauspost/compress"},
 	"server/web":          {"job server/client", "std"},

@@ -138,18 +138,28 @@ func TestDownNowStartsNothing(t *testing.T) {
 	first := s.submit(shell(1, "sleep 1000"))
 	s.until(first.ID, in(job.Running))
 	next := s.submit(shell(1, "echo went"))
+	s.downNow(first.ID, next.ID)
+}
+
+// downNow ends the server and the job that runs, and sees that the one that waits is begun by the next server alone. It
+// answers how long the end took.
+func (s *site) downNow(runs, waits int64) time.Duration {
+	s.t.Helper()
+	begin := time.Now()
 	if r := s.hora("down", "--now"); r.code != 0 {
-		t.Fatalf("hora down --now: %+v", r)
+		s.t.Fatalf("hora down --now after %v: %+v", time.Since(begin), r)
 	}
+	took := time.Since(begin)
 	_ = s.cmd.Wait()
-	if _, err := os.Stat(filepath.Join(s.dir, "attempts", fmt.Sprintf("%d.1", next.ID))); err == nil {
-		t.Error("the job that waited was begun")
+	if _, err := os.Stat(filepath.Join(s.dir, "attempts", fmt.Sprintf("%d.1", waits))); err == nil {
+		s.t.Error("the job that waited was begun")
 	}
 	s.up()
-	if j := s.until(first.ID, in(job.Cancelled)); len(j.Attempts) != 1 {
-		t.Errorf("%+v", j)
+	if j := s.until(runs, in(job.Cancelled)); len(j.Attempts) != 1 {
+		s.t.Errorf("%+v", j)
 	}
-	s.until(next.ID, in(job.Finished))
+	s.until(waits, in(job.Finished))
+	return took
 }
 
 // TestDownNowOfAJobThatTakesItsTime: a job that does not end when it is asked to is waited for, however long that
@@ -161,23 +171,9 @@ func TestDownNowOfAJobThatTakesItsTime(t *testing.T) {
 	defer cancel()
 	_, _ = s.client.Follow(ctx, first.ID, client.Following{Rank: 0, Line: func(client.Line) { cancel() }})
 	next := s.submit(shell(1, "echo went"))
-	begin := time.Now()
-	if r := s.hora("down", "--now"); r.code != 0 {
-		t.Fatalf("hora down --now after %v: %+v", time.Since(begin), r)
-	}
-	took := time.Since(begin)
-	_ = s.cmd.Wait()
-	if took < 5*time.Second {
+	if took := s.downNow(first.ID, next.ID); took < 5*time.Second {
 		t.Errorf("the job was ended in %v, which tells nothing of one that takes longer", took)
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, "attempts", fmt.Sprintf("%d.1", next.ID))); err == nil {
-		t.Error("the job that waited was begun")
-	}
-	s.up()
-	if j := s.until(first.ID, in(job.Cancelled)); len(j.Attempts) != 1 {
-		t.Errorf("%+v", j)
-	}
-	s.until(next.ID, in(job.Finished))
 }
 
 // TestAStoppedServerCountsAsAway: who follows a job there, or asks for the list, is told so, as of one that has ended.

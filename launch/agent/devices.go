@@ -16,13 +16,11 @@ import (
 	"hora/launch/protocol"
 )
 
-// Where several jobs share a machine's devices, who runs them names a folder in which devices are claimed: a file each,
-// whose name is the device's and whose text is its place among them; one without a text is dealt no more. A worker has
-// those whose files its agent has locked, from before its start until its end. A lock goes with the agent, which no
-// worker outlives, and needs nobody else: whatever else ends or starts again, no device is dealt twice.
-
-// DevicesVariable names that folder. Workers do not see it: theirs are dealt.
-const DevicesVariable = "HORA_DEVICES"
+// Where several jobs share a machine's devices, who runs them names a folder (environ.SharedDevices) in which devices
+// are claimed: a file each, whose name is the device's and whose text is its place among them; one without a text
+// is dealt no more. A worker has those whose files its agent has locked, from before its start until its end.
+// A lock goes with the agent, which no worker outlives, and needs nobody else: whatever else ends or starts again,
+// no device is dealt twice.
 
 // What a worker of another job has may be in use until its process has ended: it is tried again so often, for so long.
 const (
@@ -39,12 +37,12 @@ type later struct {
 // deal gives a worker as many devices as the launcher has counted for it. It reports false where they are not free:
 // then the worker is started later, or never.
 func (a *agent) deal(w protocol.Worker, env []string, since time.Time) ([]string, []*os.File, bool) {
-	dir := environ.Lookup(env, DevicesVariable)
+	dir := environ.Lookup(env, environ.SharedDevices)
 	if a.cfg.Getenv != nil && dir == "" {
-		dir = a.cfg.Getenv(DevicesVariable)
+		dir = a.cfg.Getenv(environ.SharedDevices)
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
-		return strings.HasPrefix(kv, DevicesVariable+"=")
+		return strings.HasPrefix(kv, environ.SharedDevices+"=")
 	})
 	n := len(environ.Devices(w.Env))
 	if dir == "" || n == 0 {

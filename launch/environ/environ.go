@@ -10,6 +10,10 @@ import (
 // VisibleDevices is the variable that says which accelerators a process may use.
 const VisibleDevices = "CUDA_VISIBLE_DEVICES"
 
+// SharedDevices names the folder in which agents of several jobs claim devices. Workers do not see it: theirs are
+// dealt.
+const SharedDevices = "HORA_DEVICES"
+
 // Lookup finds a variable; the last one of a name counts.
 func Lookup(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {

@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
+
+	"hora/launch/environ"
 )
 
 // A node's devices are dealt to the ranks of all its jobs by the agents that start them: each locks the files of those
@@ -15,30 +15,11 @@ import (
 // the node or a keeper was killed meanwhile, and is free as soon as that rank has ended: of a job that has ended, has
 // shrunk, or was drained.
 
-const (
-	devicesName     = "devices"              // beside the attempts
-	devicesVariable = "HORA_DEVICES"         // names that folder to agents
-	visibleVariable = "CUDA_VISIBLE_DEVICES" // which of them a process sees
-)
-
-// visible are the devices that an environment names.
-func visible(environ []string) (all []string) {
-	for _, kv := range slices.Backward(environ) {
-		if value, ok := strings.CutPrefix(kv, visibleVariable+"="); ok {
-			for id := range strings.SplitSeq(value, ",") {
-				if id = strings.TrimSpace(id); id != "" {
-					all = append(all, id)
-				}
-			}
-			break
-		}
-	}
-	return all
-}
+const devicesName = "devices" // beside the attempts
 
 // devices are those that this machine's jobs may have: of those that its own environment names, else counted from 0.
 func (l *Local) devices() []string {
-	all := visible(l.Environ)
+	all := environ.Devices(l.Environ)
 	if len(all) == 0 {
 		for i := range l.GPUs {
 			all = append(all, strconv.Itoa(i))
@@ -91,8 +72,8 @@ func (k *keeper) takeDevices() error {
 	case dir == "":
 		return nil
 	case k.task.Document.Spec.GPUsPerRank == 0:
-		return k.own.Setenv(visibleVariable, "")
+		return k.own.Setenv(environ.VisibleDevices, "")
 	default: // hora counts them, and its agents take those that are free
-		return errors.Join(k.own.Unsetenv(visibleVariable), k.own.Setenv(devicesVariable, dir))
+		return errors.Join(k.own.Unsetenv(environ.VisibleDevices), k.own.Setenv(environ.SharedDevices, dir))
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"hora/launch/environ"
 )
 
 // Memory is what this machine has, in bytes; 0 where nobody says.
@@ -27,8 +29,8 @@ func Memory() int64 {
 }
 
 // GPUs counts the devices that an environment lets programs see, else NVIDIA's.
-func GPUs(environ []string) int {
-	if n := len(visible(environ)); n > 0 {
+func GPUs(env []string) int {
+	if n := len(environ.Devices(env)); n > 0 {
 		return n
 	}
 	all, _ := filepath.Glob("/proc/driver/nvidia/gpus/*")
