@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"hora/internal/wire"
@@ -144,31 +145,53 @@ func (a *agent) fork(p *proc, path string, argv, env []string, cpus []int) error
 // pipeHolds bounds what a pipe may hold: as much as the system lets its owner ask for.
 const pipeHolds = 1 << 20
 
+// breath is how long a pipe that has begun to speak is left alone before what it holds is passed on, so that lines
+// that are printed in a row come as one piece: each piece wakes the agent, the launcher and whoever reads that. A piece
+// a line cost 8 ranks on 2 cores 15 % of their time at 8,000 lines a second. In that time a worker's lines seldom fill
+// the pipe; where as much has come at once as no print says, a file is being copied, and no breath is taken.
+const (
+	breath  = 5 * time.Millisecond
+	noPrint = protocol.Chunk / 4
+)
+
 // forward passes one pipe on until its last writer has closed it. When it is told that no worker is left, it passes on
 // what the pipe holds, and waits no longer: somebody outside the job may have been handed its other end.
 func (a *agent) forward(p *proc, r *os.File, stream uint8) {
 	defer r.Close()
 	buf := make([]byte, protocol.Chunk)
-	pass := func() (int, error) {
-		n, err := r.Read(buf)
+	var err error
+	for err == nil {
+		var n int
+		if n, err = r.Read(buf); 0 < n && n < noPrint {
+			time.Sleep(breath)
+			n += held(r, buf[n:])
+		}
 		if n > 0 {
 			a.out.Output(p.rank, stream, buf[:n])
 		}
-		return n, err
-	}
-	var err error
-	for err == nil {
-		_, err = pass()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		for n, left := 0, pipeHolds; left > 0; left -= n {
-			_ = r.SetReadDeadline(time.Now().Add(exitWait))
-			if n, err = pass(); err != nil {
-				break
+		_ = r.SetReadDeadline(time.Time{})
+		for n, left := 1, pipeHolds; n > 0 && left > 0; left -= n {
+			if n = held(r, buf); n > 0 {
+				a.out.Output(p.rank, stream, buf[:n])
 			}
 		}
 	}
 	a.events <- pipeEnd{p, r}
+}
+
+// held reads what a pipe holds, and does not wait for more.
+func held(r *os.File, buf []byte) (n int) {
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		n, err = syscall.Read(int(fd), buf)
+		return true
+	})
+	return max(n, 0)
 }
 
 // look finds a program as a shell would, with the worker's PATH and directory.

@@ -5,6 +5,7 @@ It ends with the driver, whatever ends that: its standard input is a pipe that t
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -80,14 +81,14 @@ class Hub:
         ]  # fmt: skip
         try:
             self.process = subprocess.Popen(
-                command, env=dict(env), cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                errors="replace", start_new_session=True,
+                command, env=dict(env), cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except BaseException:
             _folders.remove(self.folder)
             raise
-        self._lines: deque[tuple[Any, str]] = deque()
-        self._held: list[tuple[Any, str]] = []  # shown where the job does not end well
+        self._noted = [word.encode() for word in ("hora: ", self._word, _LATE)]  # lines with none of them are shown as they are
+        self._lines: list[tuple[Any, list[str]]] = []
+        self._held: list[tuple[Any, list[str]]] = []  # shown where the job does not end well
         self._waiting = threading.Condition()
         self._read = [
             threading.Thread(target=self._take, args=(self.process.stdout, self._streams[0]), daemon=True),
@@ -104,30 +105,54 @@ class Hub:
 
     def _take(self, source: Any, to: Any) -> None:
         """Read what the hub prints as fast as it comes: a reader that is slow must not hold the job up."""
-        for line in source:
-            if line.startswith("hora: "):
-                line = line.replace("(--start-timeout)", "(HORA_START_TIMEOUT)")
-            if self._word in line:
-                line = self._told(line)
-                if not line:
-                    continue
-            if self._show is not None:
-                kept = self._show(line)
-                if kept is None:
-                    self.last.append(line)
-                    continue
-                line = kept
-            self.last.append(line)
-            if _KNOWN.match(line):
+        rest: list[bytes] = []  # of the line that has not ended
+        while True:
+            piece = os.read(source.fileno(), 1 << 18)
+            rest.append(piece)
+            if piece and b"\n" not in piece:
                 continue
-            if line.rstrip().endswith(_LATE):
-                self._held.append((to, line))
-                continue
-            with self._waiting:
-                if len(self._lines) >= _PENDING:
-                    self.dropped += 1
-                    continue
-                self._lines.append((to, line))
+            text, end, last = b"".join(rest).rpartition(b"\n")
+            rest = [last]
+            text += end if piece else end + last
+            lines = io.StringIO(text.decode(errors="replace"), newline="\n").readlines()
+            if self._show is not None or any(word in text for word in self._noted):
+                lines = [shown for line in lines if (shown := self._shown_of(line, to))]
+            else:
+                self.last.extend(lines[-_LAST_LINES:])
+            if lines:
+                self._pass_on(lines, to)
+            if not piece:
+                return
+
+    def _shown_of(self, line: str, to: Any) -> str:
+        """What is shown of a line: none where it is nobody's business, or waits for how the job ends."""
+        if line.startswith("hora: "):
+            line = line.replace("(--start-timeout)", "(HORA_START_TIMEOUT)")
+        if self._word in line:
+            line = self._told(line)
+            if not line:
+                return ""
+        if self._show is not None:
+            kept = self._show(line)
+            if kept is None:
+                self.last.append(line)
+                return ""
+            line = kept
+        self.last.append(line)
+        if _KNOWN.match(line):
+            return ""
+        if line.rstrip().endswith(_LATE):
+            self._held.append((to, [line]))
+            return ""
+        return line
+
+    def _pass_on(self, lines: list[str], to: Any) -> None:
+        """Have them printed, those for which there is room."""
+        with self._waiting:
+            room = _PENDING - sum(len(some) for _, some in self._lines)
+            self.dropped += max(0, len(lines) - room)
+            if room > 0:
+                self._lines.append((to, lines[:room]))
                 self._waiting.notify()
 
     def _told(self, line: str) -> str:
@@ -148,15 +173,14 @@ class Hub:
                     if self._over:
                         return
                     self._waiting.wait()
-                batch = list(self._lines)
-                self._lines.clear()
+                batch, self._lines = self._lines, []
                 lost, told = self.dropped - told, self.dropped
             self.status.dropped(told)
             with self.status.aside():
                 for to in dict.fromkeys(self._streams):
-                    text = "".join(line for where, line in batch if where is to)
-                    if text:
-                        to.write(text)
+                    lines = [line for where, some in batch if where is to for line in some]
+                    if lines:
+                        to.write("".join(lines))
                         to.flush()
                 if lost:
                     self._streams[1].write(f"hora: {lost} lines of output came faster than this program prints them and are not shown\n")

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from ends import executor_of, told
+from sample import longer
 
 import hora.spark
 from hora.spark import _cluster
 
 
+@longer
 def test_the_others_go_on_and_a_replacement_joins(spark, tmp_path):
     def train(path, steps):
         import os

@@ -12,6 +12,7 @@ import beside
 import pyspark
 import pytest
 import same
+from sample import longer
 
 
 def example(folder: str, name: str):
@@ -24,7 +25,7 @@ def example(folder: str, name: str):
 
 
 @pytest.mark.parametrize("np", [-2, 2])
-@pytest.mark.parametrize("verbosity", ["all", "log_callback_only"])
+@pytest.mark.parametrize("verbosity", ["all", pytest.param("log_callback_only", marks=longer)])
 def test_one_program_says_the_same_everywhere(whole, np, verbosity):
     same.check(np, verbosity)
 
@@ -126,6 +127,7 @@ def test_the_estimators_example(whole, capsys, monkeypatch, tmp_path):
     assert "both learned the ring" in capsys.readouterr().out
 
 
+@longer
 def test_the_horovod_estimator_s_example(whole, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, str(beside.folder("tensorflow"))])
     example("56-horovod-estimator", "train").main(str(tmp_path))

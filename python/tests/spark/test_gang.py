@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from ends import ended, executor_of, pids, told
+from sample import longer
 
 import hora
 import hora.spark
@@ -243,6 +244,7 @@ def test_a_driver_that_is_killed_leaves_nothing(tmp_path):
     assert len(found) == 4 and ended(found, 1 * SLACK)
 
 
+@longer
 def test_a_gang_that_lost_its_executor_starts_anew(spark, tmp_path):
     def work(path):
         import os
@@ -269,10 +271,7 @@ def test_a_gang_that_lost_its_executor_starts_anew(spark, tmp_path):
     assert hora.spark.run(work, args=(str(tmp_path),), np=2, restarts=2) == [2, 2]
 
 
-LONG = pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="awaits new executors (make test-spark)")
-
-
-@LONG
+@longer
 @pytest.mark.parametrize("kills", [1, 2])
 def test_an_executor_is_lost_before_a_rank_has_begun(spark, monkeypatch, tmp_path, capfd, kills):
     from hora.spark import _run, _task
