@@ -341,7 +341,7 @@ func (s *Server) create(p *pool, owner int64) func() {
 // token makes a token and keeps its hash.
 func (s *Server) token(ctx context.Context, t store.Token) (string, error) {
 	text := client.Key() + client.Key()
-	return text, s.store.Do(ctx, func(tx *sql.Tx) error { return store.AddToken(tx, text, t, time.Now()) })
+	return text, s.store.Do(ctx, func(tx *sql.Tx) error { return store.AddToken(tx, text, t) })
 }
 
 // JoinToken makes a token with which machines may come into a pool for some time.

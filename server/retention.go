@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"hora/server/client"
@@ -23,25 +24,26 @@ const (
 	sweepAfter = 24 * time.Hour
 )
 
-// tendRetention removes what is kept no longer.
+// tendRetention removes what is kept no longer, while the clock can be trusted.
 func (s *Server) tendRetention() {
-	swept := time.Time{}
+	swept, told := time.Time{}, time.Time{}
 	for {
-		n, err := s.store.Expire(s.ctx, s.now())
-		if err == nil && (n > 0 || time.Since(swept) > sweepEvery) {
-			swept = time.Now()
-			_, err = s.store.Sweep(s.ctx, swept.Add(-sweepAfter), folderParts)
+		now := s.now() // what was looked at is what is gone by
+		until, err := s.store.Look(s.ctx, now)
+		switch {
+		case err != nil:
+		case until.IsZero():
+			swept, err = s.expire(now, swept)
+		case !until.Equal(told):
+			told = until
+			s.log.Warn("the clock went more than three days at once: nothing is removed for its age until it has run evenly for a day; set it right where it is wrong",
+				"until", until.UTC())
 		}
 		if s.ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			s.log.Warn("remove what is kept no longer", "error", err)
-		} else if n > 0 {
-			s.log.Info("removed what is kept no longer", "jobs", n)
-		}
-		if err := s.store.ExpireKeys(s.ctx, s.now()); err != nil && s.ctx.Err() == nil {
-			s.log.Warn("forget old keys of submissions", "error", err)
 		}
 		wait := expireSeldom
 		all, err := s.store.Retentions(s.ctx)
@@ -62,6 +64,19 @@ func (s *Server) tendRetention() {
 			return
 		}
 	}
+}
+
+// expire removes what is kept no longer, and content that nothing names; it answers when that was last looked for.
+func (s *Server) expire(now, swept time.Time) (time.Time, error) {
+	n, err := s.store.Expire(s.ctx, now)
+	if n > 0 {
+		s.log.Info("removed what is kept no longer", "jobs", n)
+	}
+	if err == nil && (n > 0 || time.Since(swept) > sweepEvery) {
+		swept = time.Now()
+		_, err = s.store.Sweep(s.ctx, swept.Add(-sweepAfter), folderParts)
+	}
+	return swept, errors.Join(err, s.store.ExpireKeys(s.ctx, now), s.store.ExpirePasses(s.ctx, now))
 }
 
 // folderParts are the hashes that the list of a folder's files names.

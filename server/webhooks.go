@@ -116,8 +116,11 @@ var pauses = []time.Duration{
 	time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour,
 }
 
-// keepTrying is how long a delivery is tried.
-const keepTrying = 3 * 24 * time.Hour
+// keepTrying is how long a delivery is tried, and triesMost how often: tries count, since clocks jump.
+const (
+	keepTrying = 3 * 24 * time.Hour
+	triesMost  = 77 // the last pause is an hour
+)
 
 // deliver sends what one webhook is to hear, until it is removed or the server ends.
 func (s *Server) deliver(ctx context.Context, w *client.Webhook, news <-chan struct{}) {
@@ -129,9 +132,9 @@ func (s *Server) deliver(ctx context.Context, w *client.Webhook, news <-chan str
 		}
 		for i := range some {
 			d := &some[i]
-			if wait = time.Until(d.Due); wait > 0 {
+			if wait = time.Until(d.Due); wait > 0 && wait <= pauses[len(pauses)-1] {
 				break
-			}
+			} // one that is due later than that was put off by a clock that was ahead
 			s.deliverOne(ctx, w, d)
 			wait = 0
 		}
@@ -157,7 +160,7 @@ func (s *Server) deliverOne(ctx context.Context, w *client.Webhook, d *store.Del
 	if err != nil {
 		again := now.Add(pauses[min(d.Tries, len(pauses)-1)])
 		text := err.Error()
-		if again.Sub(d.At) > keepTrying {
+		if d.Tries+1 >= triesMost {
 			again, text = time.Time{}, fmt.Sprintf("given up after %v: %s", keepTrying, text)
 		}
 		s.log.Warn("call a webhook", "webhook", w.ID, "delivery", d.ID, "error", text)

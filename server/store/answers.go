@@ -54,7 +54,7 @@ func (c *Claim) keep(tx *sql.Tx, answer []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec("DELETE FROM answers WHERE seq <= ? OR at < ?", seq-answersMost, nanos(c.At.Add(-keysFor)))
+	_, err = tx.Exec("DELETE FROM answers WHERE seq <= ?", seq-answersMost)
 	return err
 }
 
@@ -94,9 +94,12 @@ func ByKey(tx *sql.Tx, key string) (id int64, request string, err error) {
 	return id, request, err
 }
 
-// ExpireKeys forgets keys of submissions that are old, or too many.
+// ExpireKeys forgets answers that are old, and keys of submissions that are old, or too many.
 func (s *Store) ExpireKeys(ctx context.Context, now time.Time) error {
 	return s.Do(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.Exec("DELETE FROM answers WHERE at < ?", nanos(now.Add(-keysFor))); err != nil {
+			return err
+		}
 		_, err := tx.Exec("DELETE FROM keys WHERE at < max(?, coalesce((SELECT at FROM keys ORDER BY at DESC LIMIT 1 OFFSET ?), 0))",
 			nanos(now.Add(-keysFor)), keysMost)
 		return err

@@ -31,11 +31,8 @@ func tokenHash(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// AddToken keeps a token. Those that have expired go.
-func AddToken(tx *sql.Tx, text string, t Token, now time.Time) error {
-	if _, err := tx.Exec("DELETE FROM tokens WHERE expires > 0 AND expires < ?", nanos(now.AddDate(0, 0, -1))); err != nil {
-		return err
-	}
+// AddToken keeps a token, that of a node in place of the one before.
+func AddToken(tx *sql.Tx, text string, t Token) error {
 	if t.Scope == ScopeNode {
 		if _, err := tx.Exec("DELETE FROM tokens WHERE scope = ? AND pool = ? AND node = ?", t.Scope, t.Pool, t.Node); err != nil {
 			return err

@@ -152,6 +152,8 @@ CREATE TABLE made ( -- nodes that the server has had made
 	document TEXT NOT NULL, -- the pool as it was then
 	PRIMARY KEY (pool, node)
 ) STRICT, WITHOUT ROWID;
+`, `
+CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL, since INTEGER NOT NULL) STRICT;
 `,
 }
 

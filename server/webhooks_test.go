@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hora/server/client"
+	"hora/server/store"
+)
+
+// TestDeliveriesAndClocks: one that was put off while the clock was ten years ahead goes at once when it is right
+// again, and one that fails while the clock jumps ahead is tried again.
+func TestDeliveriesAndClocks(t *testing.T) {
+	st, err := store.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	calls, fails := make(chan string), atomic.Bool{}
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fails.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		select {
+		case calls <- r.Header.Get("webhook-id"):
+		case <-r.Context().Done():
+		}
+	}))
+	defer hook.Close()
+	w := client.Webhook{URL: hook.URL, Secret: secretMark + "c2VjcmV0"}
+	now := time.Now()
+	if err := st.Do(ctx, func(tx *sql.Tx) (err error) {
+		if w.ID, err = store.NewWebhook(tx, &w); err == nil {
+			err = store.AddDelivery(tx, w.ID, now.AddDate(10, 0, 0), []byte("{}"))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{store: st, hooks: newWebhooks(), log: slog.New(slog.DiscardHandler)}
+	s.now = func() time.Time { return now }
+	news := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { s.deliver(ctx, &w, news); close(ended) }()
+	heard := func(want string) {
+		t.Helper()
+		select {
+		case id := <-calls:
+			if id != want {
+				t.Errorf("delivery %s is heard, not %s", id, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("delivery %s is not heard", want)
+		}
+	}
+	heard("msg_1")
+	news <- struct{}{} // the first has been noted
+	fails.Store(true)
+	s.now = func() time.Time { return now.AddDate(10, 0, 0) }
+	if err := st.Do(ctx, func(tx *sql.Tx) error { return store.AddDelivery(tx, w.ID, now, []byte("{}")) }); err != nil {
+		t.Fatal(err)
+	}
+	news <- struct{}{}
+	heard("msg_2")
+	heard("msg_2") // at once, since this machine's own clock is right
+	cancel()
+	<-ended
+}
