@@ -52,13 +52,13 @@ func (p *pool) startingFor(owner int64) (n int) {
 // makeFresh makes nodes for jobs that wait for some of their own. Those without work make way for them, where the pool
 // may have no more; in the loop, and what it answers outside.
 func (s *Server) makeFresh(p *pool) (todo []func()) {
-	others := 0 // that are coming, but to jobs that wait: those count as wanted until they are there
+	others := 0 // that are coming to jobs that do not wait: those of jobs that do count as wanted until they are there
 	for name := range p.starting {
-		if l := s.live[madeFor(name)]; l == nil || l.attempt != nil {
+		if owner := madeFor(name); owner != 0 && (s.live[owner] == nil || s.live[owner].attempt != nil) {
 			others++
 		}
 	}
-	for _, w := range s.machine.WantsFresh(p.Name, p.Max-len(p.there)-others+len(p.idle)) {
+	for _, w := range s.machine.WantsFresh(p.Name, p.Max-len(p.there)-others+len(p.idle), p.startingFor(0)) {
 		for range w.Nodes - p.startingFor(w.ID) {
 			if len(p.there)+len(p.starting) >= p.Max {
 				if len(p.idle) == 0 {

@@ -12,15 +12,16 @@ type Wanted struct {
 	Nodes int
 }
 
-// WantsFresh says which of those that wait for nodes of their own should get them, when so many may be made: the most
-// important first, each all that it needs or none.
-func (m *Machine) WantsFresh(pool string, may int) []Wanted {
+// WantsFresh says which of those that wait for nodes of their own should get them, when so many may be made and so many
+// of everybody's are coming: the most important first, each all that it needs or none. What others who are more
+// important want is theirs.
+func (m *Machine) WantsFresh(pool string, may, coming int) []Wanted {
 	p := m.pool(pool)
-	return p.fresh.of(m.version, may, func() []Wanted { return m.wantsFresh(p, may) })
+	return p.fresh.of(m.version, [2]int{may, coming}, func() []Wanted { return m.wantsFresh(p, may, coming) })
 }
 
-func (m *Machine) wantsFresh(p *pool, may int) (wanted []Wanted) {
-	if may <= 0 {
+func (m *Machine) wantsFresh(p *pool, may, coming int) (wanted []Wanted) {
+	if may <= coming {
 		return nil
 	}
 	var all []*entry
@@ -32,17 +33,23 @@ func (m *Machine) wantsFresh(p *pool, may int) (wanted []Wanted) {
 			all = append(all, jobs...)
 		}
 	}
+	if len(all) == 0 {
+		return nil
+	}
 	slices.SortFunc(all, moreImportant)
+	before := m.claimed(p)
 	left := map[Ask]bool{} // what fits on no nodes that may be made: they only become fewer here
 	for _, e := range all {
-		if may <= 0 {
+		taken, waits := before(e)
+		room := may - max(taken, coming)
+		if waits || room <= 0 {
 			break
 		}
 		like, has := e.Ask, len(m.owned[e.Ask.For]) > 0
 		if like.For = 0; left[like] && !has {
 			continue
 		}
-		switch n := m.lacks(p, e.Ask, may); {
+		switch n := m.lacks(p, e.Ask, room); {
 		case n > 0:
 			wanted = append(wanted, Wanted{e.ID, n})
 			may -= n
@@ -53,6 +60,24 @@ func (m *Machine) wantsFresh(p *pool, may int) (wanted []Wanted) {
 		}
 	}
 	return wanted
+}
+
+// claimed answers, for one job after the other and each less important than the last, how many nodes those want that
+// are more important and run on everybody's, and whether one of them waits for others to end, which may take all.
+func (m *Machine) claimed(p *pool) func(*entry) (nodes int, waits bool) {
+	claims, nodes, waits := m.claims(p), 0, false
+	never := map[Ask]bool{}
+	return func(e *entry) (int, bool) {
+		for len(claims) > 0 && !waits && moreImportant(claims[0].by, e) < 0 {
+			c := claims[0]
+			claims, nodes = claims[1:], c.nodes
+			if !c.fits && !never[c.by.Ask] {
+				waits = m.could(p.name, c.by.Ask, p.spare+m.others(p.name, 0))
+				never[c.by.Ask] = !waits
+			}
+		}
+		return nodes, waits
+	}
 }
 
 // vacate makes a job the head that waits for nodes of its own in a pool that may have no more: as many of

@@ -31,14 +31,14 @@ func TestNodesOfItsOwn(t *testing.T) {
 	if n := m.Wants("two"); n != 0 {
 		t.Errorf("%d nodes are wanted for everybody", n)
 	}
-	if got := m.WantsFresh("two", 1); len(got) != 0 {
+	if got := m.WantsFresh("two", 1, 0); len(got) != 0 {
 		t.Errorf("half a gang's nodes are made: %+v", got)
 	}
-	if got := m.WantsFresh("two", 3); !slices.Equal(got, []schedule.Wanted{{ID: 1, Nodes: 2}}) {
+	if got := m.WantsFresh("two", 3, 0); !slices.Equal(got, []schedule.Wanted{{ID: 1, Nodes: 2}}) {
 		t.Errorf("wanted: %+v", got)
 	}
 	m.SetNode(schedule.Node{Name: "a", Pool: "two", Slots: 2, For: 1})
-	if got := m.WantsFresh("two", 2); !slices.Equal(got, []schedule.Wanted{{ID: 1, Nodes: 1}}) {
+	if got := m.WantsFresh("two", 2, 0); !slices.Equal(got, []schedule.Wanted{{ID: 1, Nodes: 1}}) {
 		t.Errorf("wanted beside the first: %+v", got)
 	}
 	m.SetNode(schedule.Node{Name: "b", Pool: "two", Slots: 2, For: 1})

@@ -78,7 +78,7 @@ func (p *made) decide() schedule.Decision {
 		slices.Sort(all)
 		return all
 	}
-	for _, w := range p.WantsFresh("two", p.most-len(p.nodes)+len(idle())) {
+	for _, w := range p.WantsFresh("two", p.most-len(p.nodes)+len(idle()), 0) {
 		for range w.Nodes {
 			if len(p.nodes) == p.most {
 				p.end(idle()[0])
@@ -184,11 +184,41 @@ func TestGangOfItsOwnBeforeLess(t *testing.T) {
 	p.Started(p.job(2, 10, schedule.Ask{NP: 1}), []schedule.Share{{Node: "c", Slots: 1}}, p.now, p.now)
 	p.Submit(p.job(3, 10, schedule.Ask{NP: 1, For: 3}))
 	p.Submit(p.job(4, 90, schedule.Ask{NP: 6, For: 4}))
-	if got := p.WantsFresh("two", 1); len(got) != 0 {
+	if got := p.WantsFresh("two", 1, 0); len(got) != 0 {
 		t.Errorf("wanted %+v", got)
 	}
 	p.Withdraw(4)
-	if got := p.WantsFresh("two", 1); !slices.Equal(got, []schedule.Wanted{{ID: 3, Nodes: 1}}) {
+	if got := p.WantsFresh("two", 1, 0); !slices.Equal(got, []schedule.Wanted{{ID: 3, Nodes: 1}}) {
 		t.Errorf("wanted %+v where nobody waits before it", got)
+	}
+}
+
+// TestNodesForTheMoreImportant: a node that may be made is the more important job's, whether that runs on nodes of its
+// own or on everybody's, and nobody takes what a gang of everybody's waits for.
+func TestNodesForTheMoreImportant(t *testing.T) {
+	for _, of := range []struct{ everybody, own, first int }{{90, 10, 1}, {10, 90, 2}, {50, 50, 1}} {
+		p := newMade(1)
+		p.Submit(p.job(1, of.everybody, schedule.Ask{NP: 1}))
+		p.Submit(p.job(2, of.own, schedule.Ask{NP: 1, For: 2}))
+		p.decide()
+		p.decide()
+		if len(p.runs) != 1 || len(p.runs[int64(of.first)]) != 1 {
+			t.Errorf("priorities %+v: these run: %+v", of, p.runs)
+		}
+	}
+	p := newMade(3)
+	p.make(0)
+	p.Started(p.job(1, 10, schedule.Ask{NP: 1}), []schedule.Share{{Node: "b", Slots: 2}}, p.now, p.now)
+	p.Submit(p.job(2, 90, schedule.Ask{NP: 6}))
+	p.Submit(p.job(3, 50, schedule.Ask{NP: 1, For: 3}))
+	if got := p.WantsFresh("two", 2, 0); len(got) != 0 {
+		t.Errorf("wanted %+v while a gang waits for all three", got)
+	}
+	p.Withdraw(2)
+	if got := p.WantsFresh("two", 2, 0); !slices.Equal(got, []schedule.Wanted{{ID: 3, Nodes: 1}}) {
+		t.Errorf("wanted %+v", got)
+	}
+	if got := p.WantsFresh("two", 2, 2); len(got) != 0 {
+		t.Errorf("wanted %+v where two of everybody's are coming", got)
 	}
 }

@@ -52,12 +52,12 @@ func TestLooksAtALargeCluster(t *testing.T) {
 		}},
 		{"the same, and nothing has changed", 0, func() { m.Wants("p") }},
 		{"nodes of their own", 10 * 300, func() {
-			if all := m.WantsFresh("p", 300); len(all) != 300 || all[0] != (Wanted{jobs + 1, 1}) {
+			if all := m.WantsFresh("p", 300, 0); len(all) != 100 || all[0] != (Wanted{jobs + 1, 1}) {
 				t.Errorf("%d jobs get nodes of their own, of 300 that may be made", len(all))
 			}
 		}},
-		{"the same, and nothing has changed", 0, func() { m.WantsFresh("p", 300) }},
-		{"nodes of their own where none may be made", 0, func() { m.WantsFresh("p", 0) }},
+		{"the same, and nothing has changed", 0, func() { m.WantsFresh("p", 300, 0) }},
+		{"nodes of their own where none may be made", 0, func() { m.WantsFresh("p", 0, 0) }},
 		{"a node that is away", 5, func() {
 			n := node(7)
 			n.Closed = true

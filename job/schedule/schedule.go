@@ -119,7 +119,7 @@ type pool struct {
 	stalled time.Time // none of them comes before this
 	turns   []turn
 	byAsk   map[Ask]*turns // those of a decision, and memory for the next
-	wants   remembered[int]
+	claims  remembered[[]claim]
 	fresh   remembered[[]Wanted]
 }
 

@@ -41,13 +41,13 @@ func (w *pass) grow(e *entry) bool {
 // remembered is an answer for as long as nothing changes that it depends on.
 type remembered[T any] struct {
 	version uint64 // of the machine
-	asked   int
+	asked   [2]int
 	is      T
 	known   bool
 }
 
 // of answers what was answered last, or anew where something has changed since.
-func (r *remembered[T]) of(version uint64, asked int, anew func() T) T {
+func (r *remembered[T]) of(version uint64, asked [2]int, anew func() T) T {
 	if !r.known || r.version != version || r.asked != asked {
 		*r = remembered[T]{version, asked, anew(), true}
 	}
@@ -104,10 +104,26 @@ func (m *Machine) Wants(pool string) int {
 	if p.spare == 0 || len(p.lines) == 0 {
 		return 0
 	}
-	return p.wants.of(m.version, 0, func() int { return m.wants(p) })
+	all := m.claims(p)
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].nodes
 }
 
-func (m *Machine) wants(p *pool) int {
+// claim is what one who waits wants of the nodes of everybody's that may be made.
+type claim struct {
+	by    *entry
+	nodes int  // that it and all who are more important want
+	fits  bool // with those
+}
+
+// claims are those of a pool, the most important first.
+func (m *Machine) claims(p *pool) []claim {
+	return p.claims.of(m.version, [2]int{}, func() []claim { return m.claim(p) })
+}
+
+func (m *Machine) claim(p *pool) (claims []claim) {
 	var all []*entry
 	for l, jobs := range p.lines {
 		if l.ask.For != 0 {
@@ -128,21 +144,22 @@ func (m *Machine) wants(p *pool) int {
 		}
 		left := map[Ask]bool{} // what fits nowhere: room only becomes less here
 		for _, e := range all[:min(len(all), wantsAtOnce)] {
-			if left[e.Ask] {
-				continue
+			var shares []Share
+			fits := !left[e.Ask]
+			if fits {
+				if shares, fits = m.fit(v, p.name, e.Ask); fits {
+					m.take(v, e.Ask, shares)
+				} else {
+					left[e.Ask] = true
+				}
 			}
-			shares, ok := m.fit(v, p.name, e.Ask)
-			if !ok {
-				left[e.Ask] = true
-				continue
-			}
-			m.take(v, e.Ask, shares)
 			for _, s := range shares {
 				if m.byName[s.Node] >= first {
 					used[s.Node] = true
 				}
 			}
+			claims = append(claims, claim{e, len(used), fits})
 		}
 	})
-	return len(used)
+	return claims
 }

@@ -171,6 +171,7 @@ class _Companion:
             if self._seat in ready:
                 said = self._seat.recv(1)
                 if said:
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the outcome is there, and is all that is told
                     self._end(False)
                     os._exit(int(said))
             if ready or not self._lives():
@@ -199,8 +200,10 @@ class _Companion:
                 _kill(process)
 
     def _gone(self) -> None:
-        """The worker has ended without an outcome."""
+        """The worker has ended without a word."""
         self._end(True)
+        if os.path.exists(self._result):  # it could not say that it has left its outcome
+            os._exit(1)
         text = (
             f"spark.run: the Python worker of a task on {self._host} ended while the function ran: look at its executor's log for what ended it, "
             "and whether the machine ran out of memory"

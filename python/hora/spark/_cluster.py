@@ -267,6 +267,10 @@ class Job:
         except Exception:  # the session has been stopped, and the job with it
             pass
 
+    def leave(self, seconds: float) -> None:
+        """Cancel it where it does not end by itself in that time, for which nobody waits."""
+        threading.Thread(target=lambda: self.wait(seconds) or self.cancel(), daemon=True).start()
+
     def wait(self, seconds: float) -> bool:
         self.thread.join(seconds)
         return not self.thread.is_alive()

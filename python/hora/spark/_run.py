@@ -155,6 +155,7 @@ def _echo(error: BaseException) -> bool:
 
 
 _TASKS_END = 30.0  # seconds in which the tasks of a job that has ended well may end
+_TASK_ENDS = 3.0  # seconds in which tasks whose Python worker was ended fail by themselves
 _WORD = 1.0  # seconds after Spark's job has ended in which the hub may say why
 
 
@@ -180,13 +181,14 @@ class _Attempt:
         streams: tuple[Any, Any],
     ) -> list[Any]:  # fmt: skip
         hub = Hub(self.np, payload, env, lambda kind, event: self.happenings.put((kind, event)), flags, show, streams, worker=self.worker)
-        job = None
+        job, ended = None, False
         try:
             where = self._listening(hub)
             tag = f"hora-{secrets.token_hex(6)}"
             config = self._config(hub.secret, where)
             job = _cluster.Job(self.session, lambda: self._frame(config), tag, lambda e: self.happenings.put(("spark", e)))
             code, refusal = self._until_the_end(hub)
+            ended = self.opened
             hub.finish()  # its last words are read, by which the outcome goes
             if refusal is not None and not self.opened and not self.elastic and _cluster.connected(self.session):
                 text = str(_cluster.spoken(refusal, self.words)).removeprefix("spark.run: ")
@@ -198,7 +200,10 @@ class _Attempt:
         finally:
             hub.stop()  # first the workers, then Spark: a cancelled task takes seconds to end
             if job is not None and job.thread.is_alive():
-                job.cancel()
+                if ended and self.inside is not None:  # a task that is killed in barrier() ends its executor, which the next job may be on
+                    job.leave(_TASK_ENDS)
+                else:
+                    job.cancel()
             hub.close()
 
     def go_afar(

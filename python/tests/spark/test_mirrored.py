@@ -80,7 +80,20 @@ def test_a_function_in_the_tasks_own_workers(spark):
     assert result == (20, ["0", "1"], bytes(1 << 20), "")
 
 
-def test_what_the_function_raises_comes_to_the_driver(spark):
+def test_what_the_function_raises_comes_to_the_driver(spark, monkeypatch):
+    jobs, cancelled = [], []
+
+    class Seen(_cluster.Job):
+        def __init__(self, *args):
+            super().__init__(*args)
+            jobs.append(self)
+
+        def cancel(self):
+            cancelled.append(self)
+            super().cancel()
+
+    monkeypatch.setattr(_cluster, "Job", Seen)
+
     def work():
         from pyspark import BarrierTaskContext
 
@@ -91,6 +104,7 @@ def test_what_the_function_raises_comes_to_the_driver(spark):
     with pytest.raises(KeyError, match="no such column") as e:
         MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True).run(work)
     assert e.value.__cause__.rank == 1 and 'raise KeyError("no such column")' in str(e.value.__cause__)
+    assert jobs[0].wait(30) and not cancelled, "the kill of a task that waits in barrier() ends its executor"
 
 
 def waits(path, how):
