@@ -269,7 +269,11 @@ class Job:
 
     def leave(self, seconds: float) -> None:
         """Cancel it where it does not end by itself in that time, for which nobody waits."""
-        threading.Thread(target=lambda: self.wait(seconds) or self.cancel(), daemon=True).start()
+        threading.Thread(target=self._end_late, args=(seconds,), daemon=True).start()
+
+    def _end_late(self, seconds: float) -> None:
+        if not self.wait(seconds):
+            self.cancel()
 
     def wait(self, seconds: float) -> bool:
         self.thread.join(seconds)
