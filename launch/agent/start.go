@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/rand"
 	"errors"
@@ -145,13 +146,15 @@ func (a *agent) fork(p *proc, path string, argv, env []string, cpus []int) error
 // pipeHolds bounds what a pipe may hold: as much as the system lets its owner ask for.
 const pipeHolds = 1 << 20
 
-// breath is how long a pipe that has begun to speak is left alone before what it holds is passed on, so that lines
-// that are printed in a row come as one piece: each piece wakes the agent, the launcher and whoever reads that. A piece
-// a line cost 8 ranks on 2 cores 15 % of their time at 8,000 lines a second. In that time a worker's lines seldom fill
-// the pipe; where as much has come at once as no print says, a file is being copied, and no breath is taken.
+// A pipe that brings line upon line is left alone for a breath before what it holds is passed on, so that lines that
+// are printed in a row come as one piece: each piece wakes the agent, the launcher and whoever reads that. A piece a
+// line cost 8 ranks on 2 cores 15 % of their time at 8,000 lines a second. In a breath a worker's lines seldom fill
+// the pipe; where as much has come at once as no print says, a file is being copied. A line by itself goes at once:
+// somebody may act on it.
 const (
 	breath  = 5 * time.Millisecond
 	noPrint = protocol.Chunk / 4
+	chatty  = 100 * time.Millisecond // after lines in a row
 )
 
 // forward passes one pipe on until its last writer has closed it. When it is told that no worker is left, it passes on
@@ -160,15 +163,24 @@ func (a *agent) forward(p *proc, r *os.File, stream uint8) {
 	defer r.Close()
 	buf := make([]byte, protocol.Chunk)
 	var err error
+	var last, until time.Time // when something came, and until when more of it is awaited
 	for err == nil {
 		var n int
-		if n, err = r.Read(buf); 0 < n && n < noPrint {
+		n, err = r.Read(buf)
+		now := time.Now()
+		switch {
+		case n == 0:
+			continue
+		case n < noPrint && now.Before(until):
 			time.Sleep(breath)
-			n += held(r, buf[n:])
+			if n += held(r, buf[n:]); bytes.Count(buf[:n], []byte{'\n'}) > 1 {
+				until = now.Add(chatty)
+			}
+		case now.Sub(last) < breath:
+			until = now.Add(chatty)
 		}
-		if n > 0 {
-			a.out.Output(p.rank, stream, buf[:n])
-		}
+		last = now
+		a.out.Output(p.rank, stream, buf[:n])
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = r.SetReadDeadline(time.Time{})
