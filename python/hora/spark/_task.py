@@ -145,9 +145,11 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
 
                 seat.run(agent, TaskContext.get().partitionId(), config["inside"])
             code = agent.wait()
-            if code == config["unreached"]:
+            if code == config["unreached"]:  # or the job's own code, which has lost a host: the hub tells why, and a new start may follow
                 reader.join(5)
-                refuse(f"the agent on {where}: {last[0].decode(errors='replace').strip().removeprefix('hora: ')}")
+                said = last[0].decode(errors="replace").strip().removeprefix("hora: ")
+                if not said.startswith("the job has ended: "):
+                    refuse(f"the agent on {where}: {said}")
             if first is not None:
                 yield from first.rows()
             elif not config["first"]:

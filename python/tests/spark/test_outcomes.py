@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
+import platform
 import queue
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -14,6 +17,7 @@ import pytest
 import hora
 from hora import _task
 from hora.spark import _beside, _cluster, _hub, _refusals, _run
+from hora.spark import _task as in_task
 
 LOST = "hora: lost host vm: what had started its agent there has ended\n"
 SPARK = RuntimeError(
@@ -228,3 +232,28 @@ def test_what_to_do_where_keras_3_fails_under_a_strategy(tmp_path, capfd, work):
     assert type(error) is ValueError and (advice in outcome["traceback"]) == (advice in capfd.readouterr().err) == (work is fits)
     if hasattr(error, "add_note"):
         assert any(advice in n for n in getattr(error, "__notes__", [])) == (work is fits)
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [("the job has ended: lost host b: silent for 5s", False), ("reach the hub at b:1: refused: look whether the hub runs", True)],
+)
+def test_a_lost_host_is_no_hub_that_was_not_reached(tmp_path, said, refused):
+    """An agent ends with the same code: only where it has not reached its hub is the task's word final, and no new start follows."""
+    program = tmp_path / "hora"
+    program.write_text(f"#!/bin/sh\necho 'hora: {said}' >&2\nexit 69\n")
+    program.chmod(0o755)
+    task = in_task.make(
+        {
+            "hub": "b:1", "secret": "00", "program": str(program), "shipped": "", "digest": hashlib.sha256(program.read_bytes()).hexdigest(),
+            "machine": platform.machine(), "version": hora.__version__, "python": sys.version_info[:2], "feed": False, "openmp": False,
+            "unreached": _run._UNREACHED, "first": None, "inside": None,
+        }
+    )  # fmt: skip
+    if refused:
+        with pytest.raises(RuntimeError, match="the agent on .*: reach the hub at b:1: refused") as e:
+            list(task(iter(())))
+        assert _cluster.final(e.value)
+    else:
+        (batch,) = task(iter(()))
+        assert batch.to_pydict() == {"code": [69]}
