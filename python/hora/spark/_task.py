@@ -43,13 +43,16 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
                 return False
 
         def program() -> str:
-            for path in (os.path.join(sysconfig.get_path("scripts"), "hora"), config["program"]):
+            own = os.path.join(sysconfig.get_path("scripts"), "hora")
+            for path in (own, config["program"]):
                 if fits(path) and os.access(path, os.X_OK):
                     return path
-            if platform.machine() != config["machine"]:
+            if platform.machine() != config["machine"]:  # another program, of the same version, as was looked at before
+                if os.access(own, os.X_OK):
+                    return own
                 refuse(
                     f"the executor on {where} is a {platform.machine()} and the driver a {config['machine']}, so that the driver's program "
-                    "cannot run there: install hora's wheel of the same version on the executors"
+                    f"cannot run there: install hora's wheel of version {config['version']} with {sys.executable} on the executors"
                 )
             from pyspark import SparkFiles
 

@@ -234,6 +234,25 @@ def test_what_to_do_where_keras_3_fails_under_a_strategy(tmp_path, capfd, work):
         assert any(advice in n for n in getattr(error, "__notes__", [])) == (work is fits)
 
 
+def in_a_task(agent, **more):
+    """What a task yields whose agent is this program."""
+    config = {
+        "hub": "b:1", "secret": "00", "program": str(agent), "shipped": "", "digest": hashlib.sha256(agent.read_bytes()).hexdigest(),
+        "machine": platform.machine(), "version": hora.__version__, "python": sys.version_info[:2], "feed": False, "openmp": False,
+        "unreached": _run._UNREACHED, "first": None, "inside": None,
+    }  # fmt: skip
+    (batch,) = in_task.make(config | more)(iter(()))
+    return batch.to_pydict()["code"]
+
+
+def test_executors_of_another_architecture_use_their_own_program(tmp_path, monkeypatch):
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    program = tmp_path / "hora"
+    program.write_text("#!/bin/sh\nexit 5\n")
+    program.chmod(0o755)
+    assert in_a_task(program, machine="vax", digest="0" * 64, program="") == [5]
+
+
 @pytest.mark.parametrize(
     ("said", "refused"),
     [("the job has ended: lost host b: silent for 5s", False), ("reach the hub at b:1: refused: look whether the hub runs", True)],
@@ -243,17 +262,9 @@ def test_a_lost_host_is_no_hub_that_was_not_reached(tmp_path, said, refused):
     program = tmp_path / "hora"
     program.write_text(f"#!/bin/sh\necho 'hora: {said}' >&2\nexit 69\n")
     program.chmod(0o755)
-    task = in_task.make(
-        {
-            "hub": "b:1", "secret": "00", "program": str(program), "shipped": "", "digest": hashlib.sha256(program.read_bytes()).hexdigest(),
-            "machine": platform.machine(), "version": hora.__version__, "python": sys.version_info[:2], "feed": False, "openmp": False,
-            "unreached": _run._UNREACHED, "first": None, "inside": None,
-        }
-    )  # fmt: skip
     if refused:
         with pytest.raises(RuntimeError, match="the agent on .*: reach the hub at b:1: refused") as e:
-            list(task(iter(())))
+            in_a_task(program)
         assert _cluster.final(e.value)
     else:
-        (batch,) = task(iter(()))
-        assert batch.to_pydict() == {"code": [69]}
+        assert in_a_task(program) == [69]

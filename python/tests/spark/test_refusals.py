@@ -211,7 +211,7 @@ def test_executors_of_another_kind(spark, monkeypatch):
         ({"version": "0.0.0"}, r"the executor on .* has hora .* and the driver 0\.0\.0: install the same version on both"),
         (
             {"machine": "vax", "digest": "0" * 64},
-            r"the executor on .* is a .* and the driver a vax, so that .*: install hora's wheel of the same",
+            r"the executor on .* is a .* and the driver a vax, so that .*: install hora's wheel of version .* with .* on the executors",
         ),
         ({"shipped": "nothing", "digest": "0" * 64}, r"the program hora did not reach the executor on .*: install hora's wheel of version"),
     ]
