@@ -104,8 +104,19 @@ def key(spark: Any) -> str:
 
 
 def dynamic(spark: Any) -> bool:
-    """Whether executors come when tasks wait, and not before."""
+    """Whether executors come when tasks wait, and not before; never with a local master, whatever the setting."""
+    if setting(spark, "spark.master").partition("[")[0] == "local":
+        return False
     return setting(spark, "spark.dynamicAllocation.enabled") == "true"
+
+
+def shared_gpu(spark: Any) -> str:
+    """The part of a GPU that a task has, where that is less than one."""
+    amount = setting(spark, "spark.task.resource.gpu.amount")
+    try:
+        return amount if 0 < float(amount) < 1 else ""
+    except ValueError:
+        return ""
 
 
 def host(spark: Any) -> str:

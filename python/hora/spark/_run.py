@@ -87,6 +87,11 @@ def launch(
     come = _cluster.dynamic(session)
     if not elastic and come:
         raise HoraError(f"spark.run: {words.dynamic()}")
+    if inside is None and (part := _cluster.shared_gpu(session)):
+        tell(
+            f"tasks share GPUs (spark.task.resource.gpu.amount={part}): a rank whose local_rank() is above the GPUs of its host names none by it; "
+            "set it to 1 for a GPU each"
+        )
     afar = _first.wanted(session, elastic)
     workers = environment(env)
     chart = _timeline.asked(workers) if inside is None else None
@@ -94,6 +99,10 @@ def launch(
         _timeline.check(chart)
     if np is None:
         np = max_np or min_np or (None if come else _cluster.wait_for_slots(session, None, limit, tell))
+        if np is None and come:
+            raise ArgumentError(
+                f"spark.run: a cluster that allocates executors dynamically has as many task slots as are asked for; give {words.np}="
+            )
         if np is None:
             raise ArgumentError(
                 f"spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give {words.np}="

@@ -15,6 +15,7 @@ import time
 import types
 from contextlib import redirect_stderr
 
+import horovod.spark
 import pytest
 import sessions
 
@@ -35,9 +36,30 @@ def test_dynamic_allocation_starts_no_gang(spark):
     try:
         with pytest.raises(hora.HoraError, match="allocates executors dynamically, where Spark starts no gang: give min_np="):
             hora.spark.run(one, np=2)
+        with pytest.raises(
+            hora.ArgumentError, match="that allocates executors dynamically has as many task slots as are asked for; give num_proc="
+        ):
+            horovod.spark.run_elastic(one)
     finally:
         spark.conf.unset("spark.dynamicAllocation.enabled")
         spark.conf.unset(rejected)
+
+
+@pytest.mark.parametrize(("master", "dynamic"), [("local", False), ("local[2]", False), ("local-cluster[1,1,1024]", True), ("yarn", True)])
+def test_where_spark_allocates_dynamically(monkeypatch, master, dynamic):
+    monkeypatch.setattr(_cluster, "setting", lambda spark, name, default="": {"spark.master": master}.get(name, "true"))
+    assert _cluster.dynamic(None) == dynamic
+
+
+def test_tasks_that_share_a_gpu_are_told_of(spark, monkeypatch):
+    setting = _cluster.setting
+    monkeypatch.setattr(
+        _cluster, "setting", lambda s, name, default="": "0.5" if name == "spark.task.resource.gpu.amount" else setting(s, name, default)
+    )
+    said = io.StringIO()
+    with redirect_stderr(said):
+        assert hora.spark.run(one, np=1) == [1]
+    assert "tasks share GPUs (spark.task.resource.gpu.amount=0.5)" in said.getvalue()
 
 
 def test_an_executor_that_is_being_replaced_is_waited_for(monkeypatch):
