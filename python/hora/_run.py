@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import pickle
 import re
@@ -192,8 +193,16 @@ def _left(folder: str) -> list[dict[str, Any]]:
     for path in sorted(Path(folder).glob("rank.*")):
         if path.suffix[1:].isdigit():
             with path.open("rb") as f:  # not as bytes first: of large results there would be two
-                found.append(pickle.load(f))
+                found.append(pickle.load(f) | {"came": os.fstat(f.fileno()).st_mtime})
     return found
+
+
+def _moment(outcomes: list[dict[str, Any]]) -> Callable[[dict[str, Any]], float]:
+    """When a rank failed, by one clock. Hosts have their own: each is set by the outcome that came here the soonest after it was made."""
+    late: dict[str, float] = {}
+    for o in outcomes:
+        late[o["host"]] = min(late.get(o["host"], math.inf), o["came"] - o["time"])
+    return lambda o: float(o["time"] + late[o["host"]])
 
 
 def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
@@ -204,7 +213,8 @@ def _survivors(folder: str, least: int, code: int, job: _Job) -> list[Any]:
         return [ended[r]["result"] for r in sorted(ended)]
     failed = [o for o in outcomes if not o["ok"]]
     if failed:
-        last = max(failed, key=lambda o: (not isinstance(o["error"], PeerLostError), o["time"]))  # the job lived through earlier ones
+        moment = _moment(failed)
+        last = max(failed, key=lambda o: (not isinstance(o["error"], PeerLostError), moment(o)))  # the job lived through earlier ones
         raise last["error"] from RemoteTraceback(last["rank"], last["host"], last["traceback"])
     said = _shown("".join(job.last).strip())
     raise HoraError(
@@ -218,7 +228,8 @@ def _results(folder: str, n: int, code: int, job: _Job) -> list[Any]:
     failed = [o for o in ended.values() if not o["ok"]]
     if failed:
         # The others mostly fail because the first one did.
-        first = min(failed, key=lambda o: (isinstance(o["error"], PeerLostError), o["time"]))
+        moment = _moment(failed)
+        first = min(failed, key=lambda o: (isinstance(o["error"], PeerLostError), moment(o)))
         raise first["error"] from RemoteTraceback(first["rank"], first["host"], first["traceback"])
     missing = sorted(set(range(n)) - set(ended))
     if code or missing:

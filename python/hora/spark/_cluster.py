@@ -291,6 +291,20 @@ class Job:
         return not self.thread.is_alive()
 
 
+def all_slots(spark: Any, limit: float, tell: Callable[[str], None], words: _refusals.Words) -> int:
+    """How many ranks a job has that does not say it: as many as there are task slots."""
+    if dynamic(spark):
+        raise ArgumentError(
+            f"spark.run: a cluster that allocates executors dynamically has as many task slots as are asked for; give {words.np}="
+        )
+    found = wait_for_slots(spark, None, limit, tell)
+    if found is None:
+        raise ArgumentError(
+            f"spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give {words.np}="
+        )
+    return found
+
+
 def start_limit() -> float:
     """Seconds until all tasks must have started."""
     for name in ("HORA_START_TIMEOUT", "HOROVOD_SPARK_START_TIMEOUT"):

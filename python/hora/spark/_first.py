@@ -104,7 +104,10 @@ class Here:
         self._ended.wait(30)
         self.hub.finish()
         lost = self._count - len(self._lines) + self.hub.dropped
-        end = {"code": 1 if self._code is None else self._code, "exits": self._exits, "opened": self._opened, "lost": lost}
+        end = {
+            "code": 1 if self._code is None else self._code, "exits": self._exits, "opened": self._opened, "lost": lost,
+            "came": {name: os.stat(os.path.join(self.hub.results, name)).st_mtime for name in os.listdir(self.hub.results)},
+        }  # fmt: skip
         yield from _pieces("end", json.dumps(end).encode())
         yield from _pieces("lines", json.dumps(list(self._lines)).encode())
         for name in sorted(os.listdir(self.hub.results)):
@@ -179,6 +182,8 @@ class Told:
             if kept is not None:
                 self._streams[stream].write(kept)
         end: dict[str, Any] = json.loads(b"".join(bytes(p) for p in kinds["end"]))
+        for name in os.listdir(self.results):
+            os.utime(os.path.join(self.results, name), (end["came"][name],) * 2)
         if end["lost"]:
             self._streams[1].write(
                 f"hora: {end['lost']} lines of output before these were more than the first task keeps and are not shown\n"

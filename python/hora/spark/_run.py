@@ -98,15 +98,7 @@ def launch(
     if chart is not None:
         _timeline.check(chart)
     if np is None:
-        np = max_np or min_np or (None if come else _cluster.wait_for_slots(session, None, limit, tell))
-        if np is None and come:
-            raise ArgumentError(
-                f"spark.run: a cluster that allocates executors dynamically has as many task slots as are asked for; give {words.np}="
-            )
-        if np is None:
-            raise ArgumentError(
-                f"spark.run: under Spark Connect this session does not tell how many task slots the cluster has; give {words.np}="
-            )
+        np = max_np or min_np or _cluster.all_slots(session, limit, tell, words)
     least, most = (np if min_np is None else min_np), (np if max_np is None else max_np)
     if not 1 <= least <= np <= most:
         given = ", ".join(f"{k}={v}" for k, v in ((words.least, min_np), (words.np, np), (words.most, max_np)) if v is not None)
@@ -358,7 +350,7 @@ class _Attempt:
             if not _echo(o["error"]) and not (spark_s and "gone" in o) and not (refusal is not None and _rows.uncomputed(o["error"]))
         ]  # fmt: skip
         if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones
-            first = (max if self.elastic else min)(own, key=lambda o: o["time"])
+            first = (max if self.elastic else min)(own, key=_run._moment(failed))
             raise first["error"] from _run.RemoteTraceback(first.get("place", first["rank"]), first["host"], first["traceback"])
         silent = [e for e in self.exits[: self.before] if e.get("rank") not in {o["rank"] for o in outcomes}]
         if refusal is not None and not silent:

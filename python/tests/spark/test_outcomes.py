@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
 import platform
 import queue
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import hora
+from hora import _run as programs
 from hora import _task
 from hora.spark import _beside, _cluster, _hub, _refusals, _run
 from hora.spark import _task as in_task
@@ -232,6 +234,16 @@ def test_what_to_do_where_keras_3_fails_under_a_strategy(tmp_path, capfd, work):
     assert type(error) is ValueError and (advice in outcome["traceback"]) == (advice in capfd.readouterr().err) == (work is fits)
     if hasattr(error, "add_note"):
         assert any(advice in n for n in getattr(error, "__notes__", [])) == (work is fits)
+
+
+def test_the_first_that_failed_whatever_the_clocks_of_hosts_say(tmp_path):
+    """Host b, whose clock is 100 s behind, has an echo of what failed on a."""
+    for rank, host, made, came in ((0, "b", 910.3, 1010.4), (1, "a", 1010.1, 1010.2), (2, "a", 1010.0, 1010.3), (3, "b", 910.6, 1010.7)):
+        path = tmp_path / f"rank.{rank}"
+        path.write_bytes(pickle.dumps({"ok": False, "rank": rank, "host": host, "time": made}))
+        os.utime(path, (came, came))
+    outcomes = programs._left(str(tmp_path))
+    assert [o["rank"] for o in sorted(outcomes, key=programs._moment(outcomes))] == [2, 1, 0, 3]
 
 
 def in_a_task(agent, **more):
