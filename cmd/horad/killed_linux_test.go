@@ -194,6 +194,15 @@ func TestAStoppedServerCountsAsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }()
+	s.eventually("all threads of the server stand still", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid))
+		for _, path := range threads {
+			if stat, err := os.ReadFile(path); err == nil && !bytes.Contains(stat, []byte(") T ")) {
+				return false
+			}
+		}
+		return len(threads) > 0
+	})
 	begin := time.Now()
 	_, err := c.Jobs(t.Context(), nil, "", "", 10)
 	var gone *client.NoServer

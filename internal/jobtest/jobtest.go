@@ -6,14 +6,24 @@
 package jobtest
 
 import (
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 )
 
-// FreePort returns a port of this machine on which nobody listens at the moment.
+// FreePort returns a port of this machine on which nobody listens at the moment. It is below those that the system
+// gives to connections by itself, one of which would have it before it is used.
 func FreePort(t testing.TB) int {
 	t.Helper()
+	for range 100 {
+		port := 12000 + rand.IntN(20000)
+		if ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			ln.Close()
+			return port
+		}
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
