@@ -33,6 +33,7 @@ __all__ = [
     "slots",
     "spoken",
     "start_limit",
+    "taken",
     "wait_for_slots",
 ]
 
@@ -171,6 +172,15 @@ def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[
         if now - began > 2:
             tell(f"{most} of {wanted or 'the'} task slots are there; executors are registering")
         time.sleep(0.1)
+
+
+def taken(spark: Any) -> int:
+    """How many tasks of this application run now, of other jobs; 0 where Spark does not tell."""
+    if connected(spark):
+        return 0
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
 
 def _shares(spark: Any) -> int | None:

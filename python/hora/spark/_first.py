@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,11 +21,13 @@ from hora.errors import ArgumentError, HoraError
 from . import _cluster, _folders
 from ._hub import Hub
 
-__all__ = ["SCHEMA", "Told", "meet", "unreached", "wanted"]
+__all__ = ["SCHEMA", "WHERE", "Told", "meet", "unreached", "wanted"]
 
 SCHEMA = "kind string, part long, data binary"
 _PIECE = 1 << 18  # bytes in a row
 _LINES = 20_000  # of output that the driver is told, the last ones
+_BEAT, _FILLING = 0.1, 1 << 16  # seconds from one row without meaning to the next, and bytes in it: what a Python worker buffers
+WHERE = "kind <> 'beat'"  # the rows that mean something
 unreached: set[str] = set()  # sessions of Connect clients whose machine the executors do not reach
 
 
@@ -98,6 +101,19 @@ class Here:
         for line in text.splitlines(keepends=True):
             self._lines.append((stream, line))
             self._count += 1
+
+    def beats(self, agent: subprocess.Popen[bytes]) -> Iterator[Any]:
+        """Rows without meaning until the agent beside the hub has ended.
+
+        A task that Spark has cancelled ends as its next row comes; one that waits for none is looked after two seconds later, and
+        its Python worker, and so the hub and the ranks, ends after two more.
+        """
+        while True:
+            try:
+                agent.wait(_BEAT)
+                return
+            except subprocess.TimeoutExpired:
+                yield _row("beat", 0, bytes(_FILLING))
 
     def rows(self) -> Iterator[Any]:
         """What the driver has to know, when the agent beside the hub has ended."""

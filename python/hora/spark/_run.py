@@ -104,7 +104,11 @@ def launch(
         given = ", ".join(f"{k}={v}" for k, v in ((words.least, min_np), (words.np, np), (words.most, max_np)) if v is not None)
         raise ArgumentError(f"spark.run: {given}: give 1 ≤ {words.least} ≤ {words.np} ≤ {words.most}")
     if not come:  # else none are there before tasks wait for them, and the hub says how many have come
-        _cluster.wait_for_slots(session, least if elastic else np, limit, tell, words.least if elastic and min_np is not None else words.np)
+        wanted, word = (least, words.least) if elastic and min_np is not None else (np, words.np)
+        have = _cluster.wait_for_slots(session, wanted, limit, tell, word)
+        if have is not None and (free := max(0, have - _cluster.taken(session))) < wanted:
+            be = "is" if free == 1 else "are"
+            tell(f"{word}={wanted}, {free} of the cluster's {have} task slots {be} free now: the job waits for those that other jobs have")
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]
@@ -270,7 +274,9 @@ class _Attempt:
     def _frame(self, config: dict[str, Any]) -> Any:
         n = self.tasks
         rows = self.session.range(n, numPartitions=n) if self.dataframe is None else self.dataframe.repartition(n)
-        return rows.mapInArrow(_task.make(config), _first.SCHEMA if config["first"] else _task.SCHEMA, barrier=not self.elastic)
+        if config["first"]:
+            return rows.mapInArrow(_task.make(config), _first.SCHEMA, barrier=True).where(_first.WHERE)
+        return rows.mapInArrow(_task.make(config), _task.SCHEMA, barrier=not self.elastic)
 
     def _until_the_end(self, hub: Hub) -> tuple[int, BaseException | None]:
         """Wait for the hub; its exit code, and what Spark said if its job ended first."""

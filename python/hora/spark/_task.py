@@ -147,6 +147,8 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
                 from pyspark import TaskContext
 
                 seat.run(agent, TaskContext.get().partitionId(), config["inside"])
+            if first is not None:
+                yield from first.beats(agent)
             code = agent.wait()
             if code == config["unreached"]:  # or the job's own code, which has lost a host: the hub tells why, and a new start may follow
                 reader.join(5)

@@ -193,6 +193,35 @@ def test_what_is_asked_for_wrongly_is_said_before_anything_starts(spark, monkeyp
         hora.spark.run(work, np=1)
 
 
+def waits(path):
+    import os
+    import time
+
+    while not os.path.exists(path):
+        time.sleep(0.05)
+
+
+def test_slots_that_other_jobs_have_are_waited_for(spark, tmp_path, capsys):
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    first = threading.Thread(target=hora.spark.run, args=(waits,), kwargs={"args": (str(tmp_path / "end"),), "np": 3})
+    first.start()
+    end = time.monotonic() + 60
+    while _cluster.taken(spark) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    second = threading.Thread(target=hora.spark.run, args=(waits,), kwargs={"args": (str(tmp_path),), "np": 2})
+    second.start()
+    said = ""
+    while "np=2, 1 of the cluster's 4 task slots is free now: the job waits for those that other jobs have" not in said:
+        assert time.monotonic() < end, said
+        said += capsys.readouterr().err
+        time.sleep(0.05)
+    (tmp_path / "end").touch()
+    first.join()
+    second.join()
+    assert _cluster.taken(spark) == 0
+
+
 def test_ctrl_c_leaves_nothing(spark, tmp_path):
     found = []
 

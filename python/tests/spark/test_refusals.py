@@ -85,6 +85,15 @@ def test_an_executor_that_is_being_replaced_is_waited_for(monkeypatch):
         wait(2)
 
 
+def test_executors_that_register_are_told_of(monkeypatch):
+    monkeypatch.setattr(_cluster, "setting", lambda spark, name, default="": "spark://one:7077")
+    session = types.SimpleNamespace(sparkContext=types.SimpleNamespace(applicationId="registering"))
+    began, said = time.monotonic(), []
+    monkeypatch.setattr(_cluster, "slots", lambda spark: 1 + 2 * (time.monotonic() > began + 2.5))
+    assert _cluster.wait_for_slots(session, 3, 60, said.append) == 3
+    assert set(said) == {"1 of 3 task slots are there; executors are registering"}
+
+
 @pytest.mark.parametrize(
     ("spark_says", "hora_says"),
     [
