@@ -500,7 +500,19 @@ func (s *Server) admit(t store.Token, h *node.Hello) error {
 	if err == nil && other != "" {
 		err = fmt.Errorf("node %s is one of pool %s, and was there last: give this one another --name, or wait until no job of that pool runs on it", h.Name, other)
 	}
+	if err == nil && t.Scope == store.ScopeJoin && t.Node == "" && s.keptFor(h) {
+		err = fmt.Errorf("node %s has jobs, and comes back from its own folder: give this one another --name, or wait until they have ended or the node is lost", h.Name)
+	}
 	return err
+}
+
+// keptFor says whether jobs run under a node's name, and it is not this node that has them: whoever has a pool's token
+// would be told what is theirs.
+func (s *Server) keptFor(h *node.Hello) (kept bool) {
+	if s.fleet.Instance(h.Name) == h.Instance {
+		return false
+	}
+	return s.do(func() { kept = len(s.parts.on[h.Name]) > 0 }) != nil || kept
 }
 
 // poolOf is another pool than one that a node's name belongs to: jobs of it run there, it has such a node now, or was

@@ -189,8 +189,8 @@ func TestStaticPool(t *testing.T) {
 	}
 }
 
-// TestANameIsOfOnePool: while a node is away, and after the server was killed, a machine of another pool does not come
-// under its name: it would be handed the jobs that run there, and their secrets.
+// TestANameIsOfOnePool: while a node is away, and after the server was killed, no other machine comes under its name,
+// of another pool or with a token of its own: it would be handed the jobs that run there, and their secrets.
 func TestANameIsOfOnePool(t *testing.T) {
 	s := newSite(t, 1)
 	for _, name := range []string{"lab", "shed"} {
@@ -211,23 +211,25 @@ func TestANameIsOfOnePool(t *testing.T) {
 	_ = one.Wait()
 	s.kill()
 	s.up()
-	token, err := s.client.JoinToken(context.Background(), "shed", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "one")
-	s.extra = []string{"HORA_TOKEN=" + token.Token}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	c := exec.CommandContext(ctx, filepath.Join(s.bin, "hora"), "node", "--pool", "shed", "--name", "one", "--dir", dir, "--server", s.url)
-	c.Env = s.env()
-	s.extra = nil
-	said, _ := c.CombinedOutput()
-	if !strings.Contains(string(said), "node one is one of pool lab") || !strings.Contains(string(said), "another --name") {
-		t.Errorf("a node of another pool was answered %q", said)
-	}
-	if found := contains(t, dir, "only-for-lab"); len(found) > 0 {
-		t.Errorf("it was handed another pool's secret: %v", found)
+	for pool, words := range map[string]string{"shed": "node one is one of pool lab", "lab": "node one has jobs, and comes back from its own folder"} {
+		token, err := s.client.JoinToken(context.Background(), pool, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "one")
+		s.extra = []string{"HORA_TOKEN=" + token.Token}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		c := exec.CommandContext(ctx, filepath.Join(s.bin, "hora"), "node", "--pool", pool, "--name", "one", "--dir", dir, "--server", s.url)
+		c.Env = s.env()
+		s.extra = nil
+		said, _ := c.CombinedOutput()
+		if !strings.Contains(string(said), words) || !strings.Contains(string(said), "another --name") {
+			t.Errorf("a node of pool %s was answered %q", pool, said)
+		}
+		if found := contains(t, dir, "only-for-lab"); len(found) > 0 {
+			t.Errorf("it was handed another's secret: %v", found)
+		}
 	}
 	s.joining("one", "lab")
 	if err := os.WriteFile(end, nil, 0o600); err != nil {

@@ -376,6 +376,16 @@ func (f *Fleet) There(pool, name string) bool {
 	return p != nil
 }
 
+// Instance tells of a node's folder, where the node is there or away and not lost: the same name from another one is another node.
+func (f *Fleet) Instance(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.members[name]; m != nil {
+		return m.hello.Instance
+	}
+	return ""
+}
+
 // End tells a node to end. It is no part of the capacity any more when this returns, and may not have heard it.
 func (f *Fleet) End(name string) {
 	f.mu.Lock()
