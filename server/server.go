@@ -314,7 +314,9 @@ func (s *Server) decide() {
 	}
 	for _, id := range s.ahead {
 		if l := s.live[id]; l != nil && l.job.State == job.Queued { // it is made while the job waits
-			s.fleet.Ahead(l.job.Document.Environment)
+			if d := &l.job.Document; !d.Fresh { // nobody's node that is there will have it
+				s.fleet.Ahead(d.Pool, d.Node, d.Environment)
+			}
 		}
 	}
 	s.ahead = nil

@@ -161,3 +161,53 @@ func TestAJobIsCancelledWhileItsEnvironmentIsMade(t *testing.T) {
 		t.Fatalf("%+v", j)
 	}
 }
+
+// TestAnEnvironmentIsMadeAheadOnNodes: on each of the pool's that are there, once, and on no other machine.
+func TestAnEnvironmentIsMadeAheadOnNodes(t *testing.T) {
+	p := newPipes(t)
+	for _, name := range []string{"begun", "go"} { // nobody waits
+		if err := os.Remove(filepath.Join(p.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(p.dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.joining("one", "lab")
+	s.joining("two", "lab")
+	if r := s.hora("submit", "--no-code", "--pool", "lab", "-np", "4", "sleep", "600"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.until(1, in(job.Running))
+	for range 2 { // the second asks for what the first did
+		if r := s.hora("submit", "--no-code", "--pool", "lab", "--pip", "x", "true"); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	s.eventually("both nodes have it", func() bool {
+		for _, name := range []string{"one", "two"} {
+			if _, err := os.Stat(filepath.Join(s.dir, "..", name, "environments", "environments", "e", "complete")); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	if r := s.hora("cancel", "1"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for _, id := range []int64{2, 3} {
+		if j := s.ended(id); j.State != job.Finished {
+			t.Errorf("%+v", j)
+		}
+	}
+	if asked := strings.Join(p.asked(), ""); strings.Count(asked, "pip") != 2 {
+		t.Errorf("it was not made once a node: %q", asked)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "environments")); err == nil {
+		t.Error("it was made on the server's machine too, where no node of the pool is")
+	}
+}

@@ -367,8 +367,27 @@ func (f *Fleet) Says(r Ref) string {
 	return ""
 }
 
-// Ahead makes an environment on this machine before a job needs it.
-func (f *Fleet) Ahead(e *client.Environment) { f.cfg.Here.Ahead(e) }
+// Ahead has an environment made before a job needs it, on the nodes of a pool that are there, or on one of them.
+func (f *Fleet) Ahead(pool, name string, e *client.Environment) {
+	for _, n := range f.cfg.Here.Nodes {
+		if n.Pool == pool && (name == "" || n.Name == name) {
+			f.cfg.Here.Ahead(e)
+		}
+	}
+	f.mu.Lock()
+	var links []*link
+	for at, m := range f.members {
+		if m.link != nil && m.hello.Pool == pool && (name == "" || at == name) {
+			links = append(links, m.link)
+		}
+	}
+	f.mu.Unlock()
+	for _, l := range links {
+		if l.fresh(e) {
+			f.begin(func() { _ = l.do("/ahead", nil, e) }) // the job asks again
+		}
+	}
+}
 
 // There says whether a node of a pool is with us now.
 func (f *Fleet) There(pool, name string) bool {

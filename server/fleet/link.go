@@ -35,6 +35,7 @@ type link struct {
 	mu    sync.Mutex // guards what follows, and writes to conn
 	next  int
 	asked map[string]chan net.Conn
+	ahead map[string]bool // environments that the node was told to make ahead
 }
 
 // Gate is what a server knows of those who may come.
@@ -291,6 +292,25 @@ func (l *link) call(ctx context.Context, method, path string, q url.Values, body
 		return nil, fmt.Errorf("%w on node %s", os.ErrNotExist, l.name)
 	}
 	return nil, errors.New(strings.TrimSpace(string(text)))
+}
+
+// aheadMost bounds how many environments are remembered that a node was told of.
+const aheadMost = 1000
+
+// fresh says whether the node was not told yet to make an environment ahead, and notes that it is.
+func (l *link) fresh(e *client.Environment) bool {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ahead == nil || len(l.ahead) >= aheadMost {
+		l.ahead = map[string]bool{}
+	}
+	told := l.ahead[string(b)]
+	l.ahead[string(b)] = true
+	return !told
 }
 
 // callWithin bounds a call that does one thing.

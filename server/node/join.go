@@ -323,6 +323,14 @@ func (m *Member) handler() http.Handler {
 		}
 		done(w, err)
 	})
+	mux.HandleFunc("POST /ahead", func(w http.ResponseWriter, r *http.Request) {
+		var e client.Environment
+		err := json.NewDecoder(r.Body).Decode(&e)
+		if err == nil {
+			m.Local.Ahead(&e)
+		}
+		done(w, err)
+	})
 	mux.HandleFunc("POST /forget", func(w http.ResponseWriter, r *http.Request) {
 		done(w, m.Local.Forget(which(r)))
 	})
