@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+
+	"hora/event"
 )
 
 // Policy says what becomes of the job when a worker is lost.
@@ -466,7 +468,7 @@ func (m *Machine) tryOpen() []Action {
 		m.byRank(cs)
 	}
 	if !m.mayReset(cs) {
-		m.over = fmt.Sprintf("it has begun anew %d times, which is its --reset-limit: see why workers come and go, or raise it", m.resets)
+		m.over = fmt.Sprintf("it has begun anew %s, which is its limit (--reset-limit): see why workers come and go, or raise it", event.Counted(m.resets, "time"))
 		return m.refuseWaiting()
 	}
 	m.members = places(cs)

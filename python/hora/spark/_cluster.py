@@ -153,13 +153,13 @@ def wait_for_slots(spark: Any, wanted: int | None, limit: float, tell: Callable[
         if have > most:
             most, grown = have, now
         quiet = 2.0 if wanted is None else _BACK if had >= wanted else _QUIET
-        if most > 0 and (fixed or now - grown > quiet):
+        if most > 0 and (fixed or now - grown > quiet or wanted is not None and now - began > limit):
             if wanted is None:
                 return most
             if had >= wanted:
                 raise HoraError(
                     f"spark.run: {word}={wanted}, the cluster has {most} of the {had} task slots that it had: executors were lost, and none came in "
-                    f"their place in {quiet:.0f} s; give {word}={most} or less, or look at the cluster's page"
+                    f"their place in {min(quiet, limit):.0f} s; give {word}={most} or less, or look at the cluster's page"
                 )
             raise HoraError(
                 f"spark.run: {word}={wanted}, the cluster has {most} task slot{'s' * (most != 1)}: give {word}={most} or less, or more executors or cores "

@@ -29,11 +29,17 @@ class Words:
     least: str = "min_np"
     most: str = "max_np"
     rows: str | None = "dataframe="
+    flags: tuple[tuple[str, str], ...] = ()  # of the hub, and what the front end calls them
 
     def dynamic(self) -> str:
         """Executors come and go, and a gang was asked for."""
         other = "" if self.elastic is None else f"{self.elastic}, for tasks that come and go, or "
         return f"this cluster allocates executors dynamically, where Spark starts no gang: {other}set spark.dynamicAllocation.enabled=false"
+
+    def of_hub(self, sentence: str) -> str:
+        """What the hub says, with the caller's words for its flags."""
+        names = {"--min-np": self.least, "--max-np": self.most, "-np": self.np} | dict(self.flags)
+        return re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda m: names.get(m[0], m[0]), sentence)
 
     def speak(self, error: HoraError) -> None:
         """Have a sentence of hora's begin with the front end that was called."""

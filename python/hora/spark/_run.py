@@ -23,7 +23,8 @@ __all__ = ["launch", "pack", "run"]
 
 pack = _travel.pack
 
-_UNREACHED, _TIMEOUT = 69, 75  # exit codes: an agent's that did not reach its hub, or lost it, and a hub's whose limit is over
+# Exit codes: an agent's that did not reach its hub, or lost it, a hub's whose limit is over, and one's that was asked for what cannot be.
+_UNREACHED, _TIMEOUT, _USAGE = 69, 75, 2
 
 
 def run(
@@ -381,6 +382,12 @@ class _Attempt:
             error = failed[0]["error"]
             error.__cause__ = _run.RemoteTraceback(failed[0]["rank"], failed[0]["host"], failed[0]["traceback"])
             raise _Lost(error)
+        verdict = re.findall(r"^hora: (.*)$", said, re.MULTILINE)
+        if (
+            verdict and not failed and (code == _USAGE and not self.opened or code == _TIMEOUT)
+        ):  # the hub has ended it, and its last word says why
+            error = HoraError(f"spark.run: {self.words.of_hub(verdict[-1])}")
+            raise error if code == _USAGE else _Lost(error)
         raise _Lost(
             HoraError(
                 f"spark.run: the job ended with exit code {code} and {len(ended)} results where {self.least} were wanted; its last lines:\n{said or '(none)'}"

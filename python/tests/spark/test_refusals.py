@@ -92,6 +92,8 @@ def test_executors_that_register_are_told_of(monkeypatch):
     monkeypatch.setattr(_cluster, "slots", lambda spark: 1 + 2 * (time.monotonic() > began + 2.5))
     assert _cluster.wait_for_slots(session, 3, 60, said.append) == 3
     assert set(said) == {"1 of 3 task slots are there; executors are registering"}
+    with pytest.raises(hora.HoraError, match="np=4, the cluster has 3 task slots: give np=3 or less"):
+        _cluster.wait_for_slots(session, 4, 0.2, said.append)
 
 
 @pytest.mark.parametrize(

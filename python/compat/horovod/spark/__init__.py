@@ -9,6 +9,8 @@ from . import conf
 
 __all__ = ["conf", "run", "run_elastic"]
 
+_NAMES = (("--network-interface", "nics"), ("--elastic-timeout", "elastic_timeout"), ("--reset-limit", "reset_limit"))
+
 
 def run(
     fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, num_proc: int | None = None,
@@ -28,7 +30,7 @@ def run(
         )
     from hora.spark import Words, launch
 
-    words = Words("num_proc", "call run_elastic", None, "horovod.spark.run", rows=None)
+    words = Words("num_proc", "call run_elastic", None, "horovod.spark.run", rows=None, flags=_NAMES)
     return launch(
         fn, args, kwargs, num_proc, env=_environment(env, executable), limit=start_timeout, out=stdout, err=stderr,
         flags=_flags(verbose, nics, prefix_output_with_timestamp), words=words,
@@ -57,7 +59,9 @@ def run_elastic(
         if value is not None:
             flags += [flag, str(value)]
     wanted = num_proc if num_proc is not None else least
-    words = Words("num_proc", restarts=None, who="horovod.spark.run_elastic", least="min_num_proc", most="max_num_proc", rows=None)
+    words = Words(
+        "num_proc", restarts=None, who="horovod.spark.run_elastic", least="min_num_proc", most="max_num_proc", rows=None, flags=_NAMES
+    )
     return launch(
         fn, args, kwargs, wanted, min_np=least, max_np=most, elastic=True,
         env=_environment(env, None), limit=start_timeout, out=stdout, err=stderr, flags=flags, words=words,
