@@ -395,7 +395,8 @@ func (f *Fleet) There(pool, name string) bool {
 	return p != nil
 }
 
-// Instance tells of a node's folder, where the node is there or away and not lost: the same name from another one is another node.
+// Instance tells of a node's folder, where the node is there or away and not lost: the same name from another one is
+// another node.
 func (f *Fleet) Instance(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +69,7 @@ class MirroredStrategyRunner:
             raise RuntimeError(
                 f"MirroredStrategyRunner: {key} is not set, so that Spark gives its tasks no GPU; set it, or give use_gpu=False"
             )
-        each = int(float(amount))
+        each = self._each = int(float(amount))
         if each < 1:
             raise RuntimeError(f"MirroredStrategyRunner: {key}={amount}: a task must have whole GPUs; set it to 1 or more")
         tasks = math.ceil(self._num_slots / each)
@@ -116,6 +117,7 @@ class MirroredStrategyRunner:
         return [str(i) for i, _ in enumerate(tf.config.list_physical_devices("GPU"))]
 
     def _run_on_cluster(self, train_fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+        from hora.errors import HoraError
         from hora.spark import Words, launch
 
         share = [len(range(i, self._num_slots, self._tasks)) for i in range(self._tasks)]
@@ -124,7 +126,12 @@ class MirroredStrategyRunner:
         })  # fmt: skip
         word = "num_slots" if self._tasks == self._num_slots else "tasks"
         words = Words(word, elastic=None, restarts=None, who="MirroredStrategyRunner", rows=None)
-        results = launch(train_fn, (), kwargs, self._tasks, spark=self._session, inside=within, words=words)
+        try:
+            results = launch(train_fn, (), kwargs, self._tasks, spark=self._session, inside=within, words=words)
+        except HoraError as e:
+            if word == "tasks" and e.args and re.search(r"\btasks=|smaller tasks,", str(e.args[0])):
+                e.args = (f"{e.args[0]}; num_slots={self._num_slots} takes {self._tasks} tasks, of {self._each} GPUs each", *e.args[1:])
+            raise
         return next(value for place, value in results if place == 0)
 
 
@@ -178,20 +185,21 @@ def _make_around(config: dict[str, Any]) -> Callable[[Callable[[], Any]], Any]:
 
         context = BarrierTaskContext.get()
         place = context.partitionId()
-        if config["share"] is not None:
-            mine = list(context.resources()[config["resource"]].addresses)
-            visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
-            mine = [visible[int(d)] if visible else d for d in mine]
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(random.sample(mine, config["share"][place]))
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        if os.environ.get("OMP_NUM_THREADS") == str(context.cpus() if hasattr(context, "cpus") else 1):
-            del os.environ["OMP_NUM_THREADS"]  # Spark's, which would leave TensorFlow one thread
-        held = hold_port()
-        host = context.getTaskInfos()[place].address.rsplit(":", 1)[0]
-        workers = context.allGather(f"{host}:{held.getsockname()[1]}")
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}})
+        before = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TF_CONFIG")}
         try:
+            if config["share"] is not None:
+                mine = list(context.resources()[config["resource"]].addresses)
+                visible = [d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]
+                mine = [visible[int(d)] if d.isdigit() and int(d) < len(visible) else d for d in mine]
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(random.sample(mine, config["share"][place]))
+            else:
+                os.environ["CUDA_VISIBLE_DEVICES"] = ""
+            if os.environ.get("OMP_NUM_THREADS") == str(context.cpus() if hasattr(context, "cpus") else 1):
+                del os.environ["OMP_NUM_THREADS"]  # Spark's, which would leave TensorFlow one thread
+            held = hold_port()
+            host = context.getTaskInfos()[place].address.rsplit(":", 1)[0]
+            workers = context.allGather(f"{host}:{held.getsockname()[1]}")
+            os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": place}})
             held.close()
             begin_anew()
             if not config["strategy"]:
@@ -200,7 +208,10 @@ def _make_around(config: dict[str, Any]) -> Callable[[Callable[[], Any]], Any]:
 
             with tf.distribute.MultiWorkerMirroredStrategy().scope():
                 return call()
-        finally:
-            os.environ.pop("TF_CONFIG", None)
+        finally:  # Spark's worker goes on to other tasks, which have other GPUs
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
     return around

@@ -111,13 +111,24 @@ def dynamic(spark: Any) -> bool:
     return setting(spark, "spark.dynamicAllocation.enabled") == "true"
 
 
-def shared_gpu(spark: Any) -> str:
-    """The part of a GPU that a task has, where that is less than one."""
+def gpu_note(spark: Any) -> str:
+    """What ranks should know of GPUs where a task has not just one."""
     amount = setting(spark, "spark.task.resource.gpu.amount")
     try:
-        return amount if 0 < float(amount) < 1 else ""
+        each = float(amount)
     except ValueError:
         return ""
+    if 0 < each < 1:
+        return (
+            f"tasks share GPUs (spark.task.resource.gpu.amount={amount}): a rank whose local_rank() is above the GPUs of its host names none by it; "
+            "set it to 1 for a GPU each"
+        )
+    if each > 1:
+        return (
+            f"tasks have {amount} GPUs each (spark.task.resource.gpu.amount): local_rank() names one of all those of its host; "
+            "HORA_SPARK_TASK_DEVICES names those of the rank's own task"
+        )
+    return ""
 
 
 def host(spark: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import queue
-import re
 import secrets
 import sys
 import time
@@ -14,17 +13,17 @@ from typing import Any
 
 from hora import _run, _travel
 from hora._version import __version__
-from hora.errors import ArgumentError, HoraError, PeerLostError
+from hora.errors import ArgumentError, HoraError
 
-from . import _cluster, _first, _refusals, _rows, _task, _timeline
+from . import _cluster, _ended, _first, _refusals, _task, _timeline
+from ._ended import WORD, Lost
 from ._hub import Hub, environment
 
 __all__ = ["launch", "pack", "run"]
 
 pack = _travel.pack
 
-# Exit codes: an agent's that did not reach its hub, or lost it, a hub's whose limit is over, and one's that was asked for what cannot be.
-_UNREACHED, _TIMEOUT, _USAGE = 69, 75, 2
+_UNREACHED = 69  # an agent's exit code that did not reach its hub, or lost it
 
 
 def run(
@@ -88,11 +87,8 @@ def launch(
     come = _cluster.dynamic(session)
     if not elastic and come:
         raise HoraError(f"spark.run: {words.dynamic()}")
-    if inside is None and (part := _cluster.shared_gpu(session)):
-        tell(
-            f"tasks share GPUs (spark.task.resource.gpu.amount={part}): a rank whose local_rank() is above the GPUs of its host names none by it; "
-            "set it to 1 for a GPU each"
-        )
+    if inside is None and (note := _cluster.gpu_note(session)):
+        tell(note)
     afar = _first.wanted(session, elastic)
     workers = environment(env)
     chart = _timeline.asked(workers) if inside is None else None
@@ -126,7 +122,7 @@ def launch(
             tell(
                 f"the executors do not reach this machine ({e}), so the hub runs in the first task, and output comes when the job has ended"
             )
-        except _Lost as e:
+        except Lost as e:
             if e.unbegun and not again:
                 attempts, again = attempts + 1, True
                 tell("Spark lost an executor before a rank had begun: the job is given to Spark once more")
@@ -137,32 +133,12 @@ def launch(
             print(f"hora: {e.error}; the job starts anew, {attempts} more time{'s' * (attempts != 1)} at most", file=sys.stderr, flush=True)
 
 
-class _Lost(Exception):
-    """A gang ended without an exception of its own program: what a new start may mend."""
-
-    def __init__(self, error: HoraError, unbegun: bool = False) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.unbegun = unbegun  # an executor was lost, and no rank had begun
-
-
 class _Unreached(Exception):
     """The executors of a Connect server do not reach the client's machine."""
 
 
-def _echo(error: BaseException) -> bool:
-    """Whether a rank failed because another one did: the clocks of hosts differ by more than that takes to be noticed."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, PeerLostError) or re.search(r"\blost rank \d|peer lost", str(seen)):
-            return True
-        seen = seen.__cause__
-    return False
-
-
 _TASKS_END = 30.0  # seconds in which the tasks of a job that has ended well may end
 _TASK_ENDS = 3.0  # seconds in which tasks whose Python worker was ended fail by themselves
-_WORD = 1.0  # seconds after Spark's job has ended in which the hub may say why
 
 
 class _Attempt:
@@ -202,7 +178,7 @@ class _Attempt:
                     raise _Unreached(text.partition(": look whether")[0])
             if code == 0 and not self.elastic:
                 job.wait(_TASKS_END)  # by themselves: a cancelled job looks failed, and the kill of a task may end its executor
-            return self._outcome(hub, code, refusal, lambda patience: self._late(job, patience))
+            return _ended.results(self, hub, code, refusal, lambda patience: self._late(job, patience))
         finally:
             hub.stop()  # first the workers, then Spark: a cancelled task takes seconds to end
             if job is not None and job.thread.is_alive():
@@ -238,11 +214,11 @@ class _Attempt:
                             f"its {self.tasks} tasks run or wait for slots"
                         )
             if refusal is not None:
-                return self._outcome(told, 1, refusal, lambda _: None)
+                return _ended.results(self, told, 1, refusal, lambda _: None)
             job.wait(_TASKS_END)
             end = told.take(job.rows)
             self.exits, self.opened = end["exits"], end["opened"]
-            return self._outcome(told, end["code"], None, lambda _: None)
+            return _ended.results(self, told, end["code"], None, lambda _: None)
         finally:
             if job is not None and job.thread.is_alive():
                 job.cancel()
@@ -306,14 +282,14 @@ class _Attempt:
                 refusal = event
                 self.before = len(self.exits)
                 if self.opened and not _cluster.final(refusal) and not _cluster.lost(refusal):
-                    patience = time.monotonic() + _WORD
+                    patience = time.monotonic() + WORD
                 else:
                     hub.stop()
             if not self.opened and refusal is None and waited > self.limit + 5:  # the hub has a limit of its own, and says what is awaited
-                refusal = self._too_few()
+                refusal = self.too_few()
                 hub.stop()
 
-    def _too_few(self) -> HoraError:
+    def too_few(self) -> HoraError:
         slots = ", and this job has let go of them for another that may wait too" if self.elastic and self.present else ""
         return HoraError(
             f"spark.run: {self.present} of {self.least} workers started in {self.limit:.0f} s: the cluster may have fewer than {self.least} free "
@@ -328,79 +304,3 @@ class _Attempt:
             if kind == "spark" and event is not None:
                 return event
         return None
-
-    def _outcome(
-        self, hub: Hub | _first.Told, code: int, refusal: BaseException | None, late: Callable[[float], BaseException | None]
-    ) -> list[Any]:
-        outcomes = _run._left(hub.results)
-        if self.chart is not None and outcomes:
-            _timeline.keep(self.chart, [piece for o in outcomes for piece in o.get("timeline", [])])
-        self._keep_report(hub.report)
-        ended = {o["rank"]: o for o in outcomes if o["ok"]}
-        enough = len(ended) >= self.least if self.elastic else set(ended) == set(range(self.np))
-        if code == 0 and enough:
-            return [ended[r]["result"] for r in sorted(ended)]
-        if code == _TIMEOUT and not self.opened:
-            raise self._too_few()
-        failed = [o for o in outcomes if not o["ok"]]
-        if refusal is None and any(_rows.uncomputed(o["error"]) for o in failed):
-            refusal = late(5)
-            self.before = 0
-        gone = re.findall(r"^hora: (lost host .*)$", _run._shown(hub.said()), re.MULTILINE)
-        if refusal is None and gone and not self.elastic:
-            word = late(_WORD)  # Spark may know which executor it was; else it only tells that a task has ended
-            refusal = word if word is not None and _cluster.lost(word) else None
-            self.before = 0  # who was ended after that did not fail
-        spark_s = refusal is not None and (_cluster.lost(refusal) or _cluster.cancelled(refusal))  # which has ended those that are gone
-        own = [
-            o for o in failed
-            if not _echo(o["error"]) and not (spark_s and "gone" in o) and not (refusal is not None and _rows.uncomputed(o["error"]))
-        ]  # fmt: skip
-        if own:  # the others mostly fail because the first one did; an elastic job lived through the earlier ones
-            first = (max if self.elastic else min)(own, key=_run._moment(failed))
-            raise first["error"] from _run.RemoteTraceback(first.get("place", first["rank"]), first["host"], first["traceback"])
-        silent = [e for e in self.exits[: self.before] if e.get("rank") not in {o["rank"] for o in outcomes}]
-        if refusal is not None and not silent:
-            error = _cluster.spoken(refusal, self.words)
-            if _cluster.final(refusal):
-                raise error from refusal
-            if gone and not _cluster.lost(refusal):  # the hub knows what Spark only noticed: that a task has ended
-                error = HoraError(f"spark.run: {gone[-1]}")
-            error.__cause__ = refusal
-            raise _Lost(error, unbegun=not self.elastic and not self.opened and _cluster.lost(refusal))
-        if gone and not silent and not self.elastic:
-            raise _Lost(HoraError(f"spark.run: {gone[-1]}"))
-        said = _run._shown(hub.said())
-        if silent and not self.elastic:
-            e = silent[0]
-            raise _Lost(
-                HoraError(
-                    f"spark.run: rank {e.get('rank')} on {e.get('host')}: {e.get('cause')}; the last lines of output:\n{said or '(none)'}"
-                )
-            )
-        if failed:
-            error = failed[0]["error"]
-            error.__cause__ = _run.RemoteTraceback(failed[0]["rank"], failed[0]["host"], failed[0]["traceback"])
-            raise _Lost(error)
-        verdict = re.findall(r"^hora: (.*)$", said, re.MULTILINE)
-        if (
-            verdict and not failed and (code == _USAGE and not self.opened or code == _TIMEOUT)
-        ):  # the hub has ended it, and its last word says why
-            error = HoraError(f"spark.run: {self.words.of_hub(verdict[-1])}")
-            raise error if code == _USAGE else _Lost(error)
-        raise _Lost(
-            HoraError(
-                f"spark.run: the job ended with exit code {code} and {len(ended)} results where {self.least} were wanted; its last lines:\n{said or '(none)'}"
-            )
-        )
-
-    def _keep_report(self, written: str) -> None:
-        """The job's story, as `hora run --report` writes it, where HORA_SPARK_REPORT names a file of this machine."""
-        path = os.environ.get("HORA_SPARK_REPORT")
-        if not path or not os.path.exists(written):
-            return
-        try:
-            with open(written, "rb") as source, open(path, "wb") as to:
-                to.write(source.read())
-        except OSError as e:
-            print(f"hora: warning: the report cannot be written to {path}: {e.strerror}", file=sys.stderr)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import io
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -17,6 +20,7 @@ from sample import longer
 from spark_tensorflow_distributor import MirroredStrategyRunner
 
 import hora
+import hora.spark
 from hora.spark import _cluster
 
 
@@ -56,6 +60,142 @@ def test_each_task_sees_the_gpus_that_spark_gave_it(spark):
 
     told = MirroredStrategyRunner(num_slots=3, use_custom_strategy=True).run(work)
     assert all(t.split(" of ")[0] == t.split(" of ")[1] for t in told) and len(set(told)) == 3, told
+
+
+def test_a_worker_of_spark_s_is_left_as_it_was(spark):
+    """Spark gives it to later tasks, whose GPUs may be others: what the first was given means nothing to them."""
+
+    def look(batches):
+        import os
+
+        import pyarrow as pa
+
+        for b in batches:
+            yield pa.RecordBatch.from_pydict({"seen": [f"{os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES')}"] * b.num_rows})
+
+    def work():
+        import os
+
+        from pyspark import BarrierTaskContext
+
+        return BarrierTaskContext.get().allGather(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}")
+
+    workers = set()
+    for _ in range(3):  # in which a worker comes to have another GPU than before
+        told = [t.split() for t in MirroredStrategyRunner(num_slots=4, use_custom_strategy=True).run(work)]
+        assert len({gpu for _, gpu in told}) == 4, told
+        workers |= {pid for pid, _ in told}
+    seen = {r.seen for r in spark.range(8, numPartitions=4).mapInArrow(look, "seen string").collect()}
+    assert any(s.split()[0] in workers for s in seen) and {s.split()[1] for s in seen} == {"None"}, (seen, workers)
+
+
+GPUS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import sessions, test_mirrored
+folder, more = Path(sys.argv[2]), json.loads(sys.argv[4])
+spark = sessions.start("local-cluster[2,2,1024]", folder, **sessions.gpus(folder / "gpus") | more)
+print(json.dumps(getattr(test_mirrored, sys.argv[3])(spark)), flush=True)
+spark.stop()
+"""
+
+
+def among_gpus(folder: Path, name: str, **more: str):
+    """What a function of this file comes to in a session of its own, whose executors have two GPUs each."""
+    (folder / "driver.py").write_text(GPUS)
+    argv = [sys.executable, folder / "driver.py", Path(__file__).parent, folder, name, json.dumps(more)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def seen_gpus(num_slots: int, **more) -> list[list[list[str]]]:
+    """Of each task what it sees and what Spark gave it."""
+
+    def work():
+        import os
+
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        return context.allGather(f"{os.environ['CUDA_VISIBLE_DEVICES']} of {','.join(context.resources()['gpu'].addresses)}")
+
+    told = MirroredStrategyRunner(num_slots=num_slots, use_custom_strategy=True, **more).run(work)
+    return [[sorted(filter(None, part.split(","))) for part in t.split(" of ")] for t in told]
+
+
+def said_of(call, *args, **kwargs) -> str:
+    """What an error says of a call, or what the call came to."""
+    try:
+        return str(call(*args, **kwargs))
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+
+
+def two_each(spark):
+    warned = io.StringIO()
+    logging.getLogger("MirroredStrategyRunner").addHandler(logging.StreamHandler(warned))
+    _cluster.wait_for_slots(spark, 2, 90, print)
+    seen = {n: [seen_gpus(n), warned.getvalue()] for n in (1, 2, 4, 3, 4)}
+    _cluster._QUIET = 0.5
+    return seen | {"more": said_of(seen_gpus, 5), "cpu": seen_gpus(2, use_gpu=False)}
+
+
+def parts(spark):
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    return {"gpu": said_of(seen_gpus, 2), "cpu": seen_gpus(4, use_gpu=False)}
+
+
+def behind_ssl(spark):
+    def one():
+        return "ran"
+
+    def run(**more):
+        return MirroredStrategyRunner(num_slots=1, use_gpu=False, use_custom_strategy=True, **more).run(one)
+
+    _cluster.wait_for_slots(spark, 4, 90, print)
+    said = {"refused": said_of(run), "local": said_of(run, local_mode=True), "other": hora.spark.run(one, np=2)}
+    spark.conf.set("tensorflow.spark.distributor.ignoreSsl", "true")
+    return said | {"allowed": said_of(run), "indexed": [seen_gpus(4) for _ in range(2)]}
+
+
+@pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
+def test_tasks_with_several_gpus_each(tmp_path):
+    """As many tasks as have the slots' GPUs, which are spread evenly among them, the first tasks having one more."""
+    said = among_gpus(tmp_path, "two_each", **{"spark.task.resource.gpu.amount": "2"})
+    for slots, counts in {"1": [1], "2": [2], "3": [2, 1], "4": [2, 2]}.items():
+        tasks, warned = said[slots]
+        assert [len(mine) for mine, _ in tasks] == counts, said
+        assert all(set(mine) <= set(given) and len(given) == 2 for mine, given in tasks), said
+        assert len({gpu for mine, _ in tasks for gpu in mine}) == int(slots)
+        assert (f"{len(tasks)} tasks have {2 * len(tasks)} GPUs in all, of which {slots} are used" in warned) == (slots in "13"), warned
+    assert "MirroredStrategyRunner: tasks=3, the cluster has 2 task slots: give tasks=2 or less, or more executors" in said["more"]
+    assert said["more"].endswith("; num_slots=5 takes 3 tasks, of 2 GPUs each")
+    assert [mine for mine, _ in said["cpu"]] == [[], []]
+
+
+@pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
+def test_tasks_that_share_a_gpu_are_refused(tmp_path):
+    said = among_gpus(tmp_path, "parts", **{"spark.task.resource.gpu.amount": "0.5"})
+    assert said["gpu"] == (
+        "RuntimeError: MirroredStrategyRunner: spark.task.resource.gpu.amount=0.5: a task must have whole GPUs; set it to 1 or more"
+    )
+    assert [mine for mine, _ in said["cpu"]] == [[]] * 4 and all(len(given) == 1 for _, given in said["cpu"])
+
+
+@pytest.mark.skipif(os.environ.get("HORA_SPARK") != "all", reason="needs a session of its own (make test-spark)")
+def test_under_ssl_it_is_asked_for_and_gpus_are_those_that_executors_may_see(tmp_path):
+    """TensorFlow's own connections are in clear, whatever Spark's are."""
+    said = among_gpus(tmp_path, "behind_ssl", **{"spark.ssl.enabled": "true", "spark.executorEnv.CUDA_VISIBLE_DEVICES": "7,GPU-6,5,4"})
+    assert said["refused"] == (
+        "RuntimeError: MirroredStrategyRunner: spark.ssl.enabled is true, and what TensorFlow's workers say to each other would not be encrypted; "
+        "set tensorflow.spark.distributor.ignoreSsl=true if that may be"
+    )
+    assert (said["local"], said["allowed"], said["other"]) == ("ran", "ran", ["ran", "ran"])
+    visible = ["7", "GPU-6", "5", "4"]  # into which the addresses that Spark gives are indices
+    for tasks in said["indexed"]:
+        assert all(mine == [visible[int(given[0])]] for mine, given in tasks) and len({mine[0] for mine, _ in tasks}) == 4, said
 
 
 def test_local_mode_leaves_the_variable_as_it_was(spark, monkeypatch):

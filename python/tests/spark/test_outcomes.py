@@ -18,7 +18,7 @@ import pytest
 import hora
 from hora import _run as programs
 from hora import _task
-from hora.spark import _beside, _cluster, _hub, _refusals, _run
+from hora.spark import _beside, _cluster, _ended, _hub, _refusals, _run
 from hora.spark import _task as in_task
 
 LOST = "hora: lost host vm: what had started its agent there has ended\n"
@@ -45,8 +45,8 @@ def test_who_was_ended_after_a_host_was_lost_did_not_fail(tmp_path, said, spark,
     attempt.opened = True
     attempt.exits = [{"rank": 1, "host": "vm", "cause": "killed by signal 15 (SIGTERM)"}]
     hub = SimpleNamespace(results=str(tmp_path), report=str(tmp_path / "none"), said=lambda: said)
-    with pytest.raises(_run._Lost) as e:
-        attempt._outcome(hub, 1, None, lambda patience: spark)
+    with pytest.raises(_ended.Lost) as e:
+        _ended.results(attempt, hub, 1, None, lambda patience: spark)
     with pytest.raises(hora.HoraError, match=words):
         raise e.value.error
 
@@ -86,7 +86,7 @@ def test_the_hub_s_last_words_are_read_first(tmp_path, monkeypatch, late):
 
     monkeypatch.setattr(_cluster, "Job", Job)
     attempt = _run._Attempt(None, 2, 2, 2, False, None, 10, print, None, None, _refusals.PLAIN)
-    with pytest.raises(_run._Lost) as e:
+    with pytest.raises(_ended.Lost) as e:
         attempt.go(b"", {}, [], None, (io.StringIO(), io.StringIO()))
     assert "lost host vm: what had started its agent there has ended" in str(e.value.error)
 
@@ -109,7 +109,7 @@ def end_of_a_hub(flags=(), path="", stop=False):
 
 def test_what_the_driver_says_itself_is_not_shown():
     code, shown, said = end_of_a_hub(["--start-timeout", "1"])
-    assert code == _run._TIMEOUT and "0 of 9 workers have come" in said and not shown
+    assert code == _ended.TIMEOUT and "0 of 9 workers have come" in said and not shown
     code, shown, said = end_of_a_hub(stop=True)
     assert code == 143 and "stopped by SIGTERM" in said and not shown
 

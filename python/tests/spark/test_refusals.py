@@ -51,15 +51,18 @@ def test_where_spark_allocates_dynamically(monkeypatch, master, dynamic):
     assert _cluster.dynamic(None) == dynamic
 
 
-def test_tasks_that_share_a_gpu_are_told_of(spark, monkeypatch):
+@pytest.mark.parametrize(
+    ("amount", "words"), [("0.5", "tasks share GPUs (spark.task.resource.gpu.amount=0.5)"), ("2", "tasks have 2 GPUs each")]
+)
+def test_tasks_that_have_not_just_one_gpu_are_told_of(spark, monkeypatch, amount, words):
     setting = _cluster.setting
     monkeypatch.setattr(
-        _cluster, "setting", lambda s, name, default="": "0.5" if name == "spark.task.resource.gpu.amount" else setting(s, name, default)
+        _cluster, "setting", lambda s, name, default="": amount if name == "spark.task.resource.gpu.amount" else setting(s, name, default)
     )
     said = io.StringIO()
     with redirect_stderr(said):
         assert hora.spark.run(one, np=1) == [1]
-    assert "tasks share GPUs (spark.task.resource.gpu.amount=0.5)" in said.getvalue()
+    assert words in said.getvalue()
 
 
 def test_an_executor_that_is_being_replaced_is_waited_for(monkeypatch):
