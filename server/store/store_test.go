@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -213,6 +214,53 @@ func TestLinesInBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	look()
+}
+
+// TestLinesThatComeOneByOne: ten thousand are in few blocks while the job runs, and each is where it was.
+func TestLinesThatComeOneByOne(t *testing.T) {
+	s := open(t, t.TempDir())
+	id, ctx := add(t, s), context.Background()
+	begin := time.Unix(1_700_000_000, 0)
+	const n = 10_000
+	for i := 1; i <= n; {
+		err := s.Do(ctx, func(tx *sql.Tx) error {
+			for range 500 {
+				at := begin.Add(time.Duration(i) * time.Second)
+				l := client.Line{Attempt: 1, Number: uint64(i), At: at, Text: strconv.Itoa(i)}
+				if err := AddLines(tx, id, 1, []client.Line{l}); err != nil {
+					return err
+				}
+				i++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	blocks, err := s.Blocks(ctx, id, Cursor{}, time.Time{}, n+1)
+	if err != nil || len(blocks) > 60 {
+		t.Fatalf("%d lines are in %d blocks, %v", n, len(blocks), err)
+	}
+	next := uint64(0)
+	for _, b := range blocks {
+		lines, err := b.Lines()
+		if err != nil || b.First != next+1 {
+			t.Fatalf("after line %d comes a block of %d to %d, %v", next, b.First, b.Last, err)
+		}
+		for _, l := range lines {
+			if next++; l.Number != next || l.Text != strconv.FormatUint(next, 10) {
+				t.Fatalf("line %d is %+v", next, l)
+			}
+		}
+	}
+	if next != n {
+		t.Errorf("there are %d lines", next)
+	}
+	since, _, _, err := s.Lines(ctx, id, Cursor{}, begin.Add((n-9)*time.Second), n)
+	if err != nil || len(since) != 10 {
+		t.Errorf("of the last ten seconds are %d lines, %v", len(since), err)
+	}
 }
 
 func TestMetricsByRangeAndResolution(t *testing.T) {
