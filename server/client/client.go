@@ -28,13 +28,15 @@ type Client struct {
 	HTTP    *http.Client
 	Silence time.Duration // how long the server may say nothing until it counts as away; 0 is 45 s
 	pin     string        // fingerprint of the only authority that it trusts
+	proxy   func(*http.Request) (*url.URL, error)
 }
 
 // New makes a client. An address may end in # and the fingerprint of the server's own authority.
 func New(address, token string) *Client {
 	bare, pin := splitPin(address)
-	return &Client{URL: bare, Token: token, pin: pin, HTTP: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: security(pin), Proxy: http.ProxyFromEnvironment,
+	proxy := http.ProxyFromEnvironment
+	return &Client{URL: bare, Token: token, pin: pin, proxy: proxy, HTTP: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: security(pin), Proxy: proxy,
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConnsPerHost: 64,
 		TLSHandshakeTimeout: 10 * time.Second,
 	}}}

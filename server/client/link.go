@@ -84,8 +84,7 @@ func (c *Client) Upgrade(ctx context.Context, path, protocol string) (net.Conn, 
 	if err != nil {
 		return nil, nil, err
 	}
-	d := net.Dialer{Timeout: 10 * time.Second, KeepAlive: 5 * time.Second}
-	conn, err := d.DialContext(ctx, "tcp", u.Host)
+	conn, err := c.dial(ctx, u)
 	if err != nil {
 		return nil, nil, &NoServer{c.URL, err}
 	}
@@ -93,7 +92,10 @@ func (c *Client) Upgrade(ctx context.Context, path, protocol string) (net.Conn, 
 		config := security(c.pin)
 		config.ServerName = u.Hostname()
 		secured := tls.Client(conn, config)
-		if err := secured.HandshakeContext(ctx); err != nil {
+		shaken, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := secured.HandshakeContext(shaken)
+		cancel()
+		if err != nil {
 			conn.Close()
 			return nil, nil, &NoServer{c.URL, err}
 		}
