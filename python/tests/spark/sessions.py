@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -56,4 +58,8 @@ def start(master: str, folder, **more: str):
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    if master.startswith("local-cluster"):  # whose workers have their folders there, whatever SPARK_WORKER_DIR says
+        from pyspark.find_spark_home import _find_spark_home
+
+        atexit.register(shutil.rmtree, Path(_find_spark_home(), "work", session.sparkContext.applicationId), ignore_errors=True)
     return session
