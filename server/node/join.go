@@ -111,7 +111,7 @@ func (m *Member) Join(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		pause = min(2*pause, 3*time.Second)
+		pause = min(2*pause, m.lease.rest())
 	}
 }
 

@@ -54,6 +54,16 @@ func (l *lease) keep(dir string, patience time.Duration) {
 	}
 }
 
+// rest bounds the pause between two tries to reach the server: several fit into what is left of a lease.
+func (l *lease) rest() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.patience <= 0 {
+		return 3 * time.Second
+	}
+	return min(3*time.Second, l.patience/8)
+}
+
 // warning is what the node's owner should know while the server is away.
 func (l *lease) warning() string {
 	l.mu.Lock()
