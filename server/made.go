@@ -29,7 +29,7 @@ func (s *Server) retire(p *pool) (todo []func()) {
 		_, there := s.nodes[name]
 		since, coming := p.starting[name]
 		switch {
-		case coming && time.Since(since) < startingWithin, there && s.busy(name):
+		case coming && time.Since(since) < comesWithin(&p.Pool), there && s.busy(name):
 			continue
 		case there:
 			todo = append(todo, s.endNode(p, name))

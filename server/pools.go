@@ -41,8 +41,13 @@ type pool struct {
 	removed  bool                 // it is being removed
 }
 
-// startingWithin is how long a node that was made may take to come.
-const startingWithin = 10 * time.Minute
+// comesWithin is how long a node that was made may take to come.
+func comesWithin(p *client.Pool) time.Duration {
+	if p.Within > 0 {
+		return seconds(p.Within)
+	}
+	return 10 * time.Minute
+}
 
 // nameOfDefault is the pool of the server's own machine.
 const nameOfDefault = "default"
@@ -209,11 +214,11 @@ func (s *Server) tend(p *pool) (todo []func()) {
 	now := time.Now()
 	todo = append(todo, s.list(p, now)...)
 	for name, since := range p.starting {
-		if now.Sub(since) > startingWithin {
+		if now.Sub(since) > comesWithin(&p.Pool) {
 			delete(p.starting, name)
 			spec := p.Pool
 			todo = append(todo, func() { s.fleet.End(name); s.deleted(&spec, name) })
-			p.failed, p.after = fmt.Sprintf("node %s was made and has not come in %v", name, startingWithin), now.Add(time.Minute)
+			p.failed, p.after = fmt.Sprintf("node %s was made and has not come in %v", name, comesWithin(&p.Pool)), now.Add(time.Minute)
 		}
 	}
 	if stalled := now.Before(p.after); stalled != p.stalled {
@@ -310,7 +315,7 @@ func (s *Server) create(p *pool, owner int64) func() {
 	spec := p.Pool
 	return func() {
 		t, err := s.token(s.ctx, store.Token{
-			Scope: store.ScopeJoin, Pool: spec.Name, Node: name, Expires: time.Now().Add(startingWithin),
+			Scope: store.ScopeJoin, Pool: spec.Name, Node: name, Expires: time.Now().Add(comesWithin(&spec)),
 		})
 		if err == nil {
 			m := &store.Made{Node: name, Pool: spec}
@@ -410,8 +415,8 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 	switch made := p.Provider != "static"; {
 	case p.Name == nameOfDefault:
 		return p, refuse(422, "pool default is the server's own machine: give the pool another name")
-	case !made && (p.Min > 0 || p.Max > 0 || p.Idle > 0 || p.Node != client.NodeSize{}):
-		return p, refuse(422, "the nodes of a static pool come by themselves and say what they have: leave min, max, idle and node out, or take --provider local or command")
+	case !made && (p.Min > 0 || p.Max > 0 || p.Idle > 0 || p.Within > 0 || p.Node != client.NodeSize{}):
+		return p, refuse(422, "the nodes of a static pool come by themselves and say what they have: leave min, max, idle, within and node out, or take --provider local or command")
 	case made && p.Max < 1:
 		return p, refuse(422, "max %d: a pool whose nodes are made needs room for one at least: give --max", p.Max)
 	case p.Min > p.Max:

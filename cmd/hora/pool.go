@@ -42,7 +42,7 @@ func onePool(what string) cobra.PositionalArgs {
 
 func (p *program) poolAddCommand() *cobra.Command {
 	pool := client.Pool{Provider: "static"}
-	size, idle := "", ""
+	size, idle, within := "", "", ""
 	c := &cobra.Command{
 		Use:   "add NAME",
 		Short: "add a pool, or change one",
@@ -59,12 +59,18 @@ func (p *program) poolAddCommand() *cobra.Command {
 			if err := nodeSize(size, &pool.Node); err != nil {
 				return usageError{err}
 			}
-			if idle != "" {
-				d, err := job.ParseTime(idle)
-				if err != nil || d <= 0 {
-					return usageError{fmt.Errorf("--idle %q is not %s", idle, job.ATime)}
+			for _, x := range []struct {
+				flag, text string
+				to         *float64
+			}{{"idle", idle, &pool.Idle}, {"within", within, &pool.Within}} {
+				if x.text == "" {
+					continue
 				}
-				pool.Idle = d.Seconds()
+				d, err := job.ParseTime(x.text)
+				if err != nil || d <= 0 {
+					return usageError{fmt.Errorf("--%s %q is not %s", x.flag, x.text, job.ATime)}
+				}
+				*x.to = d.Seconds()
 			}
 			s, err := p.server()
 			if err != nil {
@@ -86,6 +92,7 @@ func (p *program) poolAddCommand() *cobra.Command {
 	f.IntVar(&pool.Min, "min", 0, "nodes that stay while they are idle, and are refilled when they are taken")
 	f.IntVar(&pool.Max, "max", 0, "nodes that there may be")
 	f.StringVar(&idle, "idle", "", "the `time` after which an idle node beyond --min is ended (default 20m)")
+	f.StringVar(&within, "within", "", "the `time` in which a node that was made must come; another one is made then (default 10m)")
 	f.StringVar(&size, "node", "", "what each node has, as `cores=2,memory=8GiB,gpus=0`")
 	f.StringVar(&pool.Create, "create", "", "`command` that makes the node $HORA_NODE")
 	f.StringVar(&pool.Delete, "delete", "", "`command` that ends the node $HORA_NODE")

@@ -297,7 +297,7 @@ func TestNodesAreRefused(t *testing.T) {
 		args []string
 	}{
 		{"another name", []string{"add", "default"}},
-		{"leave min, max, idle and node out", []string{"add", "x", "--max", "2"}},
+		{"leave min, max, idle, within and node out", []string{"add", "x", "--max", "2"}},
 		{"give --max", []string{"add", "x", "--provider", "local", "--node", "cores=1"}},
 		{"lower it, or raise max", []string{"add", "x", "--provider", "local", "--node", "cores=1", "--min", "3", "--max", "2"}},
 		{"say how many cores", []string{"add", "x", "--provider", "local", "--max", "2"}},
@@ -347,6 +347,20 @@ func TestCommandPool(t *testing.T) {
 	s.eventually("it is ended", func() bool {
 		b, _ := os.ReadFile(filepath.Join(dir, "gone"))
 		return strings.Contains(string(b), "slow-1\n")
+	})
+
+	// One that does not come in the pool's time is ended, and said.
+	late := []string{"pool", "add", "late", "--provider", "command", "--min", "1", "--max", "1", "--node", "cores=1", "--create", "true"}
+	if r := s.hora(append(late, "--delete", remove, "--within", "soon")...); r.code != 2 || !strings.Contains(r.errs, `--within "soon" is not`) {
+		t.Errorf("%+v", r)
+	}
+	if r := s.hora(append(late, "--delete", remove, "--within", "1s")...); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.eventually("it is given up", func() bool {
+		b, _ := os.ReadFile(filepath.Join(dir, "gone"))
+		return strings.Contains(string(b), "late-1\n") &&
+			strings.Contains(s.hora("pool", "list").errs, "node late-1 was made and has not come in 1s")
 	})
 }
 

@@ -135,6 +135,7 @@ type Pool struct {
 	Min      int      `json:"min,omitempty" minimum:"0" maximum:"10000" doc:"nodes that stay while they are idle"`
 	Max      int      `json:"max,omitempty" minimum:"0" maximum:"10000" doc:"nodes that there may be"`
 	Idle     float64  `json:"idle,omitempty" minimum:"0" doc:"seconds after which an idle node beyond min is ended"`
+	Within   float64  `json:"within,omitempty" minimum:"0" doc:"seconds in which a node that was made must come; 10 minutes where it says nothing"`
 	Node     NodeSize `json:"node,omitempty"`
 	Create   string   `json:"create,omitempty" maxLength:"4000" doc:"shell command that makes the node HORA_NODE, which then runs hora node"`
 	Delete   string   `json:"delete,omitempty" maxLength:"4000" doc:"shell command that ends the node HORA_NODE"`
