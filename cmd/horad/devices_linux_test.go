@@ -79,3 +79,52 @@ func TestDevicesAreDealt(t *testing.T) {
 		t.Errorf("two ranks have the devices %q", got)
 	}
 }
+
+// TestDevicesOfGangsAndElasticJobs: over two nodes no two ranks ever have one device, also while a job gives two away
+// and gets two back. Each rank locks a file of its device's name for as long as it lives.
+func TestDevicesOfGangsAndElasticJobs(t *testing.T) {
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.joining("one", "lab", "--gpus", "2")
+	s.joining("two", "lab", "--gpus", "2")
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := func(np, least, priority int, command string) int64 {
+		d := shell(np, fmt.Sprintf("case $PWD in */one/*) node=one;; */two/*) node=two;; esac; echo has=$node; "+
+			"exec 9>%s/$node.$CUDA_VISIBLE_DEVICES; flock -n 9 || echo clash; %s", dir, command))
+		d.Pool, d.Spec.MinNP, d.Spec.GPUsPerRank, d.Priority = "lab", least, 1, &priority
+		return s.submit(d).ID
+	}
+	c := &counting{site: s, enough: filepath.Join(dir, "enough")}
+	c.id = work(4, 2, 10, countsIn+"="+c.enough+" exec "+self)
+	c.by(4)
+	end := filepath.Join(dir, "end")
+	gang := work(2, 0, 50, "until [ -e "+end+" ]; do sleep 0.05; done")
+	s.until(gang, in(job.Running))
+	c.by(2)
+	s.eventually("the gang tells what it has", func() bool { return strings.Count(s.text(gang), "has=") == 2 })
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.by(4)
+	if j := c.finish(); j.State != job.Finished {
+		t.Errorf("the elastic job ended as %+v", j)
+	}
+	if j := s.until(gang, ended); j.State != job.Finished {
+		t.Errorf("the gang ended as %+v", j)
+	}
+	for id, ranks := range map[int64]int{c.id: 6, gang: 2} {
+		said := s.text(id)
+		if strings.Contains(said, "clash") || strings.Count(said, "has=") < ranks {
+			t.Errorf("job %d: two ranks had one device:\n%s", id, said)
+		}
+	}
+	if all, err := filepath.Glob(dir + "/*.[01]"); err != nil || len(all) != 4 {
+		t.Errorf("the devices were %q, %v", all, err)
+	}
+}
