@@ -125,12 +125,15 @@ func (o *Options) train(ctx context.Context, s *screen, r round) (Result, error)
 			s.say("%s", line)
 			return
 		}
+		shown := len(p.Points)
 		news := p.Add(report)
 		switch {
 		case news == newNote:
 			s.say("note: %s", report.Note)
 		case news == newEpoch:
-			s.epoch(p, r.aside)
+			for _, pt := range p.Points[shown:] {
+				s.epoch(p, pt, r.aside)
+			}
 		}
 		if r.killer != nil {
 			r.killer.hear(report)

@@ -36,7 +36,7 @@ type news int
 const (
 	nothingNew news = iota
 	newNote         // that no rank has made before
-	newEpoch        // all ranks have now reported one more
+	newEpoch        // all ranks have now reported one more, or some
 )
 
 // Add takes in a report.
@@ -55,15 +55,13 @@ func (p *Progress) Add(r Report) news {
 		if r.Epoch <= len(p.PerRank[r.Rank]) {
 			return nothingNew // done again after a loss
 		}
+		p.fill(r.Rank, r.Epoch-1)
 		p.PerRank[r.Rank] = append(p.PerRank[r.Rank], r)
-		n := len(p.Points)
-		for _, reports := range p.PerRank {
-			if len(reports) <= n {
-				return nothingNew
-			}
+		added := nothingNew
+		for n := len(p.Points); p.complete(n); n++ {
+			p.Points, added = append(p.Points, p.point(n)), newEpoch
 		}
-		p.Points = append(p.Points, p.point(n))
-		return newEpoch
+		return added
 	case Done:
 		p.Done[r.Rank] = r
 		for _, link := range r.Links {
@@ -74,6 +72,30 @@ func (p *Progress) Add(r Report) news {
 		slices.Sort(p.Links)
 	}
 	return nothingNew
+}
+
+// fill has another rank's report stand for an epoch that a rank has done and was killed before it could say so.
+func (p *Progress) fill(rank, epochs int) {
+	for n := len(p.PerRank[rank]); n < epochs; n++ {
+		for _, reports := range p.PerRank {
+			if len(reports) > n {
+				r := reports[n]
+				r.Rank = rank
+				p.PerRank[rank] = append(p.PerRank[rank], r)
+				break
+			}
+		}
+	}
+}
+
+// complete reports whether all ranks have told how epoch n, counted from 0, went.
+func (p *Progress) complete(n int) bool {
+	for _, reports := range p.PerRank {
+		if len(reports) <= n {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *Progress) point(n int) Point {

@@ -136,3 +136,25 @@ func TestLinesAreWhole(t *testing.T) {
 		t.Error(all)
 	}
 }
+
+// TestARankThatWasKilledBeforeItSaidSo: an epoch that a rank has done and could not tell of is shown like the others.
+func TestARankThatWasKilledBeforeItSaidSo(t *testing.T) {
+	p := NewProgress(2)
+	tell := func(rank, epoch int) news {
+		return p.Add(Report{Kind: Epoch, Rank: rank, Size: 2, Epochs: 4, Epoch: epoch, Loss: float64(epoch)})
+	}
+	for _, x := range []struct{ rank, epoch int }{{0, 1}, {1, 1}, {0, 2}, {0, 3}} { // rank 1 is killed at the end of epoch 2
+		tell(x.rank, x.epoch)
+	}
+	if got := tell(1, 3); got != newEpoch || len(p.Points) != 3 {
+		t.Fatalf("%v, %+v", got, p.Points)
+	}
+	if tell(1, 4) != nothingNew || tell(0, 4) != newEpoch {
+		t.Error("the last epoch is not shown when all have told of it")
+	}
+	for i, pt := range p.Points {
+		if pt.Epoch != i+1 || pt.Loss != float64(i+1) {
+			t.Errorf("epoch %d is shown as %+v", i+1, pt)
+		}
+	}
+}

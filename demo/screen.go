@@ -67,11 +67,10 @@ func (s *screen) end(aside bool) {
 	io.WriteString(s.out, text)
 }
 
-// epoch shows the last finished epoch. Of a training aside a pipe shows nothing.
-func (s *screen) epoch(p *Progress, aside bool) {
+// epoch shows a finished epoch. Of a training aside a pipe shows nothing.
+func (s *screen) epoch(p *Progress, last Point, aside bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := p.Points[len(p.Points)-1]
 	width := s.term.Width - 1 // no line reaches the edge: terminals differ in what follows
 	if s.term.Width <= 0 {
 		width = 79

@@ -57,7 +57,7 @@ func TestLiveScreenFitsForty(t *testing.T) {
 			var out bytes.Buffer
 			s := &screen{out: &out, err: &out, term: Terminal{Live: true, Width: width, Colour: colour}, ranks: true}
 			p := NewProgress(2)
-			epochs(p, 2, func() { s.epoch(p, false) })
+			epochs(p, 2, func() { s.epoch(p, p.Last(), false) })
 			if strings.Contains(out.String(), "\x1b[32m") != colour {
 				t.Errorf("colour %v: %q", colour, out.String())
 			}
@@ -78,7 +78,7 @@ func TestBlockIsTakenAway(t *testing.T) {
 	var out, errs bytes.Buffer
 	s := &screen{out: &out, err: &errs, term: Terminal{Live: true, Width: 60}}
 	p := NewProgress(2)
-	epochs(p, 1, func() { s.epoch(p, false) })
+	epochs(p, 1, func() { s.epoch(p, p.Last(), false) })
 	block := out.String()
 	out.Reset()
 	s.say("news")
@@ -90,19 +90,19 @@ func TestBlockIsTakenAway(t *testing.T) {
 	if got := out.String(); got != "more\n" {
 		t.Errorf("news without a block: %q", got)
 	}
-	s.epoch(p, false)
+	s.epoch(p, p.Last(), false)
 	out.Reset()
 	s.complain("trouble")
 	if out.String() != taken || errs.String() != "trouble\n" {
 		t.Errorf("trouble over a block: %q and %q", out.String(), errs.String())
 	}
-	s.epoch(p, false)
+	s.epoch(p, p.Last(), false)
 	out.Reset()
 	s.end(false)
 	if got := out.String(); got != taken+block {
 		t.Errorf("the last block is %q, want %q", got, block)
 	}
-	s.epoch(p, true)
+	s.epoch(p, p.Last(), true)
 	out.Reset()
 	s.end(true)
 	if got := out.String(); got != taken {
@@ -115,13 +115,13 @@ func TestPipeShowsOneTraining(t *testing.T) {
 	var out bytes.Buffer
 	s := &screen{out: &out, err: &out}
 	p := NewProgress(2)
-	epochs(p, 3, func() { s.epoch(p, true) })
+	epochs(p, 3, func() { s.epoch(p, p.Last(), true) })
 	s.end(true)
 	if out.Len() > 0 {
 		t.Errorf("%q", out.String())
 	}
 	p = NewProgress(2)
-	epochs(p, 3, func() { s.epoch(p, false) })
+	epochs(p, 3, func() { s.epoch(p, p.Last(), false) })
 	s.end(false)
 	if n := strings.Count(out.String(), "\n"); n != 3 || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("%q", out.String())
