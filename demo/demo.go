@@ -141,7 +141,7 @@ func (o *Options) train(ctx context.Context, s *screen, r round) (Result, error)
 	}
 	complaints := &lines{take: s.complain}
 	plain := false
-	spec := job.Spec{Name: "demo", Command: o.command(), NP: r.np, TagOutput: &plain}
+	spec := job.Spec{Name: "demo", Command: o.command(r.killer), NP: r.np, TagOutput: &plain}
 	place := launch.Place{
 		Itself: true, Hosts: o.Hosts, Environ: o.Environ, Self: o.Agent, LocalName: o.Local,
 		Stdout: reports, Stderr: complaints, Signals: o.Signals,
@@ -159,10 +159,14 @@ func (o *Options) train(ctx context.Context, s *screen, r round) (Result, error)
 }
 
 // command is what a worker is started with; demoWorker of cmd/hora reads it.
-func (o *Options) command() []string {
-	return append(append([]string(nil), o.Worker...),
+func (o *Options) command(k *killer) []string {
+	all := append(append([]string(nil), o.Worker...),
 		"--epochs", strconv.Itoa(o.Epochs), "--batch", strconv.Itoa(o.Batch), "--seed", strconv.FormatUint(o.Seed, 10),
 		"--optimizer", o.Optimizer, "--rate", strconv.FormatFloat(float64(o.Rate), 'g', -1, 32), "--widths", shape(o.Widths, ","))
+	if k != nil {
+		all = append(all, "--victim", strconv.Itoa(k.victim), "--victim-epoch", strconv.Itoa(k.epoch))
+	}
+	return all
 }
 
 func shape(widths []int, between string) string {

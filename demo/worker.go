@@ -26,6 +26,7 @@ type worker struct {
 	trainer *Trainer
 	test    digits.Set
 	out     io.Writer
+	victim  Victim
 	step    int // steps done of the whole training
 	tally   tally
 
@@ -45,10 +46,16 @@ type tally struct {
 	Loss                      float64   // of all ranks, summed over this epoch's steps
 }
 
+// Victim is a rank that is to be killed in the middle of an epoch, counted from 1; no rank where that is 0.
+type Victim struct{ Rank, Epoch int }
+
+// fallsWithin is how long a victim awaits its end. On a busy machine the others would have finished before it comes.
+const fallsWithin = 5 * time.Second
+
 // Work is one worker of the demo from its first to its last line: it joins the world
 // that cfg names, trains its share and reports to out. When a worker is lost and the
 // launcher replaces it, all go on from the last commit.
-func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error {
+func Work(ctx context.Context, cfg hora.Config, c Training, victim Victim, out io.Writer) error {
 	train, test, err := digits.Load()
 	if err != nil {
 		return err
@@ -57,7 +64,7 @@ func Work(ctx context.Context, cfg hora.Config, c Training, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	w := &worker{trainer: t, test: test, out: out}
+	w := &worker{trainer: t, test: test, out: out, victim: victim}
 	w.tally.Reduces = make([]float64, t.StepsPerEpoch())
 	cfg.Log = noteTo(func(note string) {
 		_ = Report{Kind: Note, Rank: t.Rank, Size: t.Size, Epochs: t.Epochs, Note: note}.Write(out)
@@ -186,7 +193,15 @@ func (w *worker) tell(epoch, done, steps int) error {
 	case steps:
 		return w.endEpoch(epoch)
 	case steps / 2:
-		return w.report(Report{Kind: Halfway, Epoch: epoch})
+		if err := w.report(Report{Kind: Halfway, Epoch: epoch}); err != nil {
+			return err
+		}
+		if w.victim == (Victim{w.trainer.Rank, epoch}) && w.world.Epoch() == 1 {
+			select {
+			case <-time.After(fallsWithin):
+			case <-w.ctx.Done():
+			}
+		}
 	}
 	return nil
 }

@@ -213,6 +213,7 @@ func (p *program) terminal(plain bool) demo.Terminal {
 func (p *program) demoWorker() *cobra.Command {
 	var t demo.Training
 	var widths []int
+	var victim demo.Victim
 	cmd := &cobra.Command{
 		Use: demoWorkerCommand, Hidden: true, Short: "a process of hora demo", Args: noArguments(demoWorkerCommand),
 		RunE: func(*cobra.Command, []string) error {
@@ -221,7 +222,7 @@ func (p *program) demoWorker() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = demo.Work(p.ctx, cfg, t, p.out)
+			err = demo.Work(p.ctx, cfg, t, victim, p.out)
 			if errors.Is(err, hora.ErrDrained) {
 				return nil // it was asked to, before it had joined: the launcher says why
 			}
@@ -235,5 +236,7 @@ func (p *program) demoWorker() *cobra.Command {
 	f.StringVar(&t.Optimizer, "optimizer", "", "")
 	f.Float32Var(&t.Rate, "rate", 0, "")
 	f.IntSliceVar(&widths, "widths", nil, "")
+	f.IntVar(&victim.Rank, "victim", 0, "")
+	f.IntVar(&victim.Epoch, "victim-epoch", 0, "")
 	return cmd
 }
