@@ -143,7 +143,8 @@ func TestARankThatWasKilledBeforeItSaidSo(t *testing.T) {
 	tell := func(rank, epoch int) news {
 		return p.Add(Report{Kind: Epoch, Rank: rank, Size: 2, Epochs: 4, Epoch: epoch, Loss: float64(epoch)})
 	}
-	for _, x := range []struct{ rank, epoch int }{{0, 1}, {1, 1}, {0, 2}, {0, 3}} { // rank 1 is killed at the end of epoch 2
+	// Rank 1 is killed at the end of epoch 2.
+	for _, x := range []struct{ rank, epoch int }{{0, 1}, {1, 1}, {0, 2}, {0, 3}} {
 		tell(x.rank, x.epoch)
 	}
 	if got := tell(1, 3); got != newEpoch || len(p.Points) != 3 {
