@@ -430,7 +430,7 @@ func TestAgentsOfTwoHosts(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("the interfaces are not told:\n%s", g.hub.said())
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 	}
 	cut := time.Now()
 	n.Hosts[1].Cable(false)
