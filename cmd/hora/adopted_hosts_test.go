@@ -42,7 +42,22 @@ func (o *overSSH) begin(wait int) *lively {
 HORA_TEST_WORKER=1 HORA_TEST_PROGRAM= ~/hora > ~/sums; code=$?; cat ~/sums; exit $code`
 	l := o.run(wait, "-np", "3", "-H", "desk:1,server1:1,server2:1", "--coordinator-state", "state", "sh", "-c", script)
 	l.await("up 0", "up 1", "up 2")
-	return l
+	// What ranks print may come before the launcher has noted that they were asked for: until then nobody can adopt
+	// them.
+	noted := filepath.Join(o.desk.Home, "state", "launcher")
+	end := time.After(30 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if f, err := os.Stat(noted); err == nil && f.Size() > 0 {
+			return l
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			o.t.Fatalf("nothing is noted in %s", noted)
+		}
+	}
 }
 
 // sever kills a launcher; with all, also all else that is no agent and no worker, on every host.
