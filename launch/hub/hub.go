@@ -326,7 +326,7 @@ func (h *Hub) Gather(ctx context.Context, want, least int, limit time.Duration,
 
 func come(n, want int) string {
 	have := "have"
-	if n == 1 {
+	if n == 1 || want == 1 {
 		have = "has"
 	}
 	return fmt.Sprintf("%d of %s %s come", n, event.Counted(want, "worker"), have)
