@@ -2,11 +2,14 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
+from typing import ClassVar
 
 import cloudpickle
 import numpy
@@ -55,6 +58,24 @@ def test_a_module_beside_the_notebook_travels_by_value(tmp_path):
 def test_a_closure_travels():
     factor = 7
     assert hora.run(lambda: factor * 6, np=2) == [42, 42]
+
+
+def test_a_function_keeps_the_file_that_it_comes_from():
+    """Also where cloudpickle leaves it out, as 3.1.3 does: else no traceback shows the user's lines."""
+
+    def nameless(code):
+        make, parts = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+        return make, tuple("<dynamic-code>" if part == code.co_filename else part for part in parts)
+
+    class Pickler(cloudpickle.Pickler):
+        dispatch_table: ClassVar = {**cloudpickle.Pickler.dispatch_table, types.CodeType: nameless}
+
+    def outer():
+        return [lambda: 1]
+
+    for made in (cloudpickle, types.SimpleNamespace(Pickler=Pickler)):
+        got = pickle.loads(_travel._dumps(made, outer))
+        assert got.__code__.co_filename == got()[0].__code__.co_filename == __file__
 
 
 def test_environment_reaches_the_workers(monkeypatch):
