@@ -94,9 +94,10 @@ def connected(spark: Any) -> bool:
 
 def setting(spark: Any, name: str, default: str = "") -> str:
     try:
-        return str(spark.conf.get(name, default))
+        found = spark.conf.get(name, None)  # a text would have to be a value of that setting
     except Exception:  # Connect refuses to tell some
         return default
+    return default if found is None else str(found)
 
 
 def key(spark: Any) -> str:

@@ -105,7 +105,7 @@ def launch(
         have = _cluster.wait_for_slots(session, wanted, limit, tell, word)
         if have is not None and (free := max(0, have - _cluster.taken(session))) < wanted:
             be = "is" if free == 1 else "are"
-            tell(f"{word}={wanted}, {free} of the cluster's {have} task slots {be} free now: the job waits for those that other jobs have")
+            tell(f"{word}={wanted}, {free} of the cluster's {have} task slots {be} free now: the job waits for others to end")
     flags = ["--start-timeout", f"{limit:.0f}", *flags]
     if elastic:
         flags += ["--min-np", str(least), "--max-np", str(most), "--restarts", str(restarts)]

@@ -149,6 +149,7 @@ def test_under_connect(tmp_path):
         [sys.executable, tmp_path / "program.py", Path(__file__).parent, tmp_path], capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "INVALID_CONF_VALUE" not in done.stderr, "no setting is asked for with what cannot be one"
     assert "shipped [(3, 0), (3, 1)] False" in done.stdout
     assert done.stdout.count("results [(3, 0), (3, 1)]") == 2 and "raised True" in done.stdout and "rows 1000" in done.stdout
     assert "predicted [('x', 4.0, None), ('x', None, \"column 'b' is null\"), ('x', 8.0, None)]" in done.stdout

@@ -212,7 +212,7 @@ def test_slots_that_other_jobs_have_are_waited_for(spark, tmp_path, capsys):
     second = threading.Thread(target=hora.spark.run, args=(waits,), kwargs={"args": (str(tmp_path),), "np": 2})
     second.start()
     said = ""
-    while "np=2, 1 of the cluster's 4 task slots is free now: the job waits for those that other jobs have" not in said:
+    while "np=2, 1 of the cluster's 4 task slots is free now: the job waits for others to end" not in said:
         assert time.monotonic() < end, said
         said += capsys.readouterr().err
         time.sleep(0.05)
