@@ -245,6 +245,7 @@ class _Attempt:
             "hub": where, "secret": secret, "program": os.path.abspath(program), "shipped": name, "digest": digest,
             "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": self.dataframe is not None,
             "unreached": _UNREACHED, "first": None, "inside": self.inside,
+            "local": _cluster.setting(self.session, "spark.master").partition("[")[0] == "local",
             "openmp": bool(_cluster.setting(self.session, "spark.executorEnv.OMP_NUM_THREADS")),
         }  # fmt: skip
 

@@ -15,7 +15,7 @@ SCHEMA = "code long"
 
 
 def make(config: dict[str, Any]) -> Callable[[Any], Any]:
-    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached, first, inside."""
+    """The task. `config`: hub, secret, program, shipped, digest, machine, version, python, feed, openmp, unreached, first, inside, local."""
 
     def task(batches: Any) -> Any:
         import hashlib
@@ -131,6 +131,8 @@ def make(config: dict[str, Any]) -> Callable[[Any], Any]:
         def pass_on() -> None:  # into the executor's log
             for line in agent.stderr:  # type: ignore[union-attr]
                 last[0] = line
+                if config["local"] and line.startswith(b"hora: the job has ended: "):
+                    continue  # the hub says it, on the same terminal
                 sys.stderr.write(line.decode(errors="replace"))
 
         reader = threading.Thread(target=pass_on, daemon=True)

@@ -251,7 +251,7 @@ def in_a_task(agent, **more):
     config = {
         "hub": "b:1", "secret": "00", "program": str(agent), "shipped": "", "digest": hashlib.sha256(agent.read_bytes()).hexdigest(),
         "machine": platform.machine(), "version": hora.__version__, "python": sys.version_info[:2], "feed": False, "openmp": False,
-        "unreached": _run._UNREACHED, "first": None, "inside": None,
+        "unreached": _run._UNREACHED, "first": None, "inside": None, "local": False,
     }  # fmt: skip
     (batch,) = in_task.make(config | more)(iter(()))
     return batch.to_pydict()["code"]
@@ -280,3 +280,16 @@ def test_a_lost_host_is_no_hub_that_was_not_reached(tmp_path, said, refused):
         assert _cluster.final(e.value)
     else:
         assert in_a_task(program) == [69]
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_what_the_hub_says_on_the_same_terminal_is_said_once(tmp_path, capfd, local):
+    program = tmp_path / "hora"
+    program.write_text("#!/bin/sh\necho 'hora: the job has ended: rank 0 failed' >&2; echo 'hora: a warning' >&2\nexit 1\n")
+    program.chmod(0o755)
+    assert in_a_task(program, local=local) == [1]
+    end, said = time.monotonic() + 10, ""
+    while "a warning" not in said:
+        assert time.monotonic() < end, said
+        said += capfd.readouterr().err
+    assert ("has ended" in said) != local

@@ -285,7 +285,7 @@ import sysconfig
 sysconfig.get_path = lambda name: folder
 config = {
     "hub": "127.0.0.1:1", "secret": "0" * 64, "program": f"{folder}/hora-shipped", "shipped": "hora-shipped", "digest": digest,
-    "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": False, "openmp": False, "unreached": 69,
+    "machine": platform.machine(), "version": __version__, "python": sys.version_info[:2], "feed": False, "openmp": False, "unreached": 69, "local": False,
     "first": None, "inside": None,
 }
 try:
