@@ -201,7 +201,7 @@ func (st *stages) read(l *loaded) error {
 		return f.wrong("read", fmt.Errorf("row group %d has %d MiB, more than hora reads at once", b.group, total>>20))
 	}
 	if int64(cap(l.raw)) < total {
-		l.raw = make([]byte, total)
+		l.raw = make([]byte, total, spacious(total))
 	}
 	l.raw = l.raw[:total]
 	if err := f.fetch(st.ctx, merged, l.raw); err != nil {
@@ -379,10 +379,14 @@ func (s *Set) columns(d *decoder, l *loaded) error {
 // borne out by what lies in the file.
 func ample(b []byte, k *parquet.Chunk) []byte {
 	if want := min(k.Plain, max(4*k.Compressed, 1<<20), maxBlock); int64(cap(b)) < want {
-		return make([]byte, 0, want)
+		return make([]byte, 0, spacious(want))
 	}
 	return b
 }
+
+// spacious adds an eighth to a size: row groups of a file are alike and not equal, and room that each of them finds a
+// little too small is made, and cleared, anew for each.
+func spacious(n int64) int64 { return n + n/8 }
 
 // interleave makes rows of columns that lie one after the other, a few rows at a time:
 // what is written stays in the nearest cache, and each column is read once along.

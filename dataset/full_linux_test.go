@@ -325,6 +325,25 @@ func TestFullLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestTwoRanksLeaveAtOnce: of two whose third never came the second takes the file away, though the first has not
+// closed its own yet.
+func TestTwoRanksLeaveAtOnce(t *testing.T) {
+	folder := t.TempDir()
+	var ranks [2]*spill
+	for r := range ranks {
+		p := spillPlace{folder: folder, key: "key", blocks: 2, rank: r, ranks: 3, need: 1 << 20}
+		ranks[r] = mustSpill(t, p)
+	}
+	ranks[0].resign()
+	if left := spillsIn(t, folder); len(left) != 1 {
+		t.Fatalf("one of three is there, and the folder has %v", left)
+	}
+	ranks[1].resign()
+	if left := spillsIn(t, folder); len(left) > 0 {
+		t.Errorf("%v is left by ranks that have gone", left)
+	}
+}
+
 func mustSpill(t *testing.T, p spillPlace) *spill {
 	t.Helper()
 	s, err := openSpill(p)

@@ -210,12 +210,20 @@ func (s *spill) leave() {
 	if s.file == nil {
 		return
 	}
-	if s.door() == nil {
-		s.remove() // else the next spill in the folder does
-		s.shut()
-	}
+	s.resign()
 	_ = s.file.Close() // nothing is waited for
 	s.file = nil
+}
+
+// resign gives this rank's locks back while it has the door: of two that leave at once the second finds itself alone,
+// also where the first has not closed its file yet.
+func (s *spill) resign() {
+	if s.door() != nil {
+		return // the next spill in the folder removes it
+	}
+	s.remove()
+	_, _ = s.lock(syscall.F_UNLCK, rankLocks, int64(s.ranks)+1)
+	s.shut()
 }
 
 // remove takes the name away where nobody else uses the file, behind the door.

@@ -2,10 +2,14 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/klauspost/compress/s2"
 	"golang.org/x/sys/unix"
 )
 
@@ -215,5 +219,109 @@ func TestShortNull(t *testing.T) {
 	if err := new(Decoder).Chunk(0, &meta.Columns[c], k, file[k.Offset:k.Offset+k.Compressed], &to); err == nil ||
 		isFault(err) {
 		t.Fatalf("a null of 4 bytes among values of 8: %v", err)
+	}
+}
+
+// What is decompressed to its place is what another decoder makes of it, or is left to that; and nobody goes too far.
+func FuzzLiterally(f *testing.F) {
+	whole := func(skip, size int, repeat bool) []byte {
+		b := make([]byte, skip+size)
+		random := rand.NewChaCha8([32]byte{byte(skip), byte(size)})
+		random.Read(b)
+		if repeat {
+			copy(b[skip+size/2:], b[skip+size/4:][:40])
+		}
+		return s2.EncodeSnappy(nil, b)
+	}
+	for i, block := range [][]byte{
+		whole(7, 4000, false), whole(7, 4000, true), whole(0, 70000, false),
+		whole(3, 61, false), whole(6, 200_000, true), bytes.Repeat([]byte{1}, 50), nil,
+	} {
+		f.Add(block, uint16([]int{7, 7, 0, 3, 6, 1, 0}[i]))
+	}
+	f.Fuzz(func(t *testing.T, block []byte, skip uint16) {
+		size, err := s2.DecodedLen(block)
+		if err != nil || size < int(skip) || size > 1<<20 {
+			return
+		}
+		n := size - int(skip)
+		area := newFence(t, max(n, 1))
+		defer unix.Munmap(area.all)
+		to, seen := area.put(make([]byte, n)), []byte(nil)
+		if !literally(to, int(skip), block, func(b []byte) bool { seen = bytes.Clone(b); return true }) {
+			return
+		}
+		if len(seen) != int(skip) || skip == 0 {
+			t.Fatalf("of %d bytes to skip %d were asked about", skip, len(seen))
+		}
+		want, err := s2.Decode(nil, block)
+		if err != nil || !bytes.Equal(want[:skip], seen) || !bytes.Equal(want[skip:], to) {
+			t.Fatalf("%d bytes after %d: another decoder says %v, and %v", n, skip, err, bytes.Equal(want[skip:], to))
+		}
+	})
+}
+
+// A page of nulls and values may be as long as its values would be if all were there.
+func TestNullsOfAPageAsLongAsItsValues(t *testing.T) {
+	const n, nulls = 1000, 33
+	packed := make([]byte, (n+7)/8)
+	for i := range n {
+		if i%31 != 0 { // 33 of the thousand are null
+			packed[i/8] |= 1 << (i % 8)
+		}
+	}
+	levels := []byte{1<<1 | 1, packed[0]} // two runs, which make it 128 bytes
+	levels = append(binary.AppendUvarint(levels, uint64(len(packed)-1)<<1|1), packed[1:]...)
+	page := append(binary.LittleEndian.AppendUint32(nil, uint32(len(levels))), levels...)
+	for i := range n {
+		if i%31 != 0 {
+			page = binary.LittleEndian.AppendUint32(page, math.Float32bits(float32(i)+0.5))
+		}
+	}
+	if len(page) != 4*n {
+		t.Fatalf("the page has %d bytes and should have %d", len(page), 4*n)
+	}
+	to, mask := make([]byte, 4*n), make([]byte, n)
+	d := Decoder{
+		col: &Column{Width: 4, physical: pFloat, definition: 1},
+		to:  &Target{Data: to, Step: 4, Per: 1, Null: make([]byte, 4), Mask: mask, MaskStep: 1},
+	}
+	h := &header{values: n, encoding: ePlain, levels: eRLE, plain: int32(len(page))}
+	if err := d.data(&Chunk{codec: snappy}, h, s2.EncodeSnappy(nil, page)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		v := math.Float32frombits(binary.LittleEndian.Uint32(to[4*i:]))
+		if null := i%31 == 0; mask[i] == 1 != null || !null && v != float32(i)+0.5 {
+			t.Fatalf("row %d is %v, null %v", i, v, mask[i])
+		}
+	}
+}
+
+// Floats of a column whose values are all there go straight to their places, with levels before them or without.
+func TestStraight(t *testing.T) {
+	values := make([]byte, 4000)
+	rand.NewChaCha8([32]byte{1}).Read(values)
+	levels := []byte{3, 0, 0, 0, 0xD0, 0x0F, 1} // one run of 1,000 ones
+	for _, c := range []struct {
+		name   string
+		col    Column
+		levels []byte
+		done   bool
+	}{
+		{"required", Column{Width: 4, physical: pFloat}, nil, true},
+		{"optional", Column{Width: 4, physical: pFloat, definition: 1}, levels, true},
+		{"a null", Column{Width: 4, physical: pFloat, definition: 1}, []byte{3, 0, 0, 0, 0xD0, 0x0F, 0}, false},
+		{"fewer levels", Column{Width: 4, physical: pFloat, definition: 1}, []byte{3, 0, 0, 0, 0xCE, 0x0F, 1}, false},
+		{"widened", Column{Width: 8, physical: pInt32, convert: widen}, nil, false},
+	} {
+		to := make([]byte, 8000)
+		d := Decoder{col: &c.col, to: &Target{Data: to, Step: c.col.Width}}
+		page := append(bytes.Clone(c.levels), values...)
+		h := &header{values: 1000, encoding: ePlain, levels: eRLE}
+		done := d.straight(&Chunk{codec: snappy}, h, nil, s2.EncodeSnappy(nil, page), len(page))
+		if done != c.done || done && (d.done != 1000 || !bytes.Equal(to[:4000], values)) {
+			t.Errorf("%s: done %v, %d values, equal %v", c.name, done, d.done, bytes.Equal(to[:4000], values))
+		}
 	}
 }

@@ -195,6 +195,9 @@ func (d *Decoder) plain(k *Chunk, n int32, body []byte) ([]byte, error) {
 
 // data reads a page of version 1: levels and values are compressed together.
 func (d *Decoder) data(k *Chunk, h *header, body []byte) error {
+	if d.straight(k, h, nil, body, int(h.plain)) {
+		return nil
+	}
 	b, err := d.plain(k, h.plain, body)
 	if err != nil {
 		return err
@@ -225,6 +228,9 @@ func (d *Decoder) dataV2(k *Chunk, h *header, body []byte) error {
 	levels := int(h.repetition + h.definition)
 	repetition, definition, rest := body[:h.repetition], body[h.repetition:levels], body[levels:]
 	if h.packed && len(rest) > 0 {
+		if d.straight(k, h, definition, rest, int(h.plain)-levels) {
+			return nil
+		}
 		var err error
 		if rest, err = d.plain(k, h.plain-int32(levels), rest); err != nil {
 			return err
@@ -257,7 +263,9 @@ func (d *Decoder) put(h *header, repetition, definition, b []byte) error {
 	present := n
 	if d.col.definition > 0 {
 		var err error
-		if present, err = levels(lv, definition, d.col.definition); err != nil {
+		if full(definition, n, d.col.definition) {
+			lv = nil
+		} else if present, err = levels(lv, definition, d.col.definition); err != nil {
 			return err
 		}
 		if present < n {

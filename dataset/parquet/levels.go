@@ -99,15 +99,22 @@ func numbers(to []uint32, b []byte, width uint) error {
 	return nil
 }
 
-func fill(to []uint32, value uint32) {
-	for i := range to {
+func fill[T uint8 | uint32](to []T, value T) {
+	n := min(len(to), 32) // few are more quickly written than copied
+	for i := range to[:n] {
 		to[i] = value
+	}
+	for ; n < len(to); n *= 2 {
+		copy(to[n:], to[:n])
 	}
 }
 
+// levelWidth returns with how many bits levels of at most most are written.
+func levelWidth(most int) uint { return uint(bits.Len(uint(most))) }
+
 // levels fills to with levels of at most most, and answers how many are most.
 func levels(to []uint8, b []byte, most int) (there int, err error) {
-	r := runs{b, uint(bits.Len(uint(most)))}
+	r := runs{b, levelWidth(most)}
 	for len(to) > 0 {
 		n, value, packed, err := r.next()
 		if err != nil {
@@ -122,9 +129,7 @@ func levels(to []uint8, b []byte, most int) (there int, err error) {
 			if int(value) == most {
 				there += n
 			}
-			for i := range to[:n] {
-				to[i] = uint8(value)
-			}
+			fill(to[:n], uint8(value))
 		case r.width == 1:
 			bitsTo(to[:n], packed)
 			there += ones(packed, n)

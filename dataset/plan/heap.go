@@ -1,39 +1,39 @@
 package plan
 
-// shortest is a heap of lanes: the one with fewest rows is on top, of equals the first.
-type shortest struct {
-	rows []int64 // by lane
-	heap []int32
-}
+// laneBits hold a lane's number; MaxLanes fits into them.
+const laneBits = 10
 
-func newHeap(lanes int) *shortest {
-	h := &shortest{rows: make([]int64, lanes), heap: make([]int32, lanes)}
-	for i := range h.heap {
-		h.heap[i] = int32(i)
+// shortest is a heap of lanes: the one with fewest rows is on top, of equals the first. Each is one number, its rows
+// above its lane, so that one comparison orders both.
+type shortest []uint64
+
+func newHeap(lanes int) shortest {
+	h := make(shortest, lanes)
+	for i := range h {
+		h[i] = uint64(i)
 	}
 	return h
 }
 
-func (h *shortest) lane() int32 { return h.heap[0] }
+// lane returns the lane with fewest rows.
+func (h shortest) lane() int { return int(h[0] & (1<<laneBits - 1)) }
 
-func (h *shortest) less(a, b int32) bool {
-	return h.rows[a] < h.rows[b] || h.rows[a] == h.rows[b] && a < b
-}
-
-// add gives the top lane rows.
-func (h *shortest) add(rows int64) {
-	h.rows[h.heap[0]] += rows
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(h.heap); child++ {
-			if h.less(h.heap[child], h.heap[least]) {
-				least = child
-			}
+// add gives that lane rows.
+func (h shortest) add(rows int) {
+	v, i := h[0]+uint64(rows)<<laneBits, 0
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
 		}
-		if least == i {
-			return
+		if child+1 < len(h) && h[child+1] < h[child] {
+			child++
 		}
-		h.heap[i], h.heap[least] = h.heap[least], h.heap[i]
-		i = least
+		if h[child] > v {
+			break
+		}
+		h[i] = h[child]
+		i = child
 	}
+	h[i] = v
 }

@@ -74,10 +74,16 @@ func New(blocks []int, o Order) (*Plan, error) {
 		}
 		p.rows += int64(n)
 	}
+	tooLong := func(rows int64) error {
+		return fmt.Errorf("plan epoch: a lane has %d rows, more than 2³²; use more lanes", rows)
+	}
+	if mean := p.rows / int64(o.Lanes); o.Window > 0 && mean >= 1<<32 {
+		return nil, tooLong(mean)
+	}
 	p.deal(blocks)
 	for i := range p.lanes {
 		if o.Window > 0 && p.lanes[i].rows() >= 1<<32 {
-			return nil, fmt.Errorf("plan epoch: a lane has %d rows, more than 2³²; use more lanes", p.lanes[i].rows())
+			return nil, tooLong(p.lanes[i].rows())
 		}
 	}
 	p.segment()
@@ -95,18 +101,28 @@ func (p *Plan) deal(blocks []int) {
 		Permute(order, key(p.order.Seed, p.order.Epoch, blocksKey))
 	}
 	p.lanes = make([]lane, p.order.Lanes)
-	heap := newHeap(p.order.Lanes)
-	for _, b := range order {
+	heap, counts := newHeap(p.order.Lanes), make([]int, p.order.Lanes)
+	lanes := make([]uint16, len(order)) // of each block, in the epoch's order
+	for i, b := range order {
 		if blocks[b] == 0 {
 			continue
 		}
-		l := &p.lanes[heap.lane()]
-		if l.starts == nil {
-			l.starts = append(l.starts, 0)
+		ln := heap.lane()
+		lanes[i] = uint16(ln)
+		counts[ln]++
+		heap.add(blocks[b])
+	}
+	for i, n := range counts {
+		if n > 0 {
+			p.lanes[i] = lane{blocks: make([]int, 0, n), starts: make([]int64, 1, n+1)}
 		}
-		l.blocks = append(l.blocks, int(b))
-		l.starts = append(l.starts, l.starts[len(l.starts)-1]+int64(blocks[b]))
-		heap.add(int64(blocks[b]))
+	}
+	for i, b := range order {
+		if n := blocks[b]; n > 0 {
+			l := &p.lanes[lanes[i]]
+			l.blocks = append(l.blocks, int(b))
+			l.starts = append(l.starts, l.starts[len(l.starts)-1]+int64(n))
+		}
 	}
 	for i := range p.lanes {
 		p.lanes[i].index()
@@ -138,12 +154,14 @@ func (l *lane) index() {
 		l.shift++
 	}
 	l.near = make([]int32, l.rows()>>l.shift+1)
-	b := int32(0)
-	for i := range l.near {
-		for l.starts[b+1] <= int64(i)<<l.shift && int(b+1) < len(l.blocks) {
-			b++
+	i := 0
+	for b, end := range l.starts[1:] {
+		for after := int((end + 1<<l.shift - 1) >> l.shift); i < after; i++ { // those that begin before the block's end
+			l.near[i] = int32(b)
 		}
-		l.near[i] = b
+	}
+	for ; i < len(l.near); i++ {
+		l.near[i] = int32(len(l.blocks) - 1)
 	}
 }
 

@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // Run is a stretch of one lane's places.
 type Run struct {
 	Lane       int
@@ -85,6 +87,23 @@ func (p *Plan) Walk() *Walker {
 	return w
 }
 
+// refs adds the lane's rows of those numbers to list. The cost of an epoch's order is this loop and the permutations.
+func (l *lane) refs(list []Ref, ln int32, rows []uint32) []Ref {
+	near, starts, shift := l.near, l.starts, l.shift
+	list = slices.Grow(list, len(rows))
+	n := len(list)
+	list = list[:n+len(rows)]
+	for k, at := range rows {
+		i := int64(at)
+		b := near[i>>(shift&63)]
+		for starts[b+1] <= i {
+			b++
+		}
+		list[n+k] = Ref{ln, b, int32(i - starts[b])}
+	}
+	return list
+}
+
 // Rows adds the rows of a run to refs.
 func (w *Walker) Rows(refs []Ref, r Run) []Ref {
 	win := &w.windows[r.Lane]
@@ -93,10 +112,16 @@ func (w *Walker) Rows(refs []Ref, r Run) []Ref {
 		if i < win.begin || i >= win.end {
 			win.enter(i)
 		}
-		for ; i < min(r.End, win.end); i++ {
-			b, row := l.find(win.source(i))
-			refs = append(refs, Ref{int32(r.Lane), b, int32(row)})
+		end := min(r.End, win.end)
+		if w.plan.order.Window == 0 {
+			for ; i < end; i++ {
+				b, row := l.find(i)
+				refs = append(refs, Ref{int32(r.Lane), b, int32(row)})
+			}
+			continue
 		}
+		refs = l.refs(refs, int32(r.Lane), win.src[i-win.begin:end-win.begin])
+		i = end
 	}
 	return refs
 }
