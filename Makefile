@@ -43,12 +43,13 @@ fuzz: ## every decoder for FUZZTIME each
 		for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
 			echo "== ./$$p $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) ./$$p || exit 1; done; done
 
-soak: deps ## the long counts: kills, cycles, seeds, releases of the frameworks (prints seeds; results go to bench/results/)
+soak: deps ## the long counts: kills, cycles, seeds, the API against its description, releases of the frameworks (prints seeds; results go to bench/results/)
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py && $(PYTHON_ENV)/bin/python -m pip install -q --no-index --find-links dist --force-reinstall --no-deps hora hora-compat hora-server
 	$(PYTHON_ENV)/bin/python tools/wheel/build.py --library-only
 	HORA_SOAK=1 go test -v -count=1 -timeout 120m ./...
-	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 $(addprefix python/tests/,test_process.py test_elastic.py test_elastic_soak.py test_interrupted_soak.py test_wheel.py torch/test_torch_ends.py torch/test_torch_ddp.py torch/test_torch_examples.py torch/test_torch_own.py horovod/test_horovod_elastic_schedules.py tensorflow)
-	HORA_SOAK=1 $$(sh tools/deps.sh path spark-4)/bin/python -m pytest -q -s --durations=12 python/tests/spark/test_faults.py python/tests/spark/test_estimator.py
+	for seed in 7 11 2026; do sh tools/schemathesis.sh 60 $$seed || exit 1; done
+	HORA_SOAK=1 $(PYTHON_ENV)/bin/python -m pytest -q -s --durations=12 $(addprefix python/tests/,test_process.py test_adopted.py test_elastic.py test_elastic_soak.py test_interrupted_soak.py test_wheel.py torch/test_torch_ends.py torch/test_torch_ddp.py torch/test_torch_examples.py torch/test_torch_own.py horovod/test_horovod_elastic_schedules.py tensorflow)
+	HORA_SOAK=1 $$(sh tools/deps.sh path spark-4)/bin/python -m pytest -q -s --durations=12 $(addprefix python/tests/spark/,test_faults.py test_estimator.py test_ensemble.py test_ensemble_cluster.py test_older_estimator.py test_published_estimators.py)
 	$(PYTHON_ENV)/bin/python tools/matrix/run.py $(dir $(PYTHON_ENV))
 
 matrix: wheels ## the wheel on other releases of torch, TensorFlow and JAX; writes their tables into docs/compatibility.md

@@ -20,6 +20,7 @@ var wallClock = map[string]string{
 	"job/schedule/schedule.go":          "a moment later than all others",
 	"server/environment/environment.go": "when an interpreter's packages changed, which tells them apart",
 	"server/records.go":                 "a metric's moment, for who reads it",
+	"server/points.go":                  "a metric's moment, likewise",
 	"server/metrics.go":                 "when the server started, for who reads it",
 	"server/store/jobs.go":              "moments of jobs, which outlive the server and its clock's readings",
 	"server/store/artifacts.go":         "moments of files, likewise",

@@ -81,7 +81,7 @@ type Config struct {
 
 	// Threads says what the process's threads wait for, and whether all of them that have
 	// called hora do; nil where nobody knows. doubt, where it is not empty, is who else may
-	// free them, as in "has a thread x, which": then they are told, and not ended. See
+	// free them, as in "has a thread x, which": then they are told, and ended much later. See
 	// DeadlockTimeout.
 	Threads func() (waits []Waiting, doubt string, all bool)
 

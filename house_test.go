@@ -175,27 +175,83 @@ func TestTheNameOnTheIndexIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestTheTableOfFrameworks holds README's table to the page with the releases.
+// frameworks has, for each row of README's table, how the row of the page with the releases begins, and the pages that
+// have the names of both.
+var frameworks = []struct {
+	row, release string
+	pages        []string
+}{
+	{"PyTorch", "PyTorch [0-9]", []string{"python.md", "horovod.md"}},
+	{"JAX", "JAX [0-9]", []string{"python.md"}},
+	{"TensorFlow", "TensorFlow [0-9]", []string{"python.md", "horovod.md", "environment.md"}},
+	{"Keras", "Keras [0-9]", []string{"python.md", "horovod.md", "spark.md"}},
+	{"MXNet", "MXNet [0-9]", []string{"horovod.md"}},
+	{"NumPy", "NumPy [0-9]", []string{"python.md"}},
+	{"Go", "Go [0-9]", []string{"go.md"}},
+	{"Parquet data", "Parquet,", []string{"data.md"}},
+	{"Petastorm", "Petastorm [0-9]", []string{"petastorm.md"}},
+	{"Spark", "pyspark [0-9]", []string{"spark.md"}},
+	{"Azure ML", "Azure ML", []string{"azureml.md"}},
+	{"A queue", "A queue", []string{"server.md"}},
+}
+
+// TestTheTableOfFrameworks holds README's table to the page with the releases: what is missing somewhere is said there,
+// and makes the row a part; and both to the pages of each.
 func TestTheTableOfFrameworks(t *testing.T) {
-	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| (works|partly|not yet)`).FindAllStringSubmatch(page(t, "README.md"), -1)
-	if len(rows) < 6 {
-		t.Fatalf("README's table of frameworks has %d rows: %q", len(rows), rows)
+	rows := regexp.MustCompile(`(?m)^\| ([^|]+) \| (works|partly|not yet)(.*) \|$`).FindAllStringSubmatch(page(t, "README.md"), -1)
+	if len(rows) != len(frameworks) {
+		t.Fatalf("README's table of frameworks has %d rows, and the test %d: %q", len(rows), len(frameworks), rows)
 	}
 	releases := page(t, "docs/compatibility.md")
-	for _, name := range []string{"PyTorch", "JAX", "TensorFlow", "Keras", "MXNet"} {
-		row := regexp.MustCompile(`(?m)^\| ` + name + ` [0-9].*$`).FindString(releases)
-		at := slices.IndexFunc(rows, func(r []string) bool { return strings.HasPrefix(r[1], name) })
-		switch {
-		case at < 0:
-			t.Errorf("README's table has no row for %s", name)
-		case row == "" && rows[at][2] != "not yet":
-			t.Errorf("README says that %s %s; docs/compatibility.md has no release of it", name, rows[at][2])
-		case strings.Contains(row, "Not yet") && rows[at][2] == "works":
-			t.Errorf("README says that %s works; docs/compatibility.md says what does not yet: %s", name, row)
-		case row != "" && !strings.Contains(row, "Not yet") && rows[at][2] != "works":
-			t.Errorf("README says that %s is %q; docs/compatibility.md knows of nothing that is missing", name, rows[at][2])
+	for _, f := range frameworks {
+		at := slices.IndexFunc(rows, func(r []string) bool { return strings.HasPrefix(r[1], f.row) })
+		release := regexp.MustCompile(`(?m)^\| ` + f.release + `.*$`).FindString(releases)
+		if at < 0 || release == "" {
+			t.Errorf("%s: README has no row for it, or docs/compatibility.md none that begins with %q", f.row, f.release)
+			continue
+		}
+		lacks := regexp.MustCompile(`Not (yet|there):`).MatchString(release)
+		if want := map[bool]string{true: "partly", false: "works"}[lacks]; rows[at][2] != want {
+			t.Errorf("README says that %s %s; by docs/compatibility.md it is %q: %s", f.row, rows[at][2], want, release)
+		}
+		text := ""
+		for _, name := range f.pages {
+			text += page(t, "docs/"+name)
+		}
+		for _, m := range quoted.FindAllStringSubmatch(rows[at][0]+release, -1) {
+			if name := m[1]; !strings.HasPrefix(name, "make ") && !strings.Contains(text, name) {
+				t.Errorf("%s: README or docs/compatibility.md has %q, of which %v say nothing", f.row, name, f.pages)
+			}
 		}
 	}
+	wheelsReleases(t, releases)
+	one := strings.Contains(page(t, "docs/server.md"), "An elastic job stays on one node.")
+	if said := strings.Contains(page(t, "README.md"), "not yet elastic jobs on several nodes"); said != one {
+		t.Errorf("README says %v, and docs/server.md %v, that an elastic job stays on one node", said, one)
+	}
+}
+
+// TestWhatNoHardwareHasSeen: while docs/gpu.md says that nothing was verified on hardware, so do the rows that offer
+// it, and no longer.
+func TestWhatNoHardwareHasSeen(t *testing.T) {
+	const said = "not yet verified on hardware"
+	open := strings.Contains(page(t, "docs/gpu.md"), "**on hardware: nothing yet.**")
+	for _, at := range []struct{ page, line string }{
+		{"README.md", `(?m)^\| PyTorch \| .*$`},
+		{"docs/compatibility.md", `(?m)^\| PyTorch [0-9.]+ \| in .make test.*$`},
+		{"docs/compatibility.md", `(?m)^Accelerators: .*$`},
+	} {
+		line := regexp.MustCompile(at.line).FindString(page(t, at.page))
+		if line == "" || !strings.Contains(line, "gpu.md") || strings.Contains(line, said) != open {
+			t.Errorf("%s: %q; that GPUs are %s is %v by docs/gpu.md", at.page, line, said, open)
+		}
+	}
+}
+
+// wheelsReleases holds the releases that README promises for one wheel to the page with them, and to what refuses
+// others.
+func wheelsReleases(t *testing.T, releases string) {
+	t.Helper()
 	wheel := regexp.MustCompile(`The same wheel works with ([^;(]+), installed`).FindStringSubmatch(page(t, "README.md"))
 	if wheel == nil {
 		t.Fatal("README does not say which releases a wheel works with")
@@ -218,9 +274,5 @@ func TestTheTableOfFrameworks(t *testing.T) {
 	}
 	if len(refused) > 0 {
 		t.Errorf("README does not say from which release on a wheel works with the frameworks of %v", refused)
-	}
-	one := strings.Contains(page(t, "docs/server.md"), "An elastic job stays on one node.")
-	if said := strings.Contains(page(t, "README.md"), "not yet elastic jobs on several nodes"); said != one {
-		t.Errorf("README says %v, and docs/server.md %v, that an elastic job stays on one node", said, one)
 	}
 }

@@ -3,6 +3,7 @@ package hora
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,8 +51,9 @@ type knots struct {
 	knot  []int
 	first time.Time // when a knot was found; zero where there was none
 	text  string
-	// warned was said last of one that is not proved.
-	warned string
+	// Of a knot that is not proved: what each of its ranks said when it was told of, and when that was.
+	doubted   map[int]uint64
+	doubtedAt time.Time
 }
 
 type note struct {
@@ -70,7 +72,7 @@ const (
 	noteStanding = 1 + iota // where a rank is: digest, standing
 	noteConfirm             // is it so still? number, digest
 	noteYes                 // it is: number
-	noteVerdict             // digest, number, sentence
+	noteVerdict             // digest, number, whether doubt has had its time, sentence
 	noteHeard               // the verdict has come: number
 	noteAct                 // to all: number
 )
@@ -112,6 +114,9 @@ func (k *knots) hear(from int, text []byte) {
 // hearing is how long a rank that has heard a verdict waits for the word that all have: who acted
 // on it at once could have left before another has heard it.
 const hearing = 3 * time.Second
+
+// patience returns for how long a knot that something outside of our sight may free is left alone.
+func (k *knots) patience() time.Duration { return 120 * k.limit }
 
 // pace returns how often a rank that waits says so.
 func (k *knots) pace() time.Duration { return max(k.limit/5, 20*time.Millisecond) }
@@ -216,8 +221,9 @@ func (k *knots) take(n note) {
 			}
 		}
 	case noteVerdict:
-		digest, nonce, text := d.U64(), d.U64(), d.String(transport.MaxTell)
-		if s, now, ok := k.look(); ok && now == digest && d.Done() == nil && k.verdict == nil && s.Doubt == "" {
+		digest, nonce, late, text := d.U64(), d.U64(), d.Bool(), d.String(transport.MaxTell)
+		s, now, ok := k.look()
+		if ok && now == digest && d.Done() == nil && k.verdict == nil && (late || s.Doubt == "") {
 			k.guilty, k.sentence, k.verdict, k.under = s, text, time.After(hearing), nonce
 			for _, g := range k.waitedIn(&s) {
 				g.engine.Doom(&engine.DeadlockError{Text: text})
@@ -278,22 +284,26 @@ func (k *knots) seek() {
 	}
 }
 
-// judge tells the ranks of the knot, which have all confirmed it. Where something on one of them
-// may yet free it, nothing is proved, and it is only said, once.
+// judge tells the ranks of the knot, which have all confirmed it. Where something on one of them may yet free it,
+// nothing is proved: it is said, once, and ended when all has been the same for so long that nobody is to be expected
+// any more.
 func (k *knots) judge() {
 	k.asked = nil
-	var free []string
-	for _, r := range k.knot {
-		if doubt := k.said[r].standing.Doubt; doubt != "" {
-			free = append(free, fmt.Sprintf("rank %d %s", r, doubt))
+	late := false
+	if free := k.liberators(); free != "" {
+		now := map[int]uint64{}
+		for _, r := range k.knot {
+			now[r] = k.said[r].digest
 		}
-	}
-	if free != nil {
-		if k.warned != k.text {
-			k.w.cfg.Log.Warn(strings.Replace(k.text, " and can never go on", "", 1) + "; nothing is ended, since " + strings.Join(free, ", and ") + " may yet free them")
+		if !maps.Equal(now, k.doubted) {
+			k.doubted, k.doubtedAt = now, time.Now()
+			k.w.cfg.Log.Warn(fmt.Sprintf("%s; nothing is ended for %v, since %s may yet free them",
+				strings.Replace(k.text, " and can never go on", "", 1), k.patience(), free))
 		}
-		k.warned = k.text
-		return
+		if late = time.Since(k.doubtedAt) > k.patience(); !late {
+			return
+		}
+		k.text += fmt.Sprintf("; it has been so for %v", k.patience())
 	}
 	k.deaf = map[int]bool{}
 	for _, r := range k.knot {
@@ -302,9 +312,20 @@ func (k *knots) judge() {
 	digests := k.said
 	k.said, k.first = map[int]said{}, time.Time{}
 	for _, r := range k.knot {
-		k.tell(r, wire.AppendString(wire.AppendU64(wire.AppendU64([]byte{noteVerdict}, digests[r].digest), k.nonce),
-			k.text))
+		b := wire.AppendU64(wire.AppendU64([]byte{noteVerdict}, digests[r].digest), k.nonce)
+		k.tell(r, wire.AppendString(wire.AppendBool(b, late), k.text))
 	}
+}
+
+// liberators says who may yet free the ranks of the knot, as far as they know; empty: nobody.
+func (k *knots) liberators() string {
+	var free []string
+	for _, r := range k.knot {
+		if doubt := k.said[r].standing.Doubt; doubt != "" {
+			free = append(free, fmt.Sprintf("rank %d %s", r, doubt))
+		}
+	}
+	return strings.Join(free, ", and ")
 }
 
 // end fails the groups that this rank waits in.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,11 +60,12 @@ var packages = map[string]struct {
 	"dataset/plan":        {"", "std"},
 	"dataset/parquet":     {"", "github.com/klauspost/compress github.com/andybalholm/brotli github.com/pierrec/lz4"},
 	"dataset/source":      {"storage dataset/parquet", "github.com/klauspost/compress"},
-	"server":              {"event job job/schedule server/client server/environment server/fleet server/node server/snapshot server/store server/web storage/credentials", "github.com/danielgtaylor/huma/v2"},
+	"server":              {"event job job/schedule server/backend server/client server/environment server/snapshot server/store server/web storage/credentials", "github.com/danielgtaylor/huma/v2"},
+	"server/backend":      {"job/schedule server/client server/snapshot", "std"},
 	"server/client":       {"job", "std"},
 	"server/environment":  {"server/client", "go.yaml.in/yaml"},
-	"server/fleet":        {"job/schedule server/client server/node", "std"},
-	"server/node":         {"job job/schedule launch/environ server/client server/environment server/snapshot storage/credentials", "std"},
+	"server/fleet":        {"job/schedule server/backend server/client server/node", "std"},
+	"server/node":         {"job job/schedule launch/environ server/backend server/client server/environment server/snapshot storage/credentials", "std"},
 	"server/snapshot":     {"", "std"},
 	"server/store":        {"job server/client storage", "modernc.org/sqlite filippo.io/age github.com/klauspost/compress"},
 	"server/web":          {"job server/client", "std"},
@@ -274,12 +276,26 @@ func checkImport(t *testing.T, f goFile, mayImport, thirdParty, imp string) {
 	t.Errorf("%s imports %s: package %s keeps to the standard library and golang.org/x/sys", f.path, imp, f.dir)
 }
 
-// TestTheSeamOfLaunch: one file of launch names the ways to hosts, to choose where nobody else has; and no type grows
-// back to what does everything.
+// kinds are the words by which launch could ask what kind of host it works with.
+var kinds = regexp.MustCompile("(?i)^(near|far|local|remote|here|attended|guest)$")
+
+// TestTheSeamOfLaunch: one file of launch names the ways to hosts, to choose where nobody else has, and no line of the
+// others asks what kind of host this is: the reaches alone know, and what they say of a host has no word for it.
 func TestTheSeamOfLaunch(t *testing.T) {
-	const most = 30
-	methods := map[string]int{}
+	asks := func(f goFile, n ast.Node) {
+		t.Errorf("%s asks what kind of host this is: have its reach do what differs", f.fset.Position(n.Pos()))
+	}
 	for _, f := range goFiles(t) {
+		if f.dir == "launch/reach" && !f.test {
+			ast.Inspect(f.tree, func(n ast.Node) bool {
+				if field, is := n.(*ast.Field); is && slices.ContainsFunc(field.Names, func(id *ast.Ident) bool {
+					return kinds.MatchString(id.Name)
+				}) {
+					asks(f, field)
+				}
+				return true
+			})
+		}
 		if f.dir != "launch" || f.test {
 			continue
 		}
@@ -295,30 +311,147 @@ func TestTheSeamOfLaunch(t *testing.T) {
 			if is && strings.Contains(text.Value, "ssh") && f.path != "launch/launch.go" {
 				t.Errorf("%s: %s: a job knows hosts by launch/reach alone", f.fset.Position(text.Pos()), text.Value)
 			}
+			if of, is := n.(*ast.SelectorExpr); is && kinds.MatchString(of.Sel.Name) {
+				asks(f, of)
+			}
 			return true
 		})
+	}
+}
+
+// TestTheSeamOfTheServer: what stands above server/backend knows nobody's nodes, and that is four calls and a Close. Of
+// the tests above it one site alone has nodes that dial in.
+func TestTheSeamOfTheServer(t *testing.T) {
+	above := []string{"server", "server/backend", "server/store", "server/web", "server/client", "job/schedule"}
+	withNodes := []string{"server/calls_test.go", "server/ending_test.go"}
+	var calls []string
+	for _, f := range goFiles(t) {
+		if !slices.Contains(above, f.dir) {
+			continue
+		}
+		for _, imp := range imports(f) {
+			at, _ := ours(imp)
+			if (at == "server/fleet" || at == "server/node") && !slices.Contains(withNodes, f.path) {
+				t.Errorf("%s imports %s: the queue knows what runs its jobs by server/backend alone", f.path, imp)
+			}
+		}
+		if f.dir != "server/backend" || f.test {
+			continue
+		}
+		ast.Inspect(f.tree, func(n ast.Node) bool {
+			is, ok := n.(*ast.TypeSpec)
+			if !ok || is.Name.Name != "Backend" {
+				return true
+			}
+			for _, m := range is.Type.(*ast.InterfaceType).Methods.List {
+				calls = append(calls, m.Names[0].Name)
+			}
+			return false
+		})
+	}
+	if want := []string{"Capacity", "Start", "Watch", "Kill", "Close"}; !slices.Equal(calls, want) {
+		t.Errorf("a back end has the calls %v: each further one is one that every other back end must have too, so it has %v", calls, want)
+	}
+}
+
+// TestNoTypeOfLaunchDoesEverything: neither the launcher nor the agent grows back to one type that does it all, be it
+// by methods, by those of what it embeds, or by functions that are handed it.
+func TestNoTypeOfLaunchDoesEverything(t *testing.T) {
+	const most = 30
+	for dir, hub := range map[string]string{"launch": "job", "launch/agent": "agent"} {
+		counts := deeds(t, dir)
+		if counts[hub] == 0 {
+			t.Errorf("%s has no type %s any more: name the one that owns the rest", dir, hub)
+		}
+		largest := ""
+		for name, n := range counts {
+			if n > counts[largest] || n == counts[largest] && name < largest {
+				largest = name
+			}
+			if n > most {
+				t.Errorf("%s.%s has %d methods, at most %d: split it by what its fields are for", dir, name, n, most)
+			}
+		}
+		t.Logf("%s: %s has %d, the largest type, %s, has %d", dir, hub, counts[hub], largest, counts[largest])
+	}
+}
+
+// deeds counts for each type of a package its methods, those of the package's types that it embeds, and the functions
+// with a parameter that points to it.
+func deeds(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	own, handed, embeds := map[string]int{}, map[string]int{}, map[string][]string{}
+	for _, f := range goFiles(t) {
+		if f.dir != dir || f.test {
+			continue
+		}
 		for _, decl := range f.tree.Decls {
-			fn, ok := decl.(*ast.FuncDecl)
-			if !ok || fn.Recv == nil {
-				continue
-			}
-			of := fn.Recv.List[0].Type
-			if star, ok := of.(*ast.StarExpr); ok {
-				of = star.X
-			}
-			if id, ok := of.(*ast.Ident); ok {
-				methods[id.Name]++
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if d.Recv != nil {
+					name, _ := named(d.Recv.List[0].Type)
+					own[name]++
+					continue
+				}
+				seen := map[string]bool{}
+				for _, p := range d.Type.Params.List {
+					if name, pointer := named(p.Type); pointer && !seen[name] {
+						seen[name] = true
+						handed[name]++
+					}
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if is, ok := spec.(*ast.TypeSpec); ok {
+						embeds[is.Name.Name] = embedded(is.Type)
+					}
+				}
 			}
 		}
 	}
-	if methods["job"] == 0 {
-		t.Error("launch has no type job any more: hold its largest one")
+	var all func(name string) int
+	all = func(name string) int {
+		n := own[name]
+		for _, e := range embeds[name] {
+			n += all(e)
+		}
+		return n
 	}
-	for name, n := range methods {
-		if n > most {
-			t.Errorf("launch.%s has %d methods, at most %d: split it by what its fields are for", name, n, most)
+	counts := map[string]int{}
+	for name := range embeds { // all types
+		counts[name] = all(name) + handed[name]
+	}
+	return counts
+}
+
+// embedded names the types of the same package that a struct embeds.
+func embedded(of ast.Expr) (names []string) {
+	st, ok := of.(*ast.StructType)
+	if !ok {
+		return nil
+	}
+	for _, field := range st.Fields.List {
+		if name, _ := named(field.Type); len(field.Names) == 0 && name != "" {
+			names = append(names, name)
 		}
 	}
+	return names
+}
+
+// named returns the name of a type of the same package, and whether this is a pointer to it.
+func named(of ast.Expr) (name string, pointer bool) {
+	if star, ok := of.(*ast.StarExpr); ok {
+		of, pointer = star.X, true
+	}
+	switch of := of.(type) {
+	case *ast.Ident:
+		return of.Name, pointer
+	case *ast.IndexExpr:
+		name, _ = named(of.X)
+	case *ast.IndexListExpr:
+		name, _ = named(of.X)
+	}
+	return name, pointer
 }
 
 func TestPackageComments(t *testing.T) {

@@ -193,9 +193,9 @@ func (e *Delay) String() string {
 	text, over := e.Text, e.Over.Round(time.Second)
 	switch {
 	case e.Limit > 0:
-		text += fmt.Sprintf("; %v of %v are over", over, e.Limit)
+		text += fmt.Sprintf("; %v so far, at most %v", over, e.Limit)
 	case e.Over > 0:
-		text += fmt.Sprintf("; %v are over", over)
+		text += fmt.Sprintf("; %v so far", over)
 	}
 	if e.Flag != "" {
 		text += " (" + e.Flag + ")"

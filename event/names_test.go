@@ -157,10 +157,10 @@ func TestEventsThatAreNone(t *testing.T) {
 
 func TestEventsOfAJobSay(t *testing.T) {
 	for want, e := range map[string]*Delay{
-		"waiting for hosts; 3s of 10m0s are over": {Text: "waiting for hosts", Over: 2600 * time.Millisecond, Limit: 10 * time.Minute},
-		"looking up the name; 2s are over":        {Text: "looking up the name", Over: 2 * time.Second},
-		"waiting for rank 1 to end":               {Text: "waiting for rank 1 to end"},
-		"waiting for rank 0 to join; 3 of 4 ranks have; 31s of 30m0s are over (--start-timeout)": {Text: "waiting for rank 0 to join; 3 of 4 ranks have", Over: 31 * time.Second, Limit: 30 * time.Minute, Flag: "--start-timeout"},
+		"waiting for hosts; 3s so far, at most 10m0s": {Text: "waiting for hosts", Over: 2600 * time.Millisecond, Limit: 10 * time.Minute},
+		"looking up the name; 2s so far":              {Text: "looking up the name", Over: 2 * time.Second},
+		"waiting for rank 1 to end":                   {Text: "waiting for rank 1 to end"},
+		"waiting for rank 0 to join; 3 of 4 ranks have; 31s so far, at most 30m0s (--start-timeout)": {Text: "waiting for rank 0 to join; 3 of 4 ranks have", Over: 31 * time.Second, Limit: 30 * time.Minute, Flag: "--start-timeout"},
 	} {
 		if got := e.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

@@ -17,23 +17,31 @@ import (
 // flags may be added to what a file says.
 func Parse(file string, data []byte) (*Spec, error) {
 	s := &Spec{}
-	return s, s.read(file, data, nil)
+	return s, s.read(file, data, nil, nil)
 }
 
 // Read reads a job over s, field by field, and returns the keys of what the file has.
 func (s *Spec) Read(file string, data []byte) ([]string, error) {
 	var keys []string
-	err := s.read(file, data, func(key string) { keys = append(keys, key) })
+	err := s.read(file, data, nil, func(key string) { keys = append(keys, key) })
 	return keys, err
+}
+
+// ReadBeside reads a job as Read does from a file in which somebody else's fields stand beside the job's: those that
+// theirs says yes to, which it has read then.
+func (s *Spec) ReadBeside(file string, data []byte, theirs func(key string, value *yaml.Node) (bool, error)) error {
+	return s.read(file, data, theirs, nil)
 }
 
 // UnmarshalJSON reads a job as Parse does.
 func (s *Spec) UnmarshalJSON(data []byte) error {
 	*s = Spec{}
-	return s.read("job", data, nil)
+	return s.read("job", data, nil, nil)
 }
 
-func (s *Spec) read(file string, data []byte, given func(string)) error {
+func (s *Spec) read(
+	file string, data []byte, theirs func(string, *yaml.Node) (bool, error), given func(string),
+) error {
 	root, err := document(file, data, "command: [python, train.py]")
 	if err != nil || root == nil {
 		return err
@@ -46,14 +54,21 @@ func (s *Spec) read(file string, data []byte, given func(string)) error {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key, value := root.Content[i], through(root.Content[i+1])
 		at := fmt.Sprintf("%s:%d", file, key.Line)
-		n := slices.IndexFunc(table, func(f Field) bool { return f.Key == key.Value })
-		if n < 0 {
-			return fmt.Errorf("%s: there is no field %q%s", at, key.Value, meant(key.Value, table))
-		}
 		if before := seen[key.Value]; before > 0 {
 			return fmt.Errorf("%s: %s stands in line %d already: leave one of them out", at, key.Value, before)
 		}
 		seen[key.Value] = key.Line
+		if theirs != nil {
+			if read, err := theirs(key.Value, value); err != nil {
+				return fmt.Errorf("%s: %w", at, err)
+			} else if read {
+				continue
+			}
+		}
+		n := slices.IndexFunc(table, func(f Field) bool { return f.Key == key.Value })
+		if n < 0 {
+			return fmt.Errorf("%s: there is no field %q%s", at, key.Value, meant(key.Value, table))
+		}
 		if err := s.readField(&table[n], value); err != nil {
 			return fmt.Errorf("%s: %s: %w", at, key.Value, err)
 		}

@@ -160,6 +160,11 @@ func outputFields() []Field {
 			Help: "what a worker writes to the file that HORA_RESULT names arrives as DIR/rank.N",
 		},
 		{
+			Flags: "--until-stdin-ends", Ours: true,
+			Help: "the end of standard input ends the job, or leaves one with --coordinator-state to whoever adopts it: " +
+				"of the program that started it, in whatever way",
+		},
+		{
 			Key: "events", Flags: "--events", Arg: "FILE",
 			Help: "write what happens to the job as lines of JSON, while it happens",
 			set:  setText(func(s *Spec) *string { return &s.Events }),

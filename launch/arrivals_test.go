@@ -28,14 +28,14 @@ func TestAWaitAfterAnEpochIsToldAndEnds(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
 	j := discovering(t, secret.New(), end)
-	j.spec.Wait = 100 * time.Second
+	j.spec.ElasticTimeout = 100 * time.Second
 	h := &heardOf{}
-	j.spec.Events.Add(h)
-	j.server, j.ledger = noCoordinator{}, &ledger{}
-	j.ledger.lives.Store(true)
+	j.spec.Place.Events.Add(h)
+	j.meeting.server, j.record.ledger = noCoordinator{}, &ledger{}
+	j.record.ledger.lives.Store(true)
 	j.launched(t, &head{Hosts: []Host{{Name: "a", Slots: 2}}})
-	j.ledger = nil
-	j.links[0].host, j.alive[0] = &reach.Host{}, true
+	j.record.ledger = nil
+	j.links.all[0].host, j.crew.alive[0] = &reach.Host{}, true
 	for _, c := range []struct {
 		wait rendezvous.Wait
 		want string // "" is nothing
@@ -43,35 +43,35 @@ func TestAWaitAfterAnEpochIsToldAndEnds(t *testing.T) {
 		{rendezvous.Wait{Epoch: 3, For: 20 * time.Second, Joined: 2, Behind: []int{0}}, ""},
 		{
 			rendezvous.Wait{Epoch: 3, For: 31 * time.Second, Joined: 2, Behind: []int{0}},
-			"2 workers wait for rank 0 on a (its process runs) to join again after epoch 3; 31s of 1m40s are over",
+			"2 workers wait for rank 0 on a (its process runs) to join again after epoch 3; 31s so far, at most 1m40s",
 		},
 		{rendezvous.Wait{Epoch: 3, For: 40 * time.Second, Joined: 2, Behind: []int{0}}, ""},
 		{
 			rendezvous.Wait{Epoch: 3, For: 30 * time.Second, Joined: 1, Beside: true},
-			"1 worker waits for the members of epoch 3 at their next commit; 30s of 30m0s are over",
+			"1 worker waits for the members of epoch 3 at their next commit; 30s so far, at most 30m0s",
 		},
 		{rendezvous.Wait{}, ""},
 		{
 			rendezvous.Wait{Epoch: 4, For: 35 * time.Second, Joined: 1, Coming: []int{0}},
-			"1 worker waits for rank 0 on a (its process runs) to join; 35s of 1m0s are over",
+			"1 worker waits for rank 0 on a (its process runs) to join; 35s so far, at most 1m0s",
 		},
 		{rendezvous.Wait{}, ""},
 		{rendezvous.Wait{Epoch: 4, For: 35 * time.Second, Joined: 1, More: 1}, ""}, // the roster's to tell
 	} {
 		h.texts = nil
-		j.waits.Store(&c.wait)
-		j.awaitArrivals()
-		if got := strings.Join(h.texts, "\n"); got != c.want || j.condemn[0] != "" {
-			t.Errorf("%+v: told %q, want %q; ended: %q", c.wait, got, c.want, j.condemn[0])
+		j.meeting.waits.Store(&c.wait)
+		j.arrivals.await()
+		if got := strings.Join(h.texts, "\n"); got != c.want || j.crew.condemn[0] != "" {
+			t.Errorf("%+v: told %q, want %q; ended: %q", c.wait, got, c.want, j.crew.condemn[0])
 		}
 	}
-	j.waits.Store(&rendezvous.Wait{Epoch: 4, For: 100 * time.Second, Joined: 1, Behind: []int{0}})
-	j.awaitArrivals()
-	if why := j.condemn[0]; why != "has not joined again in 1m40s after epoch 4 (--elastic-timeout): its process runs" {
+	j.meeting.waits.Store(&rendezvous.Wait{Epoch: 4, For: 100 * time.Second, Joined: 1, Behind: []int{0}})
+	j.arrivals.await()
+	if why := j.crew.condemn[0]; why != "has not joined again in 1m40s after epoch 4 (--elastic-timeout): its process runs" {
 		t.Errorf("it is ended: %q", why)
 	}
-	if j.missing.hear([]byte(`[{"Rank":0,"Text":"its process is in a debugger"}]`)); !slices.Equal(
-		j.doing(&j.missing, []int{0}), []string{"rank 0 on a (its process is in a debugger)"}) {
-		t.Errorf("it does %q", j.doing(&j.missing, []int{0}))
+	if j.arrivals.hear([]byte(`[{"Rank":0,"Text":"its process is in a debugger"}]`)); !slices.Equal(
+		j.arrivals.described([]int{0}), []string{"rank 0 on a (its process is in a debugger)"}) {
+		t.Errorf("it does %q", j.arrivals.described([]int{0}))
 	}
 }

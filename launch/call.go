@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -35,11 +36,12 @@ func (s *settings) weighCall() (int64, error) {
 	return st.Size(), nil
 }
 
-// sendCall sends the call's bytes as fast as the agent takes them.
-func (l *link) sendCall(path string, size int64, post func(any)) {
+// sendCall sends the call's bytes, size of them after the first from, as fast as the agent takes them.
+func (l *link) sendCall(path string, from, size int64, post func(any)) {
 	f, err := os.Open(path)
 	if err == nil {
 		defer f.Close()
+		_, err = f.Seek(from, io.SeekStart)
 		buf := make([]byte, protocol.Part)
 		for size > 0 && err == nil {
 			n := int(min(size, int64(len(buf))))
@@ -56,31 +58,26 @@ func (l *link) sendCall(path string, size int64, post func(any)) {
 
 // results are what the workers of one host leave, as it comes. They belong to the link's reader.
 type results struct {
-	dir  string
-	mark string // tells its files from those of other hosts
-	open map[int]*os.File
+	dir   string
+	mark  string // tells its files from those of other hosts
+	lasts bool   // another launcher may go on with what has not come to its end
+	open  map[int]*os.File
 }
 
-// part takes some of what a rank has left. It gets its name when it is whole.
+// part takes some of what a rank has left. It gets its name when it is whole. An agent may say again what an earlier
+// launcher has written.
 func (r *results) part(body []byte, ranks int) error {
 	d := wire.NewDecoder(body)
-	rank, last := d.Int(0, ranks-1), d.Bool()
+	rank, last, at := d.Int(0, ranks-1), d.Bool(), int64(d.Int(0, 1<<62))
 	if d.Err() != nil || r.dir == "" {
 		return nil
 	}
 	name := filepath.Join(r.dir, fmt.Sprintf("rank.%d", rank))
-	f := r.open[rank]
+	f, err := r.file(rank, fmt.Sprintf("%s.part-%s", name, r.mark), at)
 	if f == nil {
-		var err error
-		if f, err = logs.Open(fmt.Sprintf("%s.part-%s", name, r.mark), os.O_WRONLY|os.O_TRUNC); err != nil {
-			return r.unwritten(rank, err)
-		}
-		if r.open == nil {
-			r.open = map[int]*os.File{}
-		}
-		r.open[rank] = f
+		return err
 	}
-	_, err := f.Write(body[len(body)-d.Left():])
+	_, err = f.WriteAt(body[len(body)-d.Left():], at)
 	if err == nil && !last {
 		return nil
 	}
@@ -98,6 +95,32 @@ func (r *results) part(body []byte, ranks int) error {
 	return nil
 }
 
+// file returns that in which a part from at on stands; nil where it belongs to what was whole before.
+func (r *results) file(rank int, name string, at int64) (*os.File, error) {
+	if f := r.open[rank]; f != nil && at > 0 {
+		return f, nil
+	} else if f != nil {
+		f.Close() // the last process of the rank has not left all of its own
+	}
+	flags := os.O_WRONLY | os.O_TRUNC
+	if at > 0 {
+		st, err := os.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && st.Size() < at {
+			return nil, nil
+		}
+		flags = os.O_WRONLY
+	}
+	f, err := logs.Open(name, flags)
+	if err != nil {
+		return nil, r.unwritten(rank, err)
+	}
+	if r.open == nil {
+		r.open = map[int]*os.File{}
+	}
+	r.open[rank] = f
+	return f, nil
+}
+
 func (r *results) unwritten(rank int, err error) error {
 	return fmt.Errorf("write the result of rank %d: %w: free space there or choose another --results", rank, err)
 }
@@ -106,6 +129,8 @@ func (r *results) unwritten(rank int, err error) error {
 func (r *results) close() {
 	for _, f := range r.open {
 		f.Close()
-		os.Remove(f.Name())
+		if !r.lasts {
+			os.Remove(f.Name())
+		}
 	}
 }

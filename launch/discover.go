@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -146,24 +145,24 @@ func (e *discovered) news() elastic.News {
 // sizes fills in what a job with a discovery leaves open.
 func (s *settings) sizes() {
 	s.wanted = s.NP
-	if s.Max == 0 {
-		s.Max = manyRanks
+	if s.MaxNP == 0 {
+		s.MaxNP = manyRanks
 	}
-	if s.Min == 0 {
-		s.Min = s.NP
+	if s.MinNP == 0 {
+		s.MinNP = s.NP
 	}
 	s.OnLoss = elastic.Continue
 }
 
 // discover waits for enough slots, and makes the spec one of as many ranks as there may be at first.
-func (j *job) discover(ctx context.Context) error {
+func (s *supply) discover(ctx context.Context) error {
 	tick := time.NewTicker(discoverEvery)
 	defer tick.Stop()
 	for {
 		var e discovered
-		e.hosts, e.err = j.spec.Discovery.Find(ctx)
+		e.hosts, e.err = s.spec.Discovery.Find(ctx)
 		for news := e.news(); ; news = (elastic.Tick{}) {
-			end := j.step(news)
+			end := s.step(news)
 			switch {
 			case end != nil && end.Late:
 				return fault(ExitTimeout, "%s", end.Text)
@@ -171,16 +170,16 @@ func (j *job) discover(ctx context.Context) error {
 				return e.err
 			case end != nil:
 				return fault(ExitUsage, "%s", end.Text)
-			case j.roster.Left() > 0:
-				j.spec.listed = time.Since(j.began)
+			case s.roster.Left() > 0:
+				s.spec.listed = time.Since(s.record.began)
 				return nil
 			}
 			select {
-			case <-j.alarm():
+			case <-s.alarm():
 				continue
 			case <-tick.C:
-			case sig := <-j.spec.Signals:
-				if err := j.spec.early(sig, "while hosts were awaited"); err != nil {
+			case sig := <-s.spec.Signals:
+				if err := s.spec.early(sig, "while hosts were awaited"); err != nil {
 					return err
 				}
 			case <-ctx.Done():
@@ -188,6 +187,21 @@ func (j *job) discover(ctx context.Context) error {
 			}
 			break
 		}
+	}
+}
+
+// follow hears of the job's discovery, if it has one, until what it returns is called.
+func (s *supply) follow(ctx context.Context, mail *mailbox) (stop func()) {
+	d := s.spec.Discovery
+	if d == nil {
+		return func() {}
+	}
+	watching, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { d.watch(watching, s.spec.Reach, mail.events) })
+	return func() {
+		cancel()
+		watch.Wait()
 	}
 }
 
@@ -215,62 +229,6 @@ func (d *discovery) watch(ctx context.Context, r Reach, events chan<- any) {
 		case events <- e:
 		case <-ctx.Done():
 			return
-		}
-	}
-}
-
-// lateGreeting asks a host that came later which of our addresses it reaches.
-func (c *crew) lateGreeting(e greeted) {
-	e.l.heard, e.l.host = time.Now(), e.host
-	e.l.asked = e.l.way.Doors(c.port, c.spec.Interfaces)
-	e.l.sendJSON(protocol.CmdProbe, e.l.asked)
-}
-
-// lateProbe starts what waits on such a host.
-func (j *job) lateProbe(e probed) {
-	l := e.l
-	if l.born.IsZero() || l.planned {
-		return // the launcher whose job was adopted had asked
-	}
-	for i, ok := range e.ok {
-		if !ok || i >= len(l.asked) {
-			continue
-		}
-		r := route{addr: l.asked[i], master: j.rts[0].master, masterPort: j.rts[0].masterPort}
-		if ip := net.ParseIP(r.master); ip != nil && ip.IsLoopback() {
-			r.master, _, _ = net.SplitHostPort(r.addr) // until now all were on this host
-		}
-		if j.door != "" {
-			r.listen = []string{j.door}
-		}
-		j.ledger.write(&entry{
-			Kind: entryRoute, At: j.ledger.now(j.began), numbered: numbered{Link: l.index}, Route: r.kept(),
-		})
-		admit(j, l, r)
-		return
-	}
-	l.cause = "it reaches none of this host's addresses (" + strings.Join(l.asked, " ") + "): open the ports between them"
-	l.kill()
-}
-
-// admit tells such a host what it is for, and starts what waits for it.
-func admit(j *job, l *link, r route) {
-	j.rts[l.index] = r
-	j.sendPlan(l, nil, j.hosts[l.index].Slots, j.post)
-	for _, w := range l.waiting {
-		if j.seats[w.seat.Rank] == w.seat {
-			j.startOn(l, w.seat, w.more)
-		}
-	}
-	l.waiting = nil
-}
-
-// late gives up hosts that do not answer in time.
-func (c *crew) late() {
-	for _, l := range c.links {
-		if !l.planned && !l.ended && !l.born.IsZero() && time.Since(l.born) > c.spec.Start && l.cause == "" {
-			l.cause = fmt.Sprintf("no answer in %v: look whether it is up", c.spec.Start)
-			l.kill()
 		}
 	}
 }

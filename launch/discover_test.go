@@ -112,9 +112,9 @@ func TestADiscoveryThatHangs(t *testing.T) {
 		Command: later, Environ: os.Environ(),
 		Limit: 300 * time.Millisecond,
 	}).Find}
-	spec.Events = &event.Sink{}
+	spec.Place.Events = &event.Sink{}
 	said := 0
-	defer spec.Events.Add(notes(func(text string) {
+	defer spec.Place.Events.Add(notes(func(text string) {
 		if strings.Contains(text, "for hosts: no answer in 300ms: make it print what it knows at once; going on with the hosts known so far") {
 			said++
 			os.WriteFile(here("told"), nil, 0o644)
@@ -152,7 +152,7 @@ func TestASlowNameServerHoldsUpNobody(t *testing.T) {
 	dir := t.TempDir()
 	asked, answer := make(chan struct{}), make(chan struct{})
 	spec := testSpec(nil)
-	spec.NP, spec.Dir, spec.Restarts, spec.Min = 2, dir, 5, 1
+	spec.NP, spec.Dir, spec.Restarts, spec.MinNP = 2, dir, 5, 1
 	spec.IsLocal = func(name string) bool {
 		if name == "slow.example" {
 			close(asked)
@@ -167,9 +167,9 @@ func TestASlowNameServerHoldsUpNobody(t *testing.T) {
 		}
 		return hosts, nil
 	}}
-	spec.Events = &event.Sink{}
+	spec.Place.Events = &event.Sink{}
 	told := make(chan struct{})
-	defer spec.Events.Add(notes(func(text string) {
+	defer spec.Place.Events.Add(notes(func(text string) {
 		if strings.Contains(text, "rank 1 on here: exit code 3: the other") {
 			close(told)
 		}

@@ -13,9 +13,9 @@ func TestWhereJAXMeets(t *testing.T) {
 		"10.0.0.7":  {"JAX_COORDINATOR_ADDRESS=10.0.0.7:20004"},
 		"node7":     {"JAX_COORDINATOR_ADDRESS=node7:20004"},
 	} {
-		p := place{size: 2, addr: "127.0.0.1:9", masterHost: host, masterPort: 20005}
+		its := variables{size: 2, addr: "127.0.0.1:9", masterHost: host, masterPort: 20005}
 		var got []string
-		for _, v := range p.variables() {
+		for _, v := range its.list() {
 			if len(v) > 4 && v[:4] == "JAX_" {
 				got = append(got, v)
 			}

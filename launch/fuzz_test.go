@@ -45,8 +45,9 @@ func (spoken) End(error) *reach.Lost                           { return &reach.L
 func (spoken) Close()                                          {}
 func (spoken) Doing() (verb, share string)                     { return "", "" }
 func (spoken) Doors(int, []string) []string                    { return nil }
-func (spoken) Dig(context.Context, int) (addr string, _ error) { return "", nil }
+func (spoken) Dig(_ context.Context, _, _ int) (string, error) { return "", nil }
 func (spoken) Master() (int, error)                            { return 0, nil }
+func (spoken) Stands([]string) []string                        { return nil }
 func (spoken) Environ(all []string) []string                   { return all }
 
 // FuzzAgentWords gives the launcher anything on the pipe from a host's agent: it is read
@@ -71,24 +72,24 @@ func FuzzAgentWords(f *testing.F) {
 		packed(protocol.SayNotice, []byte("soon")), packed(protocol.SayPong, nil)))
 	f.Add(packed(protocol.SayOutput, number(1<<40)))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		spec := &settings{Stdout: io.Discard, Stderr: io.Discard}
+		spec := &settings{Place: Place{Stdout: io.Discard, Stderr: io.Discard}}
 		spec.defaults()
 		j := newJob(spec)
-		j.hosts, j.seats = []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}, []Seat{{Host: 0}, {Host: 1}}
-		j.events, j.server, j.alive = make(chan any), noCoordinator{}, make([]bool, 2)
-		j.begun = map[int]time.Time{0: time.Now(), 1: time.Now()}
-		j.roster = elastic.NewRoster(elastic.Supply{Size: 2, Hosts: j.hosts})
+		c := j.crew
+		c.hosts, c.seats = []Host{{Name: "a", Slots: 1}, {Name: "b", Slots: 1}}, []Seat{{Host: 0}, {Host: 1}}
+		c.alive, c.begun = make([]bool, 2), map[int]time.Time{0: time.Now(), 1: time.Now()}
+		j.mail.events, j.meeting.server = make(chan any), noCoordinator{}
+		j.supply.roster = elastic.NewRoster(elastic.Supply{Size: 2, Hosts: c.hosts})
 		var err error
-		if j.out, err = newOutput(spec, 2); err != nil {
+		if j.links.out, err = newOutput(spec, 2); err != nil {
 			t.Fatal(err)
 		}
 		l := &link{name: "a", called: "a", way: spoken{bytes.NewReader(text)}}
 		l.writer = protocol.NewWriter(io.Discard, nil, true)
-		j.links = []*link{l}
-		l.reader.Add(1)
-		go l.read(j.events, j.out, nil)
+		j.links.all = []*link{l}
+		j.links.hear(l)
 		for end := false; !end; {
-			switch e := (<-j.events).(type) {
+			switch e := (<-j.mail.events).(type) {
 			case greeted:
 				l.host = e.host
 			case said:
@@ -98,14 +99,11 @@ func FuzzAgentWords(f *testing.F) {
 			}
 		}
 		l.reader.Wait()
-		if j.alive[1] || j.roster.Left() < 1 {
-			t.Errorf("host a spoke for rank 1: alive %v, %d left", j.alive, j.roster.Left())
+		if c.alive[1] || j.supply.roster.Left() < 1 {
+			t.Errorf("host a spoke for rank 1: alive %v, %d left", c.alive, j.supply.roster.Left())
 		}
-		if j.final != nil {
-			j.final.Stop()
-		}
-		close(j.over)
-		j.out.close()
+		close(j.mail.over)
+		j.links.out.close()
 		_ = l.writer.Close()
 	})
 }

@@ -24,12 +24,8 @@ type holds struct {
 // heldFor is how long a process is held before somebody is told: a look at it by gdb or strace takes less.
 const heldFor = 2 * time.Second
 
-// halted passes on what holds a process. On another host nobody is there who would let it go on: whatever stops it
-// there counts as a stop.
+// halted passes on what holds a process.
 func (h *holds) halted(l *link, rank int, halt rendezvous.Halt, server coordinator) {
-	if halt.Excused() && !l.host.Attended {
-		halt = rendezvous.Stopped
-	}
 	server.Halted(rank, halt)
 	if _, is := h.frozen[rank]; halt != rendezvous.Stopped {
 		delete(h.frozen, rank)
@@ -44,7 +40,13 @@ func (h *holds) halted(l *link, rank int, halt rendezvous.Halt, server coordinat
 	}
 }
 
-// release ends that.
+// forget drops what is known of a process that has ended.
+func (h *holds) forget(rank int) {
+	delete(h.held, rank)
+	delete(h.frozen, rank)
+}
+
+// release ends what holds a rank's process.
 func (h *holds) release(rank int) {
 	if is := h.held[rank]; is != nil && is.told {
 		h.say(&event.Held{Rank: rank, Host: is.host})
@@ -54,7 +56,7 @@ func (h *holds) release(rank int) {
 
 // overdue returns the ranks whose processes have been stopped for so long that the coordinator would have lost them if
 // it still looked at them: who has left the others has only to end, may take its time for that, and would be waited for
-// without end. It counts pings and not time, for a launcher that was stopped itself has not seen who went on meanwhile.
+// without end. Pings are counted and not time: a launcher that was stopped itself has not seen who went on meanwhile.
 func (h *holds) overdue(silence time.Duration) (ranks []int) {
 	limit := int((silence+overdueAfter)/time.Second) + 1
 	for rank := range h.frozen {
@@ -68,8 +70,8 @@ func (h *holds) overdue(silence time.Duration) (ranks []int) {
 // overdueAfter is what the coordinator has beyond the peer timeout to say that a member is lost.
 const overdueAfter = 2 * time.Second
 
-// tellHeld tells of processes that have been held for a while.
-func (h *holds) tellHeld() {
+// tell tells of processes that have been held for a while.
+func (h *holds) tell() {
 	for rank, is := range h.held {
 		if !is.told && time.Since(is.since) >= heldFor {
 			is.told = true

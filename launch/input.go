@@ -27,7 +27,7 @@ func (c *crew) input(host int) *reach.Input {
 
 // possible asks the reach whether its hosts can do what the job asks for.
 func (c *crew) possible() error {
-	ask := &reach.Job{GPUs: c.spec.GPUs, Input: -1}
+	ask := &reach.Job{GPUs: c.spec.GPUsPerRank, Input: -1}
 	for _, s := range c.seats {
 		ask.Hosts = append(ask.Hosts, c.hosts[s.Host].Name)
 	}
@@ -37,7 +37,7 @@ func (c *crew) possible() error {
 		}
 		ask.Input = r
 	}
-	return c.reach.Refuse(ask)
+	return c.spec.Reach.Refuse(ask)
 }
 
 // unfed are the last lines of Python programs that asked for input where there is none.

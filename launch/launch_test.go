@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	jobs "hora/job"
 	"hora/launch/agent"
 	"hora/launch/machine"
 )
@@ -69,7 +70,7 @@ func testFlags() settings {
 		case "-H":
 			spec.Hosts, _ = ParseHosts(v)
 		case "-start":
-			spec.Start = time.Duration(n) * time.Second
+			spec.StartTimeout = time.Duration(n) * time.Second
 		case "-logs":
 			spec.LogDir = v
 		case "-interfaces":
@@ -116,8 +117,10 @@ func testAgent() int {
 func testSpec(command []string) settings {
 	self, _ := os.Executable()
 	return settings{
-		Command: command, NP: 2, Self: []string{self, "__agent"}, Environ: os.Environ(), Dir: os.TempDir(),
-		Job: "test", LocalName: "here", Binary: self, Temp: os.TempDir(),
+		Spec: jobs.Spec{Command: command, NP: 2, Dir: os.TempDir(), Name: "test"},
+		Place: Place{
+			Self: []string{self, "__agent"}, Environ: os.Environ(), LocalName: "here", Binary: self, Temp: os.TempDir(),
+		},
 	}
 }
 
@@ -158,14 +161,14 @@ func TestWorkersGetTheirPlaceAndTheirLinesATag(t *testing.T) {
 func TestAllottedDevicesAreDealt(t *testing.T) {
 	spec := testSpec(nil)
 	spec.Environ = append(spec.Environ, "CUDA_VISIBLE_DEVICES=3,5,6")
-	spec.GPUs = 1
+	spec.GPUsPerRank = 1
 	if o, out, _ := script(t, spec, `echo "has $CUDA_VISIBLE_DEVICES"`); o.Kind != Finished || !strings.Contains(out, "[0]<stdout>:has 3\n") ||
 		!strings.Contains(out, "[1]<stdout>:has 5\n") {
 		t.Errorf("%v\n%s", o, out)
 	}
 	spec = testSpec([]string{"true"})
 	spec.Environ = append(spec.Environ, "CUDA_VISIBLE_DEVICES=3,5,6")
-	spec.GPUs = 2
+	spec.GPUsPerRank = 2
 	_, err := run(t.Context(), spec)
 	if e, ok := err.(*Error); !ok || e.Code != ExitUsage || !strings.Contains(e.Text, "need 4 devices, and CUDA_VISIBLE_DEVICES=3,5,6 names 3: start fewer ranks") {
 		t.Errorf("two each of three: %v", err)
@@ -184,7 +187,7 @@ func TestDevicesOfAMachineWithTwoNamesAreDealtOnce(t *testing.T) {
 		{"CUDA_VISIBLE_DEVICES=3,5,6,GPU-1,8,9", "3,5 6,GPU-1 8,9"},
 	} {
 		spec := testSpec(nil)
-		spec.NP, spec.GPUs = 3, 2
+		spec.NP, spec.GPUsPerRank = 3, 2
 		spec.Hosts = []Host{{Name: "localhost", Slots: 2}, {Name: "127.0.0.1", Slots: 1}}
 		spec.Environ = append(spec.Environ, c.allotted)
 		_, out, _ := script(t, spec, `echo "has $CUDA_VISIBLE_DEVICES"`)
@@ -474,7 +477,7 @@ func TestWhatAPipeHoldsIsNotLost(t *testing.T) {
 	dir := t.TempDir()
 	spec := testSpec(nil)
 	told, terminal := filepath.Join(dir, "told"), gate{make(chan struct{})}
-	spec.NP, spec.LogDir, spec.Untagged = 1, filepath.Join(dir, "logs"), true
+	spec.NP, spec.LogDir, spec.TagOutput = 1, filepath.Join(dir, "logs"), new(bool)
 	spec.Command, spec.Stdout, spec.Stderr = []string{spec.Self[0], "__fill", told}, terminal, io.Discard
 	go func() {
 		defer close(terminal.open)

@@ -35,6 +35,7 @@ const (
 // file is locked while its launcher lives.
 type ledger struct {
 	file   *os.File
+	dir    string
 	past   []entry
 	seen   map[numbered]bool
 	story  []event.EpochReport // as it was told last
@@ -75,16 +76,14 @@ type entry struct {
 	Kind string        `json:"kind"`
 	At   time.Duration `json:"at"`
 	numbered
-	Say      uint8   `json:"say,omitempty"`
-	Body     []byte  `json:"body,omitempty"`
-	Epoch    uint64  `json:"epoch,omitempty"`
-	Size     int64   `json:"size,omitempty"`
-	Complete bool    `json:"complete,omitempty"`
-	Drained  *string `json:"drained,omitempty"`
-	Took     bool    `json:"took,omitempty"`
-	Text     string  `json:"text,omitempty"`
-	Code     int     `json:"code,omitempty"`
-	Head     *head   `json:"head,omitempty"`
+	met
+	Say     uint8   `json:"say,omitempty"`
+	Body    []byte  `json:"body,omitempty"`
+	Drained *string `json:"drained,omitempty"`
+	Took    bool    `json:"took,omitempty"`
+	Text    string  `json:"text,omitempty"`
+	Code    int     `json:"code,omitempty"`
+	Head    *head   `json:"head,omitempty"`
 
 	Hosts []Host     `json:"hosts,omitempty"`
 	End   bool       `json:"end,omitempty"`
@@ -106,68 +105,75 @@ type head struct {
 	Began                                         time.Time
 	Routes                                        []headRoute
 	Grace, Join, JoinWord                         time.Duration
+	Call, Results                                 bool   // its workers are handed a call, and leave results
+	Deliver                                       string // where these were wanted
+	Keep                                          []byte // see Place
 }
 
 type headRoute struct {
 	Addr, Master string
 	Port         int
 	Listen       []string
+	Dug          bool
 }
 
 // unlasting returns why no other process may take a job over, "" where one may: its hosts can be reached again, and
 // nothing has to be handed on but what can be told again.
-func unlasting(j *job) string {
-	s := j.spec
-	_, can := j.reach.(reach.Lasting)
+func (s *settings) unlasting() string {
+	_, can := s.Reach.(reach.Lasting)
 	switch {
-	case s.Discovery != nil && s.Discovery.Script == nil:
-		return "its hosts come from the program that started it"
-	case !s.Lasts || s.Call != "" || s.Results != "":
-		return "it was started by a program that awaits its results"
+	case !s.Lasts:
+		return "the program that started it has kept nothing by which another could go on"
 	case !can:
-		return "its agents have come by themselves, and end when the launcher does"
+		return "its hosts cannot be reached again"
 	}
 	return ""
 }
 
-// openLedger begins the ledger of a job that can be adopted, and tells its reach.
-func openLedger(j *job) error {
-	dir := j.spec.StateDir
+// openLedger begins the ledger of a job that can be adopted, nil for others, and tells its reach.
+func (s *settings) openLedger() (*ledger, error) {
+	dir := s.CoordinatorState
 	if dir == "" {
-		return nil
+		return nil, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
+		return nil, fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
+		return nil, fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
 	}
-	why := unlasting(j)
+	why := s.unlasting()
+	if err := s.unmixed(dir); err != nil && why == "" {
+		return nil, err
+	}
 	if err := ours(dir); err != nil && why == "" {
-		j.event(&event.Warning{Text: fmt.Sprintf("%v: the job ends with its launcher, for nobody could take it over safely: give --coordinator-state a directory of your own", err)})
-		return nil
+		s.Place.Events.Emit(&event.Warning{Text: fmt.Sprintf("%v: the job ends with its launcher, for nobody could take it over safely: give --coordinator-state a directory of your own", err)})
+		return nil, nil
 	}
 	l, err := lockLedger(dir, os.O_CREATE)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return fault(ExitUsage, "open the coordinator's state: %s is in use by another job: give each job a directory of its own", dir)
+		return nil, fault(ExitUsage, "open the coordinator's state: %s is in use by another job: give each job a directory of its own", dir)
 	}
 	if err == nil {
 		err = l.file.Truncate(0)
 	}
 	if err != nil {
-		return fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
+		return nil, fault(ExitUsage, "keep the coordinator's state: %v: give --coordinator-state a directory that you may write to", err)
 	}
 	if why != "" {
 		l.alone(errors.New(why)) // for whoever tries
-		return l.file.Close()
+		return nil, l.file.Close()
 	}
-	l.failed = func(err error) {
-		j.event(&event.Warning{Text: fmt.Sprintf("the job's state cannot be kept any more (%v): nobody can adopt the job, and it ends soon after its launcher: make room in %s before the next one", err, dir)})
+	if err := s.keepCall(dir); err != nil {
+		l.file.Close()
+		return nil, err
 	}
-	j.ledger = l
-	j.reach.(reach.Lasting).Last(reach.Last{Dir: dir, Secret: j.spec.Secret, Wait: j.spec.Adopt})
-	return nil
+	l.dir, l.failed = dir, func(err error) {
+		s.Place.Events.Emit(&event.Warning{Text: fmt.Sprintf("the job's state cannot be kept any more (%v): nobody can adopt the job, and it ends soon after its launcher: make room in %s before the next one", err, dir)})
+	}
+	s.Reach.(reach.Lasting).Last(reach.Last{Dir: dir, Secret: s.Secret, Wait: s.Adopt})
+	return l, nil
 }
 
 // ours says why a folder is not one to take a job's state from.
@@ -199,31 +205,30 @@ func lockLedger(dir string, flags int) (*ledger, error) {
 	return &ledger{file: f, seen: map[numbered]bool{}, exits: map[int]int{}}, nil
 }
 
-// begin writes the first entry, when the agents have been told what to start.
-func (l *ledger) begin(j *job) {
-	if l == nil {
-		return
-	}
-	s := j.spec
+// head returns what a job that has begun by these settings was begun with.
+func (s *settings) head(began time.Time, port int, routes []route) *head {
 	h := &head{
-		Version: protocol.Version, Secret: s.Secret.Hex(), Name: s.Job, Dir: s.Dir, LocalName: s.LocalName,
+		Version: protocol.Version, Secret: s.Secret.Hex(), Name: s.Name, Dir: s.Dir, LocalName: s.LocalName,
 		Spec: *s.source, Hosts: s.Hosts,
-		NP: s.NP, Port: j.port, Min: s.Min, Wanted: s.wanted, Listed: s.listed, Environ: s.Environ,
-		Began: j.began, Grace: s.Grace, Join: s.Join, JoinWord: s.JoinWord,
+		NP: s.NP, Port: port, Min: s.MinNP, Wanted: s.wanted, Listed: s.listed, Environ: s.Environ,
+		Began: began, Grace: s.Grace, Join: s.Join, JoinWord: s.JoinWord,
+		Call: s.Call != "", Results: s.Results != "", Deliver: s.deliver, Keep: s.Keep,
 	}
 	h.Folder, _ = os.Getwd()
-	for _, r := range j.rts {
+	for _, r := range routes {
 		h.Routes = append(h.Routes, *r.kept())
 	}
-	if s.Discovery != nil {
-		l.listed = h.Hosts
-	}
+	return h
+}
+
+// begin writes the first entry, when the agents have been told what to start, and the orders that the coordinator has
+// been given by then.
+func (l *ledger) begin(h *head, given []order) {
+	l.listed = h.Hosts
 	l.write(&entry{Kind: entryJob, Head: h})
 	l.begun = true
-	if k, is := j.server.(*kept); is {
-		for _, o := range k.orders {
-			l.order(o)
-		}
+	for _, o := range given {
+		l.order(o)
 	}
 }
 
@@ -266,46 +271,27 @@ func (l *ledger) append(e *entry) error {
 	return err
 }
 
-// tell keeps what the report is to say of the epochs so far: the coordinator repeats them without their times.
-func (l *ledger) tell(j *job) {
-	if l != nil && j.isNew() {
-		l.write(&entry{Kind: entryStory, At: l.now(j.began), Story: j.story.sofar()})
-	}
-}
-
-// now returns the time since the job's beginning.
-func (l *ledger) now(began time.Time) time.Duration {
-	if l != nil && l.lives.Load() {
-		return l.at
-	}
-	return time.Since(began)
-}
-
-// said keeps an agent's message. It is false for one that has been dealt with.
-func (l *ledger) said(j *job, e *said) bool {
+// said keeps an agent's message, and reports whether it is one that has not been dealt with.
+func (l *ledger) said(e *said, at time.Duration, m *meeting) bool {
 	if l == nil || e.n == 0 || l.lives.Load() {
 		return true
 	}
-	at := numbered{e.l.index, e.n}
-	if l.seen[at] {
+	its := numbered{e.l.index, e.n}
+	if l.seen[its] {
 		return false
 	}
 	switch e.kind {
 	case protocol.SayPong, protocol.SayDoing:
 		return true // they change nothing
 	}
-	l.seen[at] = true
-	n := &entry{
-		Kind: entrySaid, At: l.now(j.began), numbered: at, Say: e.kind, Body: e.body, Epoch: j.epoch.Load(),
-		Size:     j.size.Load(),
-		Complete: j.complete.Load(),
-	}
+	l.seen[its] = true
+	n := &entry{Kind: entrySaid, At: at, numbered: its, met: m.sofar(), Say: e.kind, Body: e.body}
 	if rank, ok := exitOf(e.kind, e.body); ok {
-		if why, is := j.drained.Load(rank); is {
+		if why, is := m.drained.Load(rank); is {
 			text := why.(string)
 			n.Drained = &text
 		}
-		_, n.Took = j.took.Load(rank)
+		_, n.Took = m.took.Load(rank)
 	}
 	l.write(n)
 	return true
@@ -321,13 +307,11 @@ func exitOf(kind uint8, body []byte) (rank int, ok bool) {
 }
 
 // tick keeps a passing of time that has changed something, and so what a discovery has answered.
-func (l *ledger) tick(j *job, n elastic.News, orders []elastic.Order) {
+func (l *ledger) tick(n elastic.News, orders []elastic.Order, at time.Duration, m *meeting) {
 	if l == nil || l.lives.Load() {
 		return
 	}
-	e := &entry{
-		At: l.now(j.began), Epoch: j.epoch.Load(), Size: j.size.Load(), Complete: j.complete.Load(),
-	}
+	e := &entry{At: at, met: m.sofar()}
 	fresh := false
 	switch n := n.(type) {
 	case elastic.Tick:
@@ -361,6 +345,7 @@ func (l *ledger) end(o *Outcome) {
 		return
 	}
 	l.write(&entry{Kind: entryEnd, Code: o.ExitCode(), Text: o.String()})
+	_ = os.Remove(filepath.Join(l.dir, callName)) // where there is one
 	l.file.Close()
 }
 
@@ -393,7 +378,7 @@ func (l *ledger) read(dir string) (*head, error) {
 		}
 		switch e.Kind {
 		case entryEnd:
-			return nil, fault(ExitUsage, "--adopt %s: its job has ended with exit code %d (%s): nothing is left to adopt", dir, e.Code, e.Text)
+			return nil, l.ended(dir, &e)
 		case entryAlone:
 			return nil, fault(ExitUsage, "--adopt %s: its job cannot be taken over: %s: start it again", dir, e.Text)
 		}

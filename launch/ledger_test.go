@@ -9,12 +9,13 @@ import (
 	"syscall"
 	"testing"
 
+	jobs "hora/job"
 	"hora/launch/protocol"
 	"hora/launch/reach"
 )
 
-// guests is a reach to agents that have come by themselves.
-type guests struct{ reach.Reach }
+// once is a reach to agents that end with their launcher.
+type once struct{ reach.Reach }
 
 // refusal is what whoever wants to adopt a job from dir is told.
 func refusal(t *testing.T, dir string) string {
@@ -26,15 +27,17 @@ func refusal(t *testing.T, dir string) string {
 	return err.Error()
 }
 
-// TestAJobOfGuestsSaysThatItCannotBeAdopted, and its own start does not suffer from it.
-func TestAJobOfGuestsSaysThatItCannotBeAdopted(t *testing.T) {
+// TestAJobWhoseHostsAreReachedOnceSaysSo to whoever would adopt it, and its own start does not suffer from it.
+func TestAJobWhoseHostsAreReachedOnceSaysSo(t *testing.T) {
 	dir := t.TempDir()
-	j := newJob(&settings{StateDir: dir, Lasts: true, Hosts: []Host{{Name: "a"}, {Name: "b"}}})
-	j.reach = guests{}
-	if err := openLedger(j); err != nil || j.ledger != nil {
-		t.Fatalf("%v, and a ledger %v", err, j.ledger)
+	s := &settings{
+		Spec: jobs.Spec{CoordinatorState: dir}, Place: Place{Lasts: true, Reach: once{}, Keep: []byte("{}")},
+		Hosts: []Host{{Name: "a"}, {Name: "b"}},
 	}
-	if why := refusal(t, dir); !strings.Contains(why, "its agents have come by themselves, and end when the launcher does") {
+	if l, err := s.openLedger(); err != nil || l != nil {
+		t.Fatalf("%v, and a ledger %v", err, l)
+	}
+	if why := refusal(t, dir); !strings.Contains(why, "its hosts cannot be reached again") {
 		t.Error(why)
 	}
 }

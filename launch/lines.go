@@ -21,12 +21,13 @@ const progressEvery = time.Second
 
 // lineWriter makes whole lines of one stream of one rank and writes each, with its tag, in a single Write, so that
 // ranks never mix within a line. Text redrawn with \r (a progress bar) becomes at most one line a second, and its last
-// state always one. Bytes that are no UTF-8 become U+FFFD.
+// state always one. Bytes that are no UTF-8 become U+FFFD, unless w takes any.
 type lineWriter struct {
 	w     io.Writer // shared by all ranks; guarded by mu
 	mu    *sync.Mutex
 	tag   string
 	stamp bool
+	bytes bool // w takes any
 	now   func() time.Time
 
 	part   []byte // the unfinished line
@@ -34,6 +35,9 @@ type lineWriter struct {
 	shown  time.Time
 	out    []byte // scratch
 }
+
+// AnyBytes is what a writer is, besides, that takes a line's bytes as its rank wrote them, be they UTF-8 or not.
+type AnyBytes interface{ AnyBytes() }
 
 // write takes a chunk of output.
 func (l *lineWriter) write(p []byte) error {
@@ -120,7 +124,7 @@ func (l *lineWriter) emit() {
 		l.out = l.now().AppendFormat(l.out, time.ANSIC)
 	}
 	l.out = append(l.out, l.tag...)
-	if utf8.Valid(l.part) {
+	if l.bytes || utf8.Valid(l.part) {
 		l.out = append(l.out, l.part...)
 	} else {
 		l.out = append(l.out, bytes.ToValidUTF8(l.part, []byte("\uFFFD"))...)

@@ -3,6 +3,7 @@ package launch
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -36,6 +37,7 @@ type link struct {
 	dealings dealings          // where the agent outlives its launcher
 	muted    bool              // what is sent has been sent before this process began
 	starts   []protocol.Worker // that were asked for then
+	known    uint64            // up to which message another launcher had dealt with what it wrote itself
 }
 
 // finisher closes a way for writing.
@@ -52,29 +54,9 @@ func (l *link) open(r reach.Reach, in *reach.Input) (err error) {
 	return nil
 }
 
-// openLinks starts an agent for every host that has a rank, all at once.
-func (j *job) openLinks() error {
-	used := 0
-	for _, s := range j.seats {
-		used = max(used, s.Host+1)
-	}
-	for h := range used {
-		l := &link{index: h, name: j.hosts[h].Name, called: j.reach.Called(j.hosts[h].Name)}
-		if err := l.open(j.reach, j.input(h)); err != nil {
-			return err
-		}
-		j.links = append(j.links, l)
-	}
-	j.out.faults = func(err error) { j.events <- outputFault{err} }
-	for _, l := range j.links {
-		l.reader.Add(1)
-		go l.read(j.events, j.out, j.resuming)
-	}
-	return nil
-}
-
-// read runs a link's reading goroutine: it writes output itself and passes all else to the owner.
-func (l *link) read(events chan<- any, out *output, resuming <-chan struct{}) {
+// read runs a link's reading goroutine: it writes output itself and passes all else to the owner. What its workers
+// leave lasts where another launcher may go on with it.
+func (l *link) read(events chan<- any, out *output, lasts bool, resuming <-chan struct{}) {
 	defer l.reader.Done()
 	host, err := l.way.Greet()
 	if err == nil {
@@ -83,14 +65,14 @@ func (l *link) read(events chan<- any, out *output, resuming <-chan struct{}) {
 		_ = l.way.Finish() // it is of no use
 	}
 	l.writer.Release()
-	n, step := uint64(0), uint64(0) // of a message; they are numbered where the agent outlives its launcher
+	n, step := uint64(0), uint64(0) // of a message: those of an agent that outlives its launcher are numbered
 	if back, is := l.way.(reach.Returned); is && err == nil {
 		n, step = back.Back().From-1, 1
 	}
 	if err == nil && resuming != nil {
 		<-resuming
 	}
-	left := results{dir: out.spec.Results, mark: strconv.Itoa(l.index)}
+	left := results{dir: out.spec.Results, mark: strconv.Itoa(l.index), lasts: lasts}
 	defer left.close()
 	var buf []byte
 	rd := bufio.NewReaderSize(l.way, 64<<10)
@@ -111,9 +93,13 @@ func (l *link) read(events chan<- any, out *output, resuming <-chan struct{}) {
 			l.heardOf(n)
 			buf = body[:0]
 		case protocol.SayResult:
+			if n <= l.known && step > 0 {
+				break // an older one may have been followed by that of another process
+			}
 			if err := left.part(body, out.ranks()); err != nil {
 				out.fault(err)
 			}
+			l.heardOf(n)
 			buf = body[:0]
 		case protocol.SayProbed:
 			var ok []bool
@@ -150,14 +136,14 @@ func (l *link) hangUp() {
 	l.writer.Finish()
 }
 
-type greeted struct {
-	l    *link
-	host *reach.Host
-}
-
-type probed struct {
-	l  *link
-	ok []bool
+// ping asks an agent for a sign of life, and gives up on one that has given none for long.
+func (l *link) ping() {
+	l.send(protocol.CmdPing, nil)
+	if quiet := time.Since(l.heard); quiet > l.host.Silence && !l.mute {
+		l.mute = true
+		l.cause = fmt.Sprintf("silent for %v: look whether it is up and the network to it works", l.host.Silence)
+		l.kill()
+	}
 }
 
 // kill cuts the way.
@@ -173,35 +159,4 @@ func (l *link) explain(why *reach.Lost) string {
 		return l.cause
 	}
 	return why.Text
-}
-
-// closeLinks ends what is left of the agents and joins their readers.
-func (j *job) closeLinks() {
-	// Readers may still post; nobody else listens now.
-	drained := make(chan struct{})
-	stop := make(chan struct{})
-	go func() {
-		defer close(drained)
-		for {
-			select {
-			case <-j.events:
-			case <-stop:
-				return
-			}
-		}
-	}()
-	for _, l := range j.links {
-		l.writer.Finish()
-		if !l.done {
-			l.way.Abandon()
-		}
-	}
-	for _, l := range j.links {
-		l.reader.Wait()
-		l.writer.Close()
-		l.way.Close()
-	}
-	close(stop)
-	<-drained
-	j.reach.Close()
 }

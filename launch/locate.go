@@ -9,22 +9,19 @@ import (
 
 // locate has the reach look up the job's hosts, and says for which it waits.
 func (c *crew) locate(ctx context.Context) error {
-	used := 0 // hosts are filled in order
-	for _, s := range c.seats {
-		used = max(used, s.Host+1)
-	}
+	hosts := c.peopled()
 	if c.spec.elastic() { // the rest may follow
-		used = len(c.spec.Hosts)
+		hosts = c.spec.Hosts
 	}
 	var names []string
-	for _, h := range c.spec.Hosts[:used] {
+	for _, h := range hosts {
 		names = append(names, h.Name)
 	}
 	looking, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.reach.Look(looking, names)
+		c.spec.Reach.Look(looking, names)
 	}()
 	defer func() {
 		stop()
@@ -38,8 +35,8 @@ func (c *crew) locate(ctx context.Context) error {
 		case <-done:
 			return nil
 		case now := <-tick.C:
-			if left := c.reach.Looking(); patience.due(now) && len(left) > 0 {
-				c.event(&event.Delay{Text: "looking up the name of host " + list(left), Over: now.Sub(patience.began)})
+			if left := c.spec.Reach.Looking(); patience.due(now) && len(left) > 0 {
+				c.spec.Place.Events.Emit(&event.Delay{Text: "looking up the name of host " + list(left), Over: now.Sub(patience.began)})
 			}
 		case s := <-c.spec.Signals:
 			if err := c.spec.early(s, "while host names were being looked up"); err != nil {

@@ -9,9 +9,9 @@ func same(a, b *link) bool {
 }
 
 // mates counts the ranks on a host's machine, and those of them on hosts before it.
-func (c *crew) mates(l *link) (before, all int) {
-	for _, s := range c.seats {
-		if !same(c.links[s.Host], l) {
+func (a *admission) mates(l *link) (before, all int) {
+	for _, s := range a.crew.seats {
+		if !same(a.links.all[s.Host], l) {
 			continue
 		}
 		all++
@@ -23,15 +23,15 @@ func (c *crew) mates(l *link) (before, all int) {
 }
 
 // firstSlot returns which of its machine's slots a host's first one is. A host that comes back keeps it.
-func (c *crew) firstSlot(l *link) int {
+func (a *admission) firstSlot(l *link) int {
 	n := 0
 	seen := map[string]bool{}
-	for _, o := range c.links {
+	for _, o := range a.links.all {
 		if o.name == l.name {
 			break
 		}
 		if !seen[o.name] && same(o, l) {
-			n += c.hosts[o.index].Slots
+			n += a.crew.hosts[o.index].Slots
 		}
 		seen[o.name] = true
 	}
@@ -40,12 +40,12 @@ func (c *crew) firstSlot(l *link) int {
 
 // bedsBefore counts, where workers come and go, the slots of a host's machine that belong to hosts before it, and all
 // of them.
-func (c *crew) bedsBefore(l *link) (before, all int) {
-	for _, o := range c.links {
+func (a *admission) bedsBefore(l *link) (before, all int) {
+	for _, o := range a.links.all {
 		if o.ended || o.lost || !same(o, l) {
 			continue
 		}
-		slots := c.hosts[o.index].Slots
+		slots := a.crew.hosts[o.index].Slots
 		if all += slots; o.index < l.index {
 			before += slots
 		}

@@ -67,7 +67,8 @@ func (o *output) open(r, width int) (pair [2]*stream, err error) {
 	for i, w := range [2]io.Writer{spec.Stdout, spec.Stderr} {
 		s := &stream{mu: &o.mu}
 		s.lines = lineWriter{w: w, mu: &o.mu, now: time.Now, stamp: spec.Timestamps}
-		if spec.Untagged || spec.Prompts && r == spec.StdinRank {
+		_, s.lines.bytes = w.(AnyBytes)
+		if !spec.Tagged() || spec.Prompts && r == spec.StdinRank {
 			s.raw = w
 		} else {
 			s.lines.tag = "[" + strconv.Itoa(r) + "]<" + streamNames[i] + ">:"

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -38,28 +37,4 @@ func list(names []string) string {
 		return strings.Join(names[:few], ", ") + fmt.Sprintf(" and %d more", len(names)-few)
 	}
 	return strings.Join(names, ", ")
-}
-
-// awaitedEnds says whose end a job that was told to stop waits for.
-func (c *crew) awaitedEnds() string {
-	var ranks []string
-	for r, alive := range c.alive {
-		if alive {
-			ranks = append(ranks, strconv.Itoa(r))
-		}
-	}
-	if len(ranks) > 0 {
-		they := "it is"
-		if len(ranks) > 1 {
-			they = "they are"
-		}
-		return fmt.Sprintf("waiting for rank %s to end: %s killed after %v", list(ranks), they, c.spec.Grace)
-	}
-	var hosts []string
-	for _, l := range c.links {
-		if !l.ended {
-			hosts = append(hosts, l.called)
-		}
-	}
-	return "waiting for what the workers left behind on " + list(hosts)
 }

@@ -47,7 +47,7 @@ func placeRanks(hosts []Host, np int) ([]Seat, error) {
 // neighbours makes hosts that are called alike one: several agents that came from one machine are no hosts of their
 // own.
 func (c *crew) neighbours() {
-	called := func(s Seat) string { return c.reach.Called(c.hosts[s.Host].Name) }
+	called := func(s Seat) string { return c.spec.Reach.Called(c.hosts[s.Host].Name) }
 	size, cross, alike := map[string]int{}, map[int]int{}, false
 	for i := range c.seats {
 		s := &c.seats[i]

@@ -31,8 +31,8 @@ func preview(spec settings) ([]PlannedRank, error) {
 		}
 		if spec.Hosts = hosts; Slots(hosts) >= spec.NP {
 			spec.NP = Slots(hosts)
-			if spec.Max > 0 {
-				spec.NP = min(spec.NP, spec.Max)
+			if spec.MaxNP > 0 {
+				spec.NP = min(spec.NP, spec.MaxNP)
 			}
 		}
 	}

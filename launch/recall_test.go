@@ -39,9 +39,11 @@ func (q quiet) Open(string, *reach.Input) (reach.Way, error) {
 func discovering(t *testing.T, key secret.Secret, end chan struct{}) *job {
 	t.Helper()
 	spec := &settings{
-		source: &jobs.Spec{}, NP: 1, Secret: key, Job: "job", Hosts: []Host{{Name: "a", Slots: 1}},
-		Discovery: &discovery{Script: &Script{}}, Reach: quiet{end: end}, Events: &event.Sink{}, Stdout: io.Discard,
-		Stderr: io.Discard,
+		source: &jobs.Spec{}, Spec: jobs.Spec{NP: 1, Name: "job"}, Hosts: []Host{{Name: "a", Slots: 1}},
+		Discovery: &discovery{Script: &Script{}},
+		Place: Place{
+			Secret: key, Reach: quiet{end: end}, Events: &event.Sink{}, Stdout: io.Discard, Stderr: io.Discard,
+		},
 	}
 	spec.defaults()
 	return newJob(spec)
@@ -50,21 +52,20 @@ func discovering(t *testing.T, key secret.Secret, end chan struct{}) *job {
 // launched opens what it has.
 func (j *job) launched(t *testing.T, h *head) {
 	t.Helper()
-	begin(j, h)
-	var err error
-	if j.seats, err = placeRanks(j.spec.Hosts, j.spec.NP); err != nil {
+	(&heir{job: j, head: h}).begin()
+	if err := j.crew.deal(); err != nil {
 		t.Fatal(err)
 	}
-	j.alive = make([]bool, len(j.seats))
-	if j.out, err = newOutput(j.spec, len(j.seats)); err == nil {
-		err = j.openLinks()
+	var err error
+	if j.links.out, err = newOutput(j.spec, len(j.crew.seats)); err == nil {
+		err = j.links.open(j.crew.peopled(), j.crew.input)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.rts = []route{{addr: "127.0.0.1:1"}}
-	j.links[0].host, j.links[0].planned = &reach.Host{}, true
-	j.begun[0] = j.began
+	j.admission.routes = []route{{addr: "127.0.0.1:1"}}
+	j.links.all[0].host, j.links.all[0].planned = &reach.Host{}, true
+	j.crew.begun[0] = j.record.began
 }
 
 // TestAnHeirGivesTheOrdersOfThePast: the orders to a coordinator have numbers, by which it is known what one that is
@@ -79,19 +80,19 @@ func TestAnHeirGivesTheOrdersOfThePast(t *testing.T) {
 	}
 	j := discovering(t, key, end)
 	k := &kept{ledger: l}
-	j.ledger, j.server = l, k
+	j.record.ledger, j.meeting.server = l, k
 	first := &head{Hosts: []Host{{Name: "a", Slots: 1}}}
 	j.launched(t, first)
-	l.begin(j)
+	j.keep()
 	began := entries(t, dir)
 	n := uint64(0)
 	say := func(link int, kind uint8, body []byte) {
 		n++
-		j.handle(said{l: j.links[link], kind: kind, body: body, n: n, waited: true})
+		j.handle(said{l: j.links.all[link], kind: kind, body: body, n: n, waited: true})
 	}
 	exit := func(link, rank, code int) {
 		b := wire.AppendI64(wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(code)), 0)
-		say(link, protocol.SayExited, wire.AppendString(wire.AppendBool(b, false), j.process(rank)))
+		say(link, protocol.SayExited, wire.AppendString(wire.AppendBool(b, false), j.crew.process(rank)))
 	}
 	started := func(link, rank int) {
 		say(link, protocol.SayStarted, wire.AppendI64(wire.AppendI64(nil, int64(rank)), 77))
@@ -99,32 +100,32 @@ func TestAnHeirGivesTheOrdersOfThePast(t *testing.T) {
 	listed := func(hosts ...Host) { j.handle(discovered{hosts: hosts}) }
 	met := func(epoch uint64, ranks ...int) { // the coordinator has said so
 		for _, rank := range ranks {
-			j.took.Store(rank, true)
+			j.meeting.took.Store(rank, true)
 		}
-		j.size.Store(int64(len(ranks)))
-		j.epoch.Store(epoch)
+		j.meeting.size.Store(int64(len(ranks)))
+		j.meeting.epoch.Store(epoch)
 	}
 	a, b := Host{Name: "a", Slots: 1}, Host{Name: "b", Slots: 2}
 	steps := []func(){
 		func() { started(0, 0) },
 		func() { met(1, 0); listed(a, b) }, // two on b
-		func() { j.links[1].host = &reach.Host{}; j.handle(probed{j.links[1], []bool{true}}) },
+		func() { j.links.all[1].host = &reach.Host{}; j.handle(probed{j.links.all[1], []bool{true}}) },
 		func() { started(1, 1) },
 		func() { started(1, 2) },
-		func() { exit(1, 2, 3) },                        // before it has joined
-		func() { met(2, 0, 1); j.heed(elastic.Tick{}) }, // in no entry
+		func() { exit(1, 2, 3) },                               // before it has joined
+		func() { met(2, 0, 1); j.supply.heed(elastic.Tick{}) }, // in no entry
 		func() { listed(Host{Name: "a", Slots: 2}, b) },
 		func() { started(0, 2) },
-		func() { met(3, 0, 1, 2); j.heed(elastic.Tick{}) },
+		func() { met(3, 0, 1, 2); j.supply.heed(elastic.Tick{}) },
 		func() { listed(Host{Name: "a", Slots: 2}) },
-		func() { j.drained.Store(1, "asked"); exit(1, 1, 1) },
+		func() { j.meeting.drained.Store(1, "asked"); exit(1, 1, 1) },
 		func() { listed(Host{Name: "a", Slots: 2}, Host{Name: "b", Slots: 1}, Host{Name: "c", Slots: 1}) },
 	}
-	j.links[0].asked = nil
+	j.links.all[0].asked = nil
 	var after []mark // each step
 	for i, step := range steps {
 		if i == 2 {
-			j.links[1].asked = []string{"127.0.0.1:1"}
+			j.links.all[1].asked = []string{"127.0.0.1:1"}
 		}
 		step()
 		after = append(after, mark{entries(t, dir), len(k.orders)})
@@ -138,9 +139,9 @@ func TestAnHeirGivesTheOrdersOfThePast(t *testing.T) {
 	}
 	lines := strings.SplitAfter(string(text), "\n")
 	for at := began; at < len(lines); at++ {
-		heir := inherited(t, key, end, strings.Join(lines[:at], ""))
+		its := inherited(t, key, end, strings.Join(lines[:at], ""))
 		told := strings.Count(strings.Join(lines[:at], ""), `{"kind":"order"`)
-		if err := continues(heir.server.(*kept).orders, k.orders, told, at, after); err != nil {
+		if err := continues(its.meeting.server.(*kept).orders, k.orders, told, at, after); err != nil {
 			t.Errorf("killed after line %d, %s: %v", at, lines[at-1], err)
 		}
 	}
@@ -218,9 +219,9 @@ func inherited(t *testing.T, key secret.Secret, end chan struct{}, text string) 
 		t.Fatal(err)
 	}
 	j := discovering(t, key, end)
-	j.ledger, j.resuming = l, make(chan struct{})
+	j.record.ledger, j.links.resuming = l, make(chan struct{})
 	j.launched(t, h)
-	relive(j)
-	close(j.resuming)
+	(&heir{job: j, head: h}).relive()
+	close(j.links.resuming)
 	return j
 }

@@ -123,7 +123,7 @@ func (s *story) report(spec *settings, roster *elastic.Roster, o *Outcome) *even
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &event.Report{
-		Job: spec.Job, Command: spec.Command, Ended: event.Visible(o.String()), Kind: o.Kind.String(),
+		Job: spec.Name, Command: spec.Command, Ended: event.Visible(o.String()), Kind: o.Kind.String(),
 		ExitCode: o.ExitCode(), Seconds: s.now(),
 		OnLoss: spec.OnLoss.String(), Restarts: roster.Used(), Epochs: s.epochs,
 	}
@@ -165,7 +165,7 @@ func (s *story) tell(spec *settings, roster *elastic.Roster, o *Outcome) error {
 		spec.told(r)
 	}
 	if len(r.Epochs) > 1 || len(r.Epochs) == 1 && r.Epochs[0].Gone != nil && spec.elastic() {
-		spec.Events.Emit(&event.Told{Report: r})
+		spec.Place.Events.Emit(&event.Told{Report: r})
 	}
 	if spec.Report == "" {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"hora/elastic"
 	"hora/elastic/rendezvous"
 	"hora/event"
+	jobs "hora/job"
 )
 
 // TestTheStoryNamesAHostsLoss: a worker whose agent has lost the launcher is asked to end and tells the coordinator
@@ -79,7 +80,7 @@ func TestTheLastLinesOfAJob(t *testing.T) {
 		2: "2 epochs in 0.0 s, 1 restart used, 1 left\n",
 	} {
 		again := &story{began: s.began, epochs: s.epochs}
-		if got := (&event.Told{Report: again.report(&settings{Restarts: budget}, usedOne(),
+		if got := (&event.Told{Report: again.report(&settings{Spec: jobs.Spec{Restarts: budget}}, usedOne(),
 			&Outcome{})}).String(); !strings.HasPrefix(got, want) {
 			t.Errorf("with a budget of %d the last lines are\n%s\nwant\n%s", budget, got, want)
 		}

@@ -44,9 +44,9 @@ func TestAFailedWorkerIsStartedAgainWithinTheBudget(t *testing.T) {
 			var h heard
 			spec := testSpec(nil)
 			spec.Dir = t.TempDir()
-			spec.Events = &event.Sink{}
-			defer spec.Events.Add(&h)()
-			spec.Restarts, spec.OnLoss, spec.Min = c.restarts, elastic.Policy(c.policy), 1
+			spec.Place.Events = &event.Sink{}
+			defer spec.Place.Events.Add(&h)()
+			spec.Restarts, spec.OnLoss, spec.MinNP = c.restarts, elastic.Policy(c.policy), 1
 			spec.Env = []string{"FAILURES=" + string(rune('0'+c.failures))}
 			o, out, _ := script(t, spec, `echo "$RANK in epoch $HORA_EPOCH, elastic $HOROVOD_ELASTIC"
 [ $RANK = 0 ] && exec sleep 0.5
@@ -67,8 +67,8 @@ func TestTheSameReasonIsToldOnce(t *testing.T) {
 	var h heard
 	spec := testSpec(nil)
 	spec.Dir = t.TempDir()
-	spec.Events = &event.Sink{}
-	defer spec.Events.Add(&h)()
+	spec.Place.Events = &event.Sink{}
+	defer spec.Place.Events.Add(&h)()
 	spec.Restarts, spec.OnLoss = 3, elastic.Replace
 	o, _, _ := script(t, spec, `[ $RANK = 0 ] && exec sleep 100
 echo "ValueError: bad shape" >&2; exit 3`)

@@ -4,17 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"syscall"
 	"time"
 
 	"hora/elastic"
 	"hora/elastic/rendezvous"
 	"hora/event"
-	"hora/internal/secret"
 	"hora/internal/wire"
 	"hora/launch/protocol"
-	"hora/launch/reach"
 )
 
 // settle is how long a first failure waits before the rest is ended: the others have heard of it and print what they
@@ -22,150 +19,146 @@ import (
 // own end is known here.
 const settle = 200 * time.Millisecond
 
-// job is one run; all fields belong to the goroutine of Run, except where links and meeting say otherwise. What it is
-// made of owns its part of them.
+// job is one run. The owner, the goroutine that runs it, has it all, but for what links, meeting and mailbox say; each
+// part is one idea of it and knows those parts alone that it names.
 type job struct {
-	crew
-	meeting
-	verdict
-	holds
-	mailbox
-	refused *secret.Strangers // tells of strangers, once for the whole job
-	out     *output
-	began   time.Time
-	roster  *elastic.Roster // which worker belongs on which slot
-	final   *time.Timer
-	stopped bool // the workers have been told to end
-	ending  patience
-	asked   int              // signals of ours that ask to stop
-	hard    <-chan time.Time // when to give up waiting for agents
-	forced  bool             // they have been killed
-	story   story
-	missing arrivals
-	served  bool // somebody is, or was, at rank 0's port
+	spec      *settings
+	mail      *mailbox
+	record    *record
+	crew      *crew
+	links     *links
+	meeting   *meeting
+	holds     *holds
+	ending    *ending
+	admission *admission
+	supply    *supply
+	arrivals  *arrivals
+	served    bool // somebody is, or was, at rank 0's port
 }
-
-// mailbox is what the job's owner hears of everybody else.
-type mailbox struct {
-	events chan any
-	over   chan struct{} // closed when Run returns
-}
-
-type said struct {
-	l      *link
-	kind   uint8
-	body   []byte
-	waited bool   // it has been put off
-	n      uint64 // of the message, where they are numbered
-}
-type linkEnd struct {
-	l   *link
-	why *reach.Lost
-}
-type outputFault struct{ err error }
 
 // newJob returns a job of which nothing has begun.
 func newJob(spec *settings) *job {
-	j := &job{began: time.Now()}
-	j.crew = crew{
-		spec: spec, hosts: spec.Hosts, reach: spec.Reach, begun: map[int]time.Time{},
-		condemn: map[int]string{},
+	began := time.Now()
+	r := &record{began: began, events: spec.Place.Events, story: story{began: began}}
+	m := &mailbox{events: make(chan any, 64), over: make(chan struct{})}
+	c := &crew{spec: spec, hosts: spec.Hosts, begun: map[int]time.Time{}, condemn: map[int]string{}}
+	l := &links{spec: spec, record: r, mail: m}
+	with := &meeting{
+		spec: spec, crew: c, record: r, mail: m, absent: map[int]bool{}, coming: map[int]onItsWay{},
 	}
-	j.absent, j.coming = map[int]bool{}, map[int]onItsWay{}
-	j.holds = holds{held: map[int]*hold{}, frozen: map[int]int{}, say: j.event}
-	j.mailbox = mailbox{events: make(chan any, 64), over: make(chan struct{})}
-	j.story.began = j.began
-	return j
+	h := &holds{held: map[int]*hold{}, frozen: map[int]int{}, say: r.event}
+	e := &ending{spec: spec, crew: c, links: l, meeting: with, record: r, mail: m}
+	a := &admission{spec: spec, crew: c, links: l, meeting: with, record: r, mail: m, callSize: -1}
+	return &job{
+		spec: spec, mail: m, record: r, crew: c, links: l, meeting: with, holds: h, ending: e, admission: a,
+		supply: &supply{
+			spec: spec, crew: c, links: l, meeting: with, record: r, holds: h, admission: a, ending: e,
+		},
+		arrivals: &arrivals{spec: spec, crew: c, links: l, meeting: with, record: r, ending: e},
+	}
 }
 
 // run starts a job and returns when nothing of it is left. An error means that it could not begin; its text is one
 // sentence, and *Error carries the exit code.
 func run(ctx context.Context, spec settings) (Outcome, error) {
 	spec.defaults()
-	j := newJob(&spec)
-	defer close(j.over)
 	if err := spec.reportable(); err != nil {
 		return Outcome{}, err
 	}
-	var err error
-	if j.callSize, err = spec.weighCall(); err != nil {
+	_, err := spec.weighCall()
+	if err != nil {
 		return Outcome{}, err
 	}
 	if spec.Discovery != nil {
 		spec.sizes()
 	}
-	j.roster = spec.supply()
-	if spec.Discovery != nil {
-		if err := j.discover(ctx); err != nil {
-			return Outcome{}, err
+	j := newJob(&spec)
+	defer close(j.mail.over)
+	j.supply.roster = spec.roster()
+	if err := j.place(ctx); err != nil {
+		return Outcome{}, err
+	}
+	if j.links.out, err = newOutput(j.spec, len(j.crew.seats)); err != nil {
+		return Outcome{}, err
+	}
+	defer j.links.out.close()
+	if j.record.ledger, err = spec.openLedger(); err != nil {
+		return Outcome{}, err
+	}
+	if j.admission.callSize, err = spec.weighCall(); err != nil { // of what is kept of it
+		return Outcome{}, err
+	}
+	defer j.links.close()
+	if err := j.links.open(j.crew.peopled(), j.crew.input); err != nil {
+		return Outcome{}, err
+	}
+	if err := j.meeting.serve(ctx, j.mayCome()); err != nil {
+		return Outcome{}, err
+	}
+	defer j.meeting.server.Close()
+	if err := j.admission.sendPlans(ctx); err != nil {
+		return Outcome{}, err
+	}
+	j.keep()
+	j.links.guarded()
+	defer j.supply.follow(ctx, j.mail)()
+	return j.conclude(j.own(ctx)), nil
+}
+
+// place finds the job's hosts and deals its ranks to them.
+func (j *job) place(ctx context.Context) error {
+	if j.spec.Discovery != nil {
+		if err := j.supply.discover(ctx); err != nil {
+			return err
 		}
 	}
-	if j.seats, err = placeRanks(spec.Hosts, spec.NP); err != nil {
-		return Outcome{}, err
+	if err := j.crew.deal(); err != nil {
+		return err
 	}
-	j.neighbours()
-	if err := j.locate(ctx); err != nil {
-		return Outcome{}, err
+	if err := j.crew.locate(ctx); err != nil {
+		return err
 	}
-	if err := j.possible(); err != nil {
-		return Outcome{}, err
-	}
-	j.alive = make([]bool, len(j.seats))
-	if j.out, err = newOutput(j.spec, len(j.seats)); err != nil {
-		return Outcome{}, err
-	}
-	defer j.out.close()
-	if err := openLedger(j); err != nil {
-		return Outcome{}, err
-	}
-	if err := j.openLinks(); err != nil {
-		j.closeLinks()
-		return Outcome{}, err
-	}
-	defer j.closeLinks()
-	if err := j.serve(ctx); err != nil {
-		return Outcome{}, err
-	}
-	defer j.server.Close()
-	if err := j.sendPlans(ctx); err != nil {
-		return Outcome{}, err
-	}
-	j.ledger.begin(j)
-	j.guarded()
-	defer follow(ctx, j)()
-	return conclude(j, j.own(ctx)), nil
+	return j.crew.possible()
 }
 
-// guarded starts what looks after this machine's agents, unless it runs.
-func (c *crew) guarded() { c.reach.Begun(func(text string) { c.event(&event.Warning{Text: text}) }) }
-
-// follow hears of the job's discovery, if it has one, until what it returns is called.
-func follow(ctx context.Context, j *job) (stop func()) {
-	d := j.spec.Discovery
-	if d == nil {
-		return func() {}
+// mayCome returns the hosts of all who may come to the coordinator.
+func (j *job) mayCome() []string {
+	names := j.links.names()
+	if j.spec.elastic() { // the rest may follow
+		for _, h := range j.spec.Hosts {
+			names = append(names, h.Name)
+		}
 	}
-	watching, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() { d.watch(watching, j.reach, j.events) })
-	return func() {
-		cancel()
-		watch.Wait()
-	}
+	return names
 }
 
-// conclude tells how a job has ended.
-func conclude(j *job, o Outcome) Outcome {
-	j.refused.Close()
-	if err := j.out.end(); err != nil && o.Kind == Finished {
+// keep begins the ledger, if the job has one.
+func (j *job) keep() {
+	if j.record.ledger == nil {
+		return
+	}
+	var given []order
+	if k, is := j.meeting.server.(*kept); is {
+		given = k.orders
+	}
+	j.record.ledger.begin(j.spec.head(j.record.began, j.meeting.port, j.admission.routes), given)
+}
+
+// conclude tells how the job has ended.
+func (j *job) conclude(o Outcome) Outcome {
+	j.meeting.refused.Close()
+	if err := j.links.out.end(); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
 	}
-	o.Took = time.Since(j.began)
-	o.Apart = j.spec.Apart && o.Kind == Finished && len(j.seats) > 1 && j.epoch.Load() == 0 && !j.served
-	if err := j.story.tell(j.spec, j.roster, &o); err != nil && o.Kind == Finished {
+	if err := j.spec.handOver(); err != nil && o.Kind == Finished {
+		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error()}
+	}
+	o.Took = time.Since(j.record.began)
+	o.Apart = j.spec.Apart && o.Kind == Finished && len(j.crew.seats) > 1 && j.meeting.epoch.Load() == 0 && !j.served
+	if err := j.record.story.tell(j.spec, j.supply.roster, &o); err != nil && o.Kind == Finished {
 		o = Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: err.Error(), Took: o.Took}
 	}
-	j.ledger.end(&o)
+	j.record.ledger.end(&o)
 	return o
 }
 
@@ -174,104 +167,103 @@ func (j *job) own(ctx context.Context) Outcome {
 	done := ctx.Done()
 	ping := time.NewTicker(time.Second)
 	defer ping.Stop()
-	for j.open() > 0 {
-		var final <-chan time.Time
-		if j.final != nil {
-			final = j.final.C
-		}
+	for j.links.running() > 0 {
 		select {
-		case e := <-j.events:
+		case e := <-j.mail.events:
 			j.handle(e)
 		case s := <-j.spec.Signals:
 			if sig, ok := s.(syscall.Signal); ok {
-				j.signal(sig)
+				j.ending.signal(sig)
 			}
 		case <-done:
 			done = nil
-			j.stopFor(Outcome{Kind: Cancelled, Rank: -1, Code: 1, Last: "the launcher was told to stop"})
-		case <-final:
-			j.final = nil
-			if !j.stopped {
-				j.stop(j.spec.Grace)
+			j.ending.stopFor(Outcome{Kind: Cancelled, Rank: -1, Code: 1, Last: "the launcher was told to stop"})
+		case <-j.ending.final:
+			j.ending.settled()
+		case <-j.ending.hard:
+			if j.ending.giveUp() {
+				return j.ending.verdict.outcome()
 			}
-		case <-j.hard:
-			if j.forced {
-				return j.outcome()
-			}
-			j.forced = true
-			for _, l := range j.links {
-				l.kill()
-			}
-			j.hard = time.After(time.Second)
 		case <-ping.C:
-			j.pings()
-		case <-j.alarm():
-			j.heed(elastic.Tick{})
+			j.look()
+		case <-j.supply.alarm():
+			j.supply.heed(elastic.Tick{})
 		}
 	}
-	return j.outcome()
+	return j.ending.verdict.outcome()
 }
 
-// open counts the agents that have not ended.
-func (c *crew) open() int {
-	n := 0
-	for _, l := range c.links {
-		if !l.ended {
-			n++
+// look does what is done once a second.
+func (j *job) look() {
+	j.admission.late()
+	j.supply.heed(elastic.Tick{})
+	j.arrivals.await()
+	j.holds.tell()
+	for _, rank := range j.holds.overdue(j.spec.Silence) {
+		_, member := j.meeting.took.Load(rank)
+		if member && j.crew.alive[rank] && j.crew.condemn[rank] == "" {
+			j.ending.end(rank, fmt.Sprintf("its process was stopped after its work with the others, and did not go on for %v "+
+				"(HORA_PEER_TIMEOUT, hora run --peer-timeout)", j.spec.Silence))
 		}
 	}
-	return n
+	j.ending.tell()
+	j.links.ping()
 }
 
 func (j *job) handle(e any) {
 	switch e := e.(type) {
 	case said:
 		e.l.heard = time.Now()
-		if putOff(j, e) {
+		if j.putOff(e) {
 			return
 		}
-		if j.ledger.said(j, &e) {
+		if j.record.ledger.said(&e, j.record.now(), j.meeting) {
 			j.hear(e)
 		}
 		e.l.heardOf(e.n)
 	case severed:
-		j.severed(e)
+		j.ending.severed(e)
 	case discovered:
-		j.heed(e.news())
+		j.supply.heed(e.news())
 	case greeted:
-		j.lateGreeting(e)
+		if e.l.ended { // an heir has found one that the job had given up
+			e.l.way.Kill()
+			return
+		}
+		j.admission.probe(e)
 	case probed:
-		j.lateProbe(e)
+		j.admission.probed(e)
 	case linkEnd:
+		if e.l.ended {
+			return
+		}
 		e.l.ended = true
-		if !e.l.done && j.cancel == nil {
+		if !e.l.done && j.ending.verdict.cancel == nil {
 			why := e.l.explain(e.why)
-			j.ledger.write(&entry{
-				Kind: entryLost, At: j.ledger.now(j.began), numbered: numbered{Link: e.l.index},
-				Text: why,
-			})
-			j.hostLost(e.l, why)
+			j.record.write(&entry{Kind: entryLost, numbered: numbered{Link: e.l.index}, Text: why})
+			j.supply.hostLost(e.l, why)
 		}
 	case outputFault:
-		j.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: e.err.Error()})
+		j.ending.stopFor(Outcome{Kind: Trouble, Rank: -1, Code: ExitLogs, Last: e.err.Error()})
 	}
 }
 
 // putOff waits a little with a worker's end where it may have left on purpose: that may be on its way from the
 // coordinator's process. It reports whether it does; the end then comes once more.
-func putOff(j *job, e said) bool {
-	if e.kind != protocol.SayExited || e.waited || j.spec.StateDir == "" || j.complete.Load() {
+func (j *job) putOff(e said) bool {
+	if e.kind != protocol.SayExited || e.waited || j.spec.CoordinatorState == "" || j.meeting.complete.Load() {
 		return false
 	}
 	d := wire.NewDecoder(e.body)
-	rank, code, sig := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127)
+	rank, code, sig := d.Int(0, len(j.crew.seats)-1), d.Int(0, 255), d.Int(0, 127)
 	d.Bool()
 	d.String(maxText)
-	if _, left := j.drained.Load(rank); d.Done() != nil || left || sig != 0 || code != 0 && !j.roster.Asked(rank) {
+	if _, left := j.meeting.drained.Load(rank); d.Done() != nil || left || sig != 0 ||
+		code != 0 && !j.supply.roster.Asked(rank) {
 		return false
 	}
 	e.waited = true
-	time.AfterFunc(settle, func() { j.post(e) })
+	time.AfterFunc(settle, func() { j.mail.post(e) })
 	return true
 }
 
@@ -279,14 +271,14 @@ func (j *job) hear(e said) {
 	d := wire.NewDecoder(e.body)
 	switch e.kind {
 	case protocol.SayStarted:
-		rank, pid := d.Int(0, len(j.seats)-1), d.Int(1, 1<<31-1)
-		if d.Done() == nil && j.seats[rank].Host == e.l.index {
-			j.alive[rank] = true
-			j.event(&event.Started{Rank: rank, Host: e.l.called, Pid: pid})
-			j.heed(elastic.Up{Rank: rank})
+		rank, pid := d.Int(0, len(j.crew.seats)-1), d.Int(1, 1<<31-1)
+		if d.Done() == nil && j.crew.seats[rank].Host == e.l.index {
+			j.crew.alive[rank] = true
+			j.record.event(&event.Started{Rank: rank, Host: e.l.called, Pid: pid})
+			j.supply.heed(elastic.Up{Rank: rank})
 		}
 	case protocol.SayExited:
-		rank, code, sig, oom := d.Int(0, len(j.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
+		rank, code, sig, oom := d.Int(0, len(j.crew.seats)-1), d.Int(0, 255), d.Int(0, 127), d.Bool()
 		process := d.String(maxText)
 		if d.Done() == nil {
 			j.exited(e.l, rank, process, code, syscall.Signal(sig), oom)
@@ -296,36 +288,36 @@ func (j *job) hear(e said) {
 		if d.Done() != nil {
 			return
 		}
-		if goesOn, _ := j.outliveHost(e.l, text); !goesOn {
-			j.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.called, Code: code, Last: text})
+		if goesOn, _ := j.supply.outliveHost(e.l, text); !goesOn {
+			j.ending.fail(Outcome{Kind: NotStarted, Rank: -1, Host: e.l.called, Code: code, Last: text})
 		}
 	case protocol.SayServed:
 		j.served = true
 	case protocol.SayNotice:
-		if !j.stopped {
-			j.heed(elastic.Notice{Host: e.l.name, Cause: event.OneLine(string(e.body))})
+		if !j.ending.stopped {
+			j.supply.heed(elastic.Notice{Host: e.l.name, Cause: event.OneLine(string(e.body))})
 		}
 	case protocol.SayHalted:
-		rank, halt := d.Int(0, len(j.seats)-1), rendezvous.Halt(d.Int(0, int(rendezvous.Suspended)))
-		if d.Done() == nil && j.seats[rank].Host == e.l.index {
-			j.halted(e.l, rank, halt, j.server)
+		rank, halt := d.Int(0, len(j.crew.seats)-1), rendezvous.Halt(d.Int(0, int(rendezvous.Suspended)))
+		if d.Done() == nil && j.crew.seats[rank].Host == e.l.index {
+			j.holds.halted(e.l, rank, halt, j.meeting.server)
 		}
 	case protocol.SayDoing:
-		j.missing.hear(e.body)
+		j.arrivals.hear(e.body)
 	case protocol.SayWarning:
-		j.event(&event.Warning{Host: e.l.called, Text: event.OneLine(string(e.body))})
+		j.record.event(&event.Warning{Host: e.l.called, Text: event.OneLine(string(e.body))})
 	case protocol.SayOrphan:
 		const why = "what had started its agent there has ended" // how its workers end of it says nothing about them
-		if j.stopped || !j.works(e.l) {
-			j.event(&event.Warning{Host: e.l.called, Text: fmt.Sprintf("%s: %s", e.l.called, why)})
+		if j.ending.stopped || !j.crew.works(e.l) {
+			j.record.event(&event.Warning{Host: e.l.called, Text: fmt.Sprintf("%s: %s", e.l.called, why)})
 		} else {
-			j.hostLost(e.l, why)
+			j.supply.hostLost(e.l, why)
 		}
 	case protocol.SayDone:
 		e.l.done = true
 		e.l.hangUp()
-		if j.spec.elastic() && !j.stopped && !j.complete.Load() && !e.l.lost && j.roster.Holds(e.l.name) {
-			j.hostLost(e.l, "its agent was asked to end")
+		if j.spec.elastic() && !j.supply.over() && !e.l.lost && j.supply.roster.Holds(e.l.name) {
+			j.supply.hostLost(e.l, "its agent was asked to end")
 		}
 	}
 }
@@ -333,7 +325,7 @@ func (j *job) hear(e said) {
 const maxText = 64 << 10
 
 func (j *job) exited(l *link, rank int, process string, code int, sig syscall.Signal, oom bool) {
-	if _, begun := j.begun[rank]; !begun || j.seats[rank].Host != l.index {
+	if _, begun := j.crew.begun[rank]; !begun || j.crew.seats[rank].Host != l.index {
 		return // its host was given up before
 	}
 	o := Outcome{Kind: Failed, Rank: rank, Host: l.called, Code: code, Signal: sig}
@@ -345,14 +337,13 @@ func (j *job) exited(l *link, rank int, process string, code int, sig syscall.Si
 	case code == 0:
 		o.Kind = Finished
 	}
-	j.alive[rank] = false
-	delete(j.held, rank)
-	delete(j.frozen, rank)
-	delete(j.begun, rank)
+	j.crew.alive[rank] = false
+	j.holds.forget(rank)
+	delete(j.crew.begun, rank)
 	reason := ""
-	severed, ended := j.condemn[rank]
-	delete(j.condemn, rank)
-	why, drained := j.drained.LoadAndDelete(rank)
+	severed, ended := j.crew.condemn[rank]
+	delete(j.crew.condemn, rank)
+	why, drained := j.meeting.drained.LoadAndDelete(rank)
 	if drained {
 		o = Outcome{Kind: Drained, Rank: rank, Host: l.called, Last: why.(string)}
 		reason = o.Cause()
@@ -360,71 +351,19 @@ func (j *job) exited(l *link, rank int, process string, code int, sig syscall.Si
 		o = Outcome{Kind: Severed, Rank: rank, Host: l.called, Code: ExitHost, Last: severed}
 		reason = severed
 	} else if o.Kind != Finished {
-		o.Last = LastException(j.out.tail(rank))
-		o.Last += j.howToDebug(&o) + j.oldNames(&o)
+		o.Last = LastException(j.links.out.tail(rank))
+		o.Last += j.crew.howToDebug(&o) + j.crew.oldNames(&o)
 		reason = o.Cause()
 	}
-	end := j.stepAnd(j.exit(&o), func() {
-		j.server.Exited(rank, process, l.called, reason)
-		j.event(&event.Exited{Rank: rank, Host: l.called, Cause: o.Cause()})
+	end := j.supply.stepAnd(j.meeting.exit(&o), func() {
+		j.meeting.server.Exited(rank, process, l.called, reason)
+		j.record.event(&event.Exited{Rank: rank, Host: l.called, Cause: o.Cause()})
 	})
 	if end != nil {
-		j.fail(o)
+		j.ending.fail(o)
 		return
 	}
-	j.endIdle()
-}
-
-// endIdle ends what no work is left for: when all who worked have ended, also what the job would wait for in vain.
-func (j *job) endIdle() {
-	switch {
-	case j.roster.Left() == 0 && j.spec.elastic():
-		j.stop(0) // agents of elastic jobs wait for more
-	case !j.stopped && j.complete.Load() && j.onlyLatecomers(j.alive):
-		j.stop(j.spec.Grace)
-	}
-}
-
-// exit returns what the roster hears of a worker's end.
-func (m *meeting) exit(o *Outcome) elastic.Exit {
-	e := elastic.Exit{Rank: o.Rank, Cause: o.Cause(), Words: o.Kind == Failed && o.Last != "", Killed: o.Kind == Killed}
-	switch {
-	case o.Kind == Finished:
-		e.How = elastic.Success
-	case m.latecomer(o.Rank) || o.Kind == Drained && m.complete.Load():
-		e.How = elastic.Excused
-	case o.Kind == Drained:
-		e.How = elastic.Farewell
-	}
-	return e
-}
-
-// pings asks agents whose end may go unseen for a sign of life and gives up on those that give none.
-func (j *job) pings() {
-	j.late()
-	j.heed(elastic.Tick{})
-	j.awaitArrivals()
-	j.tellHeld()
-	for _, rank := range j.overdue(j.spec.Silence) {
-		if _, member := j.took.Load(rank); member && j.alive[rank] && j.condemn[rank] == "" {
-			j.end(rank, fmt.Sprintf("its process was stopped after its work with the others, and did not go on for %v "+
-				"(HORA_PEER_TIMEOUT, hora run --peer-timeout)", j.spec.Silence))
-		}
-	}
-	if j.stopped && j.ending.due(time.Now()) {
-		j.event(&event.Delay{Text: j.awaitedEnds()})
-	}
-	for _, l := range j.links {
-		if l.host == nil || l.host.Silence == 0 || l.ended {
-			continue
-		}
-		l.send(protocol.CmdPing, nil)
-		if quiet := time.Since(l.heard); quiet > l.host.Silence && !l.mute {
-			l.mute = true
-			l.cause = fmt.Sprintf("silent for %v: look whether it is up and the network to it works", l.host.Silence)
-			l.kill()
-		}
-	}
+	j.ending.idle(j.supply.roster)
 }
 
 func decodeJSON(b []byte, v any) error {

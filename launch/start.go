@@ -30,7 +30,7 @@ const (
 type Place struct {
 	Self        []string // argv of an agent on this host
 	Coordinator []string // argv of a coordinator, for jobs with a CoordinatorState
-	Lasts       bool     // Self knows how to wait for another launcher; such jobs can then be adopted
+	Lasts       bool     // Self, or Reach's agents, can wait for another launcher; such jobs can then be adopted
 	Guard       string   // the program whose first argument __guard makes it a Guard, "" for none
 	Binary      string   // path of the program to copy to other hosts; "" means Self[0]
 	Temp        string   // where agents on this host keep the secret; what a killed one leaves is removed
@@ -41,6 +41,8 @@ type Place struct {
 	IsLocal   func(name string) bool
 	Hosts     []Host                                    // found already, instead of by the job's Hosts and Hostfile
 	Find      func(ctx context.Context) ([]Host, error) // instead of the job's Discover
+	// what a program that adopts the job must know to make Reach and Find again; nil where it cannot
+	Keep []byte
 	// has Find asked at once; without it, and at most, it is asked once a second
 	Changed <-chan struct{}
 	// this file's bytes are handed to every worker as a private file, named in HORA_CALL
@@ -68,6 +70,9 @@ type Place struct {
 	Join     time.Duration
 	JoinWord time.Duration // when to say for whom they wait, and half of when to say so again; 0 means 30 s
 }
+
+// lasts reports whether another launcher could go on by what this one keeps.
+func (p *Place) lasts() bool { return p.Lasts && (p.Reach == nil && p.Find == nil || p.Keep != nil) }
 
 // Program returns the place of a process that starts jobs by the program hora at path, which becomes the agents: with
 // this process's output, no input, and an environment for the workers.
@@ -100,7 +105,7 @@ func Start(ctx context.Context, spec jobs.Spec, place Place) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{events: s.Events, signals: make(chan os.Signal, 16), done: make(chan struct{})}
+	j := &Job{events: s.Place.Events, signals: make(chan os.Signal, 16), done: make(chan struct{})}
 	from := s.Signals
 	s.Signals = j.signals
 	s.told = func(r *event.Report) { j.report = r }
@@ -192,34 +197,20 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 		}
 	}
 	s := &settings{
-		source: spec, Command: spec.Command, NP: spec.NP, Hosts: hosts, Job: spec.Name, GPUs: spec.GPUsPerRank,
-		Start: spec.StartTimeout,
-		Min:   spec.MinNP, Max: spec.MaxNP, Restarts: cmp.Or(spec.Restarts, spec.ResetLimit), Resets: spec.ResetLimit,
-		ByHost:  spec.TakesHost(),
-		CoolMin: spec.BlacklistCooldown.Min, CoolMax: spec.BlacklistCooldown.Max, Wait: spec.ElasticTimeout,
-		DrainOn: spec.DrainOn, StateDir: spec.CoordinatorState, Report: spec.Report, LogDir: spec.LogDir,
-		Port: spec.Port, Interfaces: spec.Interfaces, Untagged: !spec.Tagged(), Timestamps: spec.Timestamps,
-		SSH: SSH{Port: spec.SSHPort, Identity: spec.SSHIdentityFile, RemoteHora: spec.RemoteHora},
-
-		Itself: place.Itself, Environ: place.Environ, Env: spec.WorkerEnv(), Secret: place.Secret,
-		Self: place.Self, Coordinator: place.Coordinator, Lasts: place.Lasts, Guard: place.Guard, Temp: place.Temp,
-		Binary: place.Binary,
-		Reach:  place.Reach, LocalName: place.LocalName, IsLocal: place.IsLocal, Progress: place.Progress,
-		Stdin: place.Stdin, StdinRank: place.StdinRank, StdinAsked: place.StdinAsked, Prompts: place.Prompts,
-		Stdout: place.Stdout, Stderr: place.Stderr, Signals: place.Signals, Events: place.Events,
-		Call: place.Call, Results: place.Results, Apart: place.Apart,
-		Grace: place.Grace, Join: place.Join, JoinWord: place.JoinWord,
+		Spec: *spec, Place: *place, source: spec, Hosts: hosts, Env: spec.WorkerEnv(), ByHost: spec.TakesHost(),
 	}
-	if s.Events == nil {
-		s.Events = &event.Sink{}
+	s.Lasts = place.lasts()
+	s.Restarts = cmp.Or(spec.Restarts, spec.ResetLimit) // how many failed workers are started again
+	if s.Place.Events == nil {
+		s.Place.Events = &event.Sink{}
 	}
 	if spec.Bind == jobs.BindNone {
 		s.Bind = BindNone
 	}
-	if s.Job == "" {
+	if s.Name == "" {
 		var b [4]byte
 		rand.Read(b[:])
-		s.Job = "job-" + hex.EncodeToString(b[:])
+		s.Name = "job-" + hex.EncodeToString(b[:])
 	}
 	find := place.Find
 	var script *Script
@@ -233,14 +224,14 @@ func resolve(spec *jobs.Spec, place *Place) (*settings, error) {
 	if find != nil {
 		s.Hosts = nil
 		s.Discovery = &discovery{
-			Find: find, Changed: place.Changed, Wait: s.Wait, CoolMin: s.CoolMin,
-			CoolMax: s.CoolMax, Script: script,
+			Find: find, Changed: place.Changed, Wait: s.ElasticTimeout, CoolMin: s.BlacklistCooldown.Min,
+			CoolMax: s.BlacklistCooldown.Max, Script: script,
 		}
 	}
 	switch spec.AfterLoss() {
 	case jobs.Continue:
-		if s.OnLoss = elastic.Continue; s.Min == 0 {
-			s.Min = s.NP
+		if s.OnLoss = elastic.Continue; s.MinNP == 0 {
+			s.MinNP = s.NP
 		}
 	case jobs.Replace:
 		s.OnLoss = elastic.Replace

@@ -61,19 +61,19 @@ func TestWhatAJobAndItsPlaceComeTo(t *testing.T) {
 		},
 		"like Horovod": {jobs.Spec{NP: 2, MaxNP: 4}, Place{}, func(s *settings) bool {
 			return s.OnLoss == elastic.Continue &&
-				s.Min == 2 && s.ByHost
+				s.MinNP == 2 && s.ByHost
 		}},
 		"limits": {jobs.Spec{StartTimeout: time.Minute, PeerTimeout: 5 * time.Second}, Place{}, func(s *settings) bool {
-			return s.Start == time.Minute && s.Join == time.Minute && s.Silence == 5*time.Second &&
+			return s.StartTimeout == time.Minute && s.Join == time.Minute && s.Silence == 5*time.Second &&
 				slices.Contains(s.Env, "HORA_PEER_TIMEOUT=5")
 		}},
 		"exported": {
 			jobs.Spec{},
 			Place{Environ: []string{"HORA_START_TIMEOUT=90"}},
-			func(s *settings) bool { return s.Join == 90*time.Second && s.Start == 0 },
+			func(s *settings) bool { return s.Join == 90*time.Second && s.StartTimeout == 0 },
 		},
-		"named":    {jobs.Spec{Name: "night"}, Place{}, func(s *settings) bool { return s.Job == "night" }},
-		"nameless": {jobs.Spec{}, Place{}, func(s *settings) bool { return strings.HasPrefix(s.Job, "job-") }},
+		"named":    {jobs.Spec{Name: "night"}, Place{}, func(s *settings) bool { return s.Name == "night" }},
+		"nameless": {jobs.Spec{}, Place{}, func(s *settings) bool { return strings.HasPrefix(s.Name, "job-") }},
 	} {
 		c.spec.Command = run
 		if s, err := resolve(&c.spec, &c.place); err != nil || !c.right(s) {

@@ -21,6 +21,7 @@ type route struct {
 	master     string
 	masterPort int
 	listen     []string // addresses that every other host reaches; empty: all of the host's, or not known
+	dug        bool     // addr is the host's own end of a way that its reach has dug
 }
 
 // survey finds the routes of a job's first hosts: it hears their greetings, and asks each what it reaches.
@@ -31,22 +32,25 @@ type survey struct {
 	port   int    // of the coordinator
 	door   string // at which it listens; "" is at all addresses
 	early  func(s os.Signal, when string) error
-	ledger *ledger // of a job that can be adopted; nil for others
 }
 
-func (s *survey) tell(e event.Event) { s.spec.Events.Emit(e) }
+func (s *survey) tell(e event.Event) { s.spec.Place.Events.Emit(e) }
 
 // routes waits for every agent. On one machine, this one, it is the loopback and nothing need be asked; else it asks
 // each host which of our addresses, and of rank 0's host, it reaches.
 func (s *survey) routes(ctx context.Context) ([]route, error) {
-	limit := time.NewTimer(s.spec.Start)
+	limit := time.NewTimer(s.spec.StartTimeout)
 	defer limit.Stop()
 	if err := s.greetings(ctx, limit.C); err != nil {
 		return nil, err
 	}
-	near := !slices.ContainsFunc(s.links, func(l *link) bool { return l.host.Near == "" })
+	var names []string
+	for _, l := range s.links {
+		names = append(names, l.name)
+	}
+	shared := s.spec.Reach.Door(names)
 	mine := machine.OwnAddresses(s.spec.Interfaces)
-	if near {
+	if shared != "" {
 		for _, name := range s.spec.Interfaces {
 			if _, err := net.InterfaceByName(name); err != nil {
 				return nil, fault(ExitUsage, "use network interface %s: this host has none of that name: name one of %s", name, list(machine.InterfaceNames()))
@@ -59,20 +63,16 @@ func (s *survey) routes(ctx context.Context) ([]route, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !near {
+	if shared == "" {
 		return s.ask(ctx, port, limit.C)
 	}
-	out := make([]route, len(s.links))
-	for i, l := range s.links {
-		out[i] = l.near(s.port, s.door, l.host.Near, port)
-	}
-	return out, nil
+	return slices.Repeat([]route{sharing(shared, s.port, s.door, port)}, len(s.links)), nil
 }
 
-// near returns the route of a host that this process meets without leaving the machine. Where the coordinator listens
-// at one address, all of the job are there, and nothing of it listens to others.
-func (l *link) near(port int, door, master string, masterPort int) route {
-	r := route{addr: machine.WithPort([]string{l.host.Near}, port)[0], master: master, masterPort: masterPort}
+// sharing returns the route of hosts that share an address with this process. Where the coordinator listens at one
+// address, all of the job are there, and nothing of it listens to others.
+func sharing(shared string, port int, door string, masterPort int) route {
+	r := route{addr: machine.WithPort([]string{shared}, port)[0], master: shared, masterPort: masterPort}
 	if door != "" {
 		r.listen = []string{door}
 	}
@@ -89,10 +89,7 @@ func onlyThese(names []string) string {
 // ask has each host try the addresses of this one, of rank 0's, and of all others.
 func (s *survey) ask(ctx context.Context, masterPort int, limit <-chan time.Time) ([]route, error) {
 	first := s.links[0]
-	var masterAddrs []string
-	if first.host.Near == "" {
-		masterAddrs = machine.WithPort(machine.Pick(first.host.Addrs, s.spec.Interfaces), first.host.Port)
-	}
+	masterAddrs := first.way.Stands(s.spec.Interfaces)
 	doors := s.doors()
 	ours := make([][]string, len(s.links)) // by which each may reach us
 	for i, l := range s.links {
@@ -115,6 +112,8 @@ func (s *survey) ask(ctx context.Context, masterPort int, limit <-chan time.Time
 			out[i].master, _, _ = net.SplitHostPort(out[i].addr)
 		} else if out[i].addr, err = s.around(ctx, l, ours[i], limit); err != nil {
 			return nil, err
+		} else {
+			out[i].dug = true
 		}
 		out[i].masterPort = masterPort
 		if len(masterAddrs) == 0 {
@@ -129,21 +128,24 @@ func (s *survey) ask(ctx context.Context, masterPort int, limit <-chan time.Time
 		}
 		out[i].master, _, _ = net.SplitHostPort(masterAddrs[m])
 	}
-	s.agreeOnMaster(out)
+	if len(masterAddrs) == 0 {
+		agreeOnMaster(out)
+	}
 	for i, addrs := range doors.open(answers, len(s.spec.Interfaces) > 0) {
 		out[i].listen = addrs
 	}
 	return out, nil
 }
 
-// agreeOnMaster gives rank 0's host one name for all, where it is this one and the others agree.
-func (s *survey) agreeOnMaster(out []route) {
-	if s.links[0].host.Near == "" {
-		return
+// agreeOnMaster gives rank 0's host, which is this one, one name for all: the loopback's means it to nobody elsewhere.
+func agreeOnMaster(out []route) {
+	inside := func(r route) bool {
+		ip := net.ParseIP(r.master)
+		return ip != nil && ip.IsLoopback()
 	}
-	far := slices.IndexFunc(s.links, func(l *link) bool { return l.host.Near == "" })
-	for k, l := range s.links {
-		if l.host.Near != "" {
+	far := slices.IndexFunc(out, func(r route) bool { return !inside(r) })
+	for k := range out {
+		if far >= 0 && inside(out[k]) {
 			out[k].master = out[far].master
 		}
 	}
@@ -177,14 +179,15 @@ func (s *survey) greetings(ctx context.Context, limit <-chan time.Time) error {
 			}
 		case now := <-tick.C:
 			if patience.due(now) {
-				s.tell(&event.Delay{Text: s.awaited(waiting), Over: now.Sub(patience.began), Limit: s.spec.Start})
+				over := now.Sub(patience.began)
+				s.tell(&event.Delay{Text: s.awaited(waiting), Over: over, Limit: s.spec.StartTimeout})
 			}
 		case <-soon:
 			return joinFaults(faults)
 		case <-limit:
 			for _, l := range s.links {
 				if waiting[l] {
-					faults = append(faults, fault(ExitTimeout, "reach host %s: no answer in %v: look whether it is up, or raise --start-timeout", l.called, s.spec.Start))
+					faults = append(faults, fault(ExitTimeout, "reach host %s: no answer in %v: look whether it is up, or raise --start-timeout", l.called, s.spec.StartTimeout))
 				}
 			}
 			return joinFaults(faults)
@@ -258,7 +261,7 @@ func (s *survey) answer(ctx context.Context, l *link, limit <-chan time.Time) ([
 			if patience.due(now) {
 				s.tell(&event.Delay{
 					Text: fmt.Sprintf("waiting for host %s to say which addresses it reaches", l.called), Over: now.Sub(patience.began),
-					Limit: s.spec.Start,
+					Limit: s.spec.StartTimeout,
 				})
 			}
 		case sig := <-s.spec.Signals:
@@ -266,7 +269,7 @@ func (s *survey) answer(ctx context.Context, l *link, limit <-chan time.Time) ([
 				return nil, err
 			}
 		case <-limit:
-			return nil, fault(ExitTimeout, "host %s did not say in %v which addresses it reaches: look whether it is overloaded, or raise --start-timeout", l.called, s.spec.Start)
+			return nil, fault(ExitTimeout, "host %s did not say in %v which addresses it reaches: look whether it is overloaded, or raise --start-timeout", l.called, s.spec.StartTimeout)
 		case <-ctx.Done():
 			return nil, fault(1, "stopped while hosts were being reached")
 		}
@@ -274,14 +277,10 @@ func (s *survey) answer(ctx context.Context, l *link, limit <-chan time.Time) ([
 	return l.answers, nil
 }
 
-// around finds a way to the coordinator for a host that reaches none of this host's addresses: one that its reach digs,
-// when no rank runs here, since ranks must reach each other without the launcher's help.
+// around finds a way to the coordinator for a host that reaches none of this host's addresses: one that its reach digs.
 func (s *survey) around(ctx context.Context, l *link, tried []string, limit <-chan time.Time) (string, error) {
 	blocked := fmt.Sprintf("host %s reaches none of this host's addresses (%s)", l.called, strings.Join(tried, " "))
 	const advice = "open the ports between them, or name a port that is open with --port or a network with --network-interface"
-	if slices.ContainsFunc(s.links, func(l *link) bool { return l.host.Near != "" }) {
-		return "", fault(ExitHost, "%s: %s", blocked, advice)
-	}
 	addr, err := s.dig(ctx, l, limit)
 	if stopped := (*Error)(nil); errors.As(err, &stopped) {
 		return "", stopped
@@ -290,9 +289,6 @@ func (s *survey) around(ctx context.Context, l *link, tried []string, limit <-ch
 		return "", fault(ExitHost, "%s, and %v: %s", blocked, err, advice)
 	}
 	s.tell(&event.Note{Text: blocked + ": its workers reach the launcher through " + l.host.Digs})
-	if s.ledger != nil {
-		s.ledger.alone(fmt.Errorf("the workers of host %s reach the launcher through %s, which ends with it", l.called, l.host.Digs))
-	}
 	return addr, nil
 }
 
@@ -302,7 +298,7 @@ func (s *survey) dig(ctx context.Context, l *link, limit <-chan time.Time) (addr
 	dug := make(chan struct{})
 	go func() {
 		defer close(dug)
-		addr, err = l.way.Dig(ctx, s.port)
+		addr, err = l.way.Dig(ctx, s.port, 0)
 	}()
 	var stopped error
 	for {

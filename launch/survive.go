@@ -17,58 +17,52 @@ type severed struct {
 	silent bool
 }
 
-// post hands an event to the owner, unless the job is over.
-func (m *mailbox) post(e any) {
-	select {
-	case m.events <- e:
-	case <-m.over:
+// severed ends a process that the job has lost: stopped, stuck or cut off from the coordinator, it would keep its slot
+// and its rank for ever. One whose connection broke is given the grace to say why it ends.
+func (e *ending) severed(s severed) {
+	if s.rank >= len(e.crew.seats) || !e.crew.alive[s.rank] || s.since.Before(e.crew.begun[s.rank]) ||
+		e.meeting.complete.Load() {
+		return
+	}
+	switch {
+	case !e.spec.elastic():
+		e.blame(s)
+	case e.stopped:
+	case s.silent:
+		e.end(s.rank, s.reason)
+	default:
+		e.allow(s)
 	}
 }
 
-// severed ends a process that the job has lost: stopped, stuck or cut off from the coordinator, it would keep its slot
-// and its rank for ever. One whose connection broke is given the grace to say why it ends.
-func (j *job) severed(e severed) {
-	if !j.spec.elastic() {
-		j.blame(e)
-		return
-	}
-	if j.stopped || j.complete.Load() || e.rank >= len(j.seats) || !j.alive[e.rank] || e.since.Before(j.begun[e.rank]) {
-		return
-	}
-	if !e.silent {
-		e.silent = true
-		time.AfterFunc(j.spec.Grace, func() { j.post(e) })
-		return
-	}
-	j.end(e.rank, e.reason)
+// allow gives it that grace.
+func (e *ending) allow(s severed) {
+	s.silent = true
+	time.AfterFunc(e.spec.Grace, func() { e.mail.post(s) })
 }
 
 // end ends a rank's process, which is lost to the job.
-func (c *crew) end(rank int, why string) {
-	c.condemn[rank] = why
+func (e *ending) end(rank int, why string) {
+	e.crew.condemn[rank] = why
 	b := wire.AppendI64(wire.AppendI64(nil, int64(rank)), int64(syscall.SIGKILL))
-	c.links[c.seats[rank].Host].send(protocol.CmdSignal, b)
+	e.links.all[e.crew.seats[rank].Host].send(protocol.CmdSignal, b)
 }
 
 // blame deals with such a worker where a loss ends the job. The others know, and end soon; one whose connection broke
 // may yet say why it ends.
-func (j *job) blame(e severed) {
-	if j.complete.Load() || e.rank >= len(j.seats) || !j.alive[e.rank] || e.since.Before(j.begun[e.rank]) {
-		return
-	}
+func (e *ending) blame(s severed) {
 	o := Outcome{
-		Kind: Severed, Rank: e.rank, Host: j.links[j.seats[e.rank].Host].called, Code: ExitHost,
-		Last: e.reason,
+		Kind: Severed, Rank: s.rank, Host: e.links.all[e.crew.seats[s.rank].Host].called, Code: ExitHost,
+		Last: s.reason,
 	}
-	if j.culprit == nil {
-		j.culprit = &o
+	if e.verdict.culprit == nil {
+		e.verdict.culprit = &o
 	}
 	switch {
-	case j.stopped:
-	case e.silent:
-		j.fail(o)
+	case e.stopped:
+	case s.silent:
+		e.fail(o)
 	default:
-		e.silent = true
-		time.AfterFunc(j.spec.Grace, func() { j.post(e) })
+		e.allow(s)
 	}
 }

@@ -20,7 +20,7 @@ type role int
 const (
 	noRole role = iota
 	viewer      // reads
-	writer      // what a job's own token is beside: it adds files and tags
+	writer      // what a job's own token is beside: it adds files, numbers and tags
 	member      // submits, and cancels, pauses and orders jobs
 	admin       // gives roles
 )
@@ -53,7 +53,8 @@ type who struct {
 	name    string          // the user's; "" for who has the server's own token
 	all     role            // in every project
 	in      map[string]role // in projects
-	job     int64           // nothing but this job, where it is not 0
+	job     int64           // nothing but this job, where it is not 0,
+	most    role            // and no more there than this
 	pass    store.Pass      // what let them in, but for the server's own token
 	hash    string          // of what let them in
 	session bool
@@ -76,7 +77,7 @@ func (w *who) may(r role, project string) bool { return w.all >= r || w.in[proje
 
 func (w *who) mayJob(r role, id int64, project string) bool {
 	if w.job != 0 {
-		return id == w.job && r <= writer
+		return id == w.job && r <= w.most
 	}
 	return w.may(r, project)
 }
@@ -88,7 +89,7 @@ func (w *who) somewhere(r role) bool {
 			return true
 		}
 	}
-	return w.all >= r || w.job != 0 && r <= writer
+	return w.all >= r || w.job != 0 && r <= w.most
 }
 
 // projects are those that they see; nil for all of them.
@@ -105,10 +106,7 @@ func (w *who) projects() []string {
 
 // admit makes of a pass what its holder may: the user's roles as they are now, and no more than the pass itself.
 func admit(p store.Pass, hash string) *who {
-	w := &who{name: p.User, job: p.Job, pass: p, hash: hash, session: p.Parent != "", in: map[string]role{}}
-	if p.Job != 0 {
-		return w
-	}
+	w := &who{name: p.User, pass: p, hash: hash, session: p.Parent != "", in: map[string]role{}}
 	most := roleOf(p.Role)
 	if p.Role == "" {
 		most = admin
@@ -131,7 +129,7 @@ func admit(p store.Pass, hash string) *who {
 	return w
 }
 
-// resolve finds whose token it is; nil where it is nobody's.
+// resolve finds whose token it is; nil where it is nobody's. An error says why somebody's lets nobody in.
 func (a *api) resolve(ctx context.Context, text string) (*who, error) {
 	if a.isOwner(text) {
 		return &who{owner: true, all: admin, hash: store.HashOf(text)}, nil
@@ -148,9 +146,36 @@ func (a *api) resolve(ctx context.Context, text string) (*who, error) {
 	case !found:
 		return nil, nil
 	case !p.Expires.IsZero() && time.Now().After(p.Expires):
-		return nil, refuse(http.StatusUnauthorized, "the token has expired on %s UTC: ask for a new one, which hora token new prints", p.Expires.Format(time.DateTime))
+		w := admit(p, "")
+		w.job = p.Job // for whoever reads of it
+		return w, refuse(http.StatusUnauthorized, "the token has expired on %s UTC: ask for a new one, which hora token new prints", p.Expires.Format(time.DateTime))
 	}
-	return admit(p, store.HashOf(text)), nil
+	w := admit(p, store.HashOf(text))
+	if p.Job != 0 {
+		return w, a.forJob(ctx, w, p.Job)
+	}
+	return w, nil
+}
+
+// forJob narrows a token to one job: to what its user may there now, and to what a job's own token may.
+func (a *api) forJob(ctx context.Context, w *who, id int64) error {
+	project, found, err := a.store.ProjectOf(ctx, id)
+	switch {
+	case err != nil:
+		return refuse(http.StatusServiceUnavailable, "the server cannot look the token's job up now: try again")
+	case !found:
+		return refuse(http.StatusForbidden, "this token is for job %d, which is not kept any more: take another token", id)
+	case !w.may(viewer, project):
+		return refuse(http.StatusForbidden, "this token is for job %d of project %s, and %s has no role there any more: an administrator gives it with hora user add", id, project, w.name)
+	}
+	w.narrow(id, max(w.all, w.in[project]))
+	return nil
+}
+
+// narrow leaves somebody one job.
+func (w *who) narrow(id int64, most role) {
+	w.job, w.most, w.owner = id, min(most, writer), false
+	w.all, w.in = noRole, map[string]role{}
 }
 
 type whoKey struct{}
@@ -215,7 +240,10 @@ func everywhere(r role) access {
 
 // ofJobAlone refuses what a job's own token does not open.
 func ofJobAlone(w *who) error {
-	return refuse(http.StatusForbidden, "this token is for job %d: it reads that job and adds files and tags to it, and nothing else; a job that is to do more gets a token as a secret and sets HORA_TOKEN", w.job)
+	if w.most < writer {
+		return refuse(http.StatusForbidden, "this token is for job %d: it reads that job and nothing else since %s is no member of its project any more: an administrator gives the role with hora user add", w.job, w.name)
+	}
+	return refuse(http.StatusForbidden, "this token is for job %d: it reads that job and adds files, numbers and tags to it, and nothing else; a job that is to do more gets a token as a secret and sets HORA_TOKEN", w.job)
 }
 
 // inProject is for who has the role in the project of the path.

@@ -52,6 +52,8 @@ func (s *Server) check(d *client.Document) error {
 		return refuse(422, "there is no command to start: give one, as in hora submit python train.py")
 	case !slices.Contains(pools, d.Pool):
 		return refuse(409, "there is no pool %s: take one of %s", d.Pool, strings.Join(pools, ", "))
+	case !s.opens(d.Pool, d.Project):
+		return s.closed(d.Pool, d.Project)
 	case d.Fresh && d.Node != "":
 		return refuse(422, "node names a node that is there, and fresh asks for one that is made for the job: give one of them")
 	case d.Fresh && !slices.Contains(s.poolsThatMake(), d.Pool):
@@ -126,6 +128,12 @@ func (s *Server) poolNames() []string {
 
 // Submit takes a job. With a key that has been used before it answers the job which that has made.
 func (s *Server) Submit(ctx context.Context, d client.Document, user, key string) (client.Job, error) {
+	s.placing.RLock() // until the job is known no pool is closed to its project
+	defer s.placing.RUnlock()
+	return s.submit(ctx, d, user, key)
+}
+
+func (s *Server) submit(ctx context.Context, d client.Document, user, key string) (client.Job, error) {
 	if err := s.check(&d); err != nil {
 		return client.Job{}, err
 	}
@@ -302,7 +310,7 @@ func (s *Server) change(
 		l := s.live[id]
 		switch {
 		case l == nil:
-			bad = refuse(409, "job %d has ended: there is nothing to %s", id, what)
+			bad = refuse(409, "job %d has ended: %s comes too late", id, what)
 			return
 		case l.finishing:
 			bad = refuse(409, "job %d is just ending: look again in a moment", id)
@@ -429,10 +437,7 @@ func (s *Server) Priority(ctx context.Context, id int64, priority int) (client.J
 	return s.change(ctx, id, "priority", func(l *live) (string, error) {
 		was := *l.job.Document.Priority
 		l.job.Document.Priority = &priority
-		if l.job.State == job.Queued {
-			s.machine.Withdraw(id)
-			s.machine.Submit(ask(l))
-		}
+		s.machine.SetPriority(id, priority) // of one that runs too: it counts for who gives way
 		return fmt.Sprintf("its priority is %d and was %d", priority, was), nil
 	})
 }
@@ -441,10 +446,11 @@ func (s *Server) Priority(ctx context.Context, id int64, priority int) (client.J
 func (s *Server) Nodes() ([]client.Node, error) {
 	var all []client.Node
 	at := map[string]int{}
-	for _, n := range s.back.Capacity() {
+	for _, n := range s.capacity() {
 		at[n.Name] = len(all)
 		all = append(all, client.Node{
 			Name: n.Name, Pool: n.Pool, Slots: n.Slots, Free: n.Slots, Memory: n.Memory, GPUs: n.GPUs, Away: n.Closed,
+			Warning: s.hosts.Shared(n.Name),
 		})
 	}
 	err := s.do(func() {

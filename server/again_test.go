@@ -9,24 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"hora/server/backend"
 	"hora/server/client"
-	"hora/server/fleet"
-	"hora/server/node"
 	"hora/server/store"
 )
 
-// leavings are those of an attempt whose one file cannot be had some times.
-type leavings struct {
-	Leavings
-	fails int
-	why   error
-}
-
-func (l *leavings) Output(fleet.Ref, string) (io.ReadCloser, error) {
-	if l.fails--; l.fails >= 0 {
-		return nil, l.why
-	}
-	return io.NopCloser(strings.NewReader("weights")), nil
+// failing is a file of outputs/ that cannot be had some times.
+func failing(fails int, why error) *backend.Artifact {
+	return &backend.Artifact{Path: "model", Open: func(context.Context) (io.ReadCloser, error) {
+		if fails--; fails >= 0 {
+			return nil, why
+		}
+		return io.NopCloser(strings.NewReader("weights")), nil
+	}}
 }
 
 // TestAFileThatCannotBeHadComesAgain: what a job has left is asked for again, with all that came with it; at last its
@@ -48,15 +43,14 @@ func TestAFileThatCannotBeHadComesAgain(t *testing.T) {
 		{os.ErrNotExist, 100, 1, 0, ""},
 		{store.ErrFull, 3 * fetchTries, 3*fetchTries + 1, 1, ""},
 	} {
-		s := &Server{store: st, left: &leavings{fails: c.fails, why: c.why}}
-		f := &follower{Server: s, missed: map[string]int{}}
+		f, file := &follower{Server: &Server{store: st}, missed: map[string]int{}}, failing(c.fails, c.why)
 		f.ctx, f.attempt = t.Context(), client.Attempt{Number: 1}
 		var b *batch
 		tries := 0
 		for b == nil || b.later != nil {
 			b = &batch{}
 			tries++
-			f.sort(b, &node.Record{N: 7, At: time.Now(), Artifact: &node.Artifact{Path: "model"}})
+			f.sort(b, &backend.Record{N: 7, At: time.Now(), Artifact: file})
 		}
 		told := ""
 		for _, h := range b.happened {
@@ -65,6 +59,49 @@ func TestAFileThatCannotBeHadComesAgain(t *testing.T) {
 		if tries != c.tries || len(b.artifacts) != c.kept || told != c.told {
 			t.Errorf("%v, %d times: %d tries, %d kept, %q", c.why, c.fails, tries, len(b.artifacts), told)
 		}
+	}
+}
+
+// TestASilentNodeIsNotWaitedForTwice: of one of which nothing comes no more is asked, which the job's story says once;
+// and which files it has is not asked for again where all the time there is was given to that.
+func TestASilentNodeIsNotWaitedForTwice(t *testing.T) {
+	st, err := store.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	s := &Server{store: st, silence: 20 * time.Millisecond}
+	f := &follower{Server: s, missed: map[string]int{}, silent: map[string]bool{}}
+	f.ctx, f.attempt = t.Context(), client.Attempt{Number: 1}
+	asked := 0
+	file := &backend.Artifact{Path: "model", Open: func(ctx context.Context) (io.ReadCloser, error) {
+		asked++
+		r, w := io.Pipe()
+		go func() {
+			_, _ = w.Write([]byte("wei"))
+			<-ctx.Done()
+			w.CloseWithError(ctx.Err())
+		}()
+		return r, nil
+	}}
+	late := &backend.Missing{Late: true, Err: context.DeadlineExceeded}
+	b := &batch{others: []*backend.Record{
+		{At: time.Now(), From: "far", Artifact: file},
+		{At: time.Now(), From: "far", Artifact: file},
+		{At: time.Now(), From: "near", Artifact: failing(0, nil)},
+		{At: time.Now(), From: "deep", Missing: late},
+	}}
+	if err := f.elsewhere(b); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, h := range b.happened {
+		told = append(told, h.Text)
+	}
+	if asked != 1 || len(b.artifacts) != 1 || len(told) != 2 ||
+		!strings.Contains(told[0], "outputs/model on node far, and what it has beside, could not be kept: nothing has come of it") ||
+		!strings.Contains(told[1], "outputs/* on node deep could not be kept: nothing has come of it") {
+		t.Errorf("it was asked %d times, %d are kept, and it is told %q", asked, len(b.artifacts), told)
 	}
 }
 
@@ -92,8 +129,8 @@ func TestWhatASessionMakesLasts(t *testing.T) {
 			t.Fatal(found, err)
 		}
 		made := store.Pass{}
-		if err := narrower(admit(p, store.HashOf(text)), &made); err != nil || !made.Expires.Equal(expires) {
-			t.Errorf("of a token until %v a session makes one until %v, %v", expires, made.Expires, err)
+		if shorter(admit(p, store.HashOf(text)), &made); !made.Expires.Equal(expires) {
+			t.Errorf("of a token until %v a session makes one until %v", expires, made.Expires)
 		}
 	}
 }

@@ -5,14 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"hora/job"
-	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
-	"hora/server/fleet"
-	"hora/server/node"
 	"hora/server/snapshot"
 	"hora/server/store"
 )
@@ -21,7 +20,8 @@ import (
 func (s *Server) follow(l *live, adopted bool) {
 	job, a, taken, stop := l.job, *l.attempt, l.taken, l.stop
 	f := &follower{
-		Server: s, l: l, job: job, attempt: a, taken: taken, parts: &sync.WaitGroup{}, missed: map[string]int{},
+		Server: s, l: l, job: job, attempt: a, taken: taken, turn: &sync.Mutex{}, parts: &sync.WaitGroup{},
+		missed: map[string]int{}, silent: map[string]bool{},
 	}
 	f.until, f.over = context.WithCancel(s.ctx)
 	l.elastic.follower = f
@@ -49,7 +49,10 @@ type follower struct {
 	until   context.Context // ends with the attempt
 	over    context.CancelFunc
 	missed  map[string]int  // files of outputs/ that could not be kept, and how often
+	silent  map[string]bool // nodes of which a file was waited for in vain
+	vain    bool            // a part of it has failed before all had come: what cannot be had is not asked for again
 	began   *writing        // nil where an earlier server began it
+	turn    *sync.Mutex     // held while the back end is asked to start its gang, which comes to it in order
 	parts   *sync.WaitGroup // what is done beside; the loop adds to it while the attempt goes on
 }
 
@@ -74,37 +77,28 @@ func (f *follower) run(adopted bool, stop client.Outcome) error {
 			switch {
 			case f.ctx.Err() != nil:
 				return nil
-			case errors.Is(err, node.ErrLost):
-				return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: err.Error()}, nil)
+			case errors.Is(err, backend.ErrLost):
+				e := &backend.Exit{Code: backend.ExitHost, Outcome: string(client.Lost), Text: err.Error()}
+				return f.finish(e, nil)
 			case err != nil:
-				return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: "it could not be started: " + err.Error()}, nil)
+				return f.unstarted("it could not be started: " + err.Error())
 			}
 		}
 		_ = f.do(func() { stop = f.l.stop }) // it may have been told to end before there was anything to tell
 		if stop != "" {
 			_ = f.back.Kill(f.where(), stop)
 		}
-		g, err := f.whole(shares(f.attempt.Shares))
-		if err == nil {
-			err = f.back.Watch(f.ctx, g, f.taken, f.take)
-		}
-		switch {
+		err := f.back.Watch(f.ctx, f.where(), f.taken, f.take)
+		switch unbegun := (*backend.Unbegun)(nil); {
 		case f.ended || err == nil:
 			return err
 		case f.ctx.Err() != nil:
 			return nil
-		case errors.Is(err, node.ErrUnbegun) && try < startTries:
+		case errors.As(err, &unbegun) && try < startTries:
 			continue
-		case errors.Is(err, node.ErrUnbegun):
+		case errors.As(err, &unbegun):
 			_ = f.back.Kill(f.where(), client.Failure) // should one come after all, it ends
-			text := fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, f.left.Says(f.where()))
-			return f.finish(&node.Exit{Code: 71, Outcome: string(client.Failure), Text: text}, nil)
-		case errors.Is(err, node.ErrLost):
-			text := "the process that kept it was killed"
-			if gone := (*fleet.Lost)(nil); errors.As(err, &gone) {
-				text = err.Error()
-			}
-			return f.finish(&node.Exit{Code: 69, Outcome: string(client.Lost), Text: text}, f.salvage())
+			return f.unstarted(fmt.Sprintf("the process that should keep it ended %d times before it began: %s", startTries, unbegun.Says))
 		case errors.Is(err, store.ErrFull): // it stays in the outbox until there is room
 			f.log.Warn("take what a job says", "job", f.job.ID, "error", err)
 		default:
@@ -153,60 +147,79 @@ func slotsIn(n int) string {
 	return fmt.Sprintf("%d slots", n)
 }
 
-// gang is the attempt as the back end knows it.
-func (f *follower) gang(on []schedule.Share) node.Gang {
-	return node.Gang{
-		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: on, Code: f.job.Document.Code,
-	}
+// unstarted is the end of an attempt that never began.
+func (f *follower) unstarted(why string) error {
+	return f.finish(&backend.Exit{Code: backend.ExitSystem, Outcome: string(client.Failure), Text: why}, nil)
 }
 
 // where names it.
-func (f *follower) where() fleet.Ref {
-	return ref(f.job.ID, f.attempt.Number, f.job.Document.Pool, f.attempt.Shares)
+func (f *follower) where() backend.Ref {
+	return backend.RefOf(f.job.ID, f.attempt.Number, f.job.Document.Pool, f.attempt.Shares)
 }
 
 // start lets the back end start it; to do it again does nothing more.
 func (f *follower) start() error {
-	g, err := f.whole(shares(f.attempt.Shares))
-	if err == nil {
-		_, err = f.secrets()
-	}
+	_, err := f.secrets()
 	if err == nil {
 		_, err = f.lent()
 	}
 	if err != nil {
 		return err
 	}
-	return f.back.Start(g)
+	return f.declare(false)
+}
+
+// declare has the back end start the gang with the shares that it has by now; where that is to tell one that runs, as
+// long as it goes on.
+func (f *follower) declare(tell bool) error {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	all, over := f.attempt.Shares, false
+	if err := f.do(func() {
+		if l := f.goesOn(); l != nil {
+			all = slices.Clone(l.attempt.Shares)
+		} else {
+			over = tell
+		}
+	}); err != nil || over {
+		return err
+	}
+	g, err := f.whole(all)
+	if err != nil {
+		return err
+	}
+	return f.back.Start(f.until, g)
 }
 
 // whole is the gang with what earlier attempts left in outputs/, which each of its nodes gets.
-func (f *follower) whole(on []schedule.Share) (node.Gang, error) {
-	g := f.gang(on)
-	g.Token = f.fleet.JobToken(g.Job, g.Attempt)
+func (f *follower) whole(all []client.Share) (backend.Gang, error) {
+	g := backend.Gang{
+		Job: f.job.ID, Attempt: f.attempt.Number, Document: f.job.Document, Shares: all, Code: f.job.Document.Code,
+		Token: f.jobToken(f.job.ID, f.attempt.Number),
+	}
 	g.Secrets, _ = f.secrets() // one that is gone is missed where the attempt is started
 	g.Lent, _ = f.lent()
 	if g.Attempt == 1 {
 		return g, nil
 	}
-	all, err := f.store.Artifacts(f.ctx, f.job.ID)
-	for _, a := range all {
+	saved, err := f.store.Artifacts(f.ctx, f.job.ID)
+	for _, a := range saved {
 		g.Outputs = append(g.Outputs, snapshot.File{Path: a.Path, Mode: 0o644, Size: a.Size, Hash: a.Hash})
 	}
 	return g, err
 }
 
 // finish writes down how the attempt ended and what the job is then, in one transaction with the last records.
-func (f *follower) finish(e *node.Exit, b *batch) error {
+func (f *follower) finish(e *backend.Exit, b *batch) error {
 	if err := f.do(func() { // an elastic job may have had others than at first
 		if a := f.l.attempt; a != nil && a.Number == f.attempt.Number {
 			f.attempt.Shares = a.Shares
 		}
-		e = f.l.gang.instead(e, b)
+		e, f.vain = f.l.gang.instead(e, b), f.l.gang.failed != nil
 	}); err != nil {
 		return err
 	}
-	if b != nil && len(f.attempt.Shares) > 1 {
+	if b != nil && b.others != nil {
 		if err := f.elsewhere(b); err != nil {
 			return err
 		}
@@ -343,7 +356,7 @@ func (s *Server) neighbours(l *live, a *client.Attempt) bool {
 	}
 	for _, x := range a.Shares {
 		for id := range s.parts.on[x.Node] {
-			if holds(x) && id != l.job.ID {
+			if backend.Holds(x) && id != l.job.ID {
 				return true
 			}
 		}
@@ -367,8 +380,8 @@ func ending(a *client.Attempt, then job.State) string {
 }
 
 // forget removes what is left of an attempt on its nodes, and makes its lines small.
-func (s *Server) forget(r fleet.Ref) {
-	if err := s.left.Forget(r); err != nil {
+func (s *Server) forget(r backend.Ref) {
+	if err := s.back.Kill(r, backend.Over); err != nil {
 		s.log.Warn("remove the folder of a job", "job", r.Job, "error", err)
 		return
 	}
@@ -382,5 +395,3 @@ func (s *Server) forget(r fleet.Ref) {
 		s.log.Warn("forget an attempt", "job", r.Job, "error", err)
 	}
 }
-
-var _ Backend = (*fleet.Fleet)(nil)

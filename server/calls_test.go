@@ -55,7 +55,7 @@ func newCallSiteIn(t *testing.T, dir string, makes Makes) *callSite {
 	back := fleet.New(fleet.Config{
 		Here: &node.Local{Dir: t.TempDir()}, Key: []byte("gangs"), Patience: time.Minute, Beat: time.Second,
 	})
-	if c.s, err = New(t.Context(), c.st, back, makes, log); err != nil {
+	if c.s, err = New(t.Context(), c.st, back, makes, []byte("tokens"), log); err != nil {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(c.s.Handler(Settings{

@@ -9,36 +9,30 @@ import (
 	"time"
 
 	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
-	"hora/server/fleet"
-	"hora/server/node"
 	"hora/server/store"
 )
 
-// An elastic job's nodes come and go. Its first one keeps it: that keeper is told what each node may have, has the job
-// follow it at its next commit, and says how the job stands, which is where all begins anew: whenever it says so what
-// it has not heard is told again, nodes that it may have are joined to it, and what it has given away is free. So
-// nothing of it is lost by a server that is killed: the next one tells it once, and hears how it stands.
+// An elastic job's nodes come and go. To start its gang again tells it what each node may have: it follows at its next
+// commit, and says how it stands, which is where all begins anew: whenever it says so what it has not heard is told
+// again, and what it has given away is free. So nothing of it is lost by a server that is killed: the next one tells it
+// once, and hears how it stands.
 //
-// A node that the job has left stays among the attempt's shares, with no slots, and its agent with the job, for when it
-// may have slots there again. What it has in outputs/ is taken in the end, and its folder is removed.
+// A node that the job has left stays among the attempt's shares, with no slots, for when it may have slots there again.
+// What it has in outputs/ is taken then and in the end.
 
 // elastic is how a running elastic job stands. The loop owns it.
 type elastic struct {
 	follower *follower
-	joined   map[string]int // nodes that take part, and the number of their coming from 1
 	failed   map[string]int // how often a node's part has ended by itself
-	hub      []string       // where they are awaited
-	heard    map[string]int // what each node may have, as its keeper has heard last
+	heard    map[string]int // what each node may have, as the gang has heard last
 }
-
-// holds says whether a job has slots there.
-func holds(s client.Share) bool { return s.Slots > 0 || s.Held > 0 }
 
 // held is what a job holds: with what it is to give away at its next commit.
 func held(all []client.Share) (out []schedule.Share) {
 	for _, s := range all {
-		if holds(s) {
+		if backend.Holds(s) {
 			out = append(out, schedule.Share{Node: s.Node, Slots: max(s.Slots, s.Held)})
 		}
 	}
@@ -53,7 +47,7 @@ func slotsOf(all []schedule.Share) (n int) {
 }
 
 // total is how many slots a job may have.
-func total(all []client.Share) int { return slotsOf(shares(all)) }
+func total(all []client.Share) int { return slotsOf(backend.Slots(all)) }
 
 // resharing is what a job has when it is told what it may have: the nodes that it had come first.
 func resharing(all []client.Share, to []schedule.Share) []client.Share {
@@ -123,7 +117,7 @@ func (f *follower) goesOn() *live {
 func (f *follower) beside(l *live, do func(one *follower)) {
 	one := &follower{
 		Server: f.Server, l: f.l, job: l.job, until: f.until,
-		attempt: client.Attempt{Number: f.attempt.Number, Started: f.attempt.Started}, missed: map[string]int{},
+		attempt: client.Attempt{Number: f.attempt.Number, Started: f.attempt.Started}, turn: f.turn,
 	}
 	f.wg.Add(1)
 	f.parts.Add(1)
@@ -134,7 +128,7 @@ func (f *follower) beside(l *live, do func(one *follower)) {
 	}()
 }
 
-// heardWithin is after how long the job is told again what its keeper does not say to have heard.
+// heardWithin is after how long the job is told again what it does not say to have heard.
 const heardWithin = 5 * time.Second
 
 // tell tells the job what it may have; in the loop.
@@ -143,13 +137,8 @@ func (f *follower) tell() {
 	if l == nil {
 		return
 	}
-	to := shares(l.attempt.Shares)
 	f.beside(l, func(one *follower) {
-		g, err := one.whole(to)
-		if err == nil {
-			err = one.back.Tell(one.until, g)
-		}
-		if err != nil && one.until.Err() == nil {
+		if err := one.declare(true); err != nil && one.until.Err() == nil {
 			one.log.Warn("tell an elastic job its slots", "job", one.job.ID, "error", err)
 		}
 		select {
@@ -159,7 +148,10 @@ func (f *follower) tell() {
 		}
 		_ = one.do(func() {
 			l := f.goesOn()
-			if l != nil && l.elastic.heard != nil && !maps.Equal(l.elastic.heard, slotsBy(shares(l.attempt.Shares))) {
+			if l == nil || l.elastic.heard == nil {
+				return
+			}
+			if !maps.Equal(l.elastic.heard, slotsBy(backend.Slots(l.attempt.Shares))) {
 				f.tell()
 			}
 		})
@@ -174,25 +166,20 @@ func (f *follower) sized(n int) {
 }
 
 // stood hears how an elastic job stands; in the loop.
-func (f *follower) stood(st *node.Stands) {
+func (f *follower) stood(st *backend.Stands) {
 	l := f.goesOn()
 	if l == nil {
 		return
 	}
 	f.machine.Spreads(l.job.ID)
 	f.dirty = true // it may grow from now on
-	l.elastic.hub, l.elastic.heard = st.Hub, slotsBy(st.Shares)
-	to := slotsBy(shares(l.attempt.Shares))
+	l.elastic.heard = slotsBy(st.Shares)
+	to := slotsBy(backend.Slots(l.attempt.Shares))
 	switch {
 	case !maps.Equal(l.elastic.heard, to):
 		f.tell()
 	case l.target > 0 && st.Seats != nil && within(st.Seats, to):
 		f.shrunk(l)
-	}
-	for _, x := range l.attempt.Shares[1:] {
-		if x.Slots > 0 {
-			f.join(l, x)
-		}
 	}
 }
 
@@ -218,11 +205,7 @@ func within(seats, slots map[string]int) bool {
 func (f *follower) shrunk(l *live) {
 	all := slices.Clone(l.attempt.Shares)
 	for i := range all {
-		if s := &all[i]; s.Held > 0 {
-			if s.Held = 0; s.Slots == 0 {
-				f.rescue(l, s.Node) // the node may go
-			}
-		}
+		all[i].Held = 0
 	}
 	l.target = 0
 	f.reshare(l, all)
@@ -231,65 +214,35 @@ func (f *follower) shrunk(l *live) {
 	f.noted(l, client.Happening{})
 }
 
-// partedAfter is how long the end of a part is not told of: where the job has ended too, it is no news. partTries is
-// how often one that ends by itself is started again.
-const (
-	partedAfter = 3 * time.Second
-	partTries   = 2
-)
-
-// join has a node take part, once for each of its comings; in the loop.
-func (f *follower) join(l *live, x client.Share) {
-	e := &l.elastic
-	if e.joined == nil {
-		e.joined, e.failed = map[string]int{}, map[string]int{}
-	}
-	if e.joined[x.Node] == x.Coming+1 {
-		return
-	}
-	e.joined[x.Node] = x.Coming + 1
-	to, hub := shares(l.attempt.Shares), e.hub
-	at := slices.IndexFunc(to, func(s schedule.Share) bool { return s.Node == x.Node })
-	f.beside(l, func(one *follower) {
-		g, err := one.whole(to)
-		var end fleet.Ended
-		if err == nil {
-			end, err = one.back.Join(one.until, g, at, x.Coming, hub)
-		}
-		select {
-		case <-time.After(partedAfter):
-		case <-one.until.Done():
-			return
-		}
-		_ = one.do(func() { f.parted(x, end, err) })
-	})
-}
+// partTries is how often a part that ends by itself is started again.
+const partTries = 2
 
 // parted notes that what a node had of the job has ended. Where the job may have slots there it is started again; at
 // last the job goes on without, and its output says what that node wrote last; in the loop.
-func (f *follower) parted(x client.Share, end fleet.Ended, err error) {
+func (f *follower) parted(p *backend.Parted) {
 	l := f.goesOn()
 	if l == nil {
 		return
 	}
 	all := slices.Clone(l.attempt.Shares)
-	at := slices.IndexFunc(all, func(s client.Share) bool { return s.Node == x.Node })
-	if at < 1 || all[at].Coming != x.Coming {
+	at := slices.IndexFunc(all, func(s client.Share) bool { return s.Node == p.Node })
+	if at < 1 || all[at].Coming != p.Coming {
 		return
 	}
 	all[at].Coming++
 	l.attempt.Shares = all
-	f.rescue(l, x.Node)
-	var gone *fleet.Lost
-	lost := errors.As(err, &gone)
+	var gone *backend.Lost
+	lost := errors.As(p.Err, &gone)
 	switch {
-	case !holds(all[at]):
+	case !backend.Holds(all[at]):
 		f.noted(l, client.Happening{})
 		return
-	case !lost && all[at].Slots > 0 && l.elastic.failed[x.Node] < partTries:
-		l.elastic.failed[x.Node]++
+	case !lost && all[at].Slots > 0 && l.elastic.failed[p.Node] < partTries:
+		if l.elastic.failed == nil {
+			l.elastic.failed = map[string]int{}
+		}
+		l.elastic.failed[p.Node]++
 		f.noted(l, client.Happening{})
-		f.join(l, all[at])
 		return
 	}
 	all[at].Slots, all[at].Held = 0, 0
@@ -297,20 +250,20 @@ func (f *follower) parted(x client.Share, end fleet.Ended, err error) {
 	if total(all) == slotsOf(held(all)) {
 		l.target = 0
 	}
-	why := fmt.Sprintf("its part on node %s has ended", x.Node)
+	why := fmt.Sprintf("its part on node %s has ended", p.Node)
 	if lost {
-		f.machine.Lost(l.job.ID, x.Node, f.now())
+		f.machine.Lost(l.job.ID, p.Node, f.now())
 	} else {
-		f.machine.Parted(l.job.ID, x.Node, f.now())
+		f.machine.Parted(l.job.ID, p.Node, f.now())
 	}
 	f.dirty = true
 	switch {
 	case lost:
-		why = err.Error()
-	case err != nil:
-		why += ": " + err.Error()
-	case end.Exit != nil && end.Exit.Text != "":
-		why += ": " + end.Exit.Text
+		why = p.Err.Error()
+	case p.Err != nil:
+		why += ": " + p.Err.Error()
+	case p.Exit != nil && p.Exit.Text != "":
+		why += ": " + p.Exit.Text
 	}
 	n, least := total(all), l.job.Document.Spec.MinNP
 	then := "it goes on with " + slotsIn(n)
@@ -319,57 +272,11 @@ func (f *follower) parted(x client.Share, end fleet.Ended, err error) {
 	}
 	f.noted(l, client.Happening{Kind: "resized", Text: why + "; " + then})
 	switch {
-	case n >= least:
-		f.quote(l, x.Node, end)
-	case err == nil && end.Unready && end.Exit != nil && end.Exit.Outcome == string(client.Failure): // no node's fault
-		f.failed(l, x.Node, end, nil)
+	case n >= least: // to be started without it
+	case p.Err == nil && p.Unready && p.Exit != nil && // no node's fault
+		(p.Exit.Outcome == string(client.Failure) || p.Exit.Outcome == string(client.Unresolved)):
+		f.failed(l, p)
 	default:
 		f.end(l, client.Lost)
 	}
-}
-
-// quote has the job's output say what a part wrote last; in the loop.
-func (f *follower) quote(l *live, name string, end fleet.Ended) {
-	lines, where := f.quoted(name, end), ref(l.job.ID, l.attempt.Number, l.job.Document.Pool, l.attempt.Shares)
-	if lines == nil {
-		return
-	}
-	f.beside(l, func(one *follower) {
-		if err := one.back.Quote(one.until, where, lines); err != nil && one.until.Err() == nil {
-			one.log.Warn("quote what a node wrote", "job", one.job.ID, "node", name, "error", err)
-		}
-	})
-}
-
-// rescue keeps what a node has in outputs/ that the job has left; in the loop.
-func (f *follower) rescue(l *live, name string) {
-	there := fleet.Ref{Job: f.job.ID, Attempt: f.attempt.Number, Pool: f.job.Document.Pool, Nodes: []string{name}}
-	f.beside(l, func(one *follower) {
-		// They are of yesterday, so that what the node has in the end is taken over them.
-		b, at := &batch{}, one.attempt.Started.Add(-time.Millisecond)
-		taken := map[string]bool{}
-		for one.fetchAll(b, there, at, taken) != nil {
-			select {
-			case <-time.After(time.Second):
-			case <-one.until.Done():
-				return
-			}
-		}
-		err := one.store.Do(one.ctx, func(tx *sql.Tx) error {
-			for _, a := range b.artifacts {
-				if err := store.SetArtifact(tx, one.job.ID, a); err != nil {
-					return err
-				}
-			}
-			for _, h := range b.happened {
-				if err := store.AddHappening(tx, one.job.ID, h); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil && one.ctx.Err() == nil {
-			one.log.Warn("keep what a node has in outputs/", "job", one.job.ID, "node", name, "error", err)
-		}
-	})
 }

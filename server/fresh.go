@@ -58,9 +58,9 @@ func (s *Server) makeFresh(p *pool) (todo []func()) {
 			others++
 		}
 	}
-	for _, w := range s.machine.WantsFresh(p.Name, p.Max-len(p.there)-others+len(p.idle), p.startingFor(0)) {
+	for _, w := range s.machine.WantsFresh(p.Name, p.Max-len(p.there)-p.stuck()-others+len(p.idle), p.startingFor(0)) {
 		for range w.Nodes - p.startingFor(w.ID) {
-			if len(p.there)+len(p.starting) >= p.Max {
+			if len(p.there)+len(p.starting)+p.stuck() >= p.Max {
 				if len(p.idle) == 0 {
 					break
 				}

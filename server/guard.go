@@ -6,15 +6,16 @@ import (
 	"crypto/subtle"
 	"database/sql"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"hora/server/client"
 	"hora/server/store"
 )
+
+// nobody is what records call who has no token that is known.
+const nobody = "nobody"
 
 // cookieName is that of the browser's session.
 const cookieName = "hora"
@@ -30,7 +31,7 @@ func (a *api) isOwner(token string) bool {
 
 // guard lets nobody in without a token: as a bearer, or by a session in the cookie of the pages. A cookie changes
 // nothing unless the request comes from our own pages. What is changed, and what is refused, is recorded.
-func (a *api) guard(next http.Handler) http.Handler {
+func (a *api) guard(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -47,10 +48,10 @@ func (a *api) guard(next http.Handler) http.Handler {
 			is, err = a.resolve(r.Context(), text)
 		}
 		switch {
-		case is == nil:
-			a.stranger(w, r, err)
+		case is == nil || err != nil:
+			a.stranger(w, r, is, err)
 		case is.session && bearer:
-			a.stranger(w, r, nil) // a browser's session is no token for programs
+			a.stranger(w, r, is, nil) // a browser's session is no token for programs
 		case entering:
 			a.recorded(w, r, is, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				deedOf(r.Context()).What = signIn
@@ -58,17 +59,26 @@ func (a *api) guard(next http.Handler) http.Handler {
 			}))
 		case r.URL.Path == signOut && r.Method == http.MethodPost && is.session:
 			a.recorded(w, r, is, http.HandlerFunc(a.leaveBrowser))
-		case r.URL.Path == "/metrics" && is.all < viewer:
-			problemAnswer(w, http.StatusForbidden, "the server's figures are for who has a role in all projects: an administrator gives it with hora user add NAME --all")
 		case reads:
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)))
+			a.looked(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, is)), is, a.figures(a.strict(mux, mux)))
 		default:
 			ctx := context.WithValue(r.Context(), whoKey{}, is)
 			if !endsWithCaller(r.URL.Path) {
 				ctx = context.WithoutCancel(ctx)
 			}
-			a.recorded(w, r.WithContext(ctx), is, a.once(text, next))
+			a.recorded(w, r.WithContext(ctx), is, a.strict(mux, a.once(text, mux)))
 		}
+	})
+}
+
+// figures are for who has a role in all projects.
+func (a *api) figures(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" && caller(r.Context()).all < viewer {
+			problemAnswer(w, http.StatusForbidden, "the server's figures are for who has a role in all projects: an administrator gives it with hora user add NAME --all")
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -79,17 +89,21 @@ func endsWithCaller(path string) bool {
 	return strings.HasPrefix(path, "/api/v1/blobs/") || path == "/api/v1/down"
 }
 
-// stranger answers who has no token that is known.
-func (a *api) stranger(w http.ResponseWriter, r *http.Request, err error) {
+// stranger answers who has no token that is known, or one that lets nobody in.
+func (a *api) stranger(w http.ResponseWriter, r *http.Request, is *who, err error) {
 	text := "the token is missing or wrong: HORA_TOKEN, HORA_TOKEN_FILE or hora login give it; a browser is let in by the address that hora up prints"
 	status := http.StatusUnauthorized
 	if err != nil {
 		text, status = err.Error(), fault(err).(interface{ GetStatus() int }).GetStatus()
 	}
-	a.refused.note(a.Server, client.Deed{
-		Who: "nobody", Address: addressOf(r), What: r.Method, Target: clip(r.URL.Path), Status: status,
-	})
-	w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
+	d := client.Deed{Who: nobody, Address: addressOf(r), What: r.Method, Target: clip(r.URL.Path), Status: status}
+	if is != nil {
+		d.Who = is.label()
+	}
+	a.refused.note(a.Server, d)
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="hora"`)
+	}
 	problemAnswer(w, status, text)
 }
 
@@ -149,101 +163,3 @@ func sameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	return origin == "http://"+r.Host || origin == "https://"+r.Host
 }
-
-// -- records
-
-// deed is what a call that changes something is recorded as.
-type deed struct {
-	store.Deed
-	quiet bool
-}
-
-type deedKey struct{}
-
-func deedOf(ctx context.Context) *deed {
-	d, _ := ctx.Value(deedKey{}).(*deed)
-	return d
-}
-
-// remark adds to what is recorded of a call.
-func remark(ctx context.Context, format string, a ...any) {
-	if d := deedOf(ctx); d != nil {
-		d.Text = fmt.Sprintf(format, a...)
-	}
-}
-
-// recorded has a call written down with the first thing that it writes, or once it has answered. What was refused
-// because of the caller's roles is written down too.
-func (a *api) recorded(w http.ResponseWriter, r *http.Request, is *who, next http.Handler) {
-	d := &deed{}
-	d.Deed.Deed = client.Deed{
-		At: time.Now().UTC(), Who: is.label(), Address: addressOf(r), What: r.Method,
-		Target: clip(strings.TrimPrefix(r.URL.Path, "/api/v1")), Status: http.StatusOK,
-	}
-	ctx := context.WithValue(r.Context(), deedKey{}, d)
-	out := &answering{ResponseWriter: w, status: http.StatusOK}
-	next.ServeHTTP(out, r.WithContext(store.WithDeed(ctx, &d.Deed)))
-	switch {
-	case d.Written():
-	case out.status == http.StatusForbidden:
-		d.Status = out.status
-		a.refused.note(a.Server, d.Deed.Deed)
-	case out.status < 400 && !d.quiet:
-		if err := a.store.Note(context.WithoutCancel(r.Context()), d.Deed.Deed); err != nil {
-			a.log.Warn("record who did what", "error", err)
-		}
-	}
-}
-
-// answering keeps the status of an answer.
-type answering struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *answering) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *answering) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// refusals are recorded once a second at most, with how many there were, so that nobody fills the disk with them. The
-// zero value is ready.
-type refusals struct {
-	mu     sync.Mutex // guards what follows
-	last   time.Time
-	silent int
-}
-
-func (f *refusals) note(s *Server, d client.Deed) {
-	f.mu.Lock()
-	if time.Since(f.last) < time.Second {
-		f.silent++
-		f.mu.Unlock()
-		return
-	}
-	if f.silent > 0 {
-		d.Text = fmt.Sprintf("and %d refusals before it that are not recorded", f.silent)
-	}
-	f.last, f.silent = time.Now(), 0
-	f.mu.Unlock()
-	d.At = time.Now().UTC()
-	s.wg.Go(func() {
-		if err := s.store.Note(s.ctx, d); err != nil && s.ctx.Err() == nil {
-			s.log.Warn("record what was refused", "error", err)
-		}
-	})
-}
-
-func addressOf(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
-
-// clip bounds what a stranger has written down.
-func clip(text string) string { return text[:min(len(text), 200)] }

@@ -35,8 +35,8 @@ func (s *Server) retire(p *pool) (todo []func()) {
 			todo = append(todo, s.endNode(p, name))
 		default:
 			delete(p.starting, name)
-			spec := p.Pool
-			todo = append(todo, func() { s.fleet.End(name); s.deleted(&spec, name) })
+			s.hosts.End(name)
+			todo = append(todo, s.ends(p, name))
 		}
 		delete(p.old, name)
 	}
@@ -56,18 +56,18 @@ func (s *Server) madeBy(now *client.Pool, name string) *client.Pool {
 	return now
 }
 
-// deleted sees to it that a node is gone that has ended, or is to, and says whether it is.
-func (s *Server) deleted(now *client.Pool, name string) bool {
+// deleted sees to it that a node is gone that has ended, or is to, and says why it is not.
+func (s *Server) deleted(now *client.Pool, name string) error {
 	p := s.madeBy(now, name)
 	if p.Provider == "static" { // its machine is nobody's to end
-		return true
+		return nil
 	}
 	if err := s.makes.Delete(p, name); err != nil {
-		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", err)
-		return false
+		s.log.Warn("end a node", "pool", p.Name, "node", name, "error", without(err))
+		return err
 	}
 	s.forgetMade(p, name)
-	return true
+	return nil
 }
 
 // forgetMade notes that a node is gone, or has never been.

@@ -209,7 +209,7 @@ func (m *meters) expose(e *exposition) {
 	e.family("hora_attempts_ended_total", "counter", "Attempts that have ended, by outcome.")
 	for _, o := range []client.Outcome{
 		client.Failure, client.Held, client.Lost, client.OutOfMemory, client.Preempted, client.Stopped, client.Success,
-		client.TimedOut,
+		client.TimedOut, client.Unresolved,
 	} {
 		e.sample("hora_attempts_ended_total", float64(m.outcomes[o]), "outcome", string(o))
 	}

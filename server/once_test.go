@@ -139,6 +139,48 @@ func TestACallWhoseServerEnded(t *testing.T) {
 	}
 }
 
+// TestAKeyOfAnotherCallAndNoCall: what leads nowhere is told so, whatever its key was sent with before.
+func TestAKeyOfAnotherCallAndNoCall(t *testing.T) {
+	c := newCallSite(t, nil)
+	call := func(method, path, body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequest(method, c.url+"/api/v1"+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Authorization": {"Bearer owner"}, "Content-Type": {"application/json"}, keyHeader: {"k"}}
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		b, err := io.ReadAll(a.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.StatusCode, string(b)
+	}
+	if code, text := call("PUT", "/projects/vision/quota", `{"slots": 1}`); code != 200 {
+		t.Fatal(code, text)
+	}
+	for _, x := range []struct {
+		method, path string
+		status       int
+		says         string
+	}{
+		{"TRACE", "/projects/vision/quota", 405, "TRACE is not for"},
+		{"DELETE", "/projects/vision/quota", 405, "DELETE is not for"},
+		{"OPTIONS", "/tokens", 405, "which takes GET, HEAD, POST"},
+		{"POST", "/nothing", 404, "there is no call"},
+		{"PUT", "/projects/vision/quota?a=1&a=2", 422, "given 2 times"},
+		{"PUT", "/projects/speech/quota", 422, "take a new one for each call"},
+	} {
+		if code, text := call(x.method, x.path, `{"slots": 1}`); code != x.status || !strings.Contains(text, x.says) {
+			t.Errorf("%s %s: %d %s, and not %d with %q", x.method, x.path, code, text, x.status, x.says)
+		}
+	}
+}
+
 // TestKeysAreBounded: in number and in time.
 func TestKeysAreBounded(t *testing.T) {
 	st, err := store.Open(t.TempDir())

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"hora/server/backend"
 	"hora/server/client"
 )
 
@@ -29,7 +30,7 @@ func (s *Server) seat(l *live) {
 	l.seated = nil
 	if l.attempt != nil {
 		for _, x := range l.attempt.Shares {
-			if s.parts.looked++; holds(x) {
+			if s.parts.looked++; backend.Holds(x) {
 				l.seated = append(l.seated, x.Node)
 			}
 		}
@@ -85,6 +86,9 @@ func (s *Server) came(name string) {
 		return
 	}
 	p.there[name] = true
+	if e := p.ending[name]; e != nil && !e.tried {
+		delete(p.ending, name) // it has come back before it could be ended
+	}
 	if delete(p.fresh, name); n.For != 0 {
 		p.fresh[name] = true
 	}

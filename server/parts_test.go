@@ -8,19 +8,20 @@ import (
 
 	"hora/job"
 	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
 )
 
 // capacity is a back end that has nodes and starts nothing.
 type capacity struct {
-	Backend
+	backend.Backend
 	nodes []schedule.Node
 	asked int
 }
 
-func (c *capacity) Capacity() []schedule.Node {
+func (c *capacity) Capacity() ([]schedule.Node, <-chan struct{}) {
 	c.asked++
-	return c.nodes
+	return c.nodes, nil
 }
 
 // poolOf is a server with one pool of such nodes.
@@ -161,7 +162,7 @@ func TestPartsAreWhatTheJobsHave(t *testing.T) {
 			busy := false
 			for _, l := range s.live {
 				for _, x := range l.attempt.Shares {
-					busy = busy || x.Node == n.Name && holds(x)
+					busy = busy || x.Node == n.Name && backend.Holds(x)
 				}
 			}
 			if busy != s.busy(n.Name) {

@@ -196,6 +196,7 @@ func (s *Server) newPass(ctx context.Context, n client.NewPass) (client.Pass, er
 	if n.Seconds > 0 {
 		p.Expires = s.now().Add(seconds(n.Seconds)).UTC()
 	}
+	shorter(w, &p)
 	if n.User == "" || n.User == w.name {
 		p.User = w.name
 		if err := narrower(w, &p); err != nil {
@@ -244,7 +245,7 @@ func rights(p *client.Pass) string {
 	return "as " + p.Role + " at most, in " + p.Project + " alone"
 }
 
-// narrower bounds a new token by the one that asks for it.
+// narrower bounds what a new token may do by the one that asks for it.
 func narrower(w *who, p *store.Pass) error {
 	own := &w.pass
 	if own.Role != "" && (p.Role == "" || roleOf(p.Role) > roleOf(own.Role)) {
@@ -256,6 +257,13 @@ func narrower(w *who, p *store.Pass) error {
 		}
 		p.Project = own.Project
 	}
+	return nil
+}
+
+// shorter bounds how long a new token lasts by the one that asks for it, whosever it is to be: who has one for an hour
+// would else have another for ever.
+func shorter(w *who, p *store.Pass) {
+	own := &w.pass
 	e := own.Expires
 	if w.session { // which ends by itself: what it makes lasts as long as what it was made from
 		e = own.Until
@@ -263,7 +271,6 @@ func narrower(w *who, p *store.Pass) error {
 	if !e.IsZero() && (p.Expires.IsZero() || e.Before(p.Expires)) {
 		p.Expires = e
 	}
-	return nil
 }
 
 // addPass makes and keeps a token or a session.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"time"
 
 	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
-	"hora/server/node"
 	"hora/server/store"
 )
 
@@ -25,20 +26,21 @@ type Makes interface {
 // pool is what the loop knows of one.
 type pool struct {
 	client.Pool
-	starting map[string]time.Time // nodes that were made and have not come yet, since when
-	there    map[string]bool      // its nodes
-	fresh    map[string]bool      // those of them that were made for one job
-	idle     map[string]time.Time // the others without a job, since when
-	ending   map[string]bool      // nodes whose machines are being ended
-	number   int                  // of the last node that was made
-	failed   string               // why the last one was not
-	after    time.Time            // nothing is made before this, after a failure
-	stalled  bool                 // the schedule knows of that, and keeps nothing free for who needs more nodes
-	listed   time.Time            // when it was last asked which nodes there are
-	unknown  bool                 // that has not been answered since the server was started
-	spare    int                  // nodes that may still come
-	old      map[string]bool      // nodes that another provider has made, before the pool was changed
-	removed  bool                 // it is being removed
+	starting map[string]time.Time  // nodes that were made and have not come yet, since when
+	there    map[string]bool       // its nodes
+	fresh    map[string]bool       // those of them that were made for one job
+	idle     map[string]time.Time  // the others without a job, since when
+	ending   map[string]*departure // nodes whose machines are being ended
+	number   int                   // of the last node that was made
+	failed   error                 // why the last one was not
+	after    time.Time             // nothing is made before this, after a failure
+	stalled  bool                  // the schedule knows of that, and keeps nothing free for who needs more nodes
+	told     string                // why, as the schedule has it
+	listed   time.Time             // when it was last asked which nodes there are
+	unknown  bool                  // that has not been answered since the server was started
+	spare    int                   // nodes that may still come
+	old      map[string]bool       // nodes that another provider has made, before the pool was changed
+	removed  bool                  // it is being removed
 }
 
 // comesWithin is how long a node that was made may take to come.
@@ -53,6 +55,10 @@ func comesWithin(p *client.Pool) time.Duration {
 const nameOfDefault = "default"
 
 func (s *Server) openPools(ctx context.Context) error {
+	if !s.hasNodes() { // the folder's pools are for a server that has
+		s.count()
+		return nil
+	}
 	all, err := s.store.Pools(ctx)
 	if err != nil {
 		return err
@@ -82,6 +88,9 @@ func (s *Server) openPools(ctx context.Context) error {
 			p.starting[name] = time.Now()
 		}
 	}
+	if err := s.expectJoined(ctx); err != nil {
+		return err
+	}
 	s.count()
 	return nil
 }
@@ -93,7 +102,7 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 		return
 	}
 	for _, x := range a.Shares {
-		if _, there := s.nodes[x.Node]; !there && holds(x) {
+		if _, there := s.nodes[x.Node]; !there && backend.Holds(x) {
 			p.starting[x.Node] = time.Now()
 		}
 	}
@@ -101,17 +110,18 @@ func (s *Server) expect(j *client.Job, a *client.Attempt) {
 
 func newPool(p *client.Pool) *pool {
 	return &pool{
-		Pool: *p, starting: map[string]time.Time{}, ending: map[string]bool{},
+		Pool: *p, starting: map[string]time.Time{}, ending: map[string]*departure{},
 		there: map[string]bool{}, fresh: map[string]bool{}, idle: map[string]time.Time{},
 	}
 }
 
 // count tells the schedule which nodes there are and may come, and answers what is to be done about those that are
-// lost; in the loop, whenever nodes or pools have changed.
-func (s *Server) count() (todo []func()) {
+// lost, and what is closed when there are others; in the loop, whenever nodes or pools have changed.
+func (s *Server) count() (todo []func(), anew <-chan struct{}) {
 	now := map[string]schedule.Node{}
 	var changed []string
-	for _, n := range s.back.Capacity() {
+	all, anew := s.back.Capacity()
+	for _, n := range all {
 		s.parts.looked++
 		if p := s.pools[n.Pool]; p != nil && p.Provider != "static" {
 			n.For = madeFor(n.Name)
@@ -134,12 +144,7 @@ func (s *Server) count() (todo []func()) {
 		s.went(name, n.Pool)
 		s.dirty = true
 		if p := s.pools[n.Pool]; p != nil { // or its machine stays for good
-			spec := p.Pool
-			todo = append(todo, func() {
-				if s.madeBy(&spec, name).Provider == "command" {
-					s.deleted(&spec, name)
-				}
-			})
+			todo = append(todo, s.endsIf(p, name, func(by *client.Pool) bool { return by.Provider == "command" }))
 		}
 	}
 	before := s.nodes
@@ -151,13 +156,13 @@ func (s *Server) count() (todo []func()) {
 		s.came(name)
 	}
 	s.spare()
-	return todo
+	return todo, anew
 }
 
 // spare tells the schedule which nodes may come; in the loop.
 func (s *Server) spare() {
 	for name, p := range s.pools {
-		if spare := p.Max - len(p.there); spare != p.spare {
+		if spare := max(0, p.Max-len(p.there)-p.stuck()); spare != p.spare {
 			p.spare = spare
 			s.dirty = true
 		}
@@ -170,12 +175,16 @@ func (s *Server) spare() {
 func (s *Server) tendPools() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for anew := true; ; {
-		changed := s.fleet.Changed()
+	var changed <-chan struct{}
+	for anew, unwritten := true, false; ; {
 		var todo []func()
+		var joined map[string]store.Node
 		if s.do(func() {
 			if anew {
-				todo = s.count()
+				todo, changed = s.count()
+			}
+			if anew || unwritten {
+				joined = s.joinedNow()
 			}
 			for _, p := range s.pools {
 				todo = append(todo, s.tend(p)...)
@@ -188,6 +197,9 @@ func (s *Server) tendPools() {
 		}
 		if len(todo) > 0 {
 			s.news.wake(0)
+		}
+		if joined != nil {
+			unwritten = !s.keepJoined(joined)
 		}
 		anew = false
 		select {
@@ -207,7 +219,7 @@ func (s *Server) tend(p *pool) (todo []func()) {
 	if p.removed {
 		return nil
 	}
-	todo = s.retire(p)
+	todo = append(s.retire(p), s.endAgain(p)...)
 	if p.Provider == "static" {
 		return todo
 	}
@@ -216,21 +228,22 @@ func (s *Server) tend(p *pool) (todo []func()) {
 	for name, since := range p.starting {
 		if now.Sub(since) > comesWithin(&p.Pool) {
 			delete(p.starting, name)
-			spec := p.Pool
-			todo = append(todo, func() { s.fleet.End(name); s.deleted(&spec, name) })
-			p.failed, p.after = fmt.Sprintf("node %s was made and has not come in %v", name, comesWithin(&p.Pool)), now.Add(time.Minute)
+			s.hosts.End(name)
+			todo = append(todo, s.ends(p, name))
+			p.failed, p.after = fmt.Errorf("node %s was made and has not come in %v", name, comesWithin(&p.Pool)), now.Add(time.Minute)
 		}
 	}
-	if stalled := now.Before(p.after); stalled != p.stalled {
-		p.stalled = stalled
-		s.machine.Stall(p.Name, s.now().Add(p.after.Sub(now)))
+	failed := brief(p.failed)
+	if stalled := now.Before(p.after); stalled != p.stalled || failed != p.told {
+		p.stalled, p.told = stalled, failed
+		s.machine.Stall(p.Name, s.now().Add(p.after.Sub(now)), failed)
 		s.dirty = true
 	}
 	if now.After(p.after) && !p.unknown {
 		// What waits, and so many idle ones beside that.
 		todo = append(todo, s.makeFresh(p)...)
 		make := max(s.machine.Wants(p.Name), p.Min-len(p.idle)) - p.startingFor(0)
-		make = min(make, p.Max-len(p.there)-len(p.starting))
+		make = min(make, p.Max-len(p.there)-len(p.starting)-p.stuck())
 		for range make {
 			todo = append(todo, s.create(p, 0))
 		}
@@ -249,6 +262,21 @@ func (s *Server) tend(p *pool) (todo []func()) {
 	return todo
 }
 
+// brief is the beginning of why a node was not made, for the reasons of those who wait for one.
+func brief(err error) string {
+	if err == nil {
+		return ""
+	}
+	why, _, cut := strings.Cut(strings.TrimSpace(without(err)), "\n")
+	if r := []rune(why); len(r) > 120 {
+		why, cut = string(r[:120]), true
+	}
+	if cut {
+		why += " ..."
+	}
+	return why
+}
+
 // longestIdle is the node of a pool that has waited for work the longest; in the loop.
 func (s *Server) longestIdle(p *pool) (longest string) {
 	for name, since := range p.idle {
@@ -265,13 +293,8 @@ func (s *Server) endNode(p *pool, name string) func() {
 	s.machine.RemoveNode(name)
 	delete(s.nodes, name)
 	s.went(name, p.Name)
-	spec := p.Pool
-	s.fleet.End(name)
-	p.ending[name] = true // its machine is listed until it is gone, and is none that may still come
-	return func() {
-		s.deleted(&spec, name)
-		_ = s.do(func() { delete(p.ending, name) })
-	}
+	s.hosts.End(name)
+	return s.ends(p, name)
 }
 
 // listEvery is how often a pool of commands is asked which nodes there are.
@@ -288,17 +311,23 @@ func (s *Server) list(p *pool, now time.Time) []func() {
 	return []func(){func() {
 		all, err := s.makes.List(&spec)
 		if err != nil {
-			s.log.Warn("list the nodes of a pool", "pool", spec.Name, "error", err)
+			s.log.Warn("list the nodes of a pool", "pool", spec.Name, "error", without(err))
 		}
+		var gone []string
 		_ = s.do(func() {
-			p.unknown = false
+			if p.unknown = false; err == nil {
+				gone = p.goneBut(all)
+			}
 			for _, name := range all {
 				ours := NamesNode(p.Name, name) && len(name) <= 200
-				if _, there := s.nodes[name]; ours && !there && p.starting[name].IsZero() && !p.ending[name] {
+				if _, there := s.nodes[name]; ours && !there && p.starting[name].IsZero() && p.ending[name] == nil {
 					p.starting[name] = now
 				}
 			}
 		})
+		for _, name := range gone {
+			s.forgetMade(&spec, name)
+		}
 	}}
 }
 
@@ -309,7 +338,7 @@ func (s *Server) create(p *pool, owner int64) func() {
 		p.number++
 		name = nodeName(p.Name, p.number, owner)
 		_, there := s.nodes[name]
-		taken = there || !p.starting[name].IsZero() || p.ending[name]
+		taken = there || !p.starting[name].IsZero() || p.ending[name] != nil
 	}
 	p.starting[name] = time.Now()
 	spec := p.Pool
@@ -328,17 +357,17 @@ func (s *Server) create(p *pool, owner int64) func() {
 		}
 		removed := false // the pool, meanwhile
 		_ = s.do(func() {
-			if p.failed = ""; err != nil {
+			if p.failed = err; err != nil {
 				delete(p.starting, name)
-				p.failed, p.after = err.Error(), time.Now().Add(10*time.Second)
+				p.after = time.Now().Add(10 * time.Second)
 			}
 			removed = s.pools[spec.Name] == nil
 		})
 		if removed && err == nil {
-			s.deleted(&spec, name)
+			s.endAll([]store.Made{{Node: name, Pool: spec}}, make(chan struct{}))
 		}
 		if err != nil && s.ctx.Err() == nil {
-			s.log.Warn("make a node", "pool", spec.Name, "node", name, "error", err)
+			s.log.Warn("make a node", "pool", spec.Name, "node", name, "error", without(err))
 		}
 	}
 }
@@ -346,13 +375,17 @@ func (s *Server) create(p *pool, owner int64) func() {
 // token makes a token and keeps its hash.
 func (s *Server) token(ctx context.Context, t store.Token) (string, error) {
 	text := client.Key() + client.Key()
+	t.Made = s.now()
 	return text, s.store.Do(ctx, func(tx *sql.Tx) error { return store.AddToken(tx, text, t) })
 }
 
 // JoinToken makes a token with which machines may come into a pool for some time.
 func (s *Server) JoinToken(ctx context.Context, name, address string, valid time.Duration) (client.JoinToken, error) {
 	t := client.JoinToken{Pool: name, Server: address, Expires: time.Now().Add(valid).UTC()}
-	all, err := s.Pools()
+	if !s.hasNodes() {
+		return t, refuse(422, noNodesText)
+	}
+	all, err := s.Pools(ctx)
 	if err != nil {
 		return t, err
 	}
@@ -364,55 +397,12 @@ func (s *Server) JoinToken(ctx context.Context, name, address string, valid time
 	return t, err
 }
 
-// Pools lists the pools, the server's own first.
-func (s *Server) Pools() ([]client.Pool, error) {
-	all := []client.Pool{{Name: nameOfDefault, Provider: "static"}}
-	err := s.do(func() {
-		for _, p := range s.pools {
-			x := p.Pool
-			x.Starting = len(p.starting)
-			x.Warning = s.odd(p)
-			all = append(all, x)
-		}
-		at := map[string]int{}
-		for i := range all {
-			at[all[i].Name] = i
-		}
-		for _, n := range s.back.Capacity() {
-			if i, ours := at[n.Pool]; ours && !n.Closed {
-				all[i].Ready++
-			}
-		}
-	})
-	slices.SortFunc(all[1:], func(a, b client.Pool) int { return strings.Compare(a.Name, b.Name) })
-	return all, err
-}
-
-// odd is what its user should know of a pool; in the loop.
-func (s *Server) odd(p *pool) string {
-	if p.failed != "" {
-		return "the last node was not made: " + p.failed
-	}
-	if p.Provider != "local" {
-		return ""
-	}
-	for _, n := range s.back.Capacity() {
-		if n.Pool == nameOfDefault {
-			switch asks := p.Max * p.Node.Cores; {
-			case asks > n.Slots:
-				return fmt.Sprintf("its nodes may have %d cores in all, and this machine gives jobs %d: they share them", asks, n.Slots)
-			case n.Memory > 0 && int64(p.Max)*p.Node.Memory > n.Memory:
-				return fmt.Sprintf("its nodes may have %d MiB in all, and this machine has %d: they share it", int64(p.Max)*p.Node.Memory>>20, n.Memory>>20)
-			}
-		}
-	}
-	return ""
-}
-
 // AddPool adds a pool, or changes one.
 func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error) {
 	p.Ready, p.Starting, p.Warning = 0, 0, ""
 	switch made := p.Provider != "static"; {
+	case !s.hasNodes():
+		return p, refuse(422, noNodesText)
 	case p.Name == nameOfDefault:
 		return p, refuse(422, "pool default is the server's own machine: give the pool another name")
 	case !made && (p.Min > 0 || p.Max > 0 || p.Idle > 0 || p.Within > 0 || p.Node != client.NodeSize{}):
@@ -428,15 +418,28 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 	case p.Provider != "command" && p.Create+p.Delete+p.List != "":
 		return p, refuse(422, "create, delete and list are for --provider command: leave them out")
 	}
+	if err := checkProjects(&p); err != nil {
+		return p, err
+	}
+	s.placing.Lock()
+	defer s.placing.Unlock()
 	if p.Provider != "static" && p.Idle == 0 {
 		p.Idle = (20 * time.Minute).Seconds()
 	}
-	removed := false
-	if err := s.do(func() { old := s.pools[p.Name]; removed = old != nil && old.removed }); err != nil {
-		return p, err
-	}
-	if removed {
-		return p, refuse(409, "pool %s is just being removed: call again in a moment", p.Name)
+	var bad error
+	var was []string // for whose jobs it is now
+	if err := s.do(func() {
+		if old := s.pools[p.Name]; old != nil {
+			was = old.Projects
+			if old.removed {
+				bad = refuse(409, "pool %s is just being removed: call again in a moment", p.Name)
+			}
+		}
+		if bad == nil {
+			bad = s.strangersIn(&p)
+		}
+	}); err != nil || bad != nil {
+		return p, errors.Join(bad, err)
 	}
 	if err := s.store.Do(ctx, func(tx *sql.Tx) error { return store.SetPool(tx, &p) }); err != nil {
 		return p, err
@@ -458,8 +461,14 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 				}
 			}
 		}
-		s.count()
-		p.Warning = s.odd(s.pools[p.Name])
+		todo, _ := s.count()
+		for _, end := range todo {
+			s.wg.Go(end)
+		}
+		p.Warning = s.odd(s.pools[p.Name], error.Error)
+		if p.Warning == "" && len(was) > 0 && len(p.Projects) == 0 {
+			p.Warning = fmt.Sprintf("it was for jobs of %s alone, and is everybody's now: give --project again where that is not meant", projectsText(was))
+		}
 	})
 	return p, err
 }
@@ -468,14 +477,14 @@ func (s *Server) AddPool(ctx context.Context, p client.Pool) (client.Pool, error
 func (s *Server) EndIdle() {
 	var names []string
 	_ = s.do(func() {
-		for _, n := range s.back.Capacity() {
+		for _, n := range s.capacity() {
 			if p := s.pools[n.Pool]; p != nil && p.Provider == "local" && !s.busy(n.Name) {
 				names = append(names, n.Name)
 			}
 		}
 	})
 	for _, n := range names {
-		s.fleet.End(n)
+		s.hosts.End(n)
 	}
 }
 
@@ -492,7 +501,7 @@ func (s *Server) lives(name string, id [2]int64) (yes bool) {
 }
 
 // admit says whether a node may come with a token.
-func (s *Server) admit(t store.Token, h *node.Hello) error {
+func (s *Server) admit(t store.Token, h *backend.Comer) error {
 	switch {
 	case h.Pool != t.Pool:
 		return fmt.Errorf("the token is for pool %s and not for %s: hora pool token %s makes one", t.Pool, h.Pool, h.Pool)
@@ -513,8 +522,8 @@ func (s *Server) admit(t store.Token, h *node.Hello) error {
 
 // keptFor says whether jobs run under a node's name, and it is not this node that has them: whoever has a pool's token
 // would be told what is theirs.
-func (s *Server) keptFor(h *node.Hello) (kept bool) {
-	if s.fleet.Instance(h.Name) == h.Instance {
+func (s *Server) keptFor(h *backend.Comer) (kept bool) {
+	if s.hosts.Instance(h.Name) == h.Instance {
 		return false
 	}
 	return s.do(func() { kept = len(s.parts.on[h.Name]) > 0 }) != nil || kept

@@ -11,10 +11,8 @@ import (
 	"time"
 
 	"hora/event"
-	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
-	"hora/server/fleet"
-	"hora/server/node"
 	"hora/server/store"
 )
 
@@ -27,13 +25,16 @@ type batch struct {
 	artifacts []client.Artifact
 	later     error // why it cannot be taken yet
 	tags      map[string]string
-	ready     *node.Ready
+	ready     *backend.Ready
 	document  []byte // what was submitted, with the releases that were taken; beside ready
 	size      int    // of the world, where an event told it
-	stands    *node.Stands
-	hub       []string      // where the other nodes of a gang are awaited
-	said      []client.Line // what a node said whose part has failed: after all lines
-	exit      *node.Exit
+	stands    *backend.Stands
+	parted    []*backend.Parted
+	others    []*backend.Record            // what other nodes than the first have
+	leaves    map[string][]*backend.Record // files that the job has left, by node: they are fetched beside
+	parts     []*part                      // what of it ranks have said
+	said      []client.Line                // what a node said whose part has failed: after all lines
+	exit      *backend.Exit
 	last      uint64
 }
 
@@ -43,11 +44,16 @@ type series struct {
 }
 
 // take writes records down, once: how many were taken goes with them.
-func (f *follower) take(records []node.Record) error {
-	b := &batch{points: map[series][]client.Point{}}
+func (f *follower) take(records []backend.Record) error {
+	b := &batch{last: f.taken}
 	for i := range records {
 		if f.sort(b, &records[i]); b.later != nil {
 			return b.later // all of it comes again
+		}
+	}
+	if b.exit == nil && b.others != nil {
+		if err := f.aside(b); err != nil {
+			return err
 		}
 	}
 	var ready *writing
@@ -76,7 +82,16 @@ func (f *follower) take(records []node.Record) error {
 		}
 	}
 	f.taken = b.last
-	if b.ready == nil && b.happened == nil && b.artifacts == nil && b.tags == nil && b.size == 0 {
+	if b.leaves != nil {
+		if err := f.do(func() {
+			for _, all := range b.leaves {
+				f.beside(f.l, func(one *follower) { one.rescue(all) })
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	if b.ready == nil && b.happened == nil && b.artifacts == nil && b.tags == nil && b.parts == nil && b.size == 0 {
 		f.news.wakeLines(f.job.ID)
 	} else {
 		f.news.wake(f.job.ID)
@@ -84,29 +99,46 @@ func (f *follower) take(records []node.Record) error {
 	if b.ready != nil {
 		f.announced()
 	}
-	switch {
-	case b.hub != nil:
-		return f.do(func() { f.gather(b.hub, b.size > 0) })
-	case b.stands != nil:
-		return f.do(func() { f.stood(b.stands) })
-	case b.size > 0:
-		return f.do(func() {
-			f.l.gang.opened = true
-			f.sized(b.size)
-		})
+	if b.stands == nil && b.size == 0 && b.parted == nil {
+		return nil
 	}
-	return nil
+	return f.do(func() { f.heard(b) })
 }
 
-func (f *follower) sort(b *batch, r *node.Record) {
-	b.last = r.N
+// heard hears how the gang stands, and what of it has ended; in the loop.
+func (f *follower) heard(b *batch) {
+	if b.size > 0 {
+		f.l.gang.opened = true
+	}
+	switch {
+	case b.stands != nil:
+		f.stood(b.stands)
+	case b.size > 0:
+		f.sized(b.size)
+	}
+	for _, p := range b.parted {
+		if f.job.Document.Spec.MinNP > 0 {
+			f.parted(p)
+		} else {
+			f.absent(p)
+		}
+	}
+}
+
+func (f *follower) sort(b *batch, r *backend.Record) {
+	if r.From != "" {
+		b.others = append(b.others, r)
+		return
+	}
+	b.last = max(b.last, r.N)
 	for _, l := range r.Lines {
 		b.lines = append(b.lines, client.Line{
 			Attempt: f.attempt.Number, Number: l.N, At: l.At, Rank: l.Rank, Err: l.Err, Text: l.Text,
+			Bytes: l.Bytes,
 		})
 	}
 	switch {
-	case r.Begun != nil:
+	case r.Begun:
 		text := "it runs"
 		if f.job.Document.Environment != nil {
 			text = "its environment is made, or found"
@@ -120,36 +152,46 @@ func (f *follower) sort(b *batch, r *node.Record) {
 	case r.Event != nil:
 		f.event(b, r)
 	case r.Report != nil:
-		for name, v := range r.Report.Tags {
-			if b.tags == nil {
-				b.tags = map[string]string{}
-			}
-			if checkTag(name, v) == nil {
-				b.tags[name] = v
-			}
-		}
-		for name, v := range r.Report.Metrics {
-			k := series{name, r.Report.Rank}
-			if b.points[k] == nil {
-				b.order = append(b.order, k)
-			}
-			b.points[k] = append(b.points[k], client.Point{
-				Step: r.Report.Step, At: r.At.UnixMilli(), Value: float64(v),
-			})
-		}
+		b.report(r.At, r.Report)
 	case r.Stands != nil:
-		if b.stands = r.Stands; f.gangOfSeveral() {
-			b.hub = r.Stands.Hub
-		}
+		b.stands = r.Stands
+	case r.Parted != nil:
+		b.parted = append(b.parted, r.Parted)
 	case r.Artifact != nil:
-		a, err := f.artifact(r)
+		a, err := f.fetch(f.ctx, r, r.At)
 		if err == nil {
 			b.artifacts = append(b.artifacts, a)
 		} else if err = f.retry(b, r.Artifact.Path, r.At, err); err != nil {
 			b.later = err
 		}
+	case r.Gone != nil:
+		b.later = f.gap(b, r)
 	case r.Exit != nil:
 		b.exit = r.Exit
+	}
+}
+
+// report takes what a rank said.
+func (b *batch) report(at time.Time, r *backend.Report) {
+	for name, v := range r.Tags {
+		if b.tags == nil {
+			b.tags = map[string]string{}
+		}
+		if checkTag(name, v) == nil {
+			b.tags[name] = v
+		}
+	}
+	for name, v := range r.Metrics {
+		k := series{name, r.Rank}
+		if b.points == nil {
+			b.points = map[series][]client.Point{}
+		}
+		if b.points[k] == nil {
+			b.order = append(b.order, k)
+		}
+		b.points[k] = append(b.points[k], client.Point{
+			Step: r.Step, At: at.UnixMilli(), Value: float64(v),
+		})
 	}
 }
 
@@ -165,10 +207,12 @@ const fetchTries = 20
 // retry says what is to be done about a file, or all of a node's, that could not be kept: nil goes on without, which
 // the job's story then says. A file that is gone is no news, and a disk without room is waited for.
 func (f *follower) retry(b *batch, what string, at time.Time, err error) error {
-	switch f.missed[what]++; {
+	f.missed[what]++
+	vain := f.vain || errors.Is(err, errSilent) || f.missed[what] >= fetchTries
+	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
-	case errors.Is(err, store.ErrFull), f.ctx.Err() != nil, f.missed[what] < fetchTries:
+	case errors.Is(err, store.ErrFull), f.ctx.Err() != nil, !vain:
 		return fmt.Errorf("keep outputs/%s: %w", what, err)
 	}
 	b.happened = append(b.happened, client.Happening{
@@ -177,16 +221,13 @@ func (f *follower) retry(b *batch, what string, at time.Time, err error) error {
 	return nil
 }
 
-func (f *follower) event(b *batch, r *node.Record) {
+func (f *follower) event(b *batch, r *backend.Record) {
 	e, err := event.Unmarshal(r.Event)
 	if err != nil {
 		return // of a later release
 	}
 	if o, ok := e.(*event.Opened); ok {
 		b.size = o.Size
-	}
-	if hub := node.Listens(r.Event); hub != nil && f.gangOfSeveral() {
-		b.hub = hub
 	}
 	if !told[event.NameOf(e)] {
 		return
@@ -202,20 +243,8 @@ func (f *follower) event(b *batch, r *node.Record) {
 	})
 }
 
-// salvage takes what a lost attempt left in outputs/, which nobody told of any more.
-func (f *follower) salvage() *batch {
-	b := &batch{last: f.taken}
-	all, _ := f.left.Outputs(f.where())
-	for _, path := range all {
-		if a, err := f.artifact(&node.Record{At: f.now().UTC(), Artifact: &node.Artifact{Path: path}}); err == nil {
-			b.artifacts = append(b.artifacts, a)
-		}
-	}
-	return b
-}
-
-// elsewhere takes what the ranks on other nodes than the first have left in outputs/, once the attempt has ended. Of
-// files that two nodes have, the earlier node's is taken.
+// elsewhere takes what the ranks on other nodes than the first have reported and left in outputs/, once the attempt has
+// ended. Of files that two nodes have, the earlier node's is taken.
 func (f *follower) elsewhere(b *batch) error {
 	have, err := f.store.Artifacts(f.ctx, f.job.ID)
 	if err != nil {
@@ -225,56 +254,54 @@ func (f *follower) elsewhere(b *batch) error {
 	for _, a := range append(have, b.artifacts...) {
 		taken[a.Path] = !a.At.Before(f.attempt.Started) // what an earlier attempt has left is of yesterday
 	}
-	for _, share := range f.attempt.Shares[1:] {
-		there := f.where()
-		there.Nodes = []string{share.Node}
-		if err := f.fetchAll(b, there, f.now().UTC(), taken); err != nil {
+	for _, r := range b.others {
+		if r.Artifact != nil && taken[r.Artifact.Path] {
+			continue
+		}
+		kept, err := f.other(b, r)
+		if err != nil {
 			return err
 		}
+		if kept {
+			taken[r.Artifact.Path] = true
+		}
 	}
 	return nil
 }
 
-// fetchAll takes what a node has in outputs/ and is not taken yet.
-func (f *follower) fetchAll(b *batch, from fleet.Ref, at time.Time, taken map[string]bool) error {
-	all, err := f.left.Outputs(from)
-	if err != nil {
-		there := func(n schedule.Node) bool { return n.Name == from.Nodes[0] }
-		if !slices.ContainsFunc(f.back.Capacity(), there) {
-			return nil // it is lost, which the story has
+// other takes what another node than the first has, and says whether that is a file which is kept.
+func (f *follower) other(b *batch, r *backend.Record) (kept bool, err error) {
+	switch {
+	case r.Gone != nil, r.Report != nil && r.N > 0:
+		b.hear(r)
+	case r.Report != nil:
+		b.report(r.At, r.Report)
+	case r.Missing != nil && r.Missing.Reports:
+		return false, f.unreported(b, r)
+	case r.Missing != nil:
+		err := r.Missing.Err
+		if r.Missing.Late {
+			err = fmt.Errorf("%w: %w", errSilent, err)
 		}
-		return f.retry(b, "* on node "+from.Nodes[0], at, err)
+		return false, f.retry(b, "* on node "+r.From, r.At, err)
+	case r.Artifact != nil:
+		return f.kept(f.ctx, b, r, r.At)
 	}
-	for _, path := range all {
-		if taken[path] {
-			continue
-		}
-		a, err := f.fetch(from, path, at)
-		if err != nil {
-			if err := f.retry(b, path+" on node "+from.Nodes[0], at, err); err != nil {
-				return err
-			}
-			continue
-		}
-		taken[path] = true
-		b.artifacts = append(b.artifacts, a)
+	return false, nil
+}
+
+// unreported says what is to be done where what ranks reported could not be had: nil goes on without, which the job's
+// story then says.
+func (f *follower) unreported(b *batch, r *backend.Record) error {
+	what := "what ranks reported on node " + r.From
+	if !r.Missing.Late && f.missed[what] < fetchTries && !f.vain {
+		f.missed[what]++
+		return fmt.Errorf("take %s: %w", what, r.Missing.Err)
 	}
+	b.happened = append(b.happened, client.Happening{
+		At: r.At, Attempt: f.attempt.Number, Kind: "warning", Text: fmt.Sprintf("%s is not all there: %v", what, r.Missing.Err),
+	})
 	return nil
-}
-
-// artifact keeps a file of outputs/.
-func (f *follower) artifact(r *node.Record) (client.Artifact, error) {
-	return f.fetch(f.where(), r.Artifact.Path, r.At)
-}
-
-func (f *follower) fetch(from fleet.Ref, path string, at time.Time) (client.Artifact, error) {
-	file, err := f.left.Output(from, path)
-	if err != nil {
-		return client.Artifact{}, err
-	}
-	defer file.Close()
-	hash, size, err := f.store.TakeBlob(f.ctx, file)
-	return client.Artifact{Path: path, Size: size, Hash: hash, At: at}, err
 }
 
 func (f *follower) write(tx *sql.Tx, b *batch) error {
@@ -286,23 +313,21 @@ func (f *follower) write(tx *sql.Tx, b *batch) error {
 	if err := store.AddLast(tx, f.job.ID, f.attempt.Number, b.said); err != nil {
 		return err
 	}
-	for _, k := range b.order {
-		if err := store.AddPoints(tx, f.job.ID, k.name, k.rank, b.points[k]); err != nil {
+	if err := f.writeReports(tx, b); err != nil {
+		return err
+	}
+	for _, p := range b.parts {
+		if err := f.writePart(tx, p); err != nil {
 			return err
 		}
 	}
-	for _, h := range b.happened {
-		if err := store.AddHappening(tx, f.job.ID, h); err != nil {
-			return err
-		}
+	if err := f.writeHappened(tx, b); err != nil {
+		return err
 	}
 	for _, a := range b.artifacts {
 		if err := store.SetArtifact(tx, f.job.ID, a); err != nil {
 			return err
 		}
-	}
-	if err := store.SetTags(tx, f.job.ID, b.tags, nil); err != nil {
-		return err
 	}
 	if b.ready != nil {
 		if err := store.SetState(tx, &f.job); err != nil {
@@ -315,7 +340,21 @@ func (f *follower) write(tx *sql.Tx, b *batch) error {
 			return err
 		}
 	}
+	if b.size > 0 {
+		if err := store.Opened(tx, f.job.ID, f.attempt.Number); err != nil {
+			return err
+		}
+	}
 	return store.Taken(tx, f.job.ID, f.attempt.Number, b.last)
+}
+
+func (f *follower) writeHappened(tx *sql.Tx, b *batch) error {
+	for _, h := range b.happened {
+		if err := store.AddHappening(tx, f.job.ID, h); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lostMost is how many attempts in a row may be lost.

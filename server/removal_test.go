@@ -10,19 +10,23 @@ import (
 	"hora/server/client"
 )
 
-// machinesOf makes nodes that never come, and ends them as delete says.
+// machinesOf makes nodes that never come by themselves, and ends them as delete says.
 type machinesOf struct {
 	mu      sync.Mutex // guards made
 	made    []string
 	created chan string
+	tokens  chan string // of those that were made, where somebody wants them
 	delete  func(name string) error
 }
 
-func (m *machinesOf) Create(_ *client.Pool, name, _ string) error {
+func (m *machinesOf) Create(_ *client.Pool, name, token string) error {
 	m.mu.Lock()
 	m.made = append(m.made, name)
 	m.mu.Unlock()
 	m.created <- name
+	if m.tokens != nil {
+		m.tokens <- token
+	}
 	return nil
 }
 
@@ -32,6 +36,18 @@ func (m *machinesOf) List(*client.Pool) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]string(nil), m.made...), nil
+}
+
+// nextOf waits for a node's name.
+func nextOf(t *testing.T, from chan string, what string) string {
+	t.Helper()
+	select {
+	case name := <-from:
+		return name
+	case <-time.After(soon):
+		t.Fatal(what)
+		return ""
+	}
 }
 
 // TestARemovedPoolStaysRemoved: once its nodes are being ended the pool is gone for good, whoever leaves, and a server
@@ -46,21 +62,11 @@ func TestARemovedPoolStaysRemoved(t *testing.T) {
 	if _, err := c.client.AddPool(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
-	wait := func(from chan string, what string) string {
-		t.Helper()
-		select {
-		case name := <-from:
-			return name
-		case <-time.After(soon):
-			t.Fatal(what)
-			return ""
-		}
-	}
-	name := wait(m.created, "no node is made")
+	name := nextOf(t, m.created, "no node is made")
 	ctx, leave := context.WithCancel(t.Context())
 	answer := make(chan error, 1)
 	go func() { answer <- c.s.RemovePool(ctx, "cloud") }()
-	if is := wait(begun, "the pool's node is not ended"); is != name {
+	if is := nextOf(t, begun, "the pool's node is not ended"); is != name {
 		t.Errorf("node %s is ended, and %s was made", is, name)
 	}
 	leave()
@@ -76,7 +82,7 @@ func TestARemovedPoolStaysRemoved(t *testing.T) {
 
 	again := &machinesOf{created: make(chan string, 10), delete: func(name string) error { begun <- name; return nil }}
 	c = newCallSiteIn(t, c.dir, again)
-	if is := wait(begun, "a server that was started anew does not end the node of the pool that was removed"); is != name {
+	if is := nextOf(t, begun, "a server that was started anew does not end the node of the pool that was removed"); is != name {
 		t.Errorf("node %s is ended, and %s was left", is, name)
 	}
 	for end := time.Now().Add(soon); ; <-time.After(5 * time.Millisecond) {
@@ -88,7 +94,7 @@ func TestARemovedPoolStaysRemoved(t *testing.T) {
 			t.Fatalf("the node is gone, and is kept as %+v, %v", left, err)
 		}
 	}
-	if all, err := c.s.Pools(); err != nil || len(all) != 1 {
+	if all, err := c.s.Pools(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("there are the pools %+v, %v", all, err)
 	}
 }

@@ -123,11 +123,12 @@ func whole(data []byte) (out []byte, changed bool) {
 	return out, changed && err == nil
 }
 
-// strict refuses parameters that are empty or given twice, and answers as all calls do what leads nowhere.
-func (a *api) strict(mux *http.ServeMux) http.Handler {
+// strict refuses parameters that are empty or given twice, and answers as all calls do what leads nowhere: before next,
+// which may know the call's key, looks at it.
+func (a *api) strict(mux *http.ServeMux, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/api/") {
-			mux.ServeHTTP(w, r)
+			next.ServeHTTP(w, r)
 			return
 		}
 		for name, values := range r.URL.Query() {
@@ -149,7 +150,7 @@ func (a *api) strict(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(&nowhere{ResponseWriter: w, r: r}, r)
 			return
 		}
-		mux.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
 

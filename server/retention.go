@@ -74,13 +74,13 @@ func (s *Server) expire(now, swept time.Time) (time.Time, error) {
 	}
 	if err == nil && (n > 0 || time.Since(swept) > sweepEvery) {
 		swept = time.Now()
-		_, err = s.store.Sweep(s.ctx, swept.Add(-sweepAfter), folderParts)
+		_, err = s.store.Sweep(s.ctx, swept.Add(-sweepAfter), FolderParts)
 	}
 	return swept, errors.Join(err, s.store.ExpireKeys(s.ctx, now), s.store.ExpirePasses(s.ctx, now))
 }
 
-// folderParts are the hashes that the list of a folder's files names.
-func folderParts(list []byte) (all []string, err error) {
+// FolderParts are the hashes that the list of a folder's files names.
+func FolderParts(list []byte) (all []string, err error) {
 	m, err := snapshot.Decode(list)
 	if err != nil {
 		return nil, err

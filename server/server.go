@@ -1,6 +1,6 @@
 // Package server runs jobs for a team: it takes them, keeps them in the store, lets job/schedule decide who runs,
-// starts them through a back end, and takes what they say until it is on the disk. The HTTP interface stands on the
-// same calls.
+// starts them through a back end, of which it knows what server/backend says, and takes what they say until it is on
+// the disk. The HTTP interface stands on the same calls.
 //
 // One goroutine, the loop, owns the queue and the table of jobs that have not ended; each running attempt has one that
 // follows it. Jobs are no children of this process: when it ends they go on, and the next one adopts them. Only
@@ -11,51 +11,23 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
 
 	"hora/job"
 	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
-	"hora/server/fleet"
-	"hora/server/node"
 	"hora/server/store"
 )
-
-// Backend is where gangs run. Nothing above it knows what a node is.
-type Backend interface {
-	// Capacity says what there is.
-	Capacity() []schedule.Node
-	// Start starts a gang, once, however often it is called.
-	Start(g node.Gang) error
-	// Tell tells a gang that runs its shares.
-	Tell(ctx context.Context, g node.Gang) error
-	// Join has another node take part in a gang, and returns when that has ended.
-	Join(ctx context.Context, g node.Gang, i, coming int, hub []string) (fleet.Ended, error)
-	// Quote has a gang's output say what one of its nodes wrote that it goes on without.
-	Quote(ctx context.Context, r fleet.Ref, lines []node.Line) error
-	// Watch hands over what happens after a record, until the last one.
-	Watch(ctx context.Context, g node.Gang, from uint64, take func([]node.Record) error) error
-	// Kill ends a gang for a reason, which its last record names.
-	Kill(r fleet.Ref, why client.Outcome) error
-}
-
-// Leavings is what an attempt leaves where it ran, until it is forgotten.
-type Leavings interface {
-	Output(r fleet.Ref, path string) (io.ReadCloser, error)
-	Outputs(r fleet.Ref) ([]string, error)
-	Says(r fleet.Ref) string
-	Forget(r fleet.Ref) error
-}
 
 // Server is open from New to Close.
 type Server struct {
 	store   *store.Store
-	back    Backend
-	left    Leavings
-	fleet   *fleet.Fleet // of which pools have their nodes, and attempts their tokens
+	back    backend.Backend
+	hosts   backend.Nodes // the back end's that come and go
+	key     []byte        // from which the tokens of attempts come
 	log     *slog.Logger
 	now     func() time.Time
 	news    *news
@@ -74,10 +46,13 @@ type Server struct {
 	decided time.Time                // the loop's: when that was
 	pools   map[string]*pool         // the loop's
 	nodes   map[string]schedule.Node // the loop's: what the schedule knows
+	joined  map[string]store.Node    // tendPools's: nodes of static pools, as they are written down
 	parts   parts                    // the loop's
 	makes   Makes
 	wants   chan struct{} // a decision may have left jobs that want nodes
+	placing sync.RWMutex  // held to change for whose jobs a pool is, and shared while a job is taken
 	hooks   *webhooks
+	silence time.Duration // that a file of outputs/ may come to nothing for; silentMost where it is none
 	expires chan struct{} // how long something is kept has changed
 }
 
@@ -100,10 +75,13 @@ type live struct {
 	last      *writing  // of what became of it
 }
 
-// New opens a server on a store and takes up all jobs that have not ended.
-func New(ctx context.Context, st *store.Store, back *fleet.Fleet, makes Makes, log *slog.Logger) (*Server, error) {
+// New opens a server on a store and takes up all jobs that have not ended. From the key come the tokens of attempts,
+// which go on with the next server. The back end ends with the server.
+func New(
+	ctx context.Context, st *store.Store, back backend.Backend, makes Makes, key []byte, log *slog.Logger,
+) (*Server, error) {
 	s := &Server{
-		store: st, back: back, left: back, fleet: back, makes: makes, wants: make(chan struct{}, 1),
+		store: st, back: back, hosts: hostsOf(back), key: key, makes: makes, wants: make(chan struct{}, 1),
 		pools: map[string]*pool{}, nodes: map[string]schedule.Node{}, log: log, now: time.Now, news: newNews(),
 		calls: make(chan func(), 256), machine: schedule.New(0), live: map[int64]*live{},
 		quotas: map[string]client.Quota{}, dirty: true, hooks: newWebhooks(), expires: make(chan struct{}, 1),
@@ -154,7 +132,7 @@ func (s *Server) adopt(ctx context.Context) error {
 		all[i] = nil // it is not needed twice
 		e := &live{
 			job: l.Job, failures: l.Failures, attempts: l.Numbers, attempt: l.Attempt, taken: l.Taken, stop: l.Stop,
-			alone: l.Alone,
+			alone: l.Alone, gang: gang{opened: l.Opened},
 		}
 		s.live[l.Job.ID] = e
 		s.seat(e)
@@ -164,7 +142,7 @@ func (s *Server) adopt(ctx context.Context) error {
 			s.machine.Started(ask(e), held(l.Attempt.Shares), l.Attempt.Started, s.now())
 			if n := total(l.Attempt.Shares); n < slotsOf(held(l.Attempt.Shares)) {
 				e.target = n
-				s.machine.Shrinking(l.Job.ID, shares(l.Attempt.Shares))
+				s.machine.Shrinking(l.Job.ID, backend.Slots(l.Attempt.Shares))
 			}
 			s.follow(e, true)
 		case l.Job.State == job.Queued:
@@ -176,7 +154,7 @@ func (s *Server) adopt(ctx context.Context) error {
 		return err
 	}
 	for _, r := range rest {
-		s.wg.Go(func() { s.forget(ref(r.Job, r.Attempt, r.Pool, r.Shares)) })
+		s.wg.Go(func() { s.forget(backend.RefOf(r.Job, r.Attempt, r.Pool, r.Shares)) })
 	}
 	return nil
 }
@@ -185,7 +163,7 @@ func (s *Server) adopt(ctx context.Context) error {
 func (s *Server) Close() {
 	s.cancel()
 	s.news.close()
-	s.fleet.Close()
+	s.back.Close()
 	s.wg.Wait()
 }
 
@@ -252,27 +230,7 @@ func ask(l *live) schedule.Job {
 	}
 }
 
-// ref names an attempt to the back end.
-func ref(job int64, attempt int, pool string, all []client.Share) fleet.Ref {
-	r := fleet.Ref{Job: job, Attempt: attempt, Pool: pool}
-	for _, s := range all {
-		r.Nodes = append(r.Nodes, s.Node)
-	}
-	return r
-}
-
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// shares are what a job may have now.
-func shares(all []client.Share) []schedule.Share {
-	out := make([]schedule.Share, 0, len(all))
-	for _, s := range all {
-		if s.Slots > 0 {
-			out = append(out, schedule.Share{Node: s.Node, Slots: s.Slots})
-		}
-	}
-	return out
-}
 
 func theirShares(all []schedule.Share) []client.Share {
 	out := make([]client.Share, len(all))
@@ -315,7 +273,7 @@ func (s *Server) decide() {
 	for _, id := range s.ahead {
 		if l := s.live[id]; l != nil && l.job.State == job.Queued { // it is made while the job waits
 			if d := &l.job.Document; !d.Fresh { // nobody's node that is there will have it
-				s.fleet.Ahead(d.Pool, d.Node, d.Environment)
+				s.makeAhead(d)
 			}
 		}
 	}
@@ -342,7 +300,7 @@ func (s *Server) endFor(l *live, why client.Outcome, because string) {
 	}
 	l.stop = why
 	job, attempt := l.job, l.attempt.Number
-	where := ref(job.ID, attempt, job.Document.Pool, l.attempt.Shares)
+	where := backend.RefOf(job.ID, attempt, job.Document.Pool, l.attempt.Shares)
 	w := s.write(s.ctx, l, func(tx *sql.Tx) error {
 		if err := store.SetStop(tx, job.ID, attempt, why); err != nil {
 			return err

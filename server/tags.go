@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"hora/job"
+	"hora/server/backend"
 	"hora/server/client"
-	"hora/server/node"
 	"hora/server/store"
 )
 
@@ -71,7 +71,7 @@ func (s *Server) Attach(ctx context.Context, id int64, path, hash string) (clien
 
 // prepared notes that the job's environment is there: it runs, and what comes after this attempt takes the same
 // releases.
-func (f *follower) prepared(r *node.Ready) {
+func (f *follower) prepared(r *backend.Ready) {
 	l := f.l
 	if l.job.State == job.Preparing {
 		l.job.State = job.Running

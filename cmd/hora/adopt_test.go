@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -16,10 +17,10 @@ import (
 )
 
 // adoptable starts a job of two ranks that note their process, wait for the file go and then do one allreduce, whose
-// sum they keep and tell.
+// sum they keep and tell. With a file call each leaves that as its result.
 func adoptable(t *testing.T, dir string, args ...string) *lively {
 	t.Helper()
-	script := `echo $$ >> pids.$HORA_RANK; echo up $HORA_RANK; while [ ! -e go ]; do sleep 0.02; done
+	script := `echo $$ >> pids.$HORA_RANK; if [ -n "$HORA_CALL" ]; then cat $HORA_CALL > $HORA_RESULT; fi; echo up $HORA_RANK; while [ ! -e go ]; do sleep 0.02; done
 HORA_TEST_WORKER=1 HORA_TEST_PROGRAM= ` + self(t) + ` > sums.$HORA_RANK; code=$?; cat sums.$HORA_RANK; exit $code`
 	args = append([]string{"run", "-np", "2", "--coordinator-state", "state"}, args...)
 	cmd := exec.Command(self(t), append(args, "sh", "-c", script)...)
@@ -91,6 +92,11 @@ func oneAdopted(t *testing.T, draw *rand.Rand) (met int) {
 	if draw.IntN(3) == 0 {
 		args = []string{"--discover", "echo localhost:1; echo 127.0.0.1:1"}
 	}
+	var call []byte // of more parts than can be on their way at once
+	if draw.IntN(2) == 0 {
+		call = bytes.Repeat([]byte(fmt.Sprintln("call", draw.Uint64())), 1<<18)
+		args = append(args, callOf(t, dir, call)...)
+	}
 	l := adoptable(t, dir, args...)
 	all := 1 + draw.IntN(3)
 	early := draw.IntN(2*all + 1) // beyond all: when nobody is killed any more
@@ -147,12 +153,24 @@ func oneAdopted(t *testing.T, draw *rand.Rand) (met int) {
 		if err != nil || strings.Count(string(b), "\n") != 1 {
 			t.Errorf("rank %d was started again: %q, %v", rank, b, err)
 		}
+		if b, err := os.ReadFile(filepath.Join(dir, "results", fmt.Sprint("rank.", rank))); call != nil && !bytes.Equal(b, call) {
+			t.Errorf("rank %d has left %d bytes, %v: not the %d of the call\n%s", rank, len(b), err, len(call), story)
+		}
 	}
 	if r := command(t, dir, "hora", "run", "--adopt", "state"); r.code != 2 ||
 		!strings.Contains(r.err, "its job has ended with exit code 0") {
 		t.Errorf("a job that has ended: %+v", r)
 	}
 	return met
+}
+
+// callOf returns the flags by which a job's ranks are handed a call, and leave results.
+func callOf(t *testing.T, dir string, call []byte) []string {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "call"), call, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--call", "call", "--results", "results"}
 }
 
 // release has the ranks of an adoptable job go on.
@@ -217,14 +235,6 @@ func TestWhatCannotBeAdoptedIsRefused(t *testing.T) {
 				t.Errorf("%+v, want %q", r, c.want)
 			}
 		})
-	}
-}
-
-// TestAHubIsNotAdopted, and says so.
-func TestAHubIsNotAdopted(t *testing.T) {
-	r := command(t, t.TempDir(), "hora", "hub", "--adopt", "state")
-	if r.code != 2 || !strings.Contains(r.err, "--adopt belongs to hora run: a hub that is killed ends its agents") {
-		t.Errorf("%+v", r)
 	}
 }
 

@@ -21,6 +21,16 @@ type overSSH struct {
 	program string
 }
 
+func newOverSSH(t *testing.T) *overSSH {
+	t.Helper()
+	n := hosttest.Up(t, "desk", "server1", "server2")
+	o := &overSSH{t: t, desk: n.Hosts[0], others: n.Hosts[1:]}
+	for _, h := range n.Hosts {
+		o.program = h.Install(self(t), "hora")
+	}
+	return o
+}
+
 // hosts are its hosts by rank.
 func (o *overSSH) hosts() []*hosttest.Host { return append([]*hosttest.Host{o.desk}, o.others...) }
 
@@ -33,6 +43,11 @@ func (o *overSSH) run(wait int, args ...string) *lively {
 
 func (o *overSSH) begin(wait int) *lively {
 	o.t.Helper()
+	return o.beginOn(wait, "desk:1,server1:1,server2:1")
+}
+
+func (o *overSSH) beginOn(wait int, hosts string, flags ...string) *lively {
+	o.t.Helper()
 	for _, h := range o.hosts() {
 		for _, name := range []string{"go", "pids", "sums"} {
 			_ = os.Remove(filepath.Join(h.Home, name)) // of the last job
@@ -40,8 +55,11 @@ func (o *overSSH) begin(wait int) *lively {
 	}
 	script := `echo $$ >> ~/pids; echo up $HORA_RANK; while [ ! -e ~/go ]; do sleep 0.02; done
 HORA_TEST_WORKER=1 HORA_TEST_PROGRAM= ~/hora > ~/sums; code=$?; cat ~/sums; exit $code`
-	l := o.run(wait, "-np", "3", "-H", "desk:1,server1:1,server2:1", "--coordinator-state", "state", "sh", "-c", script)
-	l.await("up 0", "up 1", "up 2")
+	flags = append(flags, "-H", hosts, "--coordinator-state", "state", "sh", "-c", script)
+	l := o.run(wait, flags...)
+	for rank := range strings.Count(hosts, ":") {
+		l.await(fmt.Sprint("up ", rank))
+	}
 	// What ranks print may come before the launcher has noted that they were asked for: until then nobody can adopt
 	// them.
 	noted := filepath.Join(o.desk.Home, "state", "launcher")
@@ -107,11 +125,7 @@ func TestAJobOverSSHIsAdopted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long under the race detector")
 	}
-	n := hosttest.Up(t, "desk", "server1", "server2")
-	o := &overSSH{t: t, desk: n.Hosts[0], others: n.Hosts[1:]}
-	for _, h := range n.Hosts {
-		o.program = h.Install(self(t), "hora")
-	}
+	o := newOverSSH(t)
 	for _, all := range []bool{false, true} {
 		o.sever(o.begin(30), all)
 		second := o.run(30, "--adopt", "state", "--verbose")
@@ -154,11 +168,7 @@ func TestAnElasticJobOverSSHIsAdopted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long under the race detector")
 	}
-	n := hosttest.Up(t, "desk", "server1", "server2")
-	o := &overSSH{t: t, desk: n.Hosts[0], others: n.Hosts[1:]}
-	for _, h := range n.Hosts {
-		o.program = h.Install(self(t), "hora")
-	}
+	o := newOverSSH(t)
 	l := o.run(30, "-np", "2", "-H", "server1:1,server2:1", "--restarts", "1", "--coordinator-state", "state",
 		"--env", "HORA_TEST_PROGRAM=", "--env", "HORA_TEST_WORKER=elastic", "--env", "ENOUGH=go", "./hora")
 	l.await("world of 2 as rank 0", "world of 2 as rank 1")

@@ -62,8 +62,8 @@ func ears(t *testing.T, pid int) (list []string) {
 			}
 		}
 	}
-	rows := func(path string) (out [][]string) {
-		b, err := os.ReadFile(path)
+	rows := func(name string) (out [][]string) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,13 +72,13 @@ func ears(t *testing.T, pid int) (list []string) {
 		}
 		return out[1:]
 	}
-	for _, f := range rows("/proc/net/unix") { // Num RefCount Protocol Flags Type St Inode Path
+	for _, f := range rows("unix") { // Num RefCount Protocol Flags Type St Inode Path
 		if len(f) == 8 && f[3] == "00010000" && inodes[f[6]] {
 			list = append(list, f[7])
 		}
 	}
-	for path, any := range map[string]string{"/proc/net/tcp": "0.0.0.0", "/proc/net/tcp6": "[::]"} {
-		for _, f := range rows(path) {
+	for name, any := range map[string]string{"tcp": "0.0.0.0", "tcp6": "[::]"} {
+		for _, f := range rows(name) {
 			if f[3] != "0A" || !inodes[f[9]] {
 				continue
 			}

@@ -200,6 +200,8 @@ func (o *options) own(name, v string) error {
 		o.checkBuild = b
 	case "verbose":
 		o.verbose = b
+	case "until-stdin-ends":
+		o.untilStdinEnds = b
 	case "dry-run":
 		o.dryRun = b
 	case "print-spec":

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -114,7 +115,8 @@ func (p *program) guest(hubs []string, slots int, node string) error {
 	if err != nil {
 		return &launch.Error{Code: launch.ExitHost, Text: fmt.Sprintf("%v: look whether the hub runs, and whether this machine reaches it and has its secret", err)}
 	}
-	defer conn.Close()
+	stream := agent.Lead(conn, func() (net.Conn, error) { return agent.Dial(p.ctx, hubs, s, name, dialLimit) })
+	defer stream.Close()
 	ended := make(chan struct{})
 	if st, err := p.in.Stat(); err == nil && st.Mode()&os.ModeCharDevice == 0 { // /dev/null says nothing of anybody
 		go func() {
@@ -123,7 +125,8 @@ func (p *program) guest(hubs []string, slots int, node string) error {
 		}()
 	}
 	return p.offer(agent.Config{
-		In: conn, Out: conn, InputRank: -1, Temp: os.TempDir(), Getenv: p.getenv, Grace: hubGrace, Signals: caught,
+		In: stream, Out: stream, Away: stream.Away, InputRank: -1, Temp: os.TempDir(), Getenv: p.getenv,
+		Grace: hubGrace, Signals: caught,
 		Secret: s, Ended: ended, Environ: guestEnviron(os.Environ()),
 		Guest: &agent.Guest{Name: name, ID: hostID(p.getenv), Slots: slots, Node: node},
 	})

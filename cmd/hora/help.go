@@ -50,6 +50,9 @@ func writeHelp(w io.Writer, table []job.Field, width int) {
 			head = ""
 		}
 	}
+	if len(void) == 0 {
+		return
+	}
 	fmt.Fprintf(w, "\n%s:\n", wontMatter)
 	for _, line := range wrap(strings.Join(void, " "), width-len(helpMargin)) {
 		fmt.Fprintln(w, helpMargin+line)

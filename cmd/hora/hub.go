@@ -1,14 +1,14 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +24,6 @@ import (
 // hubOptions are the flags that `hora hub` has beside those of `hora run`.
 type hubOptions struct {
 	listen         string
-	untilStdinEnds bool
 	ownEnvironment bool
 	limits         string
 	within         time.Duration // how long agents are awaited; 0 is the start timeout
@@ -55,7 +54,6 @@ func hubFields() []job.Field {
 		{Flags: "--agents-within", Arg: "T", Default: "the start timeout", Help: "how long agents are awaited", Group: group, Ours: true},
 		{Flags: "--limits", Arg: "FILE", Help: "lines such as node1:4, read each second: no more slots of the agents' machines are used, and none of others; a line !end ends the job at its next commit", Group: group, Ours: true},
 		{Flags: "--own-environment", Help: "workers get their agent's environment, and nothing of the hub's but what flags say", Group: group, Ours: true},
-		{Flags: "--until-stdin-ends", Help: "the end of standard input ends the job: of whoever started the hub, in whatever way", Group: group, Ours: true},
 	}
 }
 
@@ -64,8 +62,6 @@ func (h *hubOptions) set(name, v string) (known bool, err error) {
 	switch name {
 	case "listen":
 		h.listen = v
-	case "until-stdin-ends":
-		h.untilStdinEnds = v == "true"
 	case "limits":
 		h.limits = v
 	case "agents-within":
@@ -87,8 +83,6 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 		return usageError{errors.New("hora hub runs where agents come from: leave -H, --hostfile and --discover away")}
 	case o.given["stdin"]:
 		return usageError{errors.New("--stdin: the ranks run where agents have come from, and this machine's input stays here: leave the flag away")}
-	case o.spec.CoordinatorState != "":
-		return usageError{errors.New("--coordinator-state: a hub that is killed ends its agents: leave the flag away")}
 	}
 	silence := o.spec.PeerTimeout
 	if text := p.getenv("HORA_PEER_TIMEOUT"); silence == 0 && text != "" {
@@ -100,10 +94,8 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 		silence, o.spec.PeerTimeout = hubSilence, hubSilence
 	}
 	s.Stdin, s.Prompts, s.Grace = nil, false, hubGrace
-	var limits func() (map[string]int, error)
 	if o.hub.limits != "" {
 		s.Grace = 0 // of hora run: workers are to leave at their next commit
-		limits = func() (map[string]int, error) { return readLimits(o.hub.limits) }
 	}
 	s.Progress = o.spec.Events != "" // who follows the events shows it
 	made := ""
@@ -120,36 +112,94 @@ func (p *program) startHub(o *options, s *launch.Place) error {
 		}
 	}
 	return p.start(o, s, func(signals chan os.Signal) (launch.Outcome, error) {
-		if o.hub.untilStdinEnds {
-			go func() {
-				_, _ = io.Copy(io.Discard, p.in)
-				signals <- syscall.SIGTERM
-			}()
-		}
-		var mine []string
-		if o.hub.ownEnvironment {
-			mine = os.Environ()
-		}
-		h, err := hub.New(p.ctx, hub.Config{
-			Mine: mine, Limits: limits,
+		cfg := hub.Config{
 			Secret: s.Secret, Host: s.LocalName, ID: p.getenv("HORA_HOST_ID"), Listen: o.hub.listen, Interfaces: o.spec.Interfaces,
 			Silence: silence, Events: s.Events, SecretFile: made, Wanted: launch.Size(&o.spec, nil),
+		}
+		if o.hub.ownEnvironment {
+			cfg.Mine = os.Environ()
+		}
+		limits, err := filepath.Abs(o.hub.limits)
+		if err != nil || o.hub.limits == "" {
+			limits = ""
+		}
+		cfg.Limits = limited(limits)
+		return p.onHub(cfg, func(h *hub.Hub) (launch.Outcome, error) {
+			s.Keep = keptHub{cfg.Mine, limits, h.Addr(), cfg.ID, silence, cfg.Wanted, o.comeAndGo()}.json()
+			return p.runHub(h, o, s, signals)
 		})
-		if err != nil {
-			return launch.Outcome{}, err
-		}
-		defer h.Stop()
-		out, err := p.runHub(h, o, s, signals)
-		switch known := (*launch.Error)(nil); {
-		case err == nil:
-			h.Over(out.ExitCode(), event.OneLine(out.String()))
-		case errors.As(err, &known):
-			h.Over(known.Code, event.OneLine(err.Error()))
-		default:
-			h.Over(1, event.OneLine(err.Error()))
-		}
-		return out, err
 	})
+}
+
+// keptHub is what a hub that adopts a job must know of the one that was killed.
+type keptHub struct {
+	Mine      []string
+	Limits    string // the file
+	Listen    string
+	ID        string
+	Silence   time.Duration
+	Wanted    int
+	ComeAndGo bool // its workers do
+}
+
+func (k keptHub) json() []byte {
+	b, _ := json.Marshal(k) // of plain fields
+	return b
+}
+
+// limited returns the Limits of a hub with such a file.
+func limited(file string) func() (map[string]int, error) {
+	if file == "" {
+		return nil
+	}
+	return func() (map[string]int, error) { return readLimits(file) }
+}
+
+// onHub runs a job where agents come to, and tells them how it has ended.
+func (p *program) onHub(cfg hub.Config, run func(h *hub.Hub) (launch.Outcome, error)) (launch.Outcome, error) {
+	h, err := hub.New(p.ctx, cfg)
+	if err != nil {
+		return launch.Outcome{}, err
+	}
+	defer h.Stop()
+	out, err := run(h)
+	switch known := (*launch.Error)(nil); {
+	case err == nil:
+		h.Over(out.ExitCode(), event.OneLine(out.String()))
+	case errors.As(err, &known):
+		h.Over(known.Code, event.OneLine(err.Error()))
+	default:
+		h.Over(1, event.OneLine(err.Error()))
+	}
+	return out, err
+}
+
+// adoptHub takes a job over whose agents come back by themselves, to where the killed hub listened.
+func (p *program) adoptHub(job *launch.Adoption, place *launch.Place) (launch.Outcome, error) {
+	var k keptHub
+	if err := json.Unmarshal(job.Keep(), &k); err != nil {
+		return launch.Outcome{}, fmt.Errorf("read what the hub has kept: %w: start the job again", err)
+	}
+	known, err := job.Secret()
+	if err != nil {
+		return launch.Outcome{}, err
+	}
+	cfg := hub.Config{
+		Secret: known, Host: place.LocalName, ID: k.ID, Listen: k.Listen, Interfaces: job.Spec.Interfaces,
+		Silence: k.Silence,
+		Events:  place.Events, Wanted: k.Wanted, Mine: k.Mine, Limits: limited(k.Limits), Heir: true,
+	}
+	return p.onHub(cfg, func(h *hub.Hub) (launch.Outcome, error) {
+		if place.Reach = h; k.ComeAndGo {
+			place.Find, place.Changed = h.Find, h.Changed()
+		}
+		return job.Run(context.WithoutCancel(p.ctx), *place)
+	})
+}
+
+// comeAndGo says whether a hub's workers do.
+func (o *options) comeAndGo() bool {
+	return o.spec.MinNP > 0 || o.spec.MaxNP > 0 || o.spec.AfterLoss() == job.Continue
 }
 
 // readLimits reads how many slots of each machine may be used.
@@ -188,7 +238,7 @@ func (p *program) runHub(h *hub.Hub, o *options, s *launch.Place, signals <-chan
 	if o.hub.within > 0 {
 		limit = o.hub.within
 	}
-	comeAndGo := j.MinNP > 0 || j.MaxNP > 0 || j.AfterLoss() == job.Continue
+	comeAndGo := o.comeAndGo()
 	if comeAndGo && j.MinNP > 0 {
 		least = j.MinNP
 	}

@@ -153,7 +153,10 @@ func (p *program) jobsCommand() *cobra.Command {
 			if all {
 				states = nil
 			}
-			page, err := s.Jobs(c.Context(), states, project, "", limit)
+			if limit < 1 {
+				return usageError{fmt.Errorf("--limit %d is no number of jobs: give one from 1", limit)}
+			}
+			page, err := newest(c.Context(), s, states, project, limit)
 			switch {
 			case err != nil:
 				return err
@@ -187,6 +190,26 @@ func (p *program) jobsCommand() *cobra.Command {
 	c.Flags().IntVar(&limit, "limit", limit, "at most so many, the newest")
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	return c
+}
+
+// jobsAtOnce is how many jobs a server lists in one answer at most.
+const jobsAtOnce = 1000
+
+// newest lists so many jobs, in as many calls as that takes; the list's next is empty where these are all.
+func newest(
+	ctx context.Context, s *client.Client, states []string, project string, limit int,
+) (all client.Page, err error) {
+	all.Jobs = []client.Job{} // in JSON, no null
+	for {
+		more, err := s.Jobs(ctx, states, project, all.Next, min(limit-len(all.Jobs), jobsAtOnce))
+		if err != nil {
+			return all, err
+		}
+		all.Jobs, all.Next = append(all.Jobs, more.Jobs...), more.Next
+		if all.Next == "" || len(all.Jobs) >= limit {
+			return all, nil
+		}
+	}
 }
 
 func (p *program) jobCommand() *cobra.Command {
@@ -271,18 +294,23 @@ func shortLock(lock []string) (short []string) {
 func (p *program) follow(
 	ctx context.Context, c *client.Client, id int64, f client.Following, submitted *client.Job,
 ) error {
-	last, away := "", false
+	last, own, away := "", "", false
 	if submitted != nil {
 		last = standing(submitted)
 		f.State = func(j client.Job) {
 			away = false
-			if now := standing(&j); now != last {
+			if now := standing(&j); now != last && !j.State.Ended() { // its end comes after its last line
 				last = now
 				fmt.Fprintf(p.err, "hora: job %d: %s\n", id, event.Visible(now))
 			}
 		}
 	}
-	f.Line = func(l client.Line) { p.showLine(&l) }
+	f.Line = func(l client.Line) {
+		if l.Rank < 0 {
+			own = strings.TrimPrefix(l.Text, "hora: ")
+		}
+		p.showLine(&l)
+	}
 	f.Lost = func(error) {
 		if !away {
 			away = true
@@ -294,6 +322,9 @@ func (p *program) follow(
 		return err
 	}
 	p.code = j.ExitCode
+	if j.Text == own { // it was just said
+		j.Text = ""
+	}
 	if now := standing(&j); now != last && (submitted != nil || j.State != job.Finished) {
 		fmt.Fprintf(p.err, "hora: job %d: %s\n", id, event.Visible(now))
 	}
@@ -311,7 +342,7 @@ func (p *program) showLine(l *client.Line) {
 		fmt.Fprintln(w, event.Visible(l.Text))
 		return
 	}
-	fmt.Fprintf(w, "[%d]<%s>:%s\n", l.Rank, stream, l.Text)
+	fmt.Fprintf(w, "[%d]<%s>:%s\n", l.Rank, stream, l.Written())
 }
 
 func (p *program) logsCommand() *cobra.Command {
@@ -468,10 +499,14 @@ func fetchOne(ctx context.Context, s *client.Client, root *os.Root, a client.Art
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	out, err := root.Create(name)
+	part := name + ".part"
+	out, err := root.Create(part)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	if err = errors.Join(err, out.Close()); err != nil { // a part under the file's name would pass for the whole
+		return errors.Join(err, root.Remove(part))
+	}
+	return root.Rename(part, name)
 }

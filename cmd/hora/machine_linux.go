@@ -15,6 +15,12 @@ import (
 // guardProgram is this program by a name that does not tell which.
 const guardProgram = "/proc/self/exe"
 
+// How a terminal's settings are read, and changed once what was written has been shown.
+const (
+	getTerminal = unix.TCGETS
+	setTerminal = unix.TCSETSW
+)
+
 // usableCores are the cores that this process may run on.
 func usableCores() []int {
 	var set unix.CPUSet

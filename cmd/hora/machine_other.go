@@ -2,10 +2,20 @@
 
 package main
 
-import "runtime"
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
 
 // guardProgram is none where a process's variables cannot be read.
 const guardProgram = ""
+
+// How a terminal's settings are read, and changed once what was written has been shown.
+const (
+	getTerminal = unix.TIOCGETA
+	setTerminal = unix.TIOCSETAW
+)
 
 // usableCores assumes that this process may run on all cores.
 func usableCores() []int {

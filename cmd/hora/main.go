@@ -19,6 +19,7 @@ import (
 	"hora/event"
 	"hora/job"
 	"hora/launch"
+	"hora/server/client"
 	"hora/server/node"
 )
 
@@ -85,9 +86,12 @@ func run(ctx context.Context, args []string, getenv func(string) string, io stdi
 	fmt.Fprintln(io.err, "hora:", event.Visible(err.Error()))
 	var known *launch.Error
 	var usage usageError
+	var away *client.NoServer
 	switch {
 	case errors.As(err, &known):
 		return known.Code
+	case errors.As(err, &away):
+		return launch.ExitHost
 	case errors.As(err, &usage):
 		return launch.ExitUsage
 	case p.code != 0:

@@ -50,6 +50,7 @@ func (p *program) nodeCommand() *cobra.Command {
 	f.StringVar(&o.runAs, "run-as", "", "`user` whom jobs run as, a name or UID:GID, where root starts the node")
 	f.StringVar(&o.serverFile, "server-file", "", "file that has the server's address")
 	_ = f.MarkHidden("server-file")
+	c.AddCommand(p.nodeListCommand(), p.nodeRevokeCommand())
 	return c
 }
 

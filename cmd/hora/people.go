@@ -177,7 +177,7 @@ func (p *program) tokenNewCommand() *cobra.Command {
 		Long: "new makes a token that may do what its user may, or less. Who has it logs in by hora login URL, or sets HORA_TOKEN.\n\n" +
 			"  hora token new --user ana --expires 90d          an administrator, for ana\n" +
 			"  hora token new --role viewer --label dashboard   one of your own that only reads\n" +
-			"  hora token new --job 17 --expires 1d             one that reads job 17 and adds files and tags to it",
+			"  hora token new --job 17 --expires 1d             one that reads job 17 and adds files, numbers and tags to it",
 		Args: noArguments("token new"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if expires != "" {

@@ -52,7 +52,9 @@ func (p *program) poolAddCommand() *cobra.Command {
 			"  hora pool add cloud --provider command --max 4 --idle 20m --node cores=8,memory=32GiB,gpus=1 \\\n" +
 			"      --create 'mk-vm $HORA_NODE' --delete 'rm-vm $HORA_NODE' --list ls-vms\n\n" +
 			"The commands run in a shell on the server's machine, with HORA_NODE and HORA_POOL; create has HORA_SERVER and\n" +
-			"HORA_TOKEN too, with which the new machine runs: hora node --pool $HORA_POOL --name $HORA_NODE",
+			"HORA_TOKEN too, with which the new machine runs: hora node --pool $HORA_POOL --name $HORA_NODE\n\n" +
+			"With --project vision,speech jobs of these projects alone go to the pool. A pool that is changed is as the flags say,\n" +
+			"and what they leave out is as for a new one: without --project it is everybody's.",
 		Args: onePool("add"),
 		RunE: func(c *cobra.Command, args []string) error {
 			pool.Name = args[0]
@@ -93,6 +95,7 @@ func (p *program) poolAddCommand() *cobra.Command {
 	f.IntVar(&pool.Max, "max", 0, "nodes that there may be")
 	f.StringVar(&idle, "idle", "", "the `time` after which an idle node beyond --min is ended (default 20m)")
 	f.StringVar(&within, "within", "", "the `time` in which a node that was made must come; another one is made then (default 10m)")
+	f.StringSliceVar(&pool.Projects, "project", nil, "jobs of these `projects` alone go there, as vision,speech (default everybody's)")
 	f.StringVar(&size, "node", "", "what each node has, as `cores=2,memory=8GiB,gpus=0`")
 	f.StringVar(&pool.Create, "create", "", "`command` that makes the node $HORA_NODE")
 	f.StringVar(&pool.Delete, "delete", "", "`command` that ends the node $HORA_NODE")
@@ -127,6 +130,14 @@ func nodeSize(text string, to *client.NodeSize) error {
 
 // poolText is a pool in words.
 func poolText(a *client.Pool) string {
+	text := nodesText(a)
+	if len(a.Projects) > 0 {
+		text += "; for jobs of " + event.Visible(strings.Join(a.Projects, ", ")) + " alone"
+	}
+	return text
+}
+
+func nodesText(a *client.Pool) string {
 	if a.Provider == "static" {
 		return "machines that come by themselves: hora pool token " + a.Name + " prints what they run"
 	}
@@ -157,7 +168,7 @@ func (p *program) poolListCommand() *cobra.Command {
 				return p.writeJSON(all)
 			}
 			w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(w, "POOL\tPROVIDER\tREADY\tSTARTING\tMIN\tMAX\tNODE")
+			fmt.Fprintln(w, "POOL\tPROVIDER\tREADY\tSTARTING\tMIN\tMAX\tNODE\tPROJECTS")
 			for i := range all {
 				a := &all[i]
 				limit, size := "-", "-"
@@ -167,7 +178,13 @@ func (p *program) poolListCommand() *cobra.Command {
 						event.Counted(a.Node.GPUs, "GPU"),
 					)
 				}
-				fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", a.Name, a.Provider, a.Ready, a.Starting, a.Min, limit, size)
+				whose := "all"
+				if len(a.Projects) > 0 {
+					whose = event.Visible(strings.Join(a.Projects, ","))
+				}
+				fmt.Fprintf(
+					w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", a.Name, a.Provider, a.Ready, a.Starting, a.Min, limit, size, whose,
+				)
 			}
 			if err := w.Flush(); err != nil {
 				return err
@@ -233,40 +250,5 @@ func (p *program) poolTokenCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&valid, "for", valid, "how long machines may join with it")
-	return c
-}
-
-func (p *program) nodesCommand() *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
-		Use: "nodes", Short: "list the machines of a server", Args: noArguments("nodes"),
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := p.server()
-			if err != nil {
-				return err
-			}
-			all, err := s.Nodes(c.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return p.writeJSON(all)
-			}
-			w := tabwriter.NewWriter(p.out, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(w, "NODE\tPOOL\tSLOTS\tFREE\tMEMORY\tGPUS\tJOBS\tSTATE")
-			for _, n := range all {
-				state := "ready"
-				if n.Away {
-					state = "away"
-				}
-				fmt.Fprintf(
-					w, "%s\t%s\t%d\t%d\t%d MiB\t%d\t%d\t%s\n", event.Visible(n.Name), event.Visible(n.Pool), n.Slots,
-					n.Free, n.Memory>>20, n.GPUs, n.Jobs, state,
-				)
-			}
-			return w.Flush()
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	return c
 }

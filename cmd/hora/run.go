@@ -31,6 +31,7 @@ type options struct {
 	secretFile                   string
 	call, results                string // --call and --results
 	adopt                        string // the folder of a job to take over
+	untilStdinEnds               bool
 	controllers                  []string
 	tags                         []string // --tag-output and --no-tag, as meant on the command line
 	given                        map[string]bool
@@ -199,6 +200,11 @@ func (p *program) place() (*launch.Place, error) {
 // input decides which rank reads what this program does: --stdin names it; else rank 0 has a file or a pipe, and a
 // terminal where it is and stays the only one. Of several, none could know who is meant.
 func (p *program) input(o *options, s *launch.Place) error {
+	if o.untilStdinEnds && o.given["stdin"] {
+		return usageError{errors.New("--stdin and --until-stdin-ends: nobody can read what tells the end: give one of them")}
+	} else if o.untilStdinEnds {
+		return nil
+	}
 	typed, np := terminalWidth(p.in) > 0, launch.Size(&o.spec, s.Hosts)
 	if s.StdinAsked = o.given["stdin"]; s.StdinAsked {
 		if s.StdinRank = o.stdin; s.StdinRank >= np {
@@ -240,6 +246,9 @@ func (p *program) start(o *options, s *launch.Place, run func(signals chan os.Si
 	}
 	defer signal.Stop(signals)
 	s.Signals = signals
+	if o.untilStdinEnds {
+		go p.awaitEnd(o.spec.CoordinatorState != "" || o.adopt != "", signals)
+	}
 	var events *eventFile
 	if o.spec.Events != "" {
 		if events, err = openEvents(o.spec.Events); err != nil {
@@ -279,6 +288,16 @@ func (p *program) start(o *options, s *launch.Place, run func(signals chan os.Si
 		fmt.Fprintf(p.err, "hora: warning: %s\n", text)
 	}
 	return nil
+}
+
+// awaitEnd waits for the end of whoever started this program. A job that can be adopted goes on without this process:
+// it must not be told of an end, and nobody reads what this one would say of it.
+func (p *program) awaitEnd(adoptable bool, signals chan<- os.Signal) {
+	_, _ = io.Copy(io.Discard, p.in)
+	if adoptable {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	signals <- syscall.SIGTERM
 }
 
 // reporter prints what a job's user should see beside the workers' output.

@@ -77,7 +77,7 @@ func (p *program) givenToken() (string, error) {
 
 // server is the client of the server that is meant: HORA_SERVER, else the current one.
 func (p *program) server() (*client.Client, error) {
-	address := p.getenv("HORA_SERVER")
+	address := strings.TrimSuffix(p.getenv("HORA_SERVER"), "/")
 	token, err := p.givenToken()
 	if err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func notForServers(f job.Field) bool {
 	name := f.Name()
 	return f.Void != "" || slices.Contains([]string{
 		"version", "check-build", "verbose", "dry-run", "print-spec", "schema", "config-file", "stdin", "dir", "secret-file", "hosts", "hostfile", "ssh-port",
-		"ssh-identity-file", "remote-hora", "discover", "host-discovery-script", "slots-per-host", "max-num-proc", "drain-on", "coordinator-state", "adopt",
+		"ssh-identity-file", "remote-hora", "discover", "host-discovery-script", "slots-per-host", "max-num-proc", "drain-on", "coordinator-state", "adopt", "until-stdin-ends",
 		"events", "report", "tag-output", "no-tag", "prefix-output-with-timestamp",
 	}, name)
 }
@@ -273,71 +273,50 @@ func parseSize(text string) (int64, error) {
 	return 0, fmt.Errorf("%q is no size: write it as 500MiB or 8GiB", text)
 }
 
-// readFile reads a job's file in which lines of the queue may stand beside those of a job.
+// readFile reads a job's file in which fields of the queue may stand beside those of a job.
 func (s *submission) readFile(name string, table []job.Field) error {
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(b, &root); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
-		return fmt.Errorf("%s: a job is lines such as \"np: 2\"", name)
-	}
-	lines := bytes.SplitAfter(b, []byte("\n"))
-	m := root.Content[0]
-	var rest []*yaml.Node
-	var names []string
+	names := []string{"command"}
 	for _, f := range table {
 		names = append(names, strings.ReplaceAll(f.Name(), "-", "_"))
 		if f.Key != "" {
 			names = append(names, f.Key)
 		}
 	}
-	names = append(names, "command")
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, value := m.Content[i], m.Content[i+1]
-		f := job.Find(queueFields(), "--"+strings.ReplaceAll(key.Value, "_", "-"))
-		if f == nil || f.Name() == "follow" || f.Name() == "no-code" {
-			if !slices.Contains(names, key.Value) {
-				near := ""
-				if n := job.Nearest(strings.ReplaceAll(key.Value, "-", "_"), names); n != "" {
-					near = ": did you mean " + n + "?"
-				}
-				return fmt.Errorf("%s:%d: there is no field %q%s", name, key.Line, key.Value, near)
-			}
-			rest = append(rest, key, value)
-			continue
+	return s.Spec.ReadBeside(name, b, func(key string, value *yaml.Node) (bool, error) {
+		f := job.Find(queueFields(), "--"+strings.ReplaceAll(key, "_", "-"))
+		switch {
+		case f != nil && f.Name() != "follow" && f.Name() != "no-code":
+			return true, s.setAll(f.Name(), key, value)
+		case slices.Contains(names, key):
+			return false, nil
 		}
-		values := []*yaml.Node{value}
-		if value.Kind == yaml.SequenceNode && (f.Name() == "pip" || f.Name() == "secret") {
-			values = value.Content
+		near := ""
+		if n := job.Nearest(strings.ReplaceAll(key, "-", "_"), names); n != "" {
+			near = ": did you mean " + n + "?"
 		}
-		for _, one := range values {
-			if one.Kind != yaml.ScalarNode {
-				return fmt.Errorf("%s:%d: %s takes one value", name, key.Line, key.Value)
-			}
-			if err := s.set(f.Name(), one.Value); err != nil {
-				return fmt.Errorf("%s:%d: %s: %w", name, key.Line, key.Value, err)
-			}
-			lines[one.Line-1] = []byte("\n")
+		return false, fmt.Errorf("there is no field %q%s", key, near)
+	})
+}
+
+// setAll reads one of the queue's fields from a file; those that may be repeated may be a list there.
+func (s *submission) setAll(name, key string, value *yaml.Node) error {
+	values := []*yaml.Node{value}
+	if value.Kind == yaml.SequenceNode && (name == "pip" || name == "secret") {
+		values = value.Content
+	}
+	for _, one := range values {
+		if one.Kind != yaml.ScalarNode {
+			return fmt.Errorf("%s takes one value", key)
 		}
-		if m.Style&yaml.FlowStyle == 0 { // so that later errors name the right lines
-			lines[key.Line-1] = []byte("\n")
+		if err := s.set(name, one.Value); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	if m.Style&yaml.FlowStyle != 0 {
-		m.Content = rest
-		if b, err = yaml.Marshal(&root); err != nil {
-			return err
-		}
-	} else {
-		b = bytes.Join(lines, nil)
-	}
-	_, err = s.Spec.Read(name, b)
-	return err
+	return nil
 }
 
 // submit sends the folder, then the job.

@@ -3,19 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"hora/server/client"
 )
 
 func (p *program) upCommand() *cobra.Command {
@@ -129,47 +125,4 @@ func (p *program) downCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&now, "now", false, "cancel the jobs that run first")
 	return c
-}
-
-func (p *program) loginCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "login URL", Short: "keep a server's address and token for this user",
-		Long: "login reads the server's token from HORA_TOKEN, HORA_TOKEN_FILE or standard input and keeps it, with mode 0600, below ~/.config/hora.",
-		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			address := strings.TrimSuffix(args[0], "/")
-			if err := client.CheckAddress(address); err != nil {
-				return usageError{err}
-			}
-			token, err := p.givenToken()
-			if err != nil {
-				return err
-			}
-			if token == "" {
-				if terminalWidth(p.in) > 0 {
-					fmt.Fprint(p.err, "token: ")
-				}
-				b, err := io.ReadAll(io.LimitReader(p.in, 1<<12))
-				if err != nil {
-					return err
-				}
-				token = string(b)
-			}
-			token = strings.TrimSpace(token)
-			about, err := client.New(address, token).About(c.Context())
-			if err != nil {
-				return err
-			}
-			dir, err := p.configFolder()
-			if err != nil {
-				return err
-			}
-			if err := remember(dir, address, token); err != nil {
-				return err
-			}
-			bare, _, _ := strings.Cut(address, "#")
-			fmt.Fprintf(p.out, "logged in to %s, hora %s\n", bare, about.Version)
-			return nil
-		},
-	}
 }

@@ -30,10 +30,10 @@ func TestLongWaitsSayForWhat(t *testing.T) {
 		want string
 		argv []string
 	}{
-		{`^hora: copying hora to server2 \(\d+\.\d of \d+\.\d MB\); \d+s of 2m0s are over$`, strings.Fields("-np 2 --start-timeout 120 -H server1:1,server2:1 true")},
-		{`^hora: no answer yet from server3; \d+s of 2m0s are over$`, strings.Fields("-np 2 --start-timeout 120 -H server1:1,server3:1 true")},
+		{`^hora: copying hora to server2 \(\d+\.\d of \d+\.\d MB\); \d+s so far, at most 2m0s$`, strings.Fields("-np 2 --start-timeout 120 -H server1:1,server2:1 true")},
+		{`^hora: no answer yet from server3; \d+s so far, at most 2m0s$`, strings.Fields("-np 2 --start-timeout 120 -H server1:1,server3:1 true")},
 		{`^hora: waiting for rank 1 to end: it is killed after 5s$`, []string{"-np", "2", "sh", "-c", stubborn}},
-		{`^hora: waiting for hosts: there are 1 of 2 slots; \d+s of 2m0s are over$`, []string{"-np", "2", "--elastic-timeout", "120", "--discover", "echo localhost:1", "true"}},
+		{`^hora: waiting for hosts: there are 1 of 2 slots; \d+s so far, at most 2m0s$`, []string{"-np", "2", "--elastic-timeout", "120", "--discover", "echo localhost:1", "true"}},
 	} {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

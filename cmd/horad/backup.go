@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hora/server"
 	"hora/server/store"
 )
 
@@ -39,7 +40,7 @@ func checkCommand(out io.Writer) *cobra.Command {
 	return &cobra.Command{
 		Use: "check DIR", Short: "read all of a server's folder and tell what is damaged", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := store.Check(args[0])
+			r, err := store.Check(args[0], server.FolderParts)
 			if err != nil {
 				return err
 			}

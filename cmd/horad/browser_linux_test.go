@@ -73,26 +73,35 @@ func (b *browser) does(what string, actions ...chromedp.Action) {
 
 // reads waits until a page has a text, also where another page is just being loaded.
 func reads(text string) chromedp.Action {
+	ask := fmt.Sprintf("document.body !== null && document.body.innerText.includes(%q)", text)
+	return becomes(ask, fmt.Sprintf("there was no %q", text))
+}
+
+// becomes waits until the page answers true.
+func becomes(ask, otherwise string) chromedp.Action {
 	return chromedp.ActionFunc(func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for found := false; ; {
-			ask := fmt.Sprintf("document.body !== null && document.body.innerText.includes(%q)", text)
 			if err := chromedp.Evaluate(ask, &found).Do(ctx); err == nil && found {
 				return nil
 			}
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
-				return fmt.Errorf("%w: there was no %q", ctx.Err(), text)
+				return fmt.Errorf("%w: %s", ctx.Err(), otherwise)
 			}
 		}
 	})
 }
 
-func click(selector string) chromedp.Action { return chromedp.Click(selector, chromedp.ByQuery) }
+// click clicks where something is once the page is all there: until then its styles may come, and move it away.
+func click(selector string) chromedp.Action {
+	there := becomes(`document.readyState === "complete"`, "the page was never all there")
+	return chromedp.Tasks{there, chromedp.Click(selector, chromedp.ByQuery)}
+}
 
 // TestPagesInABrowser clicks through every page in Chromium: links, buttons, ticks, lines that come while one looks on,
 // a narrow window and a dark one; and the browser has nothing to complain of.

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -135,6 +136,81 @@ func TestCode(t *testing.T) {
 	}
 	if r := s.hora("code", "1", "--diff", "--to", "x"); r.code != 2 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestALinkedWorkingFolder goes along with what the link leads to: a shell that has gone there says the link's name in
+// PWD.
+func TestALinkedWorkingFolder(t *testing.T) {
+	s := newSite(t, 1)
+	dir, _, _ := committed(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	s.extra = []string{"PWD=" + link}
+	if r := s.horaIn(link, "submit", "--follow", "sh", "train.sh"); r.code != 0 || r.out != "[0]<stdout>:first\n" {
+		t.Fatalf("%+v", r)
+	}
+	if r := s.horaIn(link, "code", "1", "--diff"); r.code != 0 || !strings.HasSuffix(r.out, "is what went along with job 1\n") {
+		t.Errorf("%+v", r)
+	}
+	if r := s.hora("code", "1"); !strings.Contains(r.out, "from "+link) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestDamagedContent reaches nobody as if it were whole: what has another hash, and what cannot be read to its end.
+func TestDamagedContent(t *testing.T) {
+	s := newSite(t, 1)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.sh"), []byte("mkdir -p outputs; echo result >outputs/r; echo code >outputs/s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.horaIn(dir, "submit", "--follow", "sh", "train.sh"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	blobOf := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		hash := hex.EncodeToString(sum[:])
+		at := filepath.Join(s.dir, "blobs", hash[:2], hash[2:])
+		if _, err := os.Stat(at); err != nil {
+			t.Fatalf("the content %q: %v", text, err)
+		}
+		return at
+	}
+	if err := os.WriteFile(blobOf("result\n"), []byte("Result\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	if r := s.hora("artifacts", "1", "--to", to); r.code == 0 || !strings.Contains(r.errs, "fetch r: what came has the hash ") {
+		t.Errorf("%+v", r)
+	}
+	if left, err := os.ReadDir(to); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+	unreadable := blobOf("code\n")
+	// It opens, and cannot be read.
+	if err := errors.Join(os.Remove(unreadable), os.Mkdir(unreadable, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	in, err := s.client.Get(t.Context(), filepath.Base(filepath.Dir(unreadable))+filepath.Base(unreadable))
+	if err == nil {
+		_, err = io.ReadAll(in)
+		in.Close()
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("what cannot be read came whole: %v", err)
+	}
+	code := blobOf("mkdir -p outputs; echo result >outputs/r; echo code >outputs/s\n")
+	if err := os.WriteFile(code, []byte("echo another program\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.hora("code", "1", "--to", filepath.Join(t.TempDir(), "again")); r.code == 0 || !strings.Contains(r.errs, "make train.sh again: ") {
+		t.Errorf("%+v", r)
+	}
+	if r := s.horaIn(dir, "submit", "--follow", "sh", "train.sh"); r.code == 0 || strings.Contains(r.out, "another program") {
+		t.Errorf("a job ran what nobody has submitted: %+v", r)
 	}
 }
 

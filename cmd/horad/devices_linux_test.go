@@ -88,8 +88,13 @@ func TestDevicesOfGangsAndElasticJobs(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.joining("one", "lab", "--gpus", "2")
-	s.joining("two", "lab", "--gpus", "2")
 	dir := t.TempDir()
+	var err error
+	if s.nodes, err = os.Create(filepath.Join(dir, "said")); err != nil {
+		t.Fatal(err)
+	}
+	s.joining("two", "lab", "--gpus", "2")
+	s.shared(filepath.Join(dir, "said"))
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -127,4 +132,32 @@ func TestDevicesOfGangsAndElasticJobs(t *testing.T) {
 	if all, err := filepath.Glob(dir + "/*.[01]"); err != nil || len(all) != 4 {
 		t.Errorf("the devices were %q, %v", all, err)
 	}
+}
+
+// shared looks at what is said of two nodes that have the same devices of one machine, and of a third that has others.
+func (s *site) shared(said string) {
+	s.t.Helper()
+	warns := func(name, other, devices string) string {
+		return fmt.Sprintf("hora: node %s has %s of its machine, which node %s has too", name, devices, other)
+	}
+	s.eventually("the second node says it", func() bool {
+		b, _ := os.ReadFile(said)
+		return strings.Contains(string(b), warns("two", "one", "GPUs 0, 1"))
+	})
+	var none string
+	s.extra, none = append(s.extra, "CUDA_VISIBLE_DEVICES=5,6"), "node three"
+	three := s.joining("three", "lab")
+	s.extra = s.extra[:len(s.extra)-1]
+	s.eventually("all nodes are there", func() bool { return len(s.ready("lab")) == 3 })
+	r := s.hora("nodes")
+	for _, want := range []string{warns("one", "two", "GPUs 0, 1"), warns("two", "one", "GPUs 0, 1")} {
+		if !strings.Contains(r.errs, want) {
+			s.t.Errorf("no line %q in\n%s", want, r.errs)
+		}
+	}
+	if strings.Contains(r.errs, none) {
+		s.t.Errorf("a node with devices of its own is told of:\n%s", r.errs)
+	}
+	_ = three.Process.Signal(syscall.SIGTERM)
+	_ = three.Wait()
 }

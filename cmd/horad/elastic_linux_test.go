@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,18 +17,27 @@ import (
 
 	"hora"
 	"hora/job"
+	"hora/server/backend"
 	"hora/server/client"
+	"hora/server/node"
 )
 
 // countsIn names the file at whose appearance the workers of these tests have done enough.
 const countsIn = "TEST_ENOUGH"
 
-// count is an elastic job's worker: it counts steps, says each before it commits it, and checks their sums.
+// count is an elastic job's worker: it counts steps, says each before it commits it, reports it, says that it has, and
+// checks their sums.
 func count(ctx context.Context) error {
 	cfg, err := hora.FromEnv(os.Getenv)
 	if err != nil {
 		return err
 	}
+	c, err := net.Dial("unix", os.Getenv(node.ReportVariable))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	told := json.NewEncoder(c)
 	state := hora.NewState()
 	steps := 0
 	state.Int("steps", &steps)
@@ -47,6 +58,12 @@ func count(ctx context.Context) error {
 			}
 			steps++
 			fmt.Printf("step %d by %d\n", steps, w.Size()) // all of them: a killed agent's ranks are not heard out
+			if err := told.Encode(backend.Report{
+				Rank: w.Rank(), Step: int64(steps), Metrics: map[string]backend.Value{os.Getenv("HORA_HOST"): 1},
+			}); err != nil {
+				return err
+			}
+			fmt.Printf("told %d on %s\n", steps, os.Getenv("HORA_HOST"))
 			if sums[1] > 0 {
 				if w.Rank() == 0 {
 					fmt.Println("enough")
@@ -65,6 +82,7 @@ type counting struct {
 	*site
 	id     int64
 	enough string
+	lost   string // a node that was lost, of which not all need have come
 }
 
 // elasticSite is one with a pool of some nodes of two slots each, and a job that counts with four ranks, or the least.
@@ -95,7 +113,7 @@ func elasticSite(t *testing.T, least int, nodes ...string) (*counting, map[strin
 			r := s.hora("job", fmt.Sprint(c.id))
 			t.Logf("its story is\n%s%s", r.out, r.errs)
 			for _, l := range strings.Split(s.text(c.id), "\n") {
-				if l != "" && !strings.Contains(l, "step ") {
+				if l != "" && !strings.Contains(l, "step ") && !strings.Contains(l, "told ") {
 					t.Log(l)
 				}
 			}
@@ -145,7 +163,44 @@ func (c *counting) finish() client.Job {
 		c.t.Errorf("the elastic job ended as %+v", j)
 	}
 	missingSteps(c.t, c.text(c.id))
+	c.missingReports()
 	return j
+}
+
+var aReport = regexp.MustCompile(`told (\d+) on (\w+)`)
+
+// missingReports says which of those that its ranks have sent are not there.
+func (c *counting) missingReports() {
+	c.t.Helper()
+	all, err := c.client.Metrics(context.Background(), c.id, "", 100_000)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	had := map[string]int{}
+	for _, m := range all {
+		for _, p := range m.Points {
+			had[fmt.Sprint(p.Step, " on ", m.Name)]++
+		}
+	}
+	told := map[string]int{}
+	for _, m := range aReport.FindAllStringSubmatch(c.text(c.id), -1) {
+		if m[2] != c.lost {
+			told[m[1]+" on "+m[2]]++
+		}
+	}
+	for what, n := range told {
+		if had[what] < n {
+			c.t.Errorf("%d times step %s was reported, and %d times it is there", n, what, had[what])
+		}
+	}
+	if len(told) == 0 {
+		c.t.Error("nothing was reported")
+	}
+	for what, n := range had {
+		if n > 2 { // slots of a node
+			c.t.Errorf("step %s is there %d times", what, n)
+		}
+	}
 }
 
 // missingSteps says which it lacks of those that a counting job has done.
@@ -239,6 +294,7 @@ func TestAnElasticJobLosesANode(t *testing.T) {
 	if keeps == "two" {
 		lost = "one"
 	}
+	c.lost = lost
 	killTree(t, nodes[lost].Pid)
 	c.by(2)
 	c.eventually("the node is left out", func() bool { return len(c.on()) == 1 })

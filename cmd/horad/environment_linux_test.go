@@ -123,6 +123,35 @@ func TestAnEnvironmentIsMadeOnce(t *testing.T) {
 	}
 }
 
+// TestPackagesThatDoNotResolve end the job however many retries it has; where the index did not answer it is tried
+// again.
+func TestPackagesThatDoNotResolve(t *testing.T) {
+	bin := t.TempDir()
+	says := "#!/bin/sh\nif grep -q missing; then echo never pip: No matching distribution; else echo bad pip: connection broken; fi\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(bin, "python"), []byte(says), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	s := newSite(t, 1)
+	for _, c := range []struct {
+		pip, text string
+		attempts  int
+	}{{"missing", "pip: No matching distribution", 1}, {"away", "pip: connection broken", 3}} {
+		r := s.hora("submit", "--no-code", "--follow", "--retries", "2", "--pip", c.pip, "true")
+		if r.code != 1 || !strings.Contains(r.errs, "hora: make the environment: "+c.text) {
+			t.Errorf("--pip %s: %+v", c.pip, r)
+		}
+		all, err := s.client.Jobs(t.Context(), nil, "", "", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := s.client.Job(t.Context(), all.Jobs[0].ID)
+		if err != nil || j.State != job.Failed || len(j.Attempts) != c.attempts || !strings.Contains(j.Text, c.text) {
+			t.Errorf("--pip %s: it is %s after %d attempts, want %d: %s, %v", c.pip, j.State, len(j.Attempts), c.attempts, j.Text, err)
+		}
+	}
+}
+
 // TestAJobIsCancelledWhileItsEnvironmentIsMade also holds that what made it ends.
 func TestAJobIsCancelledWhileItsEnvironmentIsMade(t *testing.T) {
 	p := newPipes(t)

@@ -20,7 +20,7 @@ const beat = 15 * time.Second
 func TestFigures(t *testing.T) {
 	submits, trues, firsts := 400, 40, 30
 	if os.Getenv("HORA_SOAK") == "1" {
-		submits, trues, firsts = 8000, 1000, 30
+		submits, trues, firsts = 8000, 10_000, 30
 	}
 	s := newSite(t, 8)
 	ctx := context.Background()

@@ -35,9 +35,7 @@ func gangSite(t *testing.T, later string) (s *site, asked string) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	t.Setenv("ASKED", dir)
-	s = newSite(t, 1)
+	s = newSiteWith(t, "PATH="+bin+":"+os.Getenv("PATH"), "ASKED="+dir)
 	if r := s.hora("pool", "add", "two", "--provider", "local", "--min", "2", "--max", "2", "--node", "cores=1"); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -48,6 +46,7 @@ func gangSite(t *testing.T, later string) (s *site, asked string) {
 // TestAGangAwaitsANodeThatTakesLong: a node that makes its environment longer than the start timeout, while the server
 // is killed, does not end the job, and takes the releases that the first node has taken.
 func TestAGangAwaitsANodeThatTakesLong(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s, asked := gangSite(t, "touch $ASKED/begun; sleep 5\n")
 	r := s.hora("submit", "--no-code", "--pool", "two", "-np", "2", "--pip", "x", "--start-timeout", "2s", "sh", "-c", `echo "rank $HORA_RANK in ${VIRTUAL_ENV##*/}"`)
 	if r.code != 0 {
@@ -77,6 +76,7 @@ func TestAGangAwaitsANodeThatTakesLong(t *testing.T) {
 
 // TestAGangEndsWithANodeThatCannotMakeItsEnvironment: at once, with that node's name and the resolver's last lines.
 func TestAGangEndsWithANodeThatCannotMakeItsEnvironment(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s, _ := gangSite(t, "echo out ERROR: the index is not there; echo bad pip: no index; exit 1\n")
 	begin := time.Now()
 	if r := s.hora("submit", "--no-code", "--pool", "two", "-np", "2", "--pip", "x", "true"); r.code != 0 {
@@ -102,6 +102,7 @@ func TestAGangEndsWithANodeThatCannotMakeItsEnvironment(t *testing.T) {
 // TestAnElasticGangWithoutANodeThatCannotMakeItsEnvironment: it goes on with the rest, and its output says what the
 // resolver of that node did; with too few left it fails as one of a fixed size does.
 func TestAnElasticGangWithoutANodeThatCannotMakeItsEnvironment(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s, asked := gangSite(t, "echo out ERROR: the index is not there; echo bad pip: no index; exit 1\n")
 	gate := filepath.Join(t.TempDir(), "gate")
 	elastic := func(least int) client.Job {
@@ -150,6 +151,7 @@ func TestAnElasticGangWithoutANodeThatCannotMakeItsEnvironment(t *testing.T) {
 
 // TestAGangEndsWithANodeThatCannotStartIt: with that node's name and why.
 func TestAGangEndsWithANodeThatCannotStartIt(t *testing.T) {
+	t.Parallel() // it waits, most of the time
 	s, _ := gangSite(t, "")
 	if r := s.hora("submit", "--no-code", "--pool", "two", "-np", "2", "true"); r.code != 0 {
 		t.Fatalf("%+v", r)
@@ -171,5 +173,58 @@ func TestAGangEndsWithANodeThatCannotStartIt(t *testing.T) {
 	j = s.ended(s.submit(d).ID)
 	if want := fmt.Sprintf("its part on node %s could not be started: ", other); j.State != job.Failed || !strings.HasPrefix(j.Text, want) {
 		t.Errorf("it ended as %s with %q, and not with %q", j.State, j.Text, want)
+	}
+}
+
+// TestAGangsReports: what ranks on other nodes than the first say with hora.report, and of tags, is the job's, once and
+// while it runs, also where the server was killed meanwhile.
+func TestAGangsReports(t *testing.T) {
+	t.Parallel() // it waits, most of the time
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=1"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	gate := filepath.Join(t.TempDir(), "gate")
+	d := shell(2, `python3 -c '
+import json, os, socket, time
+rank = int(os.environ["HORA_RANK"])
+s = socket.socket(socket.AF_UNIX); s.connect(os.environ["HORA_REPORT"])
+for step in range(3):
+    s.sendall(json.dumps({"rank": rank, "step": step, "metrics": {"loss": rank + step}, "tags": {"by %d" % rank: "it"}}).encode() + b"\n")
+    while step and not os.path.exists("`+gate+`%d" % step): time.sleep(0.02)
+'`)
+	d.Pool, d.Nodes, d.PerNode, d.Spec.NP = "two", 2, 1, 0
+	j := s.submit(d)
+	reported := func(steps int) {
+		t.Helper()
+		var all []client.Metric
+		s.eventually(fmt.Sprintf("both ranks have reported %d steps", steps), func() bool {
+			var err error
+			all, err = s.client.Metrics(t.Context(), j.ID, "loss", 10)
+			return err == nil && len(all) == 2 && all[0].Count >= int64(steps) && all[1].Count >= int64(steps)
+		})
+		for rank, m := range all {
+			if m.Rank != rank || m.Count != int64(steps) || m.Last != float64(rank+steps-1) || m.Points[1].Step != 1 {
+				t.Errorf("rank %d reported %+v", rank, m)
+			}
+		}
+	}
+	open := func(n int) {
+		if err := os.WriteFile(gate+fmt.Sprint(n), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reported(2)
+	s.kill()
+	open(1)
+	s.up()
+	reported(3)
+	open(2)
+	if j = s.until(j.ID, ended); j.State != job.Finished {
+		t.Fatalf("it ended as %s: %s\n%s", j.State, j.Text, s.text(j.ID))
+	}
+	reported(3)
+	if j.Tags["by 0"] != "it" || j.Tags["by 1"] != "it" {
+		t.Errorf("its tags are %q", j.Tags)
 	}
 }

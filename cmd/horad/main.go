@@ -32,11 +32,13 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(errs)
 	root.SetArgs(args)
+	began := false // what is wrong before that is the command line
+	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
 	root.AddCommand(serveCommand(out, errs), backupCommand(out), restoreCommand(out), checkCommand(out))
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(errs, "horad:", err)
 		var usage usageError
-		if errors.As(err, &usage) {
+		if !began || errors.As(err, &usage) {
 			return 2
 		}
 		return 1

@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"hora/job"
 	"hora/server/client"
@@ -135,5 +137,47 @@ for step, loss in enumerate([3, "+Inf", 2, "NaN"]):
 	r := s.hora("metrics", "1")
 	if !regexp.MustCompile(`(?s)down +0 +4 +-∞ +none +none.*loss +0 +4 +NaN +2 +3.*up +0 +4 +∞ +none +none`).MatchString(r.out) {
 		t.Errorf("hora metrics: %+v", r)
+	}
+}
+
+// TestDecisionsKeepApart: many submissions at once are decided on together, at most every 50 ms.
+func TestDecisionsKeepApart(t *testing.T) {
+	s := newSite(t, 1)
+	decisions := func() float64 {
+		t.Helper()
+		req, err := http.NewRequest("GET", s.url+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+s.client.Token)
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return samples(t, string(b))["hora_decision_seconds_count"]
+	}
+	held := shell(1, "true")
+	held.Held = true
+	const jobs, clients = 400, 8
+	begin, before := time.Now(), decisions()
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for range jobs / clients {
+				if _, err := s.client.Submit(context.Background(), held, client.Key()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	n, took := decisions()-before, time.Since(begin)
+	if most := took.Seconds()/0.05 + 2; n < 1 || n > most {
+		t.Errorf("%v decisions in %v, for %d submissions: want 1 to %v", n, took, jobs, most)
 	}
 }

@@ -40,7 +40,7 @@ const nodesFolder = "nodes"
 // Create makes a node, which then comes by itself with the token.
 func (m *maker) Create(p *client.Pool, name, token string) error {
 	if p.Provider == "command" {
-		_, err := m.command(p, p.Create, name, "HORA_SERVER="+m.address, "HORA_TOKEN="+token)
+		_, err := m.command(p, "create", p.Create, name, "HORA_SERVER="+m.address, "HORA_TOKEN="+token)
 		return err
 	}
 	dir := m.folder(name)
@@ -77,7 +77,7 @@ func (m *maker) Create(p *client.Pool, name, token string) error {
 // Delete sees to it that a node is gone. What jobs left on one that still runs some stays.
 func (m *maker) Delete(p *client.Pool, name string) error {
 	if p.Provider == "command" {
-		_, err := m.command(p, p.Delete, name)
+		_, err := m.command(p, "delete", p.Delete, name)
 		return err
 	}
 	dir := m.folder(name)
@@ -98,7 +98,7 @@ func (m *maker) Delete(p *client.Pool, name string) error {
 // List names the nodes that there are: by the user's command, or those of this machine that hold their folder's lock.
 func (m *maker) List(p *client.Pool) (names []string, err error) {
 	if p.Provider == "command" {
-		out, err := m.command(p, p.List, "")
+		out, err := m.command(p, "list", p.List, "")
 		return strings.Fields(string(out)), err
 	}
 	ours, err := filepath.Glob(m.folder(p.Name + "-*"))
@@ -117,8 +117,9 @@ func (m *maker) List(p *client.Pool) (names []string, err error) {
 	return names, err
 }
 
-// command runs one of the user's. What it says on standard error is the reason where it fails.
-func (m *maker) command(p *client.Pool, text, name string, more ...string) ([]byte, error) {
+// command runs one of the user's. What it says on standard error is the reason where it fails; its own text is told to
+// nobody: there may be keys in it.
+func (m *maker) command(p *client.Pool, which, text, name string, more ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commandWithin)
 	defer cancel()
 	c := exec.CommandContext(ctx, "sh", "-c", text)
@@ -141,5 +142,5 @@ func (m *maker) command(p *client.Pool, text, name string, more ...string) ([]by
 	if ctx.Err() != nil {
 		err = fmt.Errorf("it took more than %v", commandWithin)
 	}
-	return nil, fmt.Errorf("the command %q failed: %w: %s", text, err, said[strings.LastIndexByte(said, '\n')+1:])
+	return nil, &server.CommandFault{Command: which, Err: err, Said: said[strings.LastIndexByte(said, '\n')+1:]}
 }

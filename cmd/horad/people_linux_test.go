@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -207,7 +208,68 @@ func TestTokens(t *testing.T) {
 	if p, err := run.Jobs(ctx, nil, "", "", 10); err != nil || len(p.Jobs) != 1 || p.Jobs[0].ID != j.ID {
 		t.Errorf("%+v, %v", p, err)
 	}
+	s.jobTokensFollowRoles(max, run, j.ID)
+	s.tokensOfOthersEnd()
 	s.tokensEnd(max, first)
+}
+
+// jobTokensFollowRoles: a token for a job does no more in its project than its user may there now.
+func (s *site) jobTokensFollowRoles(max, run *client.Client, id int64) {
+	s.t.Helper()
+	ctx := context.Background()
+	p, err := s.client.NewPass(ctx, client.NewPass{Job: id})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	owners := client.New(s.url, p.Token)
+	s.role("max", "vision", "viewer")
+	if _, err := run.Job(ctx, id); err != nil {
+		s.t.Errorf("a viewer's token for a job does not read it: %v", err)
+	}
+	_, err = run.Tag(ctx, id, map[string]string{"by": "a viewer"}, nil)
+	refused(s.t, "tag by a viewer's token for a job", err, 403, "since max is no member of its project any more")
+	refused(s.t, "content by a viewer's token for a job", run.Put(ctx, strings.Repeat("0", 64), strings.NewReader("x")), 403, "max is no member")
+	if _, err := s.client.SetRole(ctx, "max", "vision", ""); err != nil {
+		s.t.Fatal(err)
+	}
+	for what, call := range map[string]func(c *client.Client) error{
+		"job":  func(c *client.Client) error { _, err := c.Job(ctx, id); return err },
+		"jobs": func(c *client.Client) error { _, err := c.Jobs(ctx, nil, "", "", 10); return err },
+		"tag": func(c *client.Client) error {
+			_, err := c.Tag(ctx, id, map[string]string{"by": "nobody"}, nil)
+			return err
+		},
+		"about": func(c *client.Client) error { _, err := c.About(ctx); return err },
+	} {
+		refused(s.t, what+" by a token whose user has no role any more", call(run), 403, "max has no role there any more")
+		if err := call(owners); err != nil {
+			s.t.Errorf("%s by the owner's token for the job: %v", what, err)
+		}
+	}
+	if _, err := max.About(ctx); err != nil {
+		s.t.Errorf("the user's own token: %v", err)
+	}
+	s.role("max", "*", "member")
+	if _, err := run.Tag(ctx, id, map[string]string{"by": "a member"}, nil); err != nil {
+		s.t.Errorf("the role in all projects: %v", err)
+	}
+}
+
+// tokensOfOthersEnd: an administrator's token makes none for another administrator that lasts longer than itself.
+func (s *site) tokensOfOthersEnd() {
+	s.t.Helper()
+	s.role("ann", "*", "admin")
+	s.role("bea", "*", "admin")
+	hour, mine := s.pass(s.client, client.NewPass{User: "ann", Seconds: 3600})
+	for _, seconds := range []float64{0, 1e6} {
+		_, p := s.pass(hour, client.NewPass{User: "bea", Seconds: seconds})
+		if p.Expires.IsZero() || p.Expires.After(mine.Expires) {
+			s.t.Errorf("one until %v has made one for another until %v", mine.Expires, p.Expires)
+		}
+	}
+	if _, p := s.pass(hour, client.NewPass{User: "bea", Seconds: 60}); time.Until(p.Expires) > time.Minute {
+		s.t.Errorf("asked for a minute it is until %v", p.Expires)
+	}
 }
 
 func (s *site) tokensEnd(max *client.Client, first client.Pass) {
@@ -362,29 +424,15 @@ func TestRecords(t *testing.T) {
 		_, _ = client.New(s.url, "wrong").About(ctx)
 	}
 	_, _ = max.SetQuota(ctx, "vision", client.Quota{})
-	var all []client.Deed
-	for end := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) {
-		d, err := s.client.Deeds(ctx, "", 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all = d.Deeds; len(all) >= 5 || time.Now().After(end) {
-			break
-		}
-	}
-	var said []string
-	for _, d := range all {
-		said = append(said, d.Who+" "+d.What+" "+d.Target)
-	}
-	text := strings.Join(said, "\n")
-	for _, want := range []string{"owner set-role /users/max/roles", "owner new-token /tokens", "max submit /jobs", "max cancel /jobs/1", "nobody GET /api/v1/about"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in\n%s", want, text)
-		}
-	}
+	s.readsThatAreRefused(max)
+	all := s.recorded("owner set-role /users/max/roles 200", "owner new-token /tokens 200", "max submit /jobs 200", "max cancel /jobs/1/cancel 200",
+		"nobody GET /api/v1/about 401", "max quota /projects/vision/quota 403", "max job /jobs/2 403", "max logs /jobs/2/logs 403",
+		"max GET /metrics 403", "max GET /jobs/2 403", "nobody join /node 401", "node one join /pools/lab 200", "a machine for pool lab join /node 409")
 	if len(all) > 20 {
-		t.Errorf("%d records of 200 refusals", len(all))
+		t.Errorf("%d records of 400 refusals: %+v", len(all), all)
 	}
+	s.kill()
+	s.up()
 	if r := s.hora("audit", "--verify"); r.code != 0 || !regexp.MustCompile(`^\d+ records, none changed; the last one's hash is [0-9a-f]{64}\n$`).MatchString(r.out) {
 		t.Errorf("%+v", r)
 	}
@@ -392,8 +440,8 @@ func TestRecords(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, c := range []struct{ change, says string }{
-		{"UPDATE audit SET who = 'owner' WHERE what = 'submit'", "record 3 was changed after it was written"},
-		{"UPDATE audit SET who = 'max' WHERE what = 'submit'", ""},
+		{"UPDATE audit SET who = 'owner' WHERE id = 3", "record 3 was changed after it was written"},
+		{"UPDATE audit SET who = 'max' WHERE id = 3", ""},
 		{"DELETE FROM audit WHERE id = 2", "record 2 is missing"},
 	} {
 		s.change(c.change)
@@ -404,6 +452,67 @@ func TestRecords(t *testing.T) {
 	}
 	if r := s.hora("audit", "--verify"); r.code != 1 || !strings.Contains(r.errs, "the records are not what they were: record 2 is missing") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// readsThatAreRefused are a project's job and the server's figures, by who may see neither; and a machine with no token
+// or one of another pool.
+func (s *site) readsThatAreRefused(max *client.Client) {
+	s.t.Helper()
+	ctx := context.Background()
+	other := s.submit(of("speech"))
+	for range 50 {
+		_, err := max.Job(ctx, other.ID)
+		refused(s.t, "another project's job", err, 403, "in project speech")
+	}
+	owner := s.client.Token
+	s.client.Token = max.Token
+	for _, path := range []string{fmt.Sprintf("/api/v1/jobs/%d/logs", other.ID), "/metrics", fmt.Sprintf("/jobs/%d", other.ID)} {
+		if r, text := s.call("GET", path, ""); r.StatusCode != 403 {
+			s.t.Errorf("%s: %d %s", path, r.StatusCode, text)
+		}
+	}
+	s.client.Token = "nobody's"
+	for range 50 {
+		if r, text := s.call("GET", "/api/v1/node", "", "Upgrade", "hora-node", "Connection", "Upgrade"); r.StatusCode != 401 {
+			s.t.Errorf("a node with a wrong token: %d %s", r.StatusCode, text)
+		}
+	}
+	s.client.Token = owner
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		s.t.Fatalf("%+v", r)
+	}
+	s.joining("one", "lab")
+	token, err := s.client.JoinToken(ctx, "lab", time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.extra = []string{"HORA_TOKEN=" + token.Token}
+	r := s.hora("node", "--pool", "shed", "--name", "two", "--dir", filepath.Join(s.t.TempDir(), "two"), "--server", s.url)
+	if s.extra = nil; r.code == 0 {
+		s.t.Errorf("%+v", r)
+	}
+}
+
+// recorded waits until all of these are among the records: who, what, of what, and the answer.
+func (s *site) recorded(wants ...string) []client.Deed {
+	s.t.Helper()
+	for end := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) {
+		d, err := s.client.Deeds(context.Background(), "", 1000)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var said []string
+		for _, d := range d.Deeds {
+			said = append(said, fmt.Sprint(d.Who, " ", d.What, " ", d.Target, " ", d.Status))
+		}
+		missing := slices.DeleteFunc(slices.Clone(wants), func(want string) bool { return slices.Contains(said, want) })
+		if len(missing) == 0 {
+			return d.Deeds
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("%q is not among\n%s", missing, strings.Join(said, "\n"))
+		}
 	}
 }
 

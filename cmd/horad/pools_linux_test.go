@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,7 +59,7 @@ func (s *site) joining(name, pool string, more ...string) *exec.Cmd {
 		"--dir", filepath.Join(s.dir, "..", name), "--slots", "2",
 	}
 	c := exec.Command(filepath.Join(s.bin, "hora"), append(args, more...)...)
-	c.Env, c.Stderr = append(s.env(), "HORA_TOKEN="+token.Token), os.Stderr
+	c.Env, c.Stderr = append(s.env(), "HORA_TOKEN="+token.Token), cmp.Or(s.nodes, os.Stderr)
 	if err := c.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -112,6 +114,13 @@ func TestLocalPool(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.eventually("min is held", func() bool { return len(s.ready("two")) == 1 })
+	d = shell(1, "while :; do sleep 0.05; done")
+	d.Pool = "two"
+	taken := s.submit(d).ID
+	s.until(taken, in(job.Running))
+	s.eventually("another one is there beside the one that was taken", func() bool { return len(s.ready("two")) == 2 })
+	s.hora("cancel", fmt.Sprint(taken))
+	s.until(taken, ended)
 	if r := s.hora("pool", "remove", "two"); r.code != 0 || len(s.ready("two")) != 0 {
 		t.Errorf("hora pool remove: %+v", r)
 	}
@@ -335,6 +344,12 @@ func TestCommandPool(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	s.eventually("the failure is told", func() bool { return strings.Contains(s.hora("pool", "list").errs, "exit status 3: no quota") })
+	d.Pool = "bad"
+	waits := s.submit(d).ID
+	s.waits(waits, "nodes", "making one has failed, and is tried again: ")
+	s.waits(waits, "nodes", "the command create failed: exit status 3")
+	s.hora("cancel", fmt.Sprint(waits))
+	s.until(waits, ended)
 
 	slow := fmt.Sprintf(`echo $HORA_NODE >>%s/made`, dir) // a machine that has not come when its pool is removed
 	if r := s.hora("pool", "add", "slow", "--provider", "command", "--min", "1", "--max", "1", "--node", "cores=1", "--create", slow, "--delete", remove); r.code != 0 {
@@ -432,17 +447,80 @@ func TestPoolsExample(t *testing.T) {
 }
 
 // TestEachNodeGetsWhatWasSaved: an attempt goes on from what the ranks of the one before had in outputs/, on all of its
-// nodes.
+// nodes, and what one of them writes anew comes back: what the first one was given does not stand for it.
 func TestEachNodeGetsWhatWasSaved(t *testing.T) {
 	t.Parallel() // it waits, most of the time
 	s := newSite(t, 1)
 	if r := s.hora("pool", "add", "two", "--provider", "local", "--max", "2", "--node", "cores=1", "--idle", "1m"); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	d := shell(0, `if [ $HORA_SERVER_ATTEMPT -gt 1 ]; then cat outputs/by.0 outputs/by.1 && exit 0; exit 9; fi; echo "saved by $HORA_RANK" >outputs/by.$HORA_RANK; sleep 1; exit 7`)
+	d := shell(0, `if [ $HORA_SERVER_ATTEMPT -gt 1 ]; then
+	cat outputs/by.0 outputs/by.1 || exit 9
+	echo "saved again" >outputs/by.$HORA_RANK
+	exit 0
+fi
+echo "saved by $HORA_RANK" >outputs/by.$HORA_RANK; sleep 1; exit 7`)
 	d.Pool, d.Nodes, d.PerNode, d.Retries = "two", 2, 1, 1
 	j := s.until(s.submit(d).ID, ended)
 	if text := s.text(j.ID); j.State != job.Finished || strings.Count(text, "saved by 0") != 2 || strings.Count(text, "saved by 1") != 2 {
 		t.Errorf("%+v wrote %q", j, text)
+	}
+	to := t.TempDir()
+	if r := s.hora("artifacts", "--to", to, fmt.Sprint(j.ID)); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for _, name := range []string{"by.0", "by.1"} {
+		if b, err := os.ReadFile(filepath.Join(to, name)); string(b) != "saved again\n" {
+			t.Errorf("%s came back as %q, %v", name, b, err)
+		}
+	}
+}
+
+// nodesOfItsOwn are the nodes of local pools whose processes are there.
+func (s *site) nodesOfItsOwn() (names []string) {
+	s.t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, name := range all {
+		b, _ := os.ReadFile(name) // it may have ended
+		words := strings.Split(string(b), "\x00")
+		if i := slices.Index(words, "--name"); i > 0 && slices.Contains(words, "node") && strings.Contains(string(b), s.dir) {
+			names = append(names, words[i+1])
+		}
+	}
+	return names
+}
+
+// TestIdleNodesEndWithTheServer that gets a signal; one with a job goes on with it, and the next server takes both up.
+func TestIdleNodesEndWithTheServer(t *testing.T) {
+	s := newSite(t, 1)
+	if r := s.hora("pool", "add", "two", "--provider", "local", "--min", "1", "--max", "2", "--node", "cores=1"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	d := shell(1, "while [ ! -f outputs/go ]; do sleep 0.05; done; echo the end")
+	d.Pool = "two"
+	j := s.until(s.submit(d).ID, in(job.Running))
+	s.eventually("one node is idle beside the job's", func() bool { return len(s.ready("two")) == 2 && len(s.nodesOfItsOwn()) == 2 })
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
+	s.eventually("the idle node has ended", func() bool {
+		return slices.Equal(s.nodesOfItsOwn(), []string{j.Shares[0].Node})
+	})
+	s.up()
+	go1, err := filepath.Glob(filepath.Join(s.dir, "nodes", j.Shares[0].Node, "*", "*", "work", "outputs"))
+	if err != nil || len(go1) != 1 {
+		t.Fatalf("%q, %v", go1, err)
+	}
+	if err := os.WriteFile(filepath.Join(go1[0], "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if j := s.until(j.ID, ended); j.State != job.Finished || len(j.Attempts) != 1 {
+		t.Errorf("the job ended as %+v", j)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -44,4 +45,34 @@ while :; do sleep 0.05; done`)
 	if w := s.until(waits.ID, ended); w.Started.Before(before.Started) {
 		t.Errorf("one of no higher priority started at %v, before the urgent one", w.Started)
 	}
+}
+
+// TestPriorityOfARunningJob: a preemptible job that was given a higher priority while it runs gives way to none of a
+// lower one than that.
+func TestPriorityOfARunningJob(t *testing.T) {
+	s := newSite(t, 1)
+	low := 10
+	d := shell(1, "while :; do sleep 0.05; done")
+	d.Priority, d.Preemptible, d.TimeLimit = &low, true, 3600
+	first := s.submit(d)
+	s.until(first.ID, in(job.Running))
+	if r := s.hora("priority", fmt.Sprint(first.ID), "90"); r.code != 0 || !strings.Contains(r.out, "priority 90") {
+		t.Fatalf("%+v", r)
+	}
+	second := s.submit(shell(1, "true")) // of 50
+	var head client.Job
+	s.eventually("the second one is decided on", func() bool { // which nobody who follows it is woken for
+		var err error
+		head, err = s.client.Job(t.Context(), second.ID)
+		return err == nil && head.Reason != nil && !head.Reason.Start.IsZero()
+	})
+	if head.State != job.Queued || head.Reason.Code != "slots" {
+		t.Errorf("the second one is decided on and is %s: %+v", head.State, head.Reason)
+	}
+	if r := s.hora("priority", fmt.Sprint(second.ID), "95"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	s.until(second.ID, in(job.Finished))
+	s.hora("cancel", fmt.Sprint(first.ID))
+	s.until(first.ID, ended)
 }

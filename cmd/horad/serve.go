@@ -231,7 +231,7 @@ func (v *serving) start(
 		},
 		Key: key[:], Patience: v.patience, Beat: min(2*time.Second, v.patience/15),
 	})
-	s, err := server.New(ctx, st, back, m, log)
+	s, err := server.New(ctx, st, back, m, key[:], log)
 	if err != nil {
 		back.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,6 +57,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").DefValue == flag.Lookup("test.parallel").Value.String() {
+		_ = flag.Set("test.parallel", "4") // those that are parallel wait, most of the time
+	}
 	code := m.Run()
 	if dir, _ := programs(); dir != "" && os.Getenv(builtIn) == "" {
 		os.RemoveAll(dir)
@@ -85,6 +91,8 @@ type site struct {
 	port   string   // a free one without it
 	more   []string // flags of hora up
 	extra  []string // environment
+	log    *os.File // what hora up says goes here, where somebody reads it
+	nodes  *os.File // and what nodes say
 	cmd    *exec.Cmd
 	url    string
 	client *client.Client
@@ -106,6 +114,19 @@ func newSiteIn(t *testing.T, dir string, slots int) *site {
 		t.Fatal(err)
 	}
 	s := &site{t: t, dir: dir, home: t.TempDir(), bin: bin, slots: slots}
+	s.start()
+	return s
+}
+
+// newSiteWith is a site of one slot whose programs have more in their environment.
+func newSiteWith(t *testing.T, extra ...string) *site {
+	t.Helper()
+	selected(t)
+	bin, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, dir: filepath.Join(t.TempDir(), "server"), home: t.TempDir(), bin: bin, slots: 1, extra: extra}
 	s.start()
 	return s
 }
@@ -145,7 +166,7 @@ func (s *site) up() {
 	s.t.Helper()
 	s.cmd = exec.Command(filepath.Join(s.bin, "hora"), "up", "--dir", s.dir, "--port", cmp.Or(s.port, "0"), "--slots", fmt.Sprint(s.slots))
 	s.cmd.Args = append(s.cmd.Args, s.more...)
-	s.cmd.Env, s.cmd.Stderr = s.env(), os.Stderr
+	s.cmd.Env, s.cmd.Stderr = s.env(), cmp.Or(s.log, os.Stderr)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -295,6 +316,10 @@ func TestFirstMinute(t *testing.T) {
 	if r := s.hora("job", "2"); !strings.Contains(r.out, "queues again") || !strings.Contains(r.out, "exit code 7") {
 		t.Errorf("%+v", r)
 	}
+	r = s.horaIn(dir, "submit", "--follow", "sh", "train.sh", "7")
+	if r.code != 7 || strings.Count(r.errs, "exit code 7") != 1 || !strings.HasSuffix(r.errs, "exit code 7\nhora: job 3: failed\n") {
+		t.Errorf("why it failed stands once, and before that it did: %+v", r)
+	}
 }
 
 func TestQueueAndItsReasons(t *testing.T) {
@@ -337,7 +362,7 @@ func TestQueueAndItsReasons(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	s.until(second.ID, in(job.Finished))
-	if r := s.hora("cancel", fmt.Sprint(second.ID)); r.code == 0 || !strings.Contains(r.errs, "has ended: there is nothing to cancel") {
+	if r := s.hora("cancel", fmt.Sprint(second.ID)); r.code == 0 || !strings.Contains(r.errs, "has ended: cancel comes too late") {
 		t.Errorf("%+v", r)
 	}
 	limited := shell(1, "sleep 600")
@@ -347,23 +372,50 @@ func TestQueueAndItsReasons(t *testing.T) {
 	}
 }
 
+// TestPauseOfARunningJobKeepsItsOutputs: the next attempt goes on from what this one has saved, also where the folder
+// that went along had a file of that name.
 func TestPauseOfARunningJobKeepsItsOutputs(t *testing.T) {
 	s := newSite(t, 1)
-	j := s.submit(shell(1, "[ -f outputs/saved ] && { echo goes on; exit 0; }; echo > outputs/saved; echo saved; sleep 600"))
+	dir := t.TempDir()
+	for name, text := range map[string]string{"saved": "old\n", "deep": "a file, and then a folder", "left": "as it was\n"} {
+		if err := os.MkdirAll(filepath.Join(dir, "outputs"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "outputs", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := s.horaIn(dir, "submit", "sh", "-c", `[ $HORA_SERVER_ATTEMPT -gt 1 ] && { echo "goes on from" $(cat outputs/saved outputs/deep/er outputs/left); exit 0; }
+rm outputs/deep; mkdir outputs/deep; echo more >outputs/deep/er; echo new >outputs/saved; echo saved; sleep 600`)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	id, err := strconv.ParseInt(strings.TrimSpace(r.out), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	_, _ = s.client.Follow(ctx, j.ID, client.Following{Rank: -2, Line: func(client.Line) { cancel() }})
-	if r := s.hora("pause", fmt.Sprint(j.ID)); r.code != 0 {
+	_, _ = s.client.Follow(ctx, id, client.Following{Rank: -2, Line: func(client.Line) { cancel() }})
+	if r := s.hora("pause", fmt.Sprint(id)); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	s.until(j.ID, in(job.Paused))
-	if r := s.hora("resume", fmt.Sprint(j.ID)); r.code != 0 {
+	s.until(id, in(job.Paused))
+	if r := s.hora("resume", fmt.Sprint(id)); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if j := s.until(j.ID, ended); j.State != job.Finished {
+	if j := s.until(id, ended); j.State != job.Finished {
 		t.Errorf("%+v", j)
 	}
-	if r := s.hora("logs", fmt.Sprint(j.ID)); !strings.Contains(r.out, "goes on") {
-		t.Errorf("%+v", r)
+	if text := s.text(id); !strings.Contains(text, "goes on from new more as it was") {
+		t.Errorf("it wrote %q", text)
+	}
+	all, err := s.client.Artifacts(context.Background(), id)
+	var names []string
+	for _, a := range all {
+		names = append(names, a.Path)
+	}
+	if got := strings.Join(names, " "); err != nil || got != "deep/er saved" {
+		t.Errorf("of outputs/ came %q, %v", got, err)
 	}
 }
 

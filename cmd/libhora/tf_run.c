@@ -8,12 +8,12 @@
 #include "tf.h"
 
 // Element types: TensorFlow's number → hora's.
-static const uint8_t types[24] = {[1] = 12, [2] = 13, [3] = 7, [4] = 2, [5] = 5, [6] = 3, [8] = 14, [9] = 9, [10] = 1,
-                                  [14] = 11, [17] = 4, [18] = 15, [19] = 10, [22] = 6, [23] = 8};
+static const uint8_t types[26] = {[1] = 12, [2] = 13, [3] = 7, [4] = 2, [5] = 5, [6] = 3, [8] = 14, [9] = 9, [10] = 1,
+                                  [14] = 11, [17] = 4, [18] = 15, [19] = 10, [22] = 6, [23] = 8, [24] = 17, [25] = 16};
 
 uint8_t libhora_tf_type(int64_t type) { return type >= 0 && type < (int64_t)(sizeof types) ? types[type] : 0; }
 
-enum { INT32 = 3, BROADCAST = 3, ALLGATHER = 4, REDUCESCATTER = 5, ALLTOALL = 6 };
+enum { STRING = 7, INT32 = 3, BROADCAST = 3, ALLGATHER = 4, REDUCESCATTER = 5, ALLTOALL = 6 };
 
 // ---- failures
 
@@ -87,7 +87,8 @@ static int prepare(work *w, int i, int kind) {
     const tf_tensor *in = w->in[i];
     int type = tf.type(in), rank = tf.dims(in);
     if (type < 0 || type >= (int)(sizeof types) || !types[type] || rank > MOST_DIMS)
-        return wrong(w, "run operation: hora does not know this element type");
+        return wrong(w, type == STRING ? "run operation: hora does not know the element type string; encode the text as uint8"
+                                       : "run operation: hora does not know this element type; cast it to one of numbers");
     int64_t *dims = w->dims[i];
     for (int d = 0; d < rank; d++) dims[d] = tf.dim(in, d);
     w->ops[i] = (hora_op){.size = sizeof(hora_op), .kind = (uint8_t)kind, .op = (uint8_t)n->op, .dtype = types[type], .root = (int32_t)n->root,

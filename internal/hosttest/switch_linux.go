@@ -140,7 +140,13 @@ func (h *Host) Do(f func() error) {
 func within(pid int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() { // the first thread never ends, and its network is what /proc/net shows
+			defer runtime.UnlockOSThread()
+			done <- within(pid, f) // on another: this one is held
+			return
+		}
+		// Never unlocked: the thread ends with its goroutine.
 		ns, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
 		if err == nil {
 			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)

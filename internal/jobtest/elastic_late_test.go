@@ -45,7 +45,7 @@ func TestARankThatIsLateIsWaitedFor(t *testing.T) {
 				return strings.Count(strings.Join(j.events, "\n"), "waiting for rank 1 on here (its process ") >= 2
 			})
 			// What the process does at that moment, "is idle" or "runs", is the machine's to say.
-			j.tells("waiting for rank 1 on here (its process ", ") to join; 1 of 2 ranks has; ", "s of 30m0s are over (--start-timeout)")
+			j.tells("waiting for rank 1 on here (its process ", ") to join; 1 of 2 ranks has; ", "s so far, at most 30m0s (--start-timeout)")
 			join()
 			j.sameWeights(2, 50)
 		})

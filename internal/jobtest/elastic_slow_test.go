@@ -194,7 +194,7 @@ func TestTooFewAreWaitedForAndTheJobEnds(t *testing.T) {
 	case <-time.After(40 * time.Second):
 		t.Fatalf("the job goes on\n%s", j.text())
 	}
-	j.tells("waiting for 1 more worker: 1 worker is left, and --min-np is 2 (not used: 1 slot of localhost); ", "s of 3.6s are over")
+	j.tells("waiting for 1 more worker: 1 worker is left, and --min-np is 2 (not used: 1 slot of localhost); ", "s so far, at most 3.6s")
 	want := "1 worker is left for 3.6s, and --min-np is 2: add hosts, or lower --min-np"
 	if got := j.outcome.String(); got != want || j.outcome.ExitCode() != launch.ExitTimeout {
 		t.Errorf("%d %q\n%s", j.outcome.ExitCode(), got, j.text())

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"container/heap"
+	"maps"
 	"slices"
 	"time"
 )
@@ -54,42 +55,59 @@ func (t *turn) before(u *turn) bool {
 	return older(t.e, u.e) < 0
 }
 
-// allowed says what a project's quota says of n more slots.
-func (m *Machine) allowed(project string, n int) (ok, borrows bool) {
-	return m.quotas[project].allows(m.project(project).runs + n)
-}
-
-// allows says whether a project may have so many slots, and whether some of them are not its own.
-func (q Quota) allows(has int) (ok, borrows bool) {
-	if q.Slots <= 0 || has <= q.Slots {
-		return true, false
-	}
-	return q.Max <= 0 || has <= q.Max, true
-}
-
 // rank fills in what decides when a turn is; false when the quota lets nothing of the line start.
 func (m *Machine) rank(t *turn, now time.Time) bool {
-	need := t.e.Ask.NP
-	if t.e.Ask.Min > 0 {
-		need = t.e.Ask.Min
+	most, own := m.quotaOf(t.e, now)
+	return m.rankBy(t, now, most, own)
+}
+
+func (m *Machine) rankBy(t *turn, now time.Time, most, own int) bool {
+	need := t.e.Ask.need()
+	t.borrows, t.priority = need > own, t.line.priority
+	t.share = m.weigh(m.project(t.line.project), m.quotas[t.line.project], now)
+	if need <= most {
+		return true
 	}
-	p, q := m.project(t.line.project), m.quotas[t.line.project]
-	ok, borrows := q.allows(p.runs + need)
-	t.borrows, t.priority, t.share = borrows, t.line.priority, m.weigh(p, q, now)
-	return ok
+	_, only := m.waitsForQuota(t.e)
+	if only {
+		t.borrows = need > m.quotas[t.line.project].Slots
+	}
+	return only
+}
+
+// rank is that of a job behind the head too, where there is one.
+func (w *pass) rank(t *turn) bool {
+	most, own := w.quotaOf(t.e)
+	return w.rankBy(t, w.now, most, own)
 }
 
 // Decide says what to do now. Time comes in; it may stand still or jump.
 func (m *Machine) Decide(now time.Time) Decision {
 	var d Decision
+	m.decided = now
 	names := make([]string, 0, len(m.pools))
 	for name := range m.pools {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	for _, name := range names {
-		m.decide(m.pools[name], now, &d)
+	bounded := slices.Sorted(maps.Keys(m.quotas))
+	m.first, m.undone = m.round+1, nil
+	for again, idle := true, false; again; {
+		m.round++
+		d.Promises, again = nil, false
+		before := m.version
+		for _, name := range names {
+			again = m.decide(m.pools[name], bounded, now, &d) || again
+		}
+		again = again && !(idle && before == m.version) // all was walked along for nothing: once is enough
+		idle = before == m.version
 	}
+	for _, name := range names { // once all heads are known: one that grows shrinks for none of them
+		if p := m.pools[name]; !p.blocked {
+			(&pass{Machine: m, pool: p, now: now, d: &d}).growRunning()
+		}
+	}
+	m.round++
 	return d
 }
 
@@ -104,13 +122,18 @@ type pass struct {
 	both  rooms     // what is free now and left over then
 	until time.Time // its promised start
 	tried int
+	freed bool // others may start now that could not when it was their turn
+	ended bool // a start in this pool was taken back: the walk knows no more who is first in its line
 }
 
 // patience bounds how many asks of back-filling one decision tries: a queue of strange shapes must not hold it up.
 const patience = 1000
 
-func (m *Machine) decide(p *pool, now time.Time, d *Decision) {
+// decide walks along the queue of a pool, and then lets those projects make room that have bounds. It says whether all
+// are to be walked along again: quota that was kept from some when it was their turn may not be any more.
+func (m *Machine) decide(p *pool, bounded []string, now time.Time, d *Decision) (again bool) {
 	w := &pass{Machine: m, pool: p, now: now, d: d}
+	was := m.front(p)
 	p.blocked = false
 	w.turns()
 	defer p.forget()
@@ -124,8 +147,27 @@ func (m *Machine) decide(p *pool, now time.Time, d *Decision) {
 		}
 	}
 	if !p.blocked {
-		w.growRunning()
+		p.within, p.promise = 0, Promise{}
 	}
+	for _, name := range bounded {
+		w.makeQuota(name)
+	}
+	return w.freed || len(m.quotas) > 0 && was != m.front(p)
+}
+
+// front is what others' quota depends on of the head of a pool: which it is, whether it is within its quota, and
+// whether nobody knows when it starts.
+type front struct {
+	head            int64
+	within, unknown bool
+}
+
+func (m *Machine) front(p *pool) front {
+	head := m.jobs[p.promise.ID]
+	if !p.blocked || head == nil {
+		return front{}
+	}
+	return front{head.ID, m.jobs[p.within] != nil, m.roomUnknown(head)}
 }
 
 // turns lists the lines by what they ask for. A pool keeps the memory for its next decision.
@@ -135,7 +177,7 @@ func (w *pass) turns() {
 	for l, jobs := range p.lines {
 		all = append(all, turn{line: l, e: jobs[0]})
 		t := &all[len(all)-1]
-		if !w.rank(t, w.now) {
+		if !w.rank(t) {
 			continue
 		}
 		same := p.byAsk[l.ask]
@@ -167,7 +209,7 @@ func (p *pool) forget() {
 func (w *pass) step() bool {
 	t := (*w.order[0])[0]
 	was := *t
-	if !w.rank(t, w.now) {
+	if !w.rank(t) {
 		w.skip()
 		return true
 	}
@@ -176,26 +218,36 @@ func (w *pass) step() bool {
 		return true
 	}
 	shares, ok := w.place(t.e)
-	if ok {
-		if ok, _ = w.allowed(t.line.project, slots(shares)); !ok && t.e.Ask.Min > 0 { // elastic, and its quota is less
-			shares, ok = w.trim(shares, w.quotas[t.line.project].Max-w.project(t.line.project).runs), true
+	_, only := w.waitsForQuota(t.e)
+	if ok && !only {
+		if most, _ := w.quotaOf(t.e); slots(shares) > most { // it is elastic, and its quota is less
+			shares = w.trim(shares, most)
 		}
-		if ok {
-			w.begin(t, shares)
-			return true
-		}
-		w.skip()
-	} else {
-		heap.Pop(&w.order) // room only becomes less in a pass
+		w.begin(t, shares)
+		return true
 	}
-	w.tried++
+	if w.tried++; ok { // it waits for quota alone: others who ask for the same may fit beside it
+		w.block(t.e)
+		w.noteWithin(t)
+		w.skip()
+		return !w.ended && w.anyFree()
+	}
+	heap.Pop(&w.order) // room only becomes less in a pass
 	if w.pool.blocked {
 		return w.anyFree()
 	}
 	if !w.block(t.e) {
 		return true // it blocks nobody: it waits for what those that run do not hold
 	}
-	return w.anyFree()
+	w.noteWithin(t)
+	return !w.ended && w.anyFree()
+}
+
+// noteWithin notes whether the head is within its project's quota.
+func (w *pass) noteWithin(head *turn) {
+	if w.pool.within = 0; !head.borrows {
+		w.pool.within = head.e.ID
+	}
 }
 
 // again puts the first turn where it belongs now.
@@ -227,7 +279,7 @@ func (w *pass) trim(shares []Share, n int) []Share {
 
 func (w *pass) anyFree() bool {
 	for i := range w.nodes {
-		if w.nodes[i].Pool == w.pool.name && w.free[i].slots > 0 {
+		if w.nodes[i].Pool == w.pool.name && w.free[i].slots > 0 && !w.free[i].closed {
 			return true
 		}
 	}
@@ -236,17 +288,20 @@ func (w *pass) anyFree() bool {
 
 // place finds room for a job now. Behind a head that waits it may have what is over when the head starts, and, where it
 // is surely gone by then, anything.
-func (w *pass) place(e *entry) ([]Share, bool) {
-	if w.after == nil {
-		return w.fit(w.free, w.pool.name, e.Ask)
+func (w *pass) place(e *entry) ([]Share, bool) { return w.placeIn(w.free, e) }
+
+// placeIn finds it where other room is free.
+func (w *pass) placeIn(free rooms, e *entry) ([]Share, bool) {
+	if w.after == nil || w.pool.promise.ID == e.ID {
+		return w.fit(free, w.pool.name, e.Ask)
 	}
 	if e.Ask.Limit > 0 && w.until != far && !w.now.Add(e.Ask.Limit).After(w.until) {
-		return w.fit(w.free, w.pool.name, e.Ask)
+		return w.fit(free, w.pool.name, e.Ask)
 	}
-	w.both = slices.Grow(w.both[:0], len(w.free))[:len(w.free)]
-	for i, f := range w.free {
+	w.both = slices.Grow(w.both[:0], len(free))[:len(free)]
+	for i, f := range free {
 		a := w.after[i]
-		w.both[i] = room{min(f.slots, a.slots), min(f.memory, a.memory), min(f.gpus, a.gpus)}
+		w.both[i] = room{min(f.slots, a.slots), min(f.memory, a.memory), min(f.gpus, a.gpus), f.closed}
 	}
 	return w.fit(w.both, w.pool.name, e.Ask)
 }
@@ -262,6 +317,7 @@ func (w *pass) begin(t *turn, shares []Share) {
 	if w.after != nil && (e.Ask.Limit <= 0 || w.until == far || w.now.Add(e.Ask.Limit).After(w.until)) {
 		w.take(w.after, e.Ask, shares)
 	}
+	w.freed = w.freed || w.keeps(e.Project) != nil // it was its quota, or that is free at another time now
 	w.Withdraw(e.ID)
 	w.start(e.Job, shares, w.now, w.now)
 	jobs := w.pool.lines[t.line]
@@ -270,7 +326,7 @@ func (w *pass) begin(t *turn, shares []Share) {
 		return
 	}
 	t.e = jobs[0]
-	if !w.rank(t, w.now) {
+	if !w.rank(t) {
 		w.skip()
 		return
 	}
@@ -299,13 +355,20 @@ func (w *pass) head(e *entry, a Ask, starts bool) {
 	w.pool.blocked = true
 	e.held = w.makeRoom(e, a)
 	w.promise(e, a, starts)
+	w.project(e.Project).changed() // it keeps its quota from now on
 }
 
-// promise says when e starts at the latest, and what is over then.
+// promise says when e starts at the latest, and what is over then. Nodes that are closed count as open where the others
+// do not do: what is kept on those for one who needs both must not go while they are away. When they are back nobody
+// knows.
 func (w *pass) promise(e *entry, a Ask, starts bool) {
 	all := w.inOrderOfEnd()
+	away := false
 	at := func(n int) rooms {
-		v := slices.Clone(w.free)
+		v := rooms(slices.Clone(w.free))
+		if away {
+			v.open()
+		}
 		for i, r := range all {
 			switch {
 			case i < n:
@@ -316,6 +379,9 @@ func (w *pass) promise(e *entry, a Ask, starts bool) {
 			}
 		}
 		return v
+	}
+	if _, ok := w.fit(at(len(all)), w.pool.name, a); !ok {
+		away = true // the open ones will never do
 	}
 	low, high := 0, len(all) // the fewest that must end
 	for low < high {
@@ -334,12 +400,15 @@ func (w *pass) promise(e *entry, a Ask, starts bool) {
 			when = r.ends()
 		}
 	}
+	if until, only := w.waitsForQuota(e); only && until.After(when) {
+		when = until
+	}
 	w.take(v, a, shares)
 	w.after, w.until = v, when
 	p := Promise{Pool: w.pool.name, ID: e.ID}
 	if starts {
 		p.Shares = shares
-		if when != far {
+		if when != far && !w.shut(shares) {
 			p.At = when
 		}
 	}

@@ -18,6 +18,9 @@ func (m *Machine) Expect(id int64, now time.Time) (time.Time, bool) {
 	if e == nil || !m.ever(e.Pool, e.Ask) {
 		return time.Time{}, false
 	}
+	if most, _ := m.quotaOf(e, now); e.Ask.need() > most { // when the quota lets it start is not foretold
+		return time.Time{}, false
+	}
 	if p := m.pools[e.Pool]; p.blocked && p.promise.ID == id { // which knows of room that is being made
 		return p.promise.At, !p.promise.At.IsZero()
 	}

@@ -16,6 +16,11 @@ func TestExpect(t *testing.T) {
 	submit(m, 5, Ask{NP: 9})
 	submit(m, 6, Ask{NP: 1})
 	submit(m, 7, Ask{NP: 4})
+	m.SetQuota("q", Quota{Slots: 1, Max: 1})
+	submit(m, 8, Ask{NP: 2, Limit: time.Second}, of("q"), priority(95))
+	submit(m, 9, Ask{NP: 1, Limit: time.Second}, of("r"), priority(95))
+	m.SetQuota("r", Quota{Slots: 4, Max: 4})
+	m.Started(Job{ID: 10, Pool: "other", Project: "r", Ask: Ask{NP: 4}}, []Share{{"y", 4}}, t0, t0)
 	now := after(2 * time.Second)
 	m.Decide(now)
 	begun := after(time.Second)
@@ -29,6 +34,8 @@ func TestExpect(t *testing.T) {
 		{6, 21 * time.Minute}, // beside the one before it; 5 never runs
 		{7, -1},               // 6 has no limit
 		{5, -1},
+		{8, -1}, // its quota never holds it
+		{9, -1}, // its quota does not let it
 		{1, -1}, // it runs
 	} {
 		at, known := m.Expect(c.id, now)

@@ -29,7 +29,7 @@ func (m *Machine) wantsFresh(p *pool, may, coming int) (wanted []Wanted) {
 		if l.ask.For == 0 {
 			continue
 		}
-		if ok, _ := m.allowed(l.project, max(l.ask.Min, 1)); ok {
+		if m.lends(l.project, l.ask.need()) {
 			all = append(all, jobs...)
 		}
 	}
@@ -109,7 +109,7 @@ func (m *Machine) lacks(p *pool, a Ask, may int) (n int) {
 	few.grown(few.pool(p.name), min(may, a.NP), a.For, func(first int) {
 		v := slices.Clone(few.free)
 		for _, one := range few.nodes[first:] {
-			v = append(v, room{one.Slots, one.Memory, one.GPUs})
+			v = append(v, one.all())
 		}
 		shares, _ := few.fit(v, p.name, a)
 		for _, s := range shares {
@@ -132,7 +132,7 @@ func (m *Machine) neverFresh(e *entry) Reason {
 	case p.all == 0:
 		return Reason{Code: CodeNever, Text: fmt.Sprintf("pool %s makes no nodes, and it asks for some of its own: submit it to a pool that does, or without --fresh", e.Pool)}
 	case m.could(e.Pool, e.Ask, p.spare+m.others(e.Pool, e.Ask.For)): // idle ones make way
-		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s makes nodes for it alone, as soon as it may have more of its %d: it needs %s", e.Pool, p.all, needs(e.Ask))}
+		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s makes nodes for it alone, as soon as it may have more of its %d: it needs %s%s", e.Pool, p.all, needs(e.Ask), p.makes())}
 	}
 	each := count(p.like.Slots, "slot")
 	return Reason{Code: CodeNever, Text: fmt.Sprintf("pool %s will never hold it: it needs %s, and the pool makes %s with %s each: ask for fewer, or let it make more", e.Pool, needs(e.Ask), count(p.all, "node"), each)}

@@ -169,7 +169,7 @@ func TestNodesThatDoNotCome(t *testing.T) {
 	if d := p.Decide(p.now); len(d.Start) != 0 || p.Wants("two") != 1 {
 		t.Errorf("decided %+v, and %d nodes are wanted", d, p.Wants("two"))
 	}
-	p.Stall("two", p.now.Add(time.Minute))
+	p.Stall("two", p.now.Add(time.Minute), "no quota")
 	if d := p.Decide(p.now); len(d.Start) != 2 {
 		t.Errorf("decided %+v while none is made", d)
 	}

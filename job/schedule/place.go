@@ -11,7 +11,11 @@ type room struct {
 	slots  int
 	memory int64
 	gpus   int
+	closed bool // nothing starts there
 }
+
+// all is what a node has when it is open and nothing runs there.
+func (n *Node) all() room { return room{slots: n.Slots, memory: n.Memory, gpus: n.GPUs} }
 
 func (r *room) take(a Ask, n int) {
 	r.slots -= n
@@ -43,7 +47,7 @@ func (m *Machine) move(v rooms, a Ask, shares []Share, sign int) {
 func (m *Machine) holds(v rooms, i int, a Ask) int {
 	r, n := v[i], m.nodes[i]
 	switch {
-	case n.Closed || n.For != a.For || a.Node != "" && a.Node != n.Name || a.Whole && r.slots < n.Slots:
+	case r.closed || n.For != a.For || a.Node != "" && a.Node != n.Name || a.Whole && r.slots < n.Slots:
 		return 0
 	case r.slots <= 0:
 		return 0
@@ -165,13 +169,28 @@ func (m *Machine) fill(v rooms, pool string, a Ask, need int) []Share {
 // empty is every node of the machine with nothing on it.
 func (m *Machine) empty() rooms {
 	v := make(rooms, len(m.nodes))
-	for i, n := range m.nodes {
-		v[i] = room{n.Slots, n.Memory, n.GPUs}
+	for i := range m.nodes {
+		v[i] = m.nodes[i].all()
 	}
 	return v
 }
 
-// ever says whether an ask fits when nothing else runs.
+// open lets closed nodes be open: they come back, or are taken away soon.
+func (v rooms) open() {
+	for i := range v {
+		v[i].closed = false
+	}
+}
+
+// shut says whether some of the nodes of shares are closed now.
+func (m *Machine) shut(shares []Share) bool {
+	return slices.ContainsFunc(shares, func(s Share) bool {
+		i, known := m.byName[s.Node]
+		return known && m.nodes[i].Closed
+	})
+}
+
+// ever says whether an ask fits when nothing else runs and all nodes are open.
 func (m *Machine) ever(pool string, a Ask) bool {
 	_, ok := m.fit(m.empty(), pool, a)
 	return ok

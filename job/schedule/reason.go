@@ -41,16 +41,14 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 		}
 		return r, true
 	}
-	need := e.Ask.NP
-	if e.Ask.Min > 0 {
-		need = e.Ask.Min
-	}
 	place := m.place(e, now)
 	where := fmt.Sprintf("%s in pool %s", ordinal(place), e.Pool)
-	if ok, _ := m.allowed(e.Project, need); !ok {
-		q := m.quotas[e.Project]
-		return Reason{Code: CodeQuota, Place: place, Text: fmt.Sprintf("%s: project %s has %d of the %s it may have, and this job needs %s: it starts when another job of the project ends",
-			where, e.Project, m.project(e.Project).runs, count(max(q.Max, q.Slots), "slot"), count(need, "slot"))}, true
+	if text := m.stopped(e, now); text != "" {
+		r := Reason{Code: CodeQuota, Place: place, Text: where + ": " + text}
+		if p.blocked && p.promise.ID == id {
+			r.Start = p.promise.At
+		}
+		return r, true
 	}
 	free := m.totalFree(e.Pool, e.Ask.For)
 	if p.blocked && p.promise.ID == id {
@@ -85,6 +83,26 @@ func (m *Machine) Why(id int64, now time.Time) (Reason, bool) {
 	return Reason{Code: CodeNext, Place: place, Text: where + ": starts at once"}, true
 }
 
+// stopped says what its project's quota has against a job now; "" for nothing.
+func (m *Machine) stopped(e *entry, now time.Time) string {
+	q, need := m.quotas[e.Project], e.Ask.need()
+	most, _ := m.quotaOf(e, now)
+	switch {
+	case need <= most:
+		return ""
+	case !m.lends(e.Project, need):
+		text := fmt.Sprintf("project %s has %d of the %s it may have, and this job needs %s",
+			e.Project, m.project(e.Project).runs, count(q.Max, "slot"), count(need, "slot"))
+		if names := m.givers(func(r *running) bool { return r.Project == e.Project }); names != "" {
+			return text + "; " + names
+		}
+		return text + ": it starts when another job of the project ends"
+	}
+	k := m.keeperBefore(e)
+	return fmt.Sprintf("project %s may have %s, and keeps %d of them for job %d: this job needs %s beside that",
+		e.Project, count(q.Max, "slot"), k.e.Ask.need(), k.e.ID, count(need, "slot"))
+}
+
 // before adds to why the head waits for nodes what must come first.
 func (m *Machine) before(e *entry, r *Reason, now time.Time) {
 	switch {
@@ -103,18 +121,48 @@ func (m *Machine) askOf(id int64) Ask {
 	return Ask{}
 }
 
+// away says for which nodes a job waits that are away.
+func (m *Machine) away(e *entry) (Reason, bool) {
+	v := m.empty()
+	var names []string
+	for i, n := range m.nodes {
+		v[i].closed = n.Closed
+		if n.Closed && n.Pool == e.Pool && n.For == e.Ask.For && (e.Ask.Node == "" || e.Ask.Node == n.Name) {
+			names = append(names, n.Name)
+		}
+	}
+	if len(names) == 0 {
+		return Reason{}, false
+	}
+	if _, ok := m.fit(v, e.Pool, e.Ask); ok {
+		return Reason{}, false
+	}
+	slices.Sort(names)
+	switch {
+	case e.Ask.Node != "":
+		return Reason{Code: CodeNodes, Text: fmt.Sprintf("node %s is away: it starts when that is back", e.Ask.Node)}, true
+	case len(names) == 1:
+		return Reason{Code: CodeNodes, Text: fmt.Sprintf("it needs %s, and node %s of pool %s is away: it starts when that is back", needs(e.Ask), names[0], e.Pool)}, true
+	}
+	return Reason{Code: CodeNodes, Text: fmt.Sprintf("it needs %s, and %s of pool %s are away, %s among them: it starts when enough are back", needs(e.Ask), count(len(names), "node"), e.Pool, names[0])}, true
+}
+
 // never finds what no node of the pool can have.
 func (m *Machine) never(e *entry) (Reason, bool) {
 	a := e.Ask
+	if q := m.quotas[e.Project]; q.Slots > 0 && q.Max > 0 && a.need() > q.Max {
+		return Reason{Code: CodeNever, Text: fmt.Sprintf("project %s may have %s at most, and this job needs %s: ask for fewer, or have the quota raised with hora quota %s --max %d",
+			e.Project, count(q.Max, "slot"), count(a.need(), "slot"), e.Project, a.need())}, true
+	}
 	if m.ever(e.Pool, a) {
-		return Reason{}, false
+		return m.away(e)
 	}
 	if a.For != 0 {
 		return m.neverFresh(e), true
 	}
 	p := m.pool(e.Pool)
 	if p.spare > 0 && m.could(e.Pool, a, p.spare) {
-		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets another node for it: it needs %s, and the pool may have %s more", e.Pool, needs(a), count(p.spare, "node"))}, true
+		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets another node for it: it needs %s, and the pool may have %s more%s", e.Pool, needs(a), count(p.spare, "node"), p.makes())}, true
 	}
 	if n := m.others(e.Pool, 0); n > 0 && m.could(e.Pool, a, p.spare+n) {
 		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s gets a node for it when one ends that was made for another job alone: it needs %s", e.Pool, needs(a))}, true
@@ -132,20 +180,17 @@ func (m *Machine) never(e *entry) (Reason, bool) {
 		return Reason{Code: CodeNodes, Text: fmt.Sprintf("pool %s has no node: it starts when one comes that holds %s", e.Pool, needs(a))}, true
 	}
 	most, total := Node{}, 0
-	open, named := false, a.Node == ""
+	named := a.Node == ""
 	for _, n := range nodes {
 		most.Slots, most.GPUs, most.Memory = max(most.Slots, n.Slots), max(most.GPUs, n.GPUs),
 			max(most.Memory, n.Memory)
 		total += n.Slots
-		open = open || !n.Closed
 		named = named || n.Name == a.Node
 	}
 	r := Reason{Code: CodeNever}
 	switch {
 	case !named:
 		r.Text = fmt.Sprintf("no node of pool %s is called %s: name one that is there, or leave --node out", e.Pool, a.Node)
-	case !open:
-		r.Code, r.Text = CodeNodes, fmt.Sprintf("every node of pool %s is closed: it starts when one is opened again", e.Pool)
 	case a.GPUs > 0 && most.GPUs == 0:
 		r.Text = fmt.Sprintf("no node of pool %s will ever have a GPU: submit it to a pool that has, or without --gpus-per-rank", e.Pool)
 	case a.GPUs > most.GPUs:
@@ -242,22 +287,25 @@ func (m *Machine) nextEnd(pool string, now time.Time) string {
 	return fmt.Sprintf("; job %d ends in %s at the latest", first.ID, about(first.ends().Sub(now)))
 }
 
-// makingWay names those who give way.
+// makingWay names those of a pool who give way.
 func (m *Machine) makingWay(pool string) string {
+	if names := m.givers(func(r *running) bool { return r.Pool == pool }); names != "" {
+		return names
+	}
+	return "room is being made"
+}
+
+// givers names those of some who give way; "" where nobody does.
+func (m *Machine) givers(of func(*running) bool) string {
 	var names []string
 	for _, r := range m.running {
-		if r.Pool != pool {
-			continue
-		}
 		switch {
+		case !of(r):
 		case r.leaving:
 			names = append(names, fmt.Sprintf("job %d is being drained", r.ID))
 		case slots(r.target) < slots(r.shares):
 			names = append(names, fmt.Sprintf("job %d gives %d away at its next commit", r.ID, slots(r.shares)-slots(r.target)))
 		}
-	}
-	if len(names) == 0 {
-		return "room is being made"
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")

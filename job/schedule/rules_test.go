@@ -72,10 +72,16 @@ func newHistory(seed uint64) *history {
 	}
 	for i := range 1 + h.rng.IntN(5) {
 		n := Node{Name: fmt.Sprintf("n%d", i), Pool: "p", Slots: 1 + h.rng.IntN(8), GPUs: h.rng.IntN(2) * 2}
+		if i == 2 {
+			n.Pool = "z"
+		}
 		n.Memory = int64(n.Slots) * 4
 		h.SetNode(n)
 	}
 	h.SetQuota("q", Quota{Slots: 4, Max: 6})
+	if seed%2 == 0 {
+		h.SetQuota("b", Quota{Slots: 1 + h.rng.IntN(3)})
+	}
 	return h
 }
 
@@ -103,8 +109,12 @@ func (h *history) job() Job {
 	if r.IntN(3) > 0 {
 		a.Limit = time.Duration(1+r.IntN(30)) * time.Minute
 	}
+	pool := "p"
+	if len(h.nodes) > 2 && r.IntN(3) == 0 {
+		pool = "z"
+	}
 	return Job{
-		ID: h.next, Pool: "p", Project: []string{"a", "b", "q"}[r.IntN(3)], Priority: []int{10, 50, 50, 90}[r.IntN(4)],
+		ID: h.next, Pool: pool, Project: []string{"a", "b", "q"}[r.IntN(3)], Priority: []int{10, 50, 50, 90}[r.IntN(4)],
 		Queued: h.now, Preemptible: r.IntN(3) == 0, Ask: a,
 	}
 }
@@ -150,15 +160,9 @@ func (h *history) step() Decision {
 			clear(h.promise) // somebody may come before the head
 		}
 	case 4:
-		for _, id := range sorted(h.told) {
-			h.runs[id] = h.told[id]
-			delete(h.told, id)
-			h.Shrunk(id, h.now)
-		}
+		h.shrunk()
 	case 5:
-		for _, id := range sorted(h.leaving) {
-			h.end(id)
-		}
+		h.drained()
 	case 6:
 		if ids := sorted(h.live); len(ids) > 0 {
 			id := ids[r.IntN(len(ids))]
@@ -171,11 +175,118 @@ func (h *history) step() Decision {
 			}
 		}
 	}
+	d := h.decide()
+	if r.IntN(4) == 0 {
+		h.rest()
+	}
+	return d
+}
+
+// decide decides, and holds the decision to the rules.
+func (h *history) decide() Decision {
 	before := h.waiting()
+	ends, heads := h.quotaEnds(), map[string]Promise{}
+	for name, p := range h.pools {
+		heads[name] = p.promise
+	}
 	d := h.Decide(h.now)
+	for _, g := range d.Grow {
+		if slices.ContainsFunc(d.Shrink, func(p Placement) bool { return p.ID == g.ID }) {
+			h.bad("job %d grows and shrinks in one decision: %+v", g.ID, d)
+		}
+	}
+	for _, p := range d.Start {
+		if slices.Contains(d.Preempt, p.ID) {
+			h.bad("job %d starts and is drained in one decision: %+v", p.ID, d)
+		}
+	}
 	h.note(d)
 	h.check(d, before)
+	h.checkQuota(d, before, ends, heads)
 	return d
+}
+
+// rest carries out all that was told, at once, and decides until nothing is to be done: nobody comes, and nobody ends
+// but those that are drained, so that this comes soon.
+func (h *history) rest() {
+	for range 3 + len(h.live) {
+		h.obey()
+		d := h.decide()
+		if d.Empty() && len(h.told) == 0 && len(h.leaving) == 0 || h.fault != "" {
+			return
+		}
+	}
+	h.bad("it does not come to rest: %d jobs, %d run", len(h.live), len(h.runs))
+}
+
+// obey lets those shrink that were told to, and those end.
+func (h *history) obey() {
+	h.shrunk()
+	h.drained()
+}
+
+func (h *history) shrunk() {
+	for _, id := range sorted(h.told) {
+		h.runs[id] = h.told[id]
+		delete(h.told, id)
+		h.Shrunk(id, h.now)
+	}
+}
+
+func (h *history) drained() {
+	for _, id := range sorted(h.leaving) {
+		h.end(id)
+	}
+}
+
+// quotaEnds are when project q has its slots back at the latest, one for each.
+func (h *history) quotaEnds() (ends []time.Time) {
+	for id, shares := range h.runs {
+		if h.live[id].Project == "q" {
+			ends = append(ends, slices.Repeat([]time.Time{h.running[id].ends()}, slots(shares))...)
+		}
+	}
+	return ends
+}
+
+// checkQuota holds the starts of a bounded project to this: who is less important does not take what the first of those
+// that wait needs of the project's own slots, or gives it back before that could start anyway. So it starves nobody.
+func (h *history) checkQuota(d Decision, before []int64, ends []time.Time, heads map[string]Promise) {
+	var first *entry
+	for _, id := range before {
+		e := &entry{Job: h.live[id]}
+		if e.Project == "q" && e.Ask.need() <= 6 && h.ever(e.Pool, e.Ask) &&
+			(first == nil || moreImportant(e, first) < 0) {
+			first = e
+		}
+	}
+	if first == nil || h.runs[first.ID] != nil || first.Ask.need() > 4 {
+		return
+	}
+	need := first.Ask.need()
+	for _, p := range d.Start {
+		j := h.live[p.ID]
+		if j.Project != "q" || j.Pool != first.Pool { // who starts in another pool may be before the first is known
+			continue
+		}
+		has, end := len(ends), far
+		if j.Ask.Limit > 0 {
+			end = h.now.Add(j.Ask.Limit)
+		}
+		slices.SortFunc(ends, time.Time.Compare)
+		frees := h.now
+		if over := has + need - 6; over > 0 {
+			frees = ends[over-1]
+		}
+		switch {
+		case moreImportant(&entry{Job: j}, first) < 0, p.ID == heads[j.Pool].ID, has+need <= 4,
+			has+slots(p.Shares)+need <= 6:
+		case frees == far, end.After(frees):
+			h.bad("job %d of %d slots and priority %d starts, and job %d of %d and %d waits for their quota, which would be free at %v",
+				j.ID, slots(p.Shares), j.Priority, first.ID, need, first.Priority, frees)
+		}
+		ends = append(ends, slices.Repeat([]time.Time{end}, slots(p.Shares))...)
+	}
 }
 
 func (h *history) waiting() []int64 {
@@ -262,47 +373,73 @@ func (h *history) check(d Decision, before []int64) {
 	if quota > 6 {
 		h.bad("project q has %d slots of 6", quota)
 	}
-	for _, p := range d.Start {
-		if p.Behind == 0 { // use has decayed, and its turn was before the head's
-			clear(h.promise)
-		}
-	}
-	if len(d.Promises) == 0 { // its quota is used up, or all have started
-		clear(h.promise)
-	}
-	for _, p := range d.Promises {
-		if was, known := h.promise[p.ID]; known && !was.IsZero() && (p.At.IsZero() || p.At.After(was)) &&
-			h.now.Before(was) {
-			h.bad("job %d was promised %v and now %v", p.ID, was, p.At)
-		}
-		for id := range h.promise {
-			if id != p.ID {
-				delete(h.promise, id)
-			}
-		}
-		h.promise[p.ID] = p.At
-	}
+	h.checkPromises(d)
 	for _, id := range h.waiting() {
 		r, ok := h.Why(id, h.now)
 		if !ok || r.Text == "" || r.Code == "" {
 			h.bad("job %d waits without a reason", id)
 		}
 		j := h.live[id]
-		_, fits := h.fit(h.free, "p", j.Ask)
-		allowed, _ := h.allowed(j.Project, max(j.Ask.Min, 1))
+		_, fits := h.fit(h.free, j.Pool, j.Ask)
+		allowed := h.lends(j.Project, j.Ask.need())
 		if fits && allowed && r.Code == CodeNever {
 			h.bad("job %d: %q, and it fits now", id, r.Text)
 		}
-		if fits && len(d.Promises) == 0 && r.Code != CodeQuota {
+		if fits && allowed && !h.pools[j.Pool].blocked && r.Code != CodeQuota {
 			h.bad("job %d fits, nobody is before it, and it waits: %+v", id, r)
 		}
 	}
+	h.checkLines(d, before)
+}
+
+// checkPromises holds heads to what they were promised.
+func (h *history) checkPromises(d Decision) {
+	for _, p := range d.Start {
+		if _, head := h.promise[p.Behind]; !head { // use has decayed, and its turn was before the head's
+			h.forget(h.live[p.ID].Pool)
+		}
+		for id := range h.promise { // one of another pool, a head too or more important, has its project's quota
+			if a, b := h.live[p.ID], h.live[id]; a.Project == b.Project && a.Pool != b.Pool {
+				delete(h.promise, id)
+			}
+		}
+	}
+	for id := range h.promise {
+		pool := h.live[id].Pool
+		if none := !slices.ContainsFunc(d.Promises, func(p Promise) bool { return p.Pool == pool }); !none {
+			continue
+		}
+		if h.live[id].ID != 0 && h.runs[id] == nil {
+			h.bad("job %d was promised a start, waits, and is promised nothing", id)
+		}
+		delete(h.promise, id)
+	}
+	for _, p := range d.Promises {
+		was, known := h.promise[p.ID]
+		if known && !was.IsZero() && (p.At.IsZero() || p.At.After(was)) && h.now.Before(was) {
+			h.bad("job %d was promised %v and now %v", p.ID, was, p.At)
+		}
+		h.forget(p.Pool)
+		h.promise[p.ID] = p.At
+	}
+}
+
+// forget drops what was promised in a pool.
+func (h *history) forget(pool string) {
+	for id := range h.promise {
+		if h.live[id].Pool == pool {
+			delete(h.promise, id)
+		}
+	}
+}
+
+// checkLines holds starts to the order of their line.
+func (h *history) checkLines(d Decision, before []int64) {
 	// Nobody overtakes a job of the same line.
 	for _, p := range d.Start {
 		for _, id := range before {
 			a, b := h.live[id], h.live[p.ID]
-			if h.runs[id] == nil && a.Ask == b.Ask && a.Project == b.Project && a.Priority == b.Priority &&
-				a.Queued.Before(b.Queued) {
+			if h.runs[id] == nil && a.Pool == b.Pool && lineOf(&a) == lineOf(&b) && a.Queued.Before(b.Queued) {
 				h.bad("job %d overtook job %d, which asks for the same", p.ID, id)
 			}
 		}

@@ -43,7 +43,7 @@ type Node struct {
 	Slots      int
 	Memory     int64 // 0 where nobody counts it
 	GPUs       int
-	Closed     bool  // what runs there may end; nothing starts
+	Closed     bool  // it is away for now: what runs there may end; nothing starts
 	For        int64 // the job that it was made for; 0 for everybody's
 	Alone      bool  // an elastic job with a part here has all of it here
 }
@@ -105,6 +105,10 @@ type Machine struct {
 	avoiding map[int64]*running            // those that avoid nodes
 	owned    map[int64]map[string]bool     // the nodes that were made for a job
 	version  uint64                        // goes up with all that changes what fits
+	round    uint64                        // goes up with each decision
+	decided  time.Time                     // when the last one was
+	first    uint64                        // its first round
+	undone   map[int64]bool                // whose start it has taken back
 	looked   int                           // at nodes and parts of jobs, so far: what tests hold it to
 }
 
@@ -113,10 +117,12 @@ type pool struct {
 	lines   map[line][]*entry // equal jobs of a project, oldest first
 	promise Promise
 	blocked bool      // promise is that of a job that waits
+	within  int64     // the last one of those, where it is within its project's quota; else 0
 	spare   int       // nodes that may come
 	all     int       // nodes that it may have in all
 	like    Node      // what each of them is
 	stalled time.Time // none of them comes before this
+	failed  string    // why the last one was not made
 	turns   []turn
 	byAsk   map[Ask]*turns // those of a decision, and memory for the next
 	claims  remembered[[]claim]
@@ -133,6 +139,7 @@ type line struct {
 type entry struct {
 	Job
 	held bool // room is being made for it
+	owns bool // others have given way to it in its project's quota: it keeps that until it starts, or lacks room too
 }
 
 type running struct {
@@ -140,6 +147,7 @@ type running struct {
 	shares  []Share // what it holds: released at the end, or when it has shrunk
 	target  []Share // what it was told to have; equal to shares but while it shrinks
 	started time.Time
+	round   uint64          // in which it was started
 	leaving bool            // it was told to drain
 	stays   bool            // on its first node, until Spreads
 	avoids  map[string]bool // nodes on which its part has ended
@@ -168,6 +176,10 @@ type project struct {
 	used float64 // slot-seconds at the time at
 	at   time.Time
 	runs int // slots it holds
+
+	waits  map[holder]bool // where jobs of it wait
+	keeper *keeper         // for whom it keeps quota
+	known  uint64          // in which decision that was found; 0 where it is to be found anew
 }
 
 // DefaultHalfLife is after how long use counts half.
@@ -183,7 +195,7 @@ func New(halfLife time.Duration) *Machine {
 		halfLife = DefaultHalfLife
 	}
 	return &Machine{
-		halfLife: halfLife, byName: map[string]int{}, pools: map[string]*pool{}, jobs: map[int64]*entry{},
+		halfLife: halfLife, round: 1, byName: map[string]int{}, pools: map[string]*pool{}, jobs: map[int64]*entry{},
 		running: map[int64]*running{}, quotas: map[string]Quota{}, projects: map[string]*project{},
 		on: map[string]map[int64]*running{}, avoiding: map[int64]*running{}, owned: map[int64]map[string]bool{},
 	}
@@ -245,6 +257,7 @@ func (m *Machine) SetUsed(name string, slotSeconds float64, at time.Time) {
 // SetQuota bounds a project.
 func (m *Machine) SetQuota(project string, q Quota) {
 	m.quotas[project] = q
+	m.project(project).changed()
 	m.version++
 }
 
@@ -282,7 +295,8 @@ func (m *Machine) own(owner int64, node string, is bool) {
 func (m *Machine) count(i int) {
 	m.version++
 	n := m.nodes[i]
-	m.free[i] = room{n.Slots, n.Memory, n.GPUs}
+	m.free[i] = n.all()
+	m.free[i].closed = n.Closed
 	for _, r := range m.on[n.Name] {
 		for _, s := range r.shares {
 			if m.looked++; s.Node == n.Name {
@@ -344,6 +358,7 @@ func (m *Machine) Submit(j Job) {
 	p, l := m.pool(j.Pool), lineOf(&j)
 	at, _ := slices.BinarySearchFunc(p.lines[l], e, older)
 	p.lines[l] = slices.Insert(p.lines[l], at, e)
+	m.project(j.Project).waitsIn(holder{p, l}, true)
 }
 
 func lineOf(j *Job) line { return line{j.Project, j.Priority, j.Ask} }
@@ -361,7 +376,7 @@ func older(a, b *entry) int {
 	return 0
 }
 
-// Withdraw takes a job out of the queue: cancelled, paused, or about to be submitted with another priority.
+// Withdraw takes a job out of the queue: cancelled or paused.
 func (m *Machine) Withdraw(id int64) {
 	e := m.jobs[id]
 	if e == nil {
@@ -375,6 +390,21 @@ func (m *Machine) Withdraw(id int64) {
 	}
 	if len(p.lines[l]) == 0 {
 		delete(p.lines, l)
+	}
+	m.project(e.Project).waitsIn(holder{p, l}, len(p.lines[l]) > 0)
+}
+
+// SetPriority gives a job another priority, whether it waits or runs.
+func (m *Machine) SetPriority(id int64, priority int) {
+	if r := m.running[id]; r != nil {
+		r.Priority = priority
+		m.version++
+	}
+	if e := m.jobs[id]; e != nil {
+		j := e.Job
+		j.Priority = priority
+		m.Withdraw(id)
+		m.Submit(j)
 	}
 }
 
@@ -435,7 +465,8 @@ func (m *Machine) start(j Job, shares []Share, started, now time.Time) {
 	p := m.project(j.Project)
 	m.charge(p, now)
 	p.runs += slots(shares)
-	r := &running{Job: j, started: started}
+	p.changed()
+	r := &running{Job: j, started: started, round: m.round}
 	m.running[j.ID] = r
 	m.hold(r, shares)
 }
@@ -451,6 +482,7 @@ func (m *Machine) resize(r *running, shares []Share, now time.Time) {
 	p := m.project(r.Project)
 	m.charge(p, now)
 	p.runs += slots(shares) - slots(r.shares)
+	p.changed()
 	m.hold(r, shares)
 }
 
@@ -463,6 +495,7 @@ func (m *Machine) Ended(id int64, now time.Time) {
 	p := m.project(r.Project)
 	m.charge(p, now)
 	p.runs -= slots(r.shares)
+	p.changed()
 	m.hold(r, nil)
 	delete(m.running, id)
 	delete(m.avoiding, id)

@@ -181,6 +181,17 @@ func TestReasons(t *testing.T) {
 	submit(m, 62, Ask{NP: 1, Memory: 9 << 30}, other)
 	submit(m, 63, Ask{NP: 1}, func(j *Job) { j.Pool = "none" })
 	submit(m, 64, Ask{NP: 1, Node: "y"}, other)
+	m.SetQuota("q", Quota{Slots: 2, Max: 3})
+	submit(m, 65, Ask{NP: 4}, of("q"))
+	m.SetNode(Node{Name: "w", Pool: "lab", Slots: 2})
+	m.SetNode(Node{Name: "x", Pool: "lab", Slots: 4, Closed: true})
+	lab := func(j *Job) { j.Pool = "lab" }
+	submit(m, 66, Ask{NP: 5}, lab)
+	submit(m, 67, Ask{NP: 1, Node: "x"}, lab, priority(10))
+	submit(m, 68, Ask{NP: 7}, lab)
+	m.SetSpare("cloud", 1, 1, Node{Slots: 2})
+	m.Stall("cloud", t0.Add(time.Minute), "exit status 3: no quota")
+	submit(m, 69, Ask{NP: 2}, func(j *Job) { j.Pool = "cloud" })
 	m.Decide(t0)
 	for id, want := range map[int64]Reason{
 		50: {Code: CodeSlots, Text: "first in pool p8: needs 4 slots at once, 3 are free; job 41 ends in about 4 min at the latest"},
@@ -191,6 +202,11 @@ func TestReasons(t *testing.T) {
 		62: {Code: CodeNever, Text: "no node of pool two will ever have 9 GiB for one process: the largest has 8 GiB; ask for less with --memory"},
 		63: {Code: CodeNodes, Text: "pool none has no node: it starts when one comes that holds 1 slot"},
 		64: {Code: CodeNever, Text: "no node of pool two is called y: name one that is there, or leave --node out"},
+		65: {Code: CodeNever, Text: "project q may have 3 slots at most, and this job needs 4 slots: ask for fewer, or have the quota raised with hora quota q --max 4"},
+		66: {Code: CodeNodes, Text: "it needs 5 slots at once, and node x of pool lab is away: it starts when that is back"},
+		67: {Code: CodeNodes, Text: "node x is away: it starts when that is back"},
+		68: {Code: CodeNever, Text: "pool lab will never hold it: it needs 7 slots at once, and the pool has 6 slots on 2 nodes in all: ask for fewer, or add nodes"},
+		69: {Code: CodeNodes, Text: "pool cloud gets another node for it: it needs 2 slots at once, and the pool may have 1 node more; making one has failed, and is tried again: exit status 3: no quota"},
 	} {
 		r, ok := m.Why(id, t0)
 		if !ok || r.Code != want.Code || r.Text != want.Text {
@@ -206,5 +222,70 @@ func TestAJumpingClockChargesNothingTwice(t *testing.T) {
 	m.Decide(t0)
 	if used := m.Used("default", t0); used != 0 {
 		t.Fatalf("used %v before any time has gone by", used)
+	}
+}
+
+// TestWhatIsLentIsGivenBack: slots that a project owns and another has borrowed come back to it, whatever the priority
+// of the jobs that have them, as soon as these may give way: an elastic one gives no more than is borrowed, and a
+// preemptible one goes. Nobody gives way to one who would borrow, too.
+func TestWhatIsLentIsGivenBack(t *testing.T) {
+	for _, high := range []int{50, 90} {
+		m := cluster(4)
+		for _, name := range []string{"a", "b", "c"} {
+			m.SetQuota(name, Quota{Slots: 2, Max: 4})
+		}
+		submit(m, 1, Ask{NP: 2}, of("a"), preemptible, priority(high))
+		submit(m, 2, Ask{NP: 2}, of("a"), preemptible, priority(high))
+		wantStarted(t, m.Decide(t0), 1, 2)
+		submit(m, 3, Ask{NP: 3}, of("c"))
+		if d := m.Decide(t0); !d.Empty() {
+			t.Fatalf("priority %d: %+v: one who borrows has them, and the other would borrow too", high, d)
+		}
+		m.Withdraw(3)
+		submit(m, 4, Ask{NP: 2}, of("b"))
+		if d := m.Decide(t0); len(d.Preempt) != 1 || d.Preempt[0] != 2 {
+			t.Fatalf("priority %d: preempted %v, want job 2, which has begun last", high, d.Preempt)
+		}
+		m.Ended(2, t0)
+		submit(m, 2, Ask{NP: 2}, of("a"), preemptible, priority(high))
+		wantStarted(t, m.Decide(t0), 4)
+		submit(m, 5, Ask{NP: 2}, of("c"))
+		if d := m.Decide(t0); !d.Empty() {
+			t.Fatalf("priority %d: %+v: nobody borrows any more", high, d)
+		}
+
+		m = cluster(4)
+		m.SetQuota("a", Quota{Slots: 2, Max: 4})
+		m.SetQuota("b", Quota{Slots: 3, Max: 4})
+		submit(m, 1, Ask{NP: 4, Min: 1}, of("a"), priority(high))
+		wantStarted(t, m.Decide(t0), 1)
+		submit(m, 2, Ask{NP: 2}, of("b"))
+		d := m.Decide(t0)
+		if len(d.Shrink) != 1 || slots(d.Shrink[0].Shares) != 2 {
+			t.Fatalf("priority %d: %+v, want job 1 to give back what it has borrowed", high, d)
+		}
+		m.Shrunk(1, t0)
+		wantStarted(t, m.Decide(t0), 2)
+		submit(m, 3, Ask{NP: 1}, of("b"))
+		if d := m.Decide(t0); (len(d.Shrink) > 0) != (high == 50) {
+			t.Fatalf("priority %d: %+v: what it has is its project's own", high, d)
+		}
+	}
+}
+
+// TestPriorityOfARunningJob: it counts for who gives way, from then on.
+func TestPriorityOfARunningJob(t *testing.T) {
+	m := cluster(1)
+	submit(m, 1, Ask{NP: 1}, preemptible, priority(10))
+	wantStarted(t, m.Decide(t0), 1)
+	m.SetPriority(1, 90)
+	submit(m, 2, Ask{NP: 1}, priority(40))
+	m.SetPriority(2, 50)
+	if d := m.Decide(t0); !d.Empty() {
+		t.Fatalf("%+v: job 1 has a higher priority than job 2", d)
+	}
+	m.SetPriority(2, 95)
+	if d := m.Decide(t0); len(d.Preempt) != 1 || d.Preempt[0] != 1 {
+		t.Fatalf("%+v, want job 1 to give way", d)
 	}
 }

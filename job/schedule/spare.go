@@ -16,9 +16,20 @@ func (m *Machine) SetSpare(pool string, n, all int, like Node) {
 	}
 }
 
-// Stall says that a pool's further nodes do not come before some time, since making them fails: nothing is kept for
-// those that need them meanwhile.
-func (m *Machine) Stall(pool string, until time.Time) { m.pool(pool).stalled = until }
+// Stall says that a pool's further nodes do not come before some time, since making them fails, and why: nothing is
+// kept for those that need them meanwhile. Why is empty when one has been made.
+func (m *Machine) Stall(pool string, until time.Time, why string) {
+	p := m.pool(pool)
+	p.stalled, p.failed = until, why
+}
+
+// makes says how the making of a pool's nodes stands, where it has failed.
+func (p *pool) makes() string {
+	if p.failed == "" {
+		return ""
+	}
+	return "; making one has failed, and is tried again: " + p.failed
+}
 
 // grow makes a job the head that needs more nodes than there are, and that the pool may have: what it needs of those
 // that are there is kept for it, or a stream of small jobs would leave it waiting for ever.
@@ -30,7 +41,7 @@ func (w *pass) grow(e *entry) bool {
 		}
 		free := w.free
 		for _, n := range w.nodes[first:] {
-			w.free = append(w.free, room{n.Slots, n.Memory, n.GPUs})
+			w.free = append(w.free, n.all())
 		}
 		w.head(e, e.Ask, false)
 		w.free, w.after = free, w.after[:first]
@@ -130,7 +141,7 @@ func (m *Machine) claim(p *pool) (claims []claim) {
 			continue // WantsFresh counts theirs
 		}
 		for _, e := range jobs[:min(len(jobs), wantsAtOnce)] {
-			if ok, _ := m.allowed(l.project, max(e.Ask.Min, 1)); ok {
+			if m.lends(l.project, e.Ask.need()) {
 				all = append(all, e)
 			}
 		}
@@ -140,7 +151,7 @@ func (m *Machine) claim(p *pool) (claims []claim) {
 	m.grown(p, p.spare, 0, func(first int) {
 		v := slices.Clone(m.free)
 		for _, n := range m.nodes[first:] {
-			v = append(v, room{n.Slots, n.Memory, n.GPUs})
+			v = append(v, n.all())
 		}
 		left := map[Ask]bool{} // what fits nowhere: room only becomes less here
 		for _, e := range all[:min(len(all), wantsAtOnce)] {

@@ -16,7 +16,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -47,10 +46,11 @@ type Config struct {
 	Environ   []string      // below what such an agent's workers are told
 	Secret    secret.Secret // the job's, where the launcher need not tell it
 	// closed when whoever started such an agent is gone; nil: nobody is waited for
-	Ended   <-chan struct{}
-	Over    func(code int, text string) // hears how the job has ended; may be nil
-	Away    func()                      // lets go of a launcher whose host is gone; nil: no other may come
-	Signals <-chan os.Signal            // those that ask the agent itself to end; others are swallowed
+	Ended <-chan struct{}
+	Over  func(code int, text string) // hears how the job has ended; may be nil
+	// lets go of a launcher that has been silent so long and whose host is gone, if another may come; nil: none may
+	Away    func(quiet time.Duration) bool
+	Signals <-chan os.Signal // those that ask the agent itself to end; others are swallowed
 }
 
 // agent owns the workers of one host. All fields belong to the goroutine of Run.
@@ -59,37 +59,29 @@ type agent struct {
 	out      *protocol.Writer
 	forker   *forker
 	events   chan any
-	procs    map[int]*proc     // by pid
-	pipes    map[*os.File]bool // that workers' output comes by; true: no worker is left that could write
-	live     int               // workers that have not been reported as ended
-	reaping  bool
-	forked   bool // something was forked since the reaper began
-	childish bool // some child is left
+	procs    map[int]*proc // by pid
+	pipes    pipes
+	live     int // workers that have not been reported as ended
+	children children
 	plan     *protocol.Plan
-	secret   string          // hex
-	dir      string          // of the secret's file
-	lock     *os.File        // that folder, locked: whoever finds it unlocked knows that its agent is gone
+	private  private
 	at       string          // where workers start
 	shares   []machine.Share // by slot
-	stopping bool
-	orphaned bool             // the launcher is gone
-	deadline <-chan time.Time // when KILL follows TERM
-	due      time.Time
+	ending   ending
+	orphaned bool // the launcher is gone
 	swept    bool // what workers left behind has been asked to end
 	oom      oomCounter
 	pinged   time.Time    // when the launcher last gave a sign of life
 	asking   bool         // watch is looking
 	door     net.Listener // of a remote agent, until the plan comes
 	claim    io.Closer    // of a remote agent, on a port for rank 0's server
-	noted    bool         // the launcher knows that this host is about to go
-	inquiry  int          // pid of the command that asks whether it is
-	asked    time.Time    // when that began
-	store    store        // of rank 0's agent
-	call     call         // what workers are handed
-	started  int          // workers, for the names of their results
-	awaiting int          // workers whose devices are not free yet
-	gone     bool         // neither the launcher nor who started the agent waits for it
-	over     bool         // it has said how the job has ended
+	notice   notice
+	store    store // of rank 0's agent
+	call     call  // what workers are handed
+	started  int   // workers, for the names of their results
+	awaiting int   // workers whose devices are not free yet
+	gone     bool  // neither the launcher nor who started the agent waits for it
+	over     bool  // it has said how the job has ended
 }
 
 // proc is one worker.
@@ -136,15 +128,16 @@ type (
 )
 
 // Run runs one host's part of a job until nothing of it is left or, when the launcher is gone, until it has ended
-// everything it started. It returns an error only when it could not do that.
+// everything it started. An error is returned only where it could not do that.
 func Run(cfg Config) error {
 	if cfg.Grace <= 0 {
 		cfg.Grace = 5 * time.Second
 	}
 	a := &agent{
 		cfg: cfg, out: protocol.NewWriter(cfg.Out, nil, false), events: make(chan any, 64),
-		procs: map[int]*proc{}, pipes: map[*os.File]bool{},
+		procs: map[int]*proc{}, pipes: pipes{},
 	}
+	a.children.events = a.events
 	unfollowed := machine.Reap()
 	a.forker = newForker()
 	defer a.forker.close()
@@ -162,7 +155,7 @@ func Run(cfg Config) error {
 	defer close(stop)
 	go a.listen(stop)
 	a.own()
-	a.forget()
+	a.private.remove()
 	a.out.Send(protocol.SayDone, nil)
 	a.awaitOver()
 	return a.out.Close()
@@ -218,14 +211,13 @@ func (a *agent) watch() {
 
 // cutOff ends the workers of an agent that cannot reach its launcher's host, unless another launcher may come.
 func (a *agent) cutOff() {
-	if a.cfg.Away != nil {
+	if a.cfg.Away != nil && a.cfg.Away(time.Duration(a.plan.Silence)*time.Millisecond) {
 		a.pinged = time.Now()
-		a.cfg.Away()
 		return
 	}
 	a.lament("the launcher's host cannot be reached any more")
 	a.orphaned = true
-	a.stop(a.grace())
+	a.ending.stop(a.grace())
 }
 
 // looked is what watch found.
@@ -263,7 +255,9 @@ func (a *agent) own() {
 			if a.plan != nil {
 				a.watch()
 				a.lookAfter()
-				a.lookOut()
+				if a.notice.on != "" && !a.notice.told && !a.orphaned && !a.ending.stopping {
+					a.notice.look(a.out, a.inquire)
+				}
 				a.lookAtStore(false)
 			}
 		case e := <-a.events:
@@ -278,7 +272,7 @@ func (a *agent) own() {
 			case hungUp:
 				a.lament("the launcher has ended without a word")
 				a.gone, a.orphaned = true, true
-				a.stop(a.grace())
+				a.ending.stop(a.grace())
 			case passed:
 				e.p.result, e.p.sending = "", false
 				a.report(e.p)
@@ -289,12 +283,7 @@ func (a *agent) own() {
 					p.stopped = e.by
 				}
 			case childless:
-				a.reaping = false
-				if a.forked {
-					a.reap()
-				} else {
-					a.childish = false
-				}
+				a.children.none()
 			case pipeEnd:
 				delete(a.pipes, e.r)
 				e.p.pipes--
@@ -303,26 +292,24 @@ func (a *agent) own() {
 				e.p.pipes = 0
 				a.report(e.p)
 			case later:
-				if a.awaiting--; !a.stopping && !a.orphaned {
+				if a.awaiting--; !a.ending.stopping && !a.orphaned {
 					a.startWorker(e.w, e.since)
 				}
 			}
 		case sig := <-a.cfg.Signals:
-			if sig == syscall.SIGTERM && a.plan != nil && a.plan.Hold && !a.noted && !a.orphaned {
-				a.note("its agent was asked to end (SIGTERM)")
-			} else if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGQUIT {
-				a.stop(a.grace())
+			if sig == syscall.SIGTERM && a.plan != nil && a.plan.Hold && !a.notice.told && !a.orphaned {
+				a.notice.tell(a.out, "its agent was asked to end (SIGTERM)")
+			} else if asksToEnd(sig) {
+				a.ending.stop(a.grace())
 			}
 		case <-a.cfg.Ended:
 			a.cfg.Ended, a.gone = nil, true
-			if !a.stopping { // else it may be one of those that have been ended
+			if !a.ending.stopping { // else it may be one of those that have been ended
 				a.out.Send(protocol.SayOrphan, nil)
 			}
-			a.stop(a.grace())
-		case <-a.deadline:
-			machine.KillTree(os.Getpid(), syscall.SIGKILL)
-			// until no child is left: some may have been forked meanwhile
-			a.deadline = time.After(20 * time.Millisecond)
+			a.ending.stop(a.grace())
+		case <-a.ending.deadline:
+			a.ending.kill()
 		}
 		if a.finished() {
 			return
@@ -330,44 +317,37 @@ func (a *agent) own() {
 	}
 }
 
-// finished says whether nothing is left; it ends what workers have left behind.
-func (a *agent) finished() bool {
-	if a.live > 0 || (a.plan == nil || a.plan.Hold || a.call.left > 0 || a.awaiting > 0) && !a.orphaned && !a.stopping {
-		return false
-	}
-	if a.childish && !a.swept {
-		a.swept = true
-		a.stop(exitWait)
-	}
-	return !a.childish && (a.orphaned || a.drained())
+func asksToEnd(sig os.Signal) bool {
+	return sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGQUIT
 }
 
-// drained says whether all that workers have written is on its way to the launcher. Once none is left, what their pipes
-// hold is all that comes.
-func (a *agent) drained() bool {
-	for r, told := range a.pipes {
-		if !told {
-			a.pipes[r] = true
-			_ = r.SetReadDeadline(time.Now())
-		}
+// finished says whether nothing is left; it ends what workers have left behind.
+func (a *agent) finished() bool {
+	ends := a.orphaned || a.ending.stopping
+	if a.live > 0 || !ends && (a.plan == nil || a.plan.Hold || a.call.left > 0 || a.awaiting > 0) {
+		return false
 	}
-	return len(a.pipes) == 0
+	if a.children.left && !a.swept {
+		a.swept = true
+		a.ending.stop(exitWait)
+	}
+	return !a.children.left && (a.orphaned || a.pipes.drained())
 }
 
 func (a *agent) obey(c command) {
 	d := wire.NewDecoder(c.body)
 	switch c.kind {
 	case protocol.CmdSecret:
-		a.secret = string(c.body)
+		a.private.secret = string(c.body)
 	case protocol.CmdOver:
 		code, text := d.Int(0, 255), d.String(protocol.Limit)
 		if d.Done() == nil && a.cfg.Over != nil {
 			a.cfg.Over(code, text)
 		}
-		if a.over = true; a.live > 0 || a.childish {
-			a.stop(a.grace())
+		if a.over = true; a.live > 0 || a.children.left {
+			a.ending.stop(a.grace())
 		}
-		a.stopping = true
+		a.ending.stopping = true
 	case protocol.CmdCall:
 		a.callPart(c.body)
 	case protocol.CmdPlan:
@@ -387,7 +367,7 @@ func (a *agent) obey(c command) {
 		if p.Own {
 			p.Environ = environ.Merge(a.cfg.Environ, p.Environ)
 		}
-		a.plan, a.pinged = &p, time.Now()
+		a.plan, a.pinged, a.notice.on = &p, time.Now(), p.DrainOn
 		if a.door != nil {
 			a.door.Close()
 		}
@@ -400,19 +380,19 @@ func (a *agent) obey(c command) {
 	case protocol.CmdStop:
 		ms := d.Int(0, 1<<30)
 		if d.Done() == nil {
-			a.stop(time.Duration(ms) * time.Millisecond)
+			a.ending.stop(time.Duration(ms) * time.Millisecond)
 		}
 	case protocol.CmdWindDown:
 		ms := d.Int(0, 1<<30)
 		if d.Done() == nil {
-			a.limit(time.Duration(ms) * time.Millisecond)
+			a.ending.limit(time.Duration(ms) * time.Millisecond)
 		}
 	case protocol.CmdPing:
 		a.pinged = time.Now()
 		a.out.Send(protocol.SayPong, nil)
 	case protocol.CmdStart:
 		var w protocol.Worker
-		if err := json.Unmarshal(c.body, &w); err == nil && a.plan != nil && !a.stopping {
+		if err := json.Unmarshal(c.body, &w); err == nil && a.plan != nil && !a.ending.stopping {
 			a.startWorker(w, time.Now())
 		}
 	case protocol.CmdDoing:
@@ -429,41 +409,16 @@ func (a *agent) obey(c command) {
 // stops the job.
 func (a *agent) fail(code int, text string) {
 	a.out.Send(protocol.SayFailed, wire.AppendString(wire.AppendI64(nil, int64(code)), text))
-	a.stop(exitWait)
+	a.ending.stop(exitWait)
 }
 
 func (a *agent) warn(format string, v ...any) {
 	a.out.Send(protocol.SayWarning, fmt.Appendf(nil, format, v...))
 }
 
-// reap collects ended children until there are none.
-func (a *agent) reap() {
-	if a.reaping {
-		a.forked = true
-		return
-	}
-	a.reaping, a.forked = true, false
-	go func() {
-		for {
-			var st syscall.WaitStatus
-			pid, err := syscall.Wait4(-1, &st, syscall.WUNTRACED, nil)
-			switch {
-			case err == syscall.EINTR:
-			case err != nil:
-				a.events <- childless{}
-				return
-			case st.Stopped():
-				a.events <- halted{pid, st.StopSignal()}
-			default:
-				a.events <- reaped{pid, st}
-			}
-		}
-	}()
-}
-
 func (a *agent) reaped(e reaped) {
-	if e.pid == a.inquiry {
-		a.answered(e.status)
+	if e.pid == a.notice.inquiry {
+		a.notice.answered(a.out, e.status)
 		return
 	}
 	p := a.procs[e.pid]
@@ -517,58 +472,10 @@ func (a *agent) signal(rank int, sig syscall.Signal) {
 	}
 }
 
-// stop asks the whole tree to end, and ends it after grace.
-func (a *agent) stop(grace time.Duration) {
-	machine.KillTree(os.Getpid(), syscall.SIGTERM)
-	machine.KillTree(os.Getpid(), syscall.SIGCONT)
-	a.limit(grace)
-}
-
 // grace returns the time between TERM and KILL.
 func (a *agent) grace() time.Duration {
 	if a.plan != nil && a.plan.Grace > 0 {
 		return time.Duration(a.plan.Grace) * time.Millisecond
 	}
 	return a.cfg.Grace
-}
-
-// limit ends the whole tree after grace, or sooner when that was said before.
-func (a *agent) limit(grace time.Duration) {
-	due := time.Now().Add(grace)
-	if a.stopping && a.due.Before(due) {
-		return
-	}
-	a.stopping, a.due = true, due
-	a.deadline = time.After(grace)
-}
-
-// keepSecret writes the job's secret where the workers of this host read it.
-func (a *agent) keepSecret() error {
-	s := a.cfg.Secret
-	if s.IsZero() && a.secret == "" {
-		return nil
-	}
-	if s.IsZero() {
-		parsed, err := secret.Parse([]byte(a.secret))
-		if err != nil {
-			return err
-		}
-		s = parsed
-	}
-	var err error
-	a.dir, err = os.MkdirTemp(a.cfg.Temp, secretPattern(os.Getpid()))
-	if err != nil {
-		return fmt.Errorf("make the secret's directory: %w; set TMPDIR to a directory with room", err)
-	}
-	if a.lock, err = os.Open(a.dir); err == nil {
-		_ = syscall.Flock(int(a.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // else its process tells
-	}
-	return s.WriteFile(filepath.Join(a.dir, "secret"))
-}
-
-func (a *agent) forget() {
-	if a.dir != "" {
-		os.RemoveAll(a.dir)
-		a.lock.Close()
-	}
 }

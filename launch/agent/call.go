@@ -42,7 +42,7 @@ func (c *call) open(dir string, size int64) (err error) {
 // callPart takes more of it; the last part starts the workers.
 func (a *agent) callPart(b []byte) {
 	c := &a.call
-	if c.left <= 0 || a.stopping {
+	if c.left <= 0 || a.ending.stopping {
 		return
 	}
 	_, err := c.file.Write(b)
@@ -70,9 +70,9 @@ func (a *agent) callEnv(env []string) (out []string, result string) {
 	if a.call.path != "" {
 		env = environ.Merge(env, []string{"HORA_CALL=" + a.call.path})
 	}
-	if a.plan.Results && a.dir != "" {
+	if a.plan.Results && a.private.dir != "" {
 		a.started++
-		result = filepath.Join(a.dir, fmt.Sprintf("result.%d", a.started))
+		result = filepath.Join(a.private.dir, fmt.Sprintf("result.%d", a.started))
 		env = environ.Merge(env, []string{"HORA_RESULT=" + result})
 	}
 	return env, result
@@ -85,14 +85,14 @@ func (a *agent) passResult(p *proc) {
 	}
 	p.sending = true
 	go func() {
-		if err := a.sendResult(p); err != nil {
+		if err := p.sendResult(a.out); err != nil {
 			a.warn("read what rank %d has left: %v", p.rank, err)
 		}
 		a.events <- passed{p}
 	}()
 }
 
-func (a *agent) sendResult(p *proc) error {
+func (p *proc) sendResult(out *protocol.Writer) error {
 	f, err := os.OpenFile(p.result, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -106,14 +106,15 @@ func (a *agent) sendResult(p *proc) error {
 		return fmt.Errorf("%s is no file", p.result)
 	}
 	buf := make([]byte, protocol.Part)
-	for {
+	for at := int64(0); ; {
 		n, err := io.ReadFull(f, buf)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
 			return err
 		}
-		b := wire.AppendBool(wire.AppendI64(nil, int64(p.rank)), last)
-		if !a.out.Bulk(protocol.SayResult, append(b, buf[:n]...)) || last {
+		b := wire.AppendI64(wire.AppendBool(wire.AppendI64(nil, int64(p.rank)), last), at)
+		at += int64(n)
+		if !out.Bulk(protocol.SayResult, append(b, buf[:n]...)) || last {
 			return nil
 		}
 	}

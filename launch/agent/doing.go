@@ -12,16 +12,16 @@ func (a *agent) doings() []protocol.Doing {
 	all := []protocol.Doing{}
 	for _, p := range a.procs {
 		if !p.exited {
-			all = append(all, protocol.Doing{Rank: p.rank, Text: a.does(p)})
+			all = append(all, protocol.Doing{Rank: p.rank, Text: p.does()})
 		}
 	}
 	return all
 }
 
-// does says what one does: whether it is held, waits for a disk, or how many processors it and its children have used
-// since this was last asked.
-func (a *agent) does(p *proc) string {
-	if text := a.haltOf(p).String(); text != "" {
+// does says what a process does: whether it is held, waits for a disk, or how many processors it and its children have
+// used since this was last asked.
+func (p *proc) does() string {
+	if text := p.heldBy().String(); text != "" {
 		return text
 	}
 	now, used := time.Now(), usedBy(p.pid)

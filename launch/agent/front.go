@@ -25,7 +25,8 @@ import (
 const frontWait = 10 * time.Second
 
 // Stay starts an agent by the words of its command line, as what waits for launchers at a name, and leads to it until
-// either end has gone. The first line of in is the job's secret, for the agent alone. It returns the agent's exit code.
+// either end has gone. The first line of in is the job's secret, for the agent alone. Stay returns the agent's exit
+// code.
 func Stay(words []string, name string, wait time.Duration, in io.Reader, out io.Writer) (int, error) {
 	ln, err := net.ListenUnix("unix", socketOf(name))
 	if err != nil {

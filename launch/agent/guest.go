@@ -121,8 +121,10 @@ func (a *agent) awaitOver() {
 			}
 		case <-a.cfg.Ended:
 			return
-		case <-a.cfg.Signals:
-			return
+		case sig := <-a.cfg.Signals:
+			if asksToEnd(sig) { // SIGPIPE is of a hub that was killed, and another may follow
+				return
+			}
 		}
 	}
 }

@@ -14,21 +14,26 @@ import (
 	"hora/launch/protocol"
 )
 
-// lookAfter tells the launcher which workers are held, once each time that changes.
+// lookAfter tells the launcher which workers are held, once each time that changes. Away from the launcher nobody is
+// there who would let one go on: whatever stops it counts as a stop.
 func (a *agent) lookAfter() {
 	for _, p := range a.procs {
 		if p.exited {
 			continue
 		}
-		if halt := a.haltOf(p); halt != p.halt {
+		halt := p.heldBy()
+		if halt.Excused() && (a.cfg.Remote || a.cfg.Guest != nil) {
+			halt = rendezvous.Stopped
+		}
+		if halt != p.halt {
 			p.halt = halt
 			a.out.Send(protocol.SayHalted, wire.AppendI64(wire.AppendI64(nil, int64(p.rank)), int64(halt)))
 		}
 	}
 }
 
-// haltOf says what holds a worker's process, or the program that a shell or the like has started under it.
-func (a *agent) haltOf(p *proc) rendezvous.Halt {
+// heldBy says what holds a worker's process, or the program that a shell or the like has started under it.
+func (p *proc) heldBy() rendezvous.Halt {
 	pid := p.pid
 	for depth := 0; depth < 5; depth++ {
 		stat := statOf(pid)

@@ -14,14 +14,14 @@ import (
 
 // Keep runs an agent as a child, with this process's standard streams, and ends with it. What an agent that was killed
 // leaves behind on its host, detached grandchildren and the job's secret under temp, it ends and removes; on the
-// launcher's own host the launcher does so. Signals are passed on. It is given files more. Keep returns the agent's
-// exit code.
+// launcher's own host the launcher does so. Signals are passed on, and the files of more are handed to the agent. Keep
+// returns the agent's exit code.
 func Keep(argv []string, temp string, signals <-chan os.Signal, more ...*os.File) (int, error) {
 	return keep(argv, temp, signals, &os.ProcAttr{Files: more}, func(int) {})
 }
 
-// KeepBound does what Keep does, for an agent that would not notice this process's end by its streams: it gets SIGTERM
-// then. It is given a file more, unless that is nil, and started hears of its process.
+// KeepBound does what Keep does, for an agent that would not notice this process's end by its streams: the agent gets
+// SIGTERM then. One file more is handed to the agent, unless that is nil, and started hears of its process.
 func KeepBound(argv []string, temp string, signals <-chan os.Signal, more *os.File, started func(pid int)) (int,
 	error,
 ) {

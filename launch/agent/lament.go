@@ -12,7 +12,7 @@ import (
 // lament leaves a word about why the workers of this host are ended, where nobody is left to be told: in the job's log
 // directory, or on standard error.
 func (a *agent) lament(why string) {
-	if a.orphaned || a.stopping || a.live == 0 || a.plan == nil {
+	if a.orphaned || a.ending.stopping || a.live == 0 || a.plan == nil {
 		return
 	}
 	its := "its worker here is"

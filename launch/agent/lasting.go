@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net"
@@ -32,18 +33,22 @@ const lastingRoom = 16 << 20
 // is told all that no launcher has dealt with. When none is there for too long, reading ends as if the launcher had
 // ended.
 //
-// Goroutines: one that accepts, and a reader and a writer of the present connection; all end with Close.
+// Goroutines: one that accepts, or dials where a launcher is missing, and a reader and a writer of the present
+// connection; all end with Close.
 type Lasting struct {
-	ln     net.Listener
+	ln     net.Listener             // nil: the agent goes to them
+	dial   func() (net.Conn, error) // to whoever is there now, who proves the secret
 	secret secret.Secret
 	host   string
-	wait   time.Duration
 	in     *io.PipeReader
 	pipe   *io.PipeWriter
 
 	mu      sync.Mutex // guards what follows; not held over I/O
 	changed *sync.Cond
+	wait    time.Duration // 0: no other launcher follows
+	named   protocol.Back // what launchers call the agent and its machine
 	conn    net.Conn
+	came    time.Time     // when conn was there
 	read    chan struct{} // closed when conn's reader has ended
 	hello   []byte        // the greeting of another host's agent, which every launcher gets
 	kept    [][]byte      // messages that no launcher has dealt with
@@ -51,7 +56,9 @@ type Lasting struct {
 	bytes   int
 	next    uint64 // number of the message that comes to be kept
 	starts  map[int]int
+	called  int64 // bytes of the call
 	planned bool
+	done    bool // the agent has said so
 	bye     bool // the last launcher has left on purpose
 	gone    bool // nobody comes any more
 	absence *time.Timer
@@ -64,6 +71,17 @@ func Last(ln net.Listener, s secret.Secret, host string, wait time.Duration) *La
 	l.in, l.pipe = io.Pipe()
 	l.absence = time.AfterFunc(wait, l.giveUp)
 	go l.accept()
+	return l
+}
+
+// Lead makes the stream of an agent that has come to its launcher by itself, over conn. Whether another launcher may
+// follow, to which dial then leads, the first one says.
+func Lead(conn net.Conn, dial func() (net.Conn, error)) *Lasting {
+	l := &Lasting{dial: dial, next: 1, starts: map[int]int{}}
+	l.changed = sync.NewCond(&l.mu)
+	l.in, l.pipe = io.Pipe()
+	l.absence = time.AfterFunc(time.Hour, l.giveUp)
+	l.take(conn)
 	return l
 }
 
@@ -86,6 +104,7 @@ func (l *Lasting) Write(b []byte) (int, error) {
 	if l.gone {
 		return 0, syscall.EPIPE
 	}
+	l.done = l.done || b[4] == protocol.SayDone
 	l.kept = append(l.kept, slices.Clone(b))
 	l.bytes += len(b)
 	l.next++
@@ -93,10 +112,11 @@ func (l *Lasting) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close waits until a launcher has dealt with everything, or none is awaited any more.
+// Close waits until a launcher has dealt with everything, or none is awaited any more. One that the agent has gone to
+// need only have been told.
 func (l *Lasting) Close() {
 	l.mu.Lock()
-	for !l.gone && len(l.kept) > 0 && !(l.bye && l.sent == len(l.kept)) {
+	for !l.gone && len(l.kept) > 0 && !((l.bye || l.dial != nil && l.conn != nil) && l.sent == len(l.kept)) {
 		l.changed.Wait()
 	}
 	l.mu.Unlock()
@@ -109,14 +129,16 @@ func (l *Lasting) Close() {
 	}
 }
 
-// Away lets go of a launcher whose host cannot be reached: another may come.
-func (l *Lasting) Away() {
+// Away lets go of a launcher that has said nothing for so long and whose host cannot be reached, if another may come.
+// One that has come meanwhile may not listen yet.
+func (l *Lasting) Away(quiet time.Duration) bool {
 	l.mu.Lock()
-	conn := l.conn
+	conn, may, silent := l.conn, l.wait > 0, time.Since(l.came) >= quiet
 	l.mu.Unlock()
-	if conn != nil {
+	if may && conn != nil && silent {
 		conn.Close()
 	}
+	return may
 }
 
 func (l *Lasting) giveUp() {
@@ -124,8 +146,35 @@ func (l *Lasting) giveUp() {
 	l.gone = true
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	l.ln.Close()
+	if l.ln != nil {
+		l.ln.Close()
+	}
 	l.pipe.Close()
+}
+
+// redialPause is how long is waited before a launcher is looked for again.
+const redialPause = 200 * time.Millisecond
+
+// redial goes to another launcher, until one is there or none is awaited any more.
+func (l *Lasting) redial() {
+	for {
+		conn, err := l.dial()
+		if err == nil {
+			l.take(conn)
+			return
+		}
+		var refused *secret.RefusedError
+		if errors.As(err, &refused) {
+			l.giveUp()
+		}
+		time.Sleep(redialPause)
+		l.mu.Lock()
+		gone := l.gone
+		l.mu.Unlock()
+		if gone {
+			return
+		}
+	}
 }
 
 func (l *Lasting) accept() {
@@ -158,20 +207,35 @@ func (l *Lasting) take(conn net.Conn) {
 		return
 	}
 	l.absence.Stop()
-	back, _ := json.Marshal(protocol.Back{
+	back := protocol.Back{
 		Version: protocol.Version, Pid: os.Getpid(), From: l.next - uint64(len(l.kept)),
-		Planned: l.planned, Starts: maps.Clone(l.starts),
-	})
-	l.conn, l.read, l.sent = conn, make(chan struct{}), 0
+		Planned: l.planned, Starts: maps.Clone(l.starts), Called: l.called, Done: l.done && len(l.kept) == 0,
+		Name: l.named.Name, Host: l.named.Host,
+	}
+	l.conn, l.came, l.read, l.sent = conn, time.Now(), make(chan struct{}), 0
 	read = l.read
 	l.mu.Unlock()
-	go l.tell(conn, wire.AppendMessage(nil, protocol.SayBack, back))
+	go l.tell(conn, &back)
 	go l.listen(conn, read)
 }
 
+// greeting returns what an agent that has gone to its launcher says first: both in one.
+func (l *Lasting) greeting(back *protocol.Back) []byte {
+	var g protocol.Greeting
+	_ = json.Unmarshal(l.hello[wire.MessageHeaderBytes:], &g) // it is ours
+	g.Back = back
+	b, _ := json.Marshal(g)
+	return wire.AppendMessage(nil, protocol.SayHello, b)
+}
+
 // tell writes to one launcher: its greeting, and what it has to deal with.
-func (l *Lasting) tell(conn net.Conn, b []byte) {
+func (l *Lasting) tell(conn net.Conn, back *protocol.Back) {
 	greeted := false
+	var b []byte
+	if l.dial == nil {
+		its, _ := json.Marshal(back)
+		b = wire.AppendMessage(nil, protocol.SayBack, its)
+	}
 	for {
 		if _, err := conn.Write(b); err != nil {
 			conn.Close() // its reader knows then
@@ -182,6 +246,8 @@ func (l *Lasting) tell(conn net.Conn, b []byte) {
 			l.changed.Wait()
 		}
 		switch {
+		case l.conn == conn && !greeted && l.hello != nil && l.dial != nil:
+			b, greeted = l.greeting(back), true
 		case l.conn == conn && !greeted && l.hello != nil:
 			b, greeted = l.hello, true
 		case l.conn != conn || l.sent >= len(l.kept):
@@ -219,13 +285,26 @@ func (l *Lasting) listen(conn net.Conn, ended chan struct{}) {
 			l.mu.Unlock()
 			l.pipe.Close()
 			continue
+		case protocol.CmdLast:
+			d := wire.NewDecoder(body)
+			if ms := d.Int(0, 1<<40); d.Done() == nil {
+				l.mu.Lock()
+				l.wait = time.Duration(ms) * time.Millisecond
+				l.mu.Unlock()
+			}
+			continue
+		case protocol.CmdOver:
+			l.mu.Lock()
+			l.bye = true
+			l.changed.Broadcast()
+			l.mu.Unlock()
 		}
 		l.note(kind, body)
 		_, _ = l.pipe.Write(wire.AppendMessage(nil, kind, body)) // nobody listens any more when the agent has ended
 	}
 	conn.Close()
 	l.mu.Lock()
-	over := l.bye || !l.planned
+	over := l.bye || !l.planned || l.wait == 0
 	if l.conn == conn {
 		l.conn = nil
 	}
@@ -236,28 +315,38 @@ func (l *Lasting) listen(conn net.Conn, ended chan struct{}) {
 	l.mu.Unlock()
 	if over {
 		l.giveUp()
+	} else if l.dial != nil {
+		go l.redial()
 	}
 }
 
 // note counts what the next launcher must know of.
 func (l *Lasting) note(kind uint8, body []byte) {
 	var workers []protocol.Worker
+	var named protocol.Back
 	switch kind {
 	case protocol.CmdPlan:
 		var p protocol.Plan
 		_ = json.Unmarshal(body, &p) // the agent speaks of it
-		workers = p.Workers
+		workers, named.Name, named.Host = p.Workers, p.Name, p.Host
 	case protocol.CmdStart:
 		var w protocol.Worker
 		if json.Unmarshal(body, &w) == nil {
 			workers = append(workers, w)
 		}
+	case protocol.CmdCall:
+		l.mu.Lock()
+		l.called += int64(len(body))
+		l.mu.Unlock()
+		return
 	default:
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.planned = true
+	if l.planned = true; kind == protocol.CmdPlan {
+		l.named = named
+	}
 	for _, w := range workers {
 		l.starts[w.Rank]++
 	}

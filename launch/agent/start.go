@@ -24,7 +24,7 @@ import (
 // start forks the plan's workers.
 func (a *agent) start() {
 	p := a.plan
-	if err := a.keepSecret(); err != nil {
+	if err := a.private.keep(a.cfg.Temp, a.cfg.Secret); err != nil {
 		a.fail(protocol.ExitSystem, err.Error())
 		return
 	}
@@ -46,7 +46,7 @@ func (a *agent) start() {
 	}
 	a.shares, a.at = shares[p.First:], dir
 	a.oom = openOOM(a.cfg.Root)
-	if err := a.call.open(a.dir, p.Call); err != nil {
+	if err := a.call.open(a.private.dir, p.Call); err != nil {
 		a.fail(protocol.ExitSystem, fmt.Sprintf("keep the call on %s: %v", p.Host, err))
 		return
 	}
@@ -71,8 +71,8 @@ func (a *agent) startWorker(w protocol.Worker, since time.Time) bool {
 		share = a.shares[w.Slot]
 	}
 	env := environ.Merge(p.Environ, w.Env)
-	if a.dir != "" {
-		env = environ.Merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.dir, "secret")})
+	if a.private.dir != "" {
+		env = environ.Merge(env, []string{"HORA_SECRET_FILE=" + filepath.Join(a.private.dir, "secret")})
 	}
 	env = threads(env, share)
 	env = environ.Default(env, "PYTHONUNBUFFERED", "1")
@@ -135,8 +135,7 @@ func (a *agent) fork(p *proc, path string, argv, env []string, cpus []int) error
 	a.procs[pid] = p
 	a.pipes[or], a.pipes[er] = false, false
 	a.live++
-	a.childish = true
-	a.reap()
+	a.children.more()
 	go a.forward(p, or, 0)
 	go a.forward(p, er, 1)
 	a.out.Send(protocol.SayStarted, wire.AppendI64(wire.AppendI64(nil, int64(p.rank)), int64(pid)))

@@ -57,9 +57,7 @@ func (g *guest) pump() {
 		if kind == protocol.SayDone {
 			g.hub.retire(g)
 		}
-		if !g.opened.Load() {
-			continue // a warning that nobody is there for
-		}
+		// Before a job has taken it there is room for a warning, and it says no more.
 		select {
 		case g.messages <- wire.AppendMessage(make([]byte, 0, wire.MessageHeaderBytes+len(body)), kind, body):
 		case <-g.cut:
@@ -67,15 +65,15 @@ func (g *guest) pump() {
 	}
 }
 
+// Back returns what the agent has said of what it has been told.
+func (g *guest) Back() *protocol.Back { return g.hello.Back }
+
 // Greet says what the agent has said when it came.
 func (g *guest) Greet() (*reach.Host, error) {
 	h := &reach.Host{
 		Machine: g.hello.ID, Addrs: g.hello.Addrs, Port: g.hello.Port, Silence: g.hub.cfg.Silence,
 		Devices: g.hub.devices(g.machine),
 		Knows:   true, Own: true,
-	}
-	if g.hello.ID == g.hub.cfg.ID {
-		h.Near = machine.Loopback()
 	}
 	return h, nil
 }
@@ -144,8 +142,16 @@ func (g *guest) Doors(port int, interfaces []string) []string {
 	return machine.WithPort(machine.OwnAddresses(interfaces), port)
 }
 
+// Stands returns the agent's addresses, and nothing where it is on this machine.
+func (g *guest) Stands(interfaces []string) []string {
+	if g.hello.ID == g.hub.cfg.ID {
+		return nil
+	}
+	return machine.WithPort(machine.Pick(g.hello.Addrs, interfaces), g.hello.Port)
+}
+
 // Dig fails: nobody but the agent itself knows how it came.
-func (g *guest) Dig(context.Context, int) (string, error) {
+func (g *guest) Dig(_ context.Context, _, _ int) (string, error) {
 	return "", errors.New("an agent that has come by itself has no other way")
 }
 

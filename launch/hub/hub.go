@@ -26,6 +26,7 @@ import (
 	"hora/launch/agent"
 	"hora/launch/machine"
 	"hora/launch/protocol"
+	"hora/launch/reach"
 )
 
 // Config is what a hub is made of.
@@ -43,6 +44,7 @@ type Config struct {
 	// It is asked whenever agents are listed; nil is no limit.
 	Limits func() (map[string]int, error)
 	Mine   []string // variables of the hub alone, which workers do not get: agents have their own
+	Heir   bool     // agents of a hub that was killed come back
 }
 
 // The limits of what an agent says before it is one, and of its time to do so.
@@ -67,7 +69,10 @@ type Hub struct {
 	machines []string   // names, in the order in which their first agents came
 	byID     map[string]string
 	numbers  map[string]int // agents that ever came, by machine
+	came     chan struct{}  // closed, and made anew, when one has come
 	over     bool
+	last     *reach.Last     // agents wait for another hub; nil: they do not
+	returned map[string]bool // agents that have come back from a killed hub, by name; nil: none may any more
 }
 
 // New opens the port and says where it is.
@@ -88,10 +93,13 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 	}
 	h := &Hub{
 		cfg: cfg, changed: make(chan struct{}, 1), news: make(chan struct{}, 1), byID: map[string]string{},
-		numbers: map[string]int{},
+		numbers: map[string]int{}, came: make(chan struct{}),
 		refused: secret.NewStrangers(func(r secret.Refused) {
 			cfg.Events.Emit(&event.Warning{Text: r.String() + "; strangers are kept out, and nothing is lost by it"})
 		}),
+	}
+	if cfg.Heir {
+		h.returned = map[string]bool{}
 	}
 	if h.cert, err = secret.NewCertificate(); err != nil {
 		ln.Close()
@@ -110,6 +118,9 @@ func New(ctx context.Context, cfg Config) (*Hub, error) {
 
 // Port returns where it listens.
 func (h *Hub) Port() int { return h.gate.Addr().(*net.TCPAddr).Port }
+
+// Addr returns what it listens at.
+func (h *Hub) Addr() string { return h.gate.Addr().String() }
 
 // Addrs lists every "ip:port" by which agents may reach it, likeliest first.
 func (h *Hub) Addrs() []string {
@@ -161,25 +172,35 @@ func (h *Hub) enter(ctx context.Context, bare net.Conn, peer secret.Identity) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	if g.Back == nil {
+		g.Back = &protocol.Back{From: 1}
+	}
 	g.Slots = min(max(g.Slots, 1), maxSlots)
 	gu := &guest{
 		hub: h, conn: conn, hello: g, messages: make(chan []byte, 16), ended: make(chan struct{}),
-		cut: make(chan struct{}),
+		cut: make(chan struct{}), done: g.Back.Done, retired: g.Back.Done,
 	}
-	if !h.register(gu) {
-		dismiss(conn, 0, protocol.JobOver)
+	if code, why := h.register(gu); why != "" {
+		dismiss(conn, code, why)
 		conn.Close()
 		return
 	}
 	go gu.pump()
 }
 
-// register gives an agent its names.
-func (h *Hub) register(g *guest) bool {
+// goneOn is what an agent hears that comes back when nobody awaits it: its work is others' by then.
+const goneOn = "the hub has gone on without this agent, which it had lost"
+
+// register gives an agent its names, or says how it is dismissed.
+func (h *Hub) register(g *guest) (code int, why string) {
 	h.mu.Lock()
+	if back := g.hello.Back; back.Planned && (h.over || h.returned == nil || h.returned[back.Name]) {
+		h.mu.Unlock()
+		return protocol.ExitHost, goneOn
+	}
 	if h.over {
 		h.mu.Unlock()
-		return false
+		return 0, protocol.JobOver
 	}
 	key := g.hello.ID
 	if key == "" {
@@ -188,7 +209,16 @@ func (h *Hub) register(g *guest) bool {
 	if g.hello.Node != "" {
 		key = "node " + g.hello.Node
 	}
+	back := g.hello.Back
 	name := h.byID[key]
+	if back.Planned {
+		h.returned[back.Name] = true
+		name = back.Host
+		h.byID[key] = name
+		if !slices.Contains(h.machines, name) {
+			h.machines = append(h.machines, name)
+		}
+	}
 	if name == "" {
 		name = event.OneLine(cmp.Or(g.hello.Node, g.hello.Name))
 		if name == "" {
@@ -200,20 +230,39 @@ func (h *Hub) register(g *guest) bool {
 		h.byID[key] = name
 		h.machines = append(h.machines, name)
 	}
-	h.numbers[name]++
-	if g.machine, g.name = name, name; h.numbers[name] > 1 {
-		g.name = fmt.Sprintf("%s#%d", name, h.numbers[name])
+	if g.machine, g.name = name, back.Name; !back.Planned {
+		h.numbers[name]++
+		g.name = agentName(name, h.numbers[name])
 	}
 	h.guests = append(h.guests, g)
+	h.tellComing()
 	count := 0
 	for _, o := range h.guests {
 		count += o.hello.Slots
 	}
 	h.readers.Add(1)
 	h.mu.Unlock()
+	if back.Planned {
+		h.wake()
+		return 0, ""
+	}
 	h.cfg.Events.Emit(&event.Registered{Host: name, Slots: g.hello.Slots, Count: count, Wanted: h.cfg.Wanted})
 	h.wake()
-	return true
+	return 0, ""
+}
+
+// tellComing wakes who awaits an agent. The caller has the lock.
+func (h *Hub) tellComing() {
+	close(h.came)
+	h.came = make(chan struct{})
+}
+
+// agentName returns what the how manieth agent of a machine is called.
+func agentName(machine string, n int) string {
+	if n == 1 {
+		return machine
+	}
+	return fmt.Sprintf("%s#%d", machine, n)
 }
 
 // leave forgets an agent.
@@ -309,7 +358,7 @@ func (h *Hub) Gather(ctx context.Context, want, least int, limit time.Duration,
 		case <-word.C:
 			pause = min(2*pause, 30*time.Second)
 			word.Reset(pause)
-			h.cfg.Events.Emit(&event.Delay{Text: come(n, want), Over: time.Since(began), Limit: limit, Flag: "--start-timeout"})
+			h.cfg.Events.Emit(&event.Delay{Text: "waiting: " + come(n, want), Over: time.Since(began), Limit: limit, Flag: "--start-timeout"})
 		case <-end.C:
 			return nil, protocol.Fault(protocol.ExitTimeout, "%s in %v: start more agents, lower -np, or raise --start-timeout", come(n, want), limit)
 		case s := <-signals:

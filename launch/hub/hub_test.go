@@ -2,12 +2,14 @@ package hub
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -309,6 +311,30 @@ func TestFewerAreEnoughAfterAWhile(t *testing.T) {
 	}
 	if first, second := <-told, <-told; !strings.HasPrefix(first, "agents are awaited at 127.0.0.1:") || second != "an agent has come from a: 1 of 3 workers" {
 		t.Errorf("told %q, %q", first, second)
+	}
+}
+
+// TestAwaitedAgentsAreToldOfAsProgress: what is said while a job waits reads as a wait, with how long it may last.
+func TestAwaitedAgentsAreToldOfAsProgress(t *testing.T) {
+	t.Parallel()
+	sink, told := &event.Sink{}, make(words, 100)
+	defer sink.Add(told)()
+	h := open(t, Config{Wanted: 2, Events: sink})
+	<-told // where agents are awaited
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := h.Gather(ctx, 2, 2, 10*time.Minute, nil)
+		ended <- err
+	}()
+	want := regexp.MustCompile(`^waiting: 0 of 2 workers have come; \d+s so far, at most 10m0s \(--start-timeout\)$`)
+	if got := <-told; !want.MatchString(got) {
+		t.Errorf("told %q", got)
+	}
+	stop()
+	if err := <-ended; err == nil {
+		t.Error("a hub that was stopped has found all agents")
 	}
 }
 

@@ -141,7 +141,7 @@ func (r *Reach) Cores(ranks int, bind machine.Bind) []string {
 // Greet speaks for the agent: what there is to say of this machine is known here.
 func (w *Way) Greet() (*reach.Host, error) {
 	h := &reach.Host{
-		Machine: strings.Join(w.reach.addrs(), ","), Addrs: w.reach.addrs(), Near: machine.Loopback(), Attended: true,
+		Machine: strings.Join(w.reach.addrs(), ","), Addrs: w.reach.addrs(),
 		Devices: environ.Devices(w.reach.cfg.Environ),
 	}
 	if h.Machine == "" {
@@ -204,8 +204,11 @@ func (w *Way) Doors(port int, _ []string) []string {
 	return []string{net.JoinHostPort(machine.Loopback(), strconv.Itoa(port))}
 }
 
+// Stands returns nothing: it is this machine.
+func (w *Way) Stands([]string) []string { return nil }
+
 // Dig fails: who does not reach the loopback reaches nothing.
-func (w *Way) Dig(context.Context, int) (string, error) {
+func (w *Way) Dig(_ context.Context, _, _ int) (string, error) {
 	return "", errors.New("it is this machine itself")
 }
 

@@ -151,10 +151,11 @@ func (r *Reach) Door(hosts []string) string {
 
 // Open reaches a host.
 func (r *Reach) Open(host string, in *reach.Input) (reach.Way, error) {
-	if r.isHere(host) && r.local.Lasts() {
-		return way(r.local.OpenLasting(host, in))
-	}
 	if r.isHere(host) {
+		r.ssh.Beside()
+		if r.local.Lasts() {
+			return way(r.local.OpenLasting(host, in))
+		}
 		return way(r.local.Open(host, in))
 	}
 	if r.local.Lasts() {

@@ -15,7 +15,7 @@ import (
 // connection behind it, is the proof of who speaks.
 
 // Version changes with any change of what follows.
-const Version = "6"
+const Version = "7"
 
 // Messages of the launcher.
 const (
@@ -32,6 +32,7 @@ const (
 	CmdOver   // exit code, text: the job has ended; to agents that came by themselves
 	CmdHeard  // number: what the agent has said up to that message is dealt with; to agents that outlive a launcher
 	CmdLeave  // no other launcher will come; to such agents
+	CmdLast   // milliseconds: so long another launcher is awaited; to agents that came by themselves, before the plan
 )
 
 // Messages of an agent.
@@ -49,7 +50,7 @@ const (
 	SayNotice // text: the host is about to go
 	SayServed // rank 0's port is used
 	SayDoing  // JSON list of Doing
-	SayResult // rank, whether that is all, bytes of what it has left, in order; before SayExited
+	SayResult // rank, whether that is all, how many bytes were before, what it has left; before SayExited
 	SayBack   // JSON Back: to each launcher, before all else
 	SayOrphan // whoever started the agent has ended: its workers end too
 )
@@ -81,6 +82,7 @@ type Plan struct {
 	Total   int    `json:"total"`    // workers of all host names on the same machine
 	Own     bool   `json:"own"`      // workers start in the agent's folder, with its environment below Environ
 	Grace   int64  `json:"grace"`    // milliseconds between TERM and KILL where the launcher is gone; 0 is the agent's own
+	Name    string `json:"name"`     // what the launcher calls the agent; no other is called so
 	Call    int64  `json:"call"`     // bytes of the call, which come before the workers start; -1 where there is none
 	Results bool   `json:"results"`  // what workers leave is passed on
 	Apart   bool   `json:"apart"`    // whether anybody is at rank 0's MASTER_PORT is asked
@@ -107,15 +109,20 @@ type Greeting struct {
 	Slots   int      `json:"slots,omitempty"`   // how many workers it takes
 	Devices []string `json:"devices,omitempty"` // that it may use
 	Node    string   `json:"node,omitempty"`    // what its machine is called, where it knows better; no other machine is
+	Back    *Back    `json:"back,omitempty"`
 }
 
 // Back is how an agent that outlives its launcher greets each one.
 type Back struct {
 	Version string      `json:"version"`
 	Pid     int         `json:"pid"`
-	From    uint64      `json:"from"`    // number of the message that follows; the first of all is 1
-	Planned bool        `json:"planned"` // the plan has come
-	Starts  map[int]int `json:"starts"`  // by rank: how many times it was told to start one
+	From    uint64      `json:"from"`           // number of the message that follows; the first of all is 1
+	Planned bool        `json:"planned"`        // the plan has come
+	Starts  map[int]int `json:"starts"`         // by rank: how many times it was told to start one
+	Called  int64       `json:"called"`         // bytes of the call that have come
+	Done    bool        `json:"done,omitempty"` // its SayDone, and so all that it has said, has been dealt with
+	Name    string      `json:"name,omitempty"` // what an earlier launcher called its agent, of one that has come by itself,
+	Host    string      `json:"host,omitempty"` // and its machine
 }
 
 // Writer queues messages and writes them from one goroutine. Output waits for room; all else never waits, so that

@@ -99,8 +99,14 @@ type Way interface {
 	// Doors lists the addresses by which the host may reach a port of this machine, likeliest first, among those of
 	// some interfaces of this machine; no names are all.
 	Doors(port int, interfaces []string) []string
-	// Dig makes a way for the host to a port of this machine that it reaches by none of the addresses.
-	Dig(ctx context.Context, port int) (addr string, err error)
+	// Stands lists the addresses by which other hosts may reach rank 0's server there, each with a port at which
+	// somebody listens now, likeliest first, among those of some interfaces; none stands for those by which the others
+	// reach this machine. It is called after Greet.
+	Stands(interfaces []string) []string
+	// Dig makes a way for the host to a port of this machine that it reaches by none of the addresses: from a port of
+	// the host itself, at, or from any that is free there where at is 0. Another call fills the way of the one before.
+	// It is refused where it would lead to this process alone, and not to the ranks that the host must reach.
+	Dig(ctx context.Context, port, at int) (addr string, err error)
 	// Master chooses a port of the host for rank 0's server, which stays the job's while the way is open.
 	Master() (port int, err error)
 	// Environ is what workers there inherit of this process's environment.
@@ -109,16 +115,14 @@ type Way interface {
 
 // Host is what is known of a host once its agent has answered.
 type Host struct {
-	Machine  string        // equal for two hosts that are one machine; "" is like none
-	Addrs    []string      // of its interfaces, "eth0 10.0.0.1"
-	Port     int           // where somebody listens there, for others to try; 0 is the job's own port
-	Near     string        // the address at which it and this process meet without leaving their machine; "" is none
-	Digs     string        // what Dig makes a way with, for sentences; "" where it fails
-	Silence  time.Duration // how long it may be silent until it counts as lost; 0 where its end is always seen
-	Attended bool          // somebody there may hold a process on purpose
-	Devices  []string      // to deal from; nil where they are counted from 0
-	Knows    bool          // its agent knows the job's secret, which is not told it then
-	Own      bool          // its workers start in the agent's own folder and environment
+	Machine string        // equal for two hosts that are one machine; "" is like none
+	Addrs   []string      // of its interfaces, "eth0 10.0.0.1"
+	Port    int           // where somebody listens there, for others to try; 0 is the job's own port
+	Digs    string        // what Dig makes a way with, for sentences; "" where it fails
+	Silence time.Duration // how long it may be silent until it counts as lost; 0 where its end is always seen
+	Devices []string      // to deal from; nil where they are counted from 0
+	Knows   bool          // its agent knows the job's secret, which is not told it then
+	Own     bool          // its workers start in the agent's own folder and environment
 }
 
 // Lost says why a way is gone.

@@ -96,7 +96,7 @@ func (w *LastingWay) Greet() (*reach.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.master = g.Master
+	w.greeting = g
 	return &reach.Host{
 		Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port, Digs: "ssh",
 		Silence: w.reach.cfg.Silence,

@@ -54,26 +54,30 @@ type Reach struct {
 	program *carried    // this program, once a host needs it
 	last    *reach.Last // agents outlive this process; nil: they do not
 	opened  int         // of those
+	beside  atomic.Bool // the job has ranks on this machine too
 }
 
 // New returns a Reach that has started nothing.
 func New(cfg Config) *Reach { return &Reach{cfg: cfg} }
 
+// Beside says that the job has ranks on this machine too.
+func (r *Reach) Beside() { r.beside.Store(true) }
+
 // Way is one host's.
 type Way struct {
-	reach   *Reach
-	host    string
-	in      *os.File // to the agent
-	out     *os.File // from it
-	read    *bufio.Reader
-	errs    *logs.Head    // what ssh and the agent say on standard error
-	said    chan struct{} // closed when errs is complete
-	program *carried      // what to send to a host that lacks it; nil with --remote-hora
-	size    atomic.Int64  // bytes of what is sent of it, once that is known
-	copied  atomic.Int64  // how many have been
-	process *os.Process
-	master  int     // the port there that the agent claimed
-	tunnel  *tunnel // to a host that reaches no address of this one; nil otherwise
+	reach    *Reach
+	host     string
+	in       *os.File // to the agent
+	out      *os.File // from it
+	read     *bufio.Reader
+	errs     *logs.Head    // what ssh and the agent say on standard error
+	said     chan struct{} // closed when errs is complete
+	program  *carried      // what to send to a host that lacks it; nil with --remote-hora
+	size     atomic.Int64  // bytes of what is sent of it, once that is known
+	copied   atomic.Int64  // how many have been
+	process  *os.Process
+	greeting protocol.Greeting // the agent's
+	tunnel   *tunnel           // to a host that reaches no address of this one; nil otherwise
 }
 
 // settle is how long what ssh says on its standard error may come after its end.
@@ -151,7 +155,7 @@ func (w *Way) Greet() (*reach.Host, error) {
 		if g.Version != protocol.Version {
 			return nil, fmt.Errorf("%w %q and this one %q: install the same hora there, or leave --remote-hora away", errVersion, g.Version, protocol.Version)
 		}
-		w.master = g.Master
+		w.greeting = g
 		return &reach.Host{
 			Machine: strings.Join(g.Addrs, ","), Addrs: g.Addrs, Port: g.Port, Digs: "ssh",
 			Silence: w.reach.cfg.Silence,
@@ -220,8 +224,13 @@ func (w *Way) Doors(port int, interfaces []string) []string {
 	return machine.WithPort(machine.OwnAddresses(interfaces), port)
 }
 
+// Stands returns the host's addresses.
+func (w *Way) Stands(interfaces []string) []string {
+	return machine.WithPort(machine.Pick(w.greeting.Addrs, interfaces), w.greeting.Port)
+}
+
 // Master returns the port that the agent has claimed.
-func (w *Way) Master() (int, error) { return w.master, nil }
+func (w *Way) Master() (int, error) { return w.greeting.Master, nil }
 
 // Environ returns all but what is another launcher's, or this machine's.
 func (w *Way) Environ(all []string) []string { return environ.Inherited(all, false) }

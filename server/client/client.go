@@ -72,21 +72,25 @@ const keyHeader = "Idempotency-Key"
 // server that is not there to begin with is an error at once.
 func (c *Client) call(ctx context.Context, method, path string, headers map[string]string, body, to any) error {
 	_, streams := body.(io.Reader)
+	_, content := body.(contentAgain)
 	key, given := headers[keyHeader]
 	if method == http.MethodGet || streams || given && key == "" {
 		return c.callOnce(ctx, method, path, headers, body, to)
 	}
-	if !given {
+	if !given && !content { // content is the same under its hash however often it comes
 		headers = map[string]string{keyHeader: Key()}
 	}
-	begin, sent := time.Now(), false
+	failed, sent := time.Time{}, false // since when it fails: content may take longer than that to be sent
 	for {
 		err := c.callOnce(ctx, method, path, headers, body, to)
+		if failed.IsZero() {
+			failed = time.Now()
+		}
 		var fault *Fault
 		refused := errors.As(err, &fault) && fault.Status != http.StatusServiceUnavailable
 		silent := errors.Is(err, errSilent)
 		sent = sent || fault != nil || lost(err) || silent
-		late := time.Since(begin) > againWithin
+		late := time.Since(failed) > againWithin
 		switch {
 		case err == nil, !sent, refused, late && fault != nil:
 			return err
@@ -128,11 +132,15 @@ func (c *Client) send(
 		}
 	}()
 	var in io.Reader
+	var again func() (io.ReadCloser, error)
 	kind := "application/json"
 	switch b := body.(type) {
 	case nil:
 	case io.Reader:
 		in, kind = b, "application/octet-stream"
+	case contentAgain:
+		in, kind = b(), "application/octet-stream"
+		again = func() (io.ReadCloser, error) { return io.NopCloser(b()), nil }
 	default:
 		text, err := json.Marshal(b)
 		if err != nil {
@@ -143,6 +151,9 @@ func (c *Client) send(
 	req, err := http.NewRequestWithContext(ctx, method, c.URL+"/api/v1"+path, in)
 	if err != nil {
 		return nil, fmt.Errorf("the server's address %q: %w: write it as http://HOST:PORT", c.URL, err)
+	}
+	if again != nil {
+		req.GetBody = again
 	}
 	req.Header.Set("Authorization", "Bearer "+c.Token)
 	if in != nil {
@@ -189,7 +200,7 @@ func (c *Client) Submit(ctx context.Context, d Document, key string) (j Job, err
 // lost says whether a request had gone out when its connection broke.
 func lost(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, syscall.EPIPE)
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed)
 }
 
 // Job answers one job.
@@ -254,20 +265,6 @@ func (c *Client) Missing(ctx context.Context, hashes []string) (missing []string
 		missing = append(missing, of...)
 	}
 	return missing, nil
-}
-
-// Put sends content.
-func (c *Client) Put(ctx context.Context, hash string, content io.Reader) error {
-	return c.call(ctx, "PUT", "/blobs/"+hash, nil, content, nil)
-}
-
-// Get opens content.
-func (c *Client) Get(ctx context.Context, hash string) (io.ReadCloser, error) {
-	r, err := c.send(ctx, "GET", "/blobs/"+hash, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return r.Body, nil
 }
 
 // About says what the server is.

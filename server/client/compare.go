@@ -53,6 +53,9 @@ func Compare(jobs []Job, metrics [][]Metric, now time.Time) (*Comparison, error)
 		}
 		flat := map[string]any{}
 		flatten("", asked, flat)
+		if _, said := flat["np"]; !said {
+			flat["np"] = float64(j.Document.Processes())
+		}
 		put(v.Differs, flat, i, len(jobs))
 		tags := map[string]any{}
 		for name, value := range j.Tags {

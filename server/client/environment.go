@@ -32,6 +32,12 @@ func (c *Client) Tag(ctx context.Context, id int64, set map[string]string, remov
 	return j, c.call(ctx, "PATCH", fmt.Sprintf("/jobs/%d/tags", id), nil, body, &j)
 }
 
+// Report adds points of metrics to a job, whether it has ended or not: beside those of its rank 0.
+func (c *Client) Report(ctx context.Context, id int64, points []Reported) error {
+	body := map[string][]Reported{"points": points}
+	return c.call(ctx, "POST", fmt.Sprintf("/jobs/%d/metrics", id), nil, body, nil)
+}
+
 // Attach adds a file to what came back of a job: content that the server has, under a path below outputs/.
 func (c *Client) Attach(ctx context.Context, id int64, path, hash string) (a Artifact, err error) {
 	return a, c.call(ctx, "POST", fmt.Sprintf("/jobs/%d/artifacts", id), nil, map[string]string{"path": path, "hash": hash}, &a)

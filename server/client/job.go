@@ -47,6 +47,7 @@ const (
 	Lost        Outcome = "lost"
 	OutOfMemory Outcome = "out-of-memory"
 	TimedOut    Outcome = "time-limit"
+	Unresolved  Outcome = "unresolved" // its packages are not there, or do not go together
 )
 
 // Share is a part of a job on a node.
@@ -134,7 +135,16 @@ type Line struct {
 	At      time.Time `json:"at"`
 	Rank    int       `json:"rank" doc:"-1 for what hora says itself"`
 	Err     bool      `json:"err,omitempty" doc:"it was written to standard error"`
-	Text    string    `json:"text"`
+	Text    string    `json:"text" doc:"bytes that are no UTF-8 are U+FFFD in it"`
+	Bytes   []byte    `json:"bytes,omitempty" doc:"what was written, where that is no UTF-8"`
+}
+
+// Written is what was written, without the end of the line.
+func (l *Line) Written() []byte {
+	if len(l.Bytes) > 0 {
+		return l.Bytes
+	}
+	return []byte(l.Text)
 }
 
 // Point is a value of a metric.
@@ -156,6 +166,14 @@ type Metric struct {
 	Min    float64 `json:"min" doc:"of the finite numbers; the greatest that there is where there are none"`
 	Max    float64 `json:"max" doc:"likewise; the least that there is where there are none"`
 	Points []Point `json:"points,omitempty"`
+}
+
+// Reported is a point of a metric that is added to a job from outside of it.
+type Reported struct {
+	Name    string  `json:"name" minLength:"1" maxLength:"500"`
+	Step    *int64  `json:"step,omitempty" minimum:"0" maximum:"9007199254740991" doc:"the one after the metric's last where it is left out"`
+	Value   float64 `json:"value"`
+	ValueIs string  `json:"value_is,omitempty" enum:"NaN,+Inf,-Inf" doc:"where the number is that, whatever value says: JSON has no number for it"`
 }
 
 // Artifact is a file of outputs/.
@@ -186,6 +204,8 @@ type Node struct {
 	GPUs   int    `json:"gpus,omitempty"`
 	Jobs   int    `json:"jobs"`
 	Away   bool   `json:"away,omitempty" doc:"it is silent: nothing new starts there"`
+	// Warning is what its owner should know.
+	Warning string `json:"warning,omitempty" doc:"what its owner should know"`
 }
 
 // Quota bounds a project.
@@ -235,3 +255,11 @@ type FaultDetail struct {
 }
 
 func (f *Fault) Error() string { return f.Detail }
+
+// Processes is how many it has, or how many at most.
+func (d *Document) Processes() int {
+	if d.Nodes > 0 {
+		return d.Nodes * max(d.PerNode, 1)
+	}
+	return max(d.Spec.NP, 1)
+}

@@ -137,6 +137,7 @@ type Pool struct {
 	Idle     float64  `json:"idle,omitempty" minimum:"0" doc:"seconds after which an idle node beyond min is ended"`
 	Within   float64  `json:"within,omitempty" minimum:"0" doc:"seconds in which a node that was made must come; 10 minutes where it says nothing"`
 	Node     NodeSize `json:"node,omitempty"`
+	Projects []string `json:"projects,omitempty" maxItems:"1000" doc:"whose jobs may go there; everybody's where it names none"`
 	Create   string   `json:"create,omitempty" maxLength:"4000" doc:"shell command that makes the node HORA_NODE, which then runs hora node"`
 	Delete   string   `json:"delete,omitempty" maxLength:"4000" doc:"shell command that ends the node HORA_NODE"`
 	List     string   `json:"list,omitempty" maxLength:"4000" doc:"shell command that writes the names of the nodes there are, a line each"`
@@ -178,6 +179,24 @@ func (c *Client) RemovePool(ctx context.Context, name string) error {
 // JoinToken makes a token with which machines may join a pool for some time.
 func (c *Client) JoinToken(ctx context.Context, pool string, valid time.Duration) (t JoinToken, err error) {
 	return t, c.call(ctx, "POST", "/pools/"+url.PathEscape(pool)+"/token", nil, map[string]float64{"seconds": valid.Seconds()}, &t)
+}
+
+// Member is a node that has joined a pool, and comes back with a token of its own.
+type Member struct {
+	Node   string    `json:"node"`
+	Pool   string    `json:"pool"`
+	Joined time.Time `json:"joined,omitzero" doc:"when it got its token, where that was noted"`
+	State  string    `json:"state" enum:"ready,away,gone" doc:"gone: it has been away for longer than the server's patience"`
+}
+
+// Members lists the nodes that have tokens of their own.
+func (c *Client) Members(ctx context.Context) (all []Member, err error) {
+	return all, c.call(ctx, "GET", "/nodes/tokens", nil, nil, &all)
+}
+
+// RevokeNode takes back a node's token, and those with which machines may still join its pool.
+func (c *Client) RevokeNode(ctx context.Context, name string) error {
+	return c.call(ctx, "DELETE", "/nodes/"+url.PathEscape(name)+"/token", nil, nil, nil)
 }
 
 // Address is the server's address as New takes it.

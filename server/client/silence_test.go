@@ -138,7 +138,7 @@ func TestWhatTakesLong(t *testing.T) {
 	if err := c.Put(ctx, "abc", io.LimitReader(zeros{}, 64<<20)); err != nil {
 		t.Errorf("content that goes slowly: %v", err)
 	}
-	in, err := c.Get(ctx, "abc")
+	in, err := c.Get(ctx, hashOf([]byte("one, two")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -211,6 +211,11 @@ func (p *Place) turn(ctx context.Context, key string) (*os.File, error) {
 // hidden are variables that would make the interpreter see other packages than its own.
 var hidden = []string{"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV", "CONDA_PREFIX"}
 
+// Unresolved is for packages that are not there, or do not go together, however often somebody tries.
+type Unresolved struct{ Text string }
+
+func (e *Unresolved) Error() string { return e.Text }
+
 func (p *Place) build(ctx context.Context, base, key string, question []byte) error {
 	c := exec.CommandContext(ctx, base, "-c", script, p.Dir, key)
 	c.Dir, c.Stdin = p.Dir, bytes.NewReader(question)
@@ -233,7 +238,7 @@ func (p *Place) build(ctx context.Context, base, key string, question []byte) er
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", base, err)
 	}
-	bad := ""
+	bad, never := "", false
 	in := bufio.NewScanner(out)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
@@ -243,14 +248,16 @@ func (p *Place) build(ctx context.Context, base, key string, question []byte) er
 			p.Say(text, true)
 		case "out":
 			p.Say(text, false)
-		case "bad":
-			bad = text
+		case "bad", "never":
+			bad, never = text, kind == "never"
 		}
 	}
 	err = c.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case never:
+		return &Unresolved{bad}
 	case bad != "":
 		return errors.New(bad)
 	case err != nil:

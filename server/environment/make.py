@@ -1,7 +1,8 @@
 """Makes the environment that a job asks for: python -c SCRIPT FOLDER KEY < question, run by the pool's interpreter.
 
-Lines on standard output begin with "say" (for the job's output), "out" (what the program that installs wrote) or "bad" (why
-there is no environment). What was made stands in FOLDER/requests/KEY.json.
+Lines on standard output begin with "say" (for the job's output), "out" (what the program that installs wrote), "bad"
+(why there is no environment) or "never" (likewise, and there is none however often it is tried). What was made stands
+in FOLDER/requests/KEY.json.
 """
 
 import contextlib
@@ -33,8 +34,25 @@ KEEP = 30  # environments that nobody uses
 TAIL = 15  # lines of a program that fails
 
 
+# What pip and conda say of packages that are not there, or do not go together.
+NEVER = re.compile(
+    r"No matching distribution|ResolutionImpossible|conflicting dependencies|Invalid requirement"
+    r"|PackagesNotFound|ResolvePackageNotFound|Unsatisfiable|nothing provides"
+)
+# And of an index that did not answer, where they say that nothing is there as well.
+AWAY = re.compile(
+    r"connection (broken|error|reset|refused|aborted)|could not fetch|max retries|timed out|TimeoutError|HTTP error 5"
+    r"|name resolution",
+    re.I,
+)
+
+
 class Bad(Exception):
     """Why there is no environment."""
+
+
+class Never(Bad):
+    """Why there is none, however often it is tried."""
 
 
 def say(text):
@@ -60,7 +78,8 @@ def wheel_of(name):
 def run(*command):
     """Runs a program; its exit code and its lines."""
     done = subprocess.run(
-        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        check=False
     )
     return done.returncode, done.stdout.decode(errors="replace").splitlines()
 
@@ -71,9 +90,10 @@ def fail(lines, what):
     for line in lines[-TAIL:]:
         print("out", line, flush=True)
     errors = [line.split("ERROR: ", 1)[1] for line in lines if "ERROR: " in line] or lines[-1:]
-    raise Bad(
-        f"{what}: {errors[-1].strip() if errors else 'it says nothing'}: correct what --pip or --env asks for and submit the job again"
-    )
+    text, why = "\n".join(lines), f"{what}: {errors[-1].strip() if errors else 'it says nothing'}"
+    if AWAY.search(text):
+        raise Bad(f"{why}: the index did not answer, as the lines above tell: see that the node reaches it and submit the job again")
+    raise (Never if NEVER.search(text) else Bad)(f"{why}: correct what --pip or --env asks for and submit the job again")
 
 
 @contextlib.contextmanager
@@ -319,7 +339,7 @@ def main(folder, key):
 try:
     main(*sys.argv[1:3])
 except Bad as e:
-    print("bad", e, flush=True)
+    print("never" if isinstance(e, Never) else "bad", e, flush=True)
     sys.exit(1)
 except OSError as e:
     print("bad", f"{e}: see that the node's disk has room and may be written", flush=True)

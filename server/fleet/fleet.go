@@ -20,24 +20,17 @@ import (
 	"time"
 
 	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
 	"hora/server/node"
 )
-
-// Ref names an attempt and where it is: its pool, and the nodes there, the one that keeps it first.
-type Ref struct {
-	Job     int64
-	Attempt int
-	Pool    string
-	Nodes   []string
-}
 
 type key struct {
 	job     int64
 	attempt int
 }
 
-func (r *Ref) key() key { return key{r.Job, r.Attempt} }
+func keyOf(r *backend.Ref) key { return key{r.Job, r.Attempt} }
 
 // Config is what a fleet is made of.
 type Config struct {
@@ -54,10 +47,12 @@ type Fleet struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	began  time.Time
+	lists  time.Duration // how long a node may take to list files: listsWithin
 
 	mu      sync.Mutex // guards what follows; never held over I/O
 	members map[string]*member
 	kills   map[key]client.Outcome
+	runs    map[key]*run
 	changed chan struct{} // closed and renewed when nodes come or go
 }
 
@@ -66,27 +61,45 @@ type member struct {
 	hello node.Hello
 	link  *link     // nil while it is away
 	seen  time.Time // when it went
+	cut   bool      // it may come back with another token only
+	known bool      // only from an earlier server: who comes under its name first is it
 }
 
 // place is a node that runs attempts: this machine, or one at the other end of a link.
 type place interface {
 	Start(g node.Gang) error
 	Watch(ctx context.Context, job int64, attempt int, from uint64, take func([]node.Record) error) error
-	Quote(job int64, attempt int, lines []node.Line) error
+	Taken(job int64, attempt int, n uint64) error
+	Quote(job int64, attempt int, lines []backend.Line) error
 	Kill(job int64, attempt int, why client.Outcome) error
 	Forget(job int64, attempt int) error
-	Output(job int64, attempt int, path string) (io.ReadCloser, error)
-	Outputs(job int64, attempt int) ([]string, error)
+	Output(ctx context.Context, job int64, attempt int, path string) (io.ReadCloser, error)
+	Outputs(ctx context.Context, job int64, attempt int) ([]string, error)
 	Says(job int64, attempt int) string
+}
+
+// machine is the one that this server is on. Its files are as near as the server's own: nobody waits for less of them.
+type machine struct{ *node.Local }
+
+func (m machine) Output(_ context.Context, job int64, attempt int, path string) (io.ReadCloser, error) {
+	return m.Local.Output(job, attempt, path)
+}
+
+func (m machine) Outputs(_ context.Context, job int64, attempt int) ([]string, error) {
+	return m.Local.Outputs(job, attempt)
 }
 
 // errAway is for a call that did not reach its node.
 var errAway = errors.New("the node is away")
 
+// listsWithin is how long a node that is there may take to say which files it has in outputs/: its disk may hang.
+const listsWithin = 5 * time.Minute
+
 // New makes a fleet.
 func New(cfg Config) *Fleet {
-	f := &Fleet{cfg: cfg, began: time.Now(), members: map[string]*member{}, kills: map[key]client.Outcome{}}
-	f.changed = make(chan struct{})
+	f := &Fleet{cfg: cfg, began: time.Now(), members: map[string]*member{}, changed: make(chan struct{})}
+	f.lists = listsWithin
+	f.kills, f.runs = map[key]client.Outcome{}, map[key]*run{}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.wg.Go(f.tend)
 	return f
@@ -137,22 +150,26 @@ func (f *Fleet) tend() {
 	}
 }
 
+// Expect counts a node that an earlier server had as away, until it comes or there is no more patience.
+func (f *Fleet) Expect(n schedule.Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members[n.Name] == nil {
+		h := node.Hello{Name: n.Name, Pool: n.Pool, Slots: n.Slots, Memory: n.Memory, GPUs: n.GPUs, Spreads: !n.Alone}
+		f.members[n.Name] = &member{hello: h, seen: time.Now(), known: true}
+		f.wake()
+	}
+}
+
 // wake tells those who wait that nodes have come or gone; with the lock.
 func (f *Fleet) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// Changed is closed when nodes have come or gone since it was asked for.
-func (f *Fleet) Changed() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.changed
-}
-
 // Capacity says what there is: nodes that are away are closed.
-func (f *Fleet) Capacity() []schedule.Node {
-	all := slices.Clone(f.cfg.Here.Nodes)
+func (f *Fleet) Capacity() (all []schedule.Node, changed <-chan struct{}) {
+	all = slices.Clone(f.cfg.Here.Nodes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	names := make([]string, 0, len(f.members))
@@ -167,14 +184,14 @@ func (f *Fleet) Capacity() []schedule.Node {
 		n.Closed, n.Alone = m.link == nil, !h.Spreads
 		all = append(all, n)
 	}
-	return all
+	return all, f.changed
 }
 
 // at is the way to a node of a pool, and, where there is none now, since when. One of another pool that has its name is
 // not it: it is told nothing of the pool's jobs.
 func (f *Fleet) at(pool, name string) (p place, since time.Time, changed <-chan struct{}) {
 	if slices.ContainsFunc(f.cfg.Here.Nodes, func(n schedule.Node) bool { return n.Name == name }) || name == "" {
-		return f.cfg.Here, time.Time{}, nil
+		return machine{f.cfg.Here}, time.Time{}, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,7 +221,7 @@ func (f *Fleet) reach(ctx context.Context, pool, name string, call func(place) e
 		}
 		left := f.cfg.Patience - time.Since(since)
 		if left <= 0 {
-			return &Lost{name, f.cfg.Patience}
+			return &backend.Lost{Node: name, Patience: f.cfg.Patience}
 		}
 		select {
 		case <-changed:
@@ -215,47 +232,6 @@ func (f *Fleet) reach(ctx context.Context, pool, name string, call func(place) e
 			return context.Canceled
 		}
 	}
-}
-
-// Lost is a node that was silent for too long.
-type Lost struct {
-	Node     string
-	Patience time.Duration
-}
-
-func (l *Lost) Error() string {
-	return fmt.Sprintf("node %s was lost: nothing was heard of it for %v", l.Node, l.Patience)
-}
-
-// Is says that with the node what it kept is lost.
-func (l *Lost) Is(err error) bool { return err == node.ErrLost }
-
-// Start starts a gang: on its first node, which tells the others when it awaits them.
-func (f *Fleet) Start(g node.Gang) error {
-	f.forgive(key{g.Job, g.Attempt})
-	return f.Tell(f.ctx, g)
-}
-
-// Tell tells a gang that runs its shares; one that does not is started, where nobody has ended it.
-func (f *Fleet) Tell(ctx context.Context, g node.Gang) error {
-	if len(g.Shares) > 1 || elastic(&g) && f.spreads(g.Shares[0].Node) {
-		p := f.part(&g, 0)
-		g.Part = &p
-	}
-	return f.reach(ctx, g.Document.Pool, g.Shares[0].Node, func(p place) error { return p.Start(g) })
-}
-
-func (f *Fleet) forgive(k key) {
-	f.mu.Lock()
-	delete(f.kills, k)
-	f.mu.Unlock()
-}
-
-// JobToken is what an attempt of a job proves to be itself with: the same whenever it is asked for, and kept nowhere.
-func (f *Fleet) JobToken(job int64, attempt int) string {
-	h := hmac.New(sha256.New, f.cfg.Key)
-	fmt.Fprintf(h, "token %d.%d", job, attempt)
-	return fmt.Sprintf("job-%d-%d-%s", job, attempt, hex.EncodeToString(h.Sum(nil)))
 }
 
 // part is what a node has of a gang. The secret is the same whenever it is asked for, by whichever server.
@@ -275,33 +251,14 @@ func (f *Fleet) part(g *node.Gang, i int) node.Part {
 	return p
 }
 
-// Watch hands over what happens after a record.
-func (f *Fleet) Watch(ctx context.Context, g node.Gang, from uint64, take func([]node.Record) error) error {
-	k := key{g.Job, g.Attempt}
-	outer := take
-	take = func(all []node.Record) error {
-		if err := outer(all); err != nil {
-			return err
-		}
-		from = all[len(all)-1].N
-		return nil
-	}
-	return f.reach(ctx, g.Document.Pool, g.Shares[0].Node, func(p place) error {
-		f.mu.Lock()
-		why := f.kills[k]
-		f.mu.Unlock()
-		if why != "" {
-			_ = p.Kill(g.Job, g.Attempt, why)
-		}
-		return p.Watch(ctx, g.Job, g.Attempt, from, take)
-	})
-}
-
 // Kill ends a gang for a reason. A node that is away hears it when it is back.
-func (f *Fleet) Kill(r Ref, why client.Outcome) error {
+func (f *Fleet) Kill(r backend.Ref, why client.Outcome) error {
+	if why == backend.Over {
+		return f.forget(&r)
+	}
 	f.mu.Lock()
-	if f.kills[r.key()] == "" {
-		f.kills[r.key()] = why
+	if f.kills[keyOf(&r)] == "" {
+		f.kills[keyOf(&r)] = why
 	}
 	f.mu.Unlock()
 	p, _, _ := f.at(r.Pool, first(r.Nodes))
@@ -321,10 +278,17 @@ func first(all []string) string {
 	return all[0]
 }
 
-// Forget removes what is left of an attempt that has ended. What is left on a node that is away is removed when it is
-// back.
-func (f *Fleet) Forget(r Ref) error {
-	f.forgive(r.key())
+// forget removes what is left of an attempt that has ended, once nothing of it is started any more. What is left on a
+// node that is away is removed when it is back.
+func (f *Fleet) forget(r *backend.Ref) error {
+	f.mu.Lock()
+	one := f.runs[keyOf(r)]
+	delete(f.runs, keyOf(r))
+	delete(f.kills, keyOf(r))
+	f.mu.Unlock()
+	if one != nil {
+		one.end()
+	}
 	var failed error
 	for i, name := range r.Nodes {
 		p, _, _ := f.at(r.Pool, name)
@@ -339,32 +303,6 @@ func (f *Fleet) Forget(r Ref) error {
 		}
 	}
 	return failed
-}
-
-// Output opens a file of outputs/ on the node that keeps an attempt.
-func (f *Fleet) Output(r Ref, path string) (io.ReadCloser, error) {
-	p, _, _ := f.at(r.Pool, first(r.Nodes))
-	if p == nil {
-		return nil, errAway
-	}
-	return p.Output(r.Job, r.Attempt, path)
-}
-
-// Outputs lists the files of outputs/ there.
-func (f *Fleet) Outputs(r Ref) ([]string, error) {
-	p, _, _ := f.at(r.Pool, first(r.Nodes))
-	if p == nil {
-		return nil, errAway
-	}
-	return p.Outputs(r.Job, r.Attempt)
-}
-
-// Says is the last of what the keeper of an attempt wrote about itself.
-func (f *Fleet) Says(r Ref) string {
-	if p, _, _ := f.at(r.Pool, first(r.Nodes)); p != nil {
-		return p.Says(r.Job, r.Attempt)
-	}
-	return ""
 }
 
 // Ahead has an environment made before a job needs it, on the nodes of a pool that are there, or on one of them.
@@ -389,12 +327,6 @@ func (f *Fleet) Ahead(pool, name string, e *client.Environment) {
 	}
 }
 
-// There says whether a node of a pool is with us now.
-func (f *Fleet) There(pool, name string) bool {
-	p, _, _ := f.at(pool, name)
-	return p != nil
-}
-
 // Instance tells of a node's folder, where the node is there or away and not lost: the same name from another one is
 // another node.
 func (f *Fleet) Instance(name string) string {
@@ -416,6 +348,23 @@ func (f *Fleet) End(name string) {
 	if m != nil && m.link != nil {
 		f.begin(func() { m.link.say(node.Word{End: true}) })
 	}
+}
+
+// Cut ends the link of a node that is not let in any more, also of one that is just coming. It counts as away from then
+// on, and is lost after the patience as each that is silent: what runs there may go on for so long.
+func (f *Fleet) Cut(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.members[name]
+	if m == nil {
+		return
+	}
+	m.cut = true
+	if m.link != nil {
+		m.link.close()
+		m.link, m.seen = nil, time.Now()
+	}
+	f.wake()
 }
 
 func random() string {

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"hora/server/backend"
 	"hora/server/client"
 	"hora/server/node"
 )
@@ -38,18 +39,14 @@ type link struct {
 	ahead map[string]bool // environments that the node was told to make ahead
 }
 
-// Gate is what a server knows of those who may come.
-type Gate struct {
-	Check func(h *node.Hello) error           // refuses it, in a sentence
-	Token func(h *node.Hello) (string, error) // the node's own token, where it came with a joining one
-	Lives func(name string, id [2]int64) bool // says whether an attempt goes on
-}
-
 // sayWithin bounds a word to a node.
 const sayWithin = 5 * time.Second
 
+// Upgraded is the protocol's name in HTTP with which nodes come.
+func (*Fleet) Upgraded() string { return node.Upgraded }
+
 // Enter takes in a node whose connection has proved its token, and hears it until it goes.
-func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate Gate) {
+func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate backend.Gate) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	words := json.NewDecoder(in)
@@ -63,7 +60,8 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate Gate) {
 		refuse(fmt.Errorf("the server speaks version %d of what nodes say, and node %s (hora %s) version %d: install the same hora on both", node.Protocol, h.Name, h.Version, h.Protocol))
 		return
 	}
-	if err := gate.Check(&h); err != nil {
+	who := backend.Comer{Name: h.Name, Pool: h.Pool, Instance: h.Instance, Slots: h.Slots}
+	if err := gate.Check(&who); err != nil {
 		refuse(err)
 		return
 	}
@@ -79,10 +77,11 @@ func (f *Fleet) Enter(conn net.Conn, in *bufio.Reader, gate Gate) {
 	}
 	defer f.leave(l)
 	var err error
-	if w.Token, err = gate.Token(&h); err != nil {
+	if w.Token, err = gate.Token(&who); err != nil {
 		refuse(err)
 		return
 	}
+	w.Warning = f.Shared(h.Name)
 	for _, id := range h.Attempts {
 		if !gate.Lives(h.Name, id) {
 			w.Drop = append(w.Drop, id)
@@ -131,7 +130,7 @@ func (f *Fleet) seat(h *node.Hello, l *link) error {
 	}
 	m := f.members[h.Name]
 	switch {
-	case m != nil && m.hello.Instance != h.Instance:
+	case m != nil && !m.known && m.hello.Instance != h.Instance:
 		return fmt.Errorf("there is a node %s already, in pool %s: give this one another --name, or end that one first", h.Name, m.hello.Pool)
 	case m != nil && m.link != nil: // the same node: its old connection is broken, and this side has not seen it
 		m.link.close()
@@ -148,7 +147,12 @@ func (f *Fleet) open(l *link) {
 		l.close()
 		return
 	}
-	if m := f.members[l.name]; m != nil {
+	m := f.members[l.name]
+	switch {
+	case m == nil:
+	case m.cut:
+		l.close()
+	default:
 		m.link = l
 		f.wake()
 	}
@@ -338,8 +342,15 @@ func (l *link) Kill(job int64, attempt int, why client.Outcome) error {
 	return l.do("/kill", q, nil)
 }
 
+// Taken does nothing on a node of a release that removes nothing.
+func (l *link) Taken(job int64, attempt int, n uint64) error {
+	q := which(job, attempt)
+	q.Set("n", strconv.FormatUint(n, 10))
+	return l.do("/taken", q, nil)
+}
+
 // Quote does nothing on a node of a release that does not know how: the job's story says the rest.
-func (l *link) Quote(job int64, attempt int, lines []node.Line) error {
+func (l *link) Quote(job int64, attempt int, lines []backend.Line) error {
 	if err := l.do("/quote", which(job, attempt), lines); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -348,18 +359,18 @@ func (l *link) Quote(job int64, attempt int, lines []node.Line) error {
 
 func (l *link) Forget(job int64, attempt int) error { return l.do("/forget", which(job, attempt), nil) }
 
-func (l *link) Output(job int64, attempt int, path string) (io.ReadCloser, error) {
+func (l *link) Output(ctx context.Context, job int64, attempt int, path string) (io.ReadCloser, error) {
 	q := which(job, attempt)
 	q.Set("path", path)
-	r, err := l.call(context.Background(), "GET", "/output", q, nil)
+	r, err := l.call(ctx, "GET", "/output", q, nil)
 	if err != nil {
 		return nil, err
 	}
 	return r.Body, nil
 }
 
-func (l *link) Outputs(job int64, attempt int) (all []string, err error) {
-	r, err := l.call(context.Background(), "GET", "/outputs", which(job, attempt), nil)
+func (l *link) Outputs(ctx context.Context, job int64, attempt int) (all []string, err error) {
+	r, err := l.call(ctx, "GET", "/outputs", which(job, attempt), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +379,9 @@ func (l *link) Outputs(job int64, attempt int) (all []string, err error) {
 }
 
 func (l *link) Says(job int64, attempt int) string {
-	r, err := l.call(context.Background(), "GET", "/says", which(job, attempt), nil)
+	ctx, cancel := context.WithTimeout(context.Background(), sayWithin)
+	defer cancel()
+	r, err := l.call(ctx, "GET", "/says", which(job, attempt), nil)
 	if err != nil {
 		return ""
 	}
@@ -435,7 +448,7 @@ func (l *link) Watch(ctx context.Context, job int64, attempt int, from uint64, t
 		switch {
 		case end == nil:
 		case end.Kind == "lost":
-			return node.ErrLost
+			return backend.ErrLost
 		case end.Kind == "unbegun":
 			return node.ErrUnbegun
 		default:

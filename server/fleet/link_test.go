@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"hora/server/backend"
 	"hora/server/node"
 )
 
@@ -28,9 +29,9 @@ func TestANodeThatComesAtTheEnd(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.Enter(ours, bufio.NewReader(ours), Gate{
-			Check: func(*node.Hello) error { return nil },
-			Token: func(*node.Hello) (string, error) { f.Close(); return "", nil },
+		f.Enter(ours, bufio.NewReader(ours), backend.Gate{
+			Check: func(*backend.Comer) error { return nil },
+			Token: func(*backend.Comer) (string, error) { f.Close(); return "", nil },
 		})
 	}()
 	select {
@@ -47,9 +48,9 @@ func greet(t *testing.T, hello string) (w node.Welcome, f *Fleet) {
 	t.Cleanup(f.Close)
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { theirs.Close() })
-	go f.Enter(ours, bufio.NewReader(ours), Gate{
-		Check: func(*node.Hello) error { return nil },
-		Token: func(*node.Hello) (string, error) { return "own", nil },
+	go f.Enter(ours, bufio.NewReader(ours), backend.Gate{
+		Check: func(*backend.Comer) error { return nil },
+		Token: func(*backend.Comer) (string, error) { return "own", nil },
 		Lives: func(string, [2]int64) bool { return true },
 	})
 	_ = theirs.SetDeadline(time.Now().Add(10 * time.Second))
@@ -74,12 +75,12 @@ func TestGreetingsOfOtherReleases(t *testing.T) {
 		if want := "the server speaks version 1 of what nodes say, " + c.want; w.Error != want || w.Session != "" || w.Token != "" {
 			t.Errorf("%s hears %+v, and not %q", c.hello, w, want)
 		}
-		if all := f.Capacity(); len(all) != 0 {
+		if all, _ := f.Capacity(); len(all) != 0 {
 			t.Errorf("%s has become %+v", c.hello, all)
 		}
 	}
 	w, f := greet(t, `{"protocol": 1, "version": "1.9", "name": "later", "pool": "p", "slots": 2, "weather": ["fair"]}`)
-	if all := f.Capacity(); w.Error != "" || w.Session == "" || w.Token != "own" || len(all) != 1 || all[0].Slots != 2 {
+	if all, _ := f.Capacity(); w.Error != "" || w.Session == "" || w.Token != "own" || len(all) != 1 || all[0].Slots != 2 {
 		t.Errorf("a later release of the same protocol hears %+v and is %+v", w, all)
 	}
 }
@@ -92,7 +93,7 @@ func TestANodeThatCannotQuote(t *testing.T) {
 		return net.Dial("tcp", s.Listener.Addr().String())
 	}
 	l := &link{name: "old", http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
-	if err := l.Quote(1, 1, []node.Line{{Text: "x"}}); err != nil {
+	if err := l.Quote(1, 1, []backend.Line{{Text: "x"}}); err != nil {
 		t.Error(err)
 	}
 	if err := l.Kill(1, 1, "cancelled"); !errors.Is(err, os.ErrNotExist) {

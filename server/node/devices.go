@@ -17,8 +17,8 @@ import (
 
 const devicesName = "devices" // beside the attempts
 
-// devices are those that this machine's jobs may have: of those that its own environment names, else counted from 0.
-func (l *Local) devices() []string {
+// Devices are those that this machine's jobs may have: of those that its own environment names, else counted from 0.
+func (l *Local) Devices() []string {
 	all := environ.Devices(l.Environ)
 	if len(all) == 0 {
 		for i := range l.GPUs {
@@ -39,7 +39,7 @@ func (l *Local) bank() (dir string, err error) {
 		return "", err
 	}
 	places := map[string]string{}
-	for i, id := range l.devices() {
+	for i, id := range l.Devices() {
 		places[url.PathEscape(id)] = strconv.Itoa(i)
 	}
 	entries, err := os.ReadDir(dir)

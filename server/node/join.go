@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/server/backend"
 	"hora/server/client"
 )
 
@@ -36,11 +37,14 @@ type Hello struct {
 	GPUs     int        `json:"gpus"`
 	Attempts [][2]int64 `json:"attempts,omitempty"` // what it has folders of
 	Spreads  bool       `json:"spreads,omitempty"`  // elastic jobs here may have other nodes too
+	Machine  string     `json:"machine,omitempty"`  // the same of nodes that see the same devices
+	Devices  []string   `json:"devices,omitempty"`  // what its jobs are dealt
 }
 
 // Welcome is the server's answer.
 type Welcome struct {
 	Error    string     `json:"error,omitempty"`
+	Warning  string     `json:"warning,omitempty"` // what the node's owner should know
 	Session  string     `json:"session,omitempty"`
 	Token    string     `json:"token,omitempty"`    // the node's own, for when it comes back
 	Beat     float64    `json:"beat,omitempty"`     // seconds between signs of life
@@ -156,6 +160,7 @@ func (m *Member) once(ctx context.Context, there func()) error {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	hello := m.Hello
 	hello.Protocol, hello.Attempts, hello.Spreads = Protocol, m.Local.Attempts(), true
+	hello.Machine, hello.Devices = Machine(), m.Local.Devices()
 	sent := time.Now()
 	if err := json.NewEncoder(conn).Encode(hello); err != nil {
 		return err
@@ -183,6 +188,9 @@ func (m *Member) once(ctx context.Context, there func()) error {
 	m.renew(sent)
 	there()
 	m.Say(fmt.Sprintf("node %s is in pool %s of %s", m.Name, m.Pool, c.URL))
+	if w.Warning != "" {
+		m.Say(w.Warning)
+	}
 	return m.stay(ctx, c, conn, words, &w)
 }
 
@@ -314,8 +322,13 @@ func (m *Member) handler() http.Handler {
 		job, attempt := which(r)
 		done(w, m.Local.Kill(job, attempt, client.Outcome(r.FormValue("why"))))
 	})
+	mux.HandleFunc("POST /taken", func(w http.ResponseWriter, r *http.Request) {
+		job, attempt := which(r)
+		n, _ := strconv.ParseUint(r.FormValue("n"), 10, 64)
+		done(w, m.Local.Taken(job, attempt, n))
+	})
 	mux.HandleFunc("POST /quote", func(w http.ResponseWriter, r *http.Request) {
-		var lines []Line
+		var lines []backend.Line
 		err := json.NewDecoder(r.Body).Decode(&lines)
 		if err == nil {
 			job, attempt := which(r)
@@ -354,7 +367,7 @@ func (m *Member) handler() http.Handler {
 		switch {
 		case err == nil:
 			return
-		case errors.Is(err, ErrLost):
+		case errors.Is(err, backend.ErrLost):
 			last.Kind = "lost"
 		case errors.Is(err, ErrUnbegun):
 			last.Kind = "unbegun"

@@ -1,13 +1,11 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 
 	"hora/job"
 	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
 	"hora/server/environment"
 )
@@ -41,13 +40,14 @@ type task struct {
 // order is what the server tells a keeper, a line each.
 type order struct {
 	Follow *uint64 `json:"follow,omitempty"` // send what comes after this record
+	Taken  uint64  `json:"taken,omitempty"`  // all up to this record is on the server's disk
 	Stop   string  `json:"stop,omitempty"`   // an outcome: cancelled, preempted
 	Slots  int     `json:"slots,omitempty"`  // how many an elastic job of one node has from its next commit on
 	// What each node of an elastic gang has from its next commit on.
 	Shares []schedule.Share `json:"shares,omitempty"`
 	Stand  bool             `json:"stand,omitempty"` // say how the gang stands, for a server that has not heard it
 	Term   *term            `json:"term,omitempty"`  // how long the keeper has from now on
-	Quote  []Line           `json:"quote,omitempty"` // what another node wrote, for this job's output
+	Quote  []backend.Line   `json:"quote,omitempty"` // what another node wrote, for this job's output
 }
 
 // keeper runs one attempt. Its process is nobody's child: it lives on when the server ends, and the next server finds
@@ -57,16 +57,16 @@ type keeper struct {
 	task      task
 	box       *outbox
 	mu        sync.Mutex // guards what follows
-	pending   []Line
+	pending   []backend.Line
 	flushing  sync.Mutex // held over writes of lines, taken before mu
 	lines     uint64
 	timer     *time.Timer
 	why       client.Outcome // why it was told to stop
 	running   bool
-	seen      map[string]fs.FileInfo // of outputs/
-	eventAt   int64                  // how much of the events file is in the outbox
-	preparing func()                 // gives the environment up that is being made
-	made      *environment.Made      // the environment, held while the job runs
+	seen      map[string]stamp  // of outputs/, by paths below it
+	eventAt   int64             // how much of the events file is in the outbox
+	preparing func()            // gives the environment up that is being made
+	made      *environment.Made // the environment, held while the job runs
 	own       Process
 	reports   sync.WaitGroup // connections of ranks
 	followers sync.WaitGroup
@@ -78,6 +78,8 @@ type keeper struct {
 	stands    Stands
 	agents    sync.WaitGroup
 	timers    timers
+
+	unresolved bool // its packages are not there, or do not go together: no attempt will have them
 }
 
 // ErrTaken is for a folder that another keeper has.
@@ -97,7 +99,7 @@ func Keep(dir string, own Process, run Program) error {
 	if err != nil {
 		return err
 	}
-	k := &keeper{dir: dir, own: own, seen: map[string]fs.FileInfo{}, ended: make(chan struct{})}
+	k := &keeper{dir: dir, own: own, ended: make(chan struct{})}
 	if err := json.Unmarshal(b, &k.task); err != nil {
 		return err
 	}
@@ -109,6 +111,7 @@ func Keep(dir string, own Process, run Program) error {
 	if begun, _, err := lastRecords(dir); begun || err != nil {
 		return errors.Join(err, errors.New("this attempt has begun before: it is not run twice"))
 	}
+	k.seen = readGiven(dir)
 	if k.box, err = openOutbox(dir); err != nil {
 		return err
 	}
@@ -271,6 +274,8 @@ func (k *keeper) serve(c net.Conn) {
 				k.follow(ctx, c, *o.Follow)
 				c.Close()
 			})
+		case o.Taken > 0:
+			k.box.acknowledge(o.Taken)
 		case o.Stop != "":
 			k.stop(client.Outcome(o.Stop))
 		case len(o.Shares) > 0:
@@ -289,14 +294,25 @@ func (k *keeper) serve(c net.Conn) {
 	}
 }
 
-// follow sends records, those that come included, until the last.
+// follow sends records, those that come included, until the last. For those that are gone comes what stands for them.
 func (k *keeper) follow(ctx context.Context, c net.Conn, from uint64) {
-	r, err := openReader(k.dir)
+	begin := k.box.before(from)
+	r, err := openReader(k.dir, begin)
 	if err != nil {
 		return
 	}
-	defer r.f.Close()
-	for at := uint64(0); ; {
+	defer r.close()
+	if begin.n > from {
+		head, err := readHead(k.dir)
+		if err != nil || head == nil || head.N < begin.n { // more of them are, just now
+			return
+		}
+		if json.NewEncoder(c).Encode(head) != nil {
+			return
+		}
+		from = head.N
+	}
+	for at := begin.n; ; {
 		news, more := k.box.news(at)
 		if !more {
 			select {
@@ -307,11 +323,8 @@ func (k *keeper) follow(ctx context.Context, c net.Conn, from uint64) {
 			continue
 		}
 		line, err := r.line()
-		if err == io.EOF {
-			return // it was written whole: the disk took a part only
-		}
 		if err != nil {
-			return
+			return // it was written whole: the disk took a part only, or it is gone since, which who asks again is told
 		}
 		at++
 		if at <= from {
@@ -320,7 +333,7 @@ func (k *keeper) follow(ctx context.Context, c net.Conn, from uint64) {
 		if _, err := c.Write(append(line, '\n')); err != nil {
 			return
 		}
-		if bytes.Contains(line, []byte(`"exit":{`)) {
+		if saysExit(line) {
 			var rec Record
 			if json.Unmarshal(line, &rec) == nil && rec.Exit != nil {
 				return
@@ -335,7 +348,7 @@ func (k *keeper) hear(c net.Conn) {
 	defer c.Close()
 	in := json.NewDecoder(c)
 	for {
-		var r Report
+		var r backend.Report
 		if err := in.Decode(&r); err != nil {
 			return
 		}
@@ -513,7 +526,7 @@ func (k *keeper) finish(code int) {
 	k.mu.Lock()
 	why := k.why
 	k.mu.Unlock()
-	e := &Exit{Code: code, Text: k.last}
+	e := &backend.Exit{Code: code, Text: k.last}
 	switch {
 	case why == client.TimedOut:
 		e.Outcome, e.Text = string(why), fmt.Sprintf("it was ended after its time limit of %v: give a longer --time-limit", time.Duration(k.task.Document.TimeLimit*float64(time.Second)))
@@ -526,10 +539,13 @@ func (k *keeper) finish(code int) {
 		e.Outcome, e.Text = string(why), "its node was cut off from the server for nearly as long as the server waits, and ended it"
 	case why != "":
 		e.Outcome = string(why)
-	case k.task.Part != nil && code == exitHost && strings.Contains(e.Text, "lost host"): // a node, and no fault of the job's
+	case k.task.Part != nil && code == backend.ExitHost && strings.Contains(e.Text, "lost host"):
+		// A node's, and no fault of the job's.
 		e.Outcome = string(client.Lost)
 	case k.kind() == string(client.OutOfMemory):
 		e.Outcome = string(client.OutOfMemory)
+	case k.unresolved: // another attempt would end as this one
+		e.Outcome = string(client.Unresolved)
 	default:
 		e.Outcome = string(client.Failure)
 	}

@@ -16,7 +16,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +26,7 @@ import (
 	"time"
 
 	"hora/job/schedule"
+	"hora/server/backend"
 	"hora/server/client"
 	"hora/server/snapshot"
 )
@@ -177,8 +180,12 @@ func (l *Local) make(dir string, g Gang, n int) error {
 	if err := l.fill(work, g); err != nil {
 		return err
 	}
-	if err := takeKept(dir); err != nil {
+	if kept, err := takeKept(dir); err != nil {
 		return err
+	} else if !kept { // or what was given is known, and the rest came since
+		if err := noteGiven(dir); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(putSecrets(dir, g.Secrets), putLent(dir, g.Lent), putToken(dir, g.Token)); err != nil {
 		return err
@@ -202,7 +209,8 @@ func (l *Local) make(dir string, g Gang, n int) error {
 	return os.Rename(name+".new", name)
 }
 
-// fill makes the working folder: the code, and what earlier attempts left in outputs/.
+// fill makes the working folder: the code, and what earlier attempts left in outputs/, which goes before a file of that
+// name that the code has.
 func (l *Local) fill(work string, g Gang) error {
 	if g.Code != "" {
 		in, err := l.opened(g.Code)
@@ -218,6 +226,7 @@ func (l *Local) fill(work string, g Gang) error {
 		if err != nil {
 			return err
 		}
+		m.Files = slices.DeleteFunc(m.Files, func(f snapshot.File) bool { return replaced(f.Path, g.Outputs) })
 		if err := m.Restore(work, l.opened); err != nil {
 			return err
 		}
@@ -233,6 +242,14 @@ func (l *Local) fill(work string, g Gang) error {
 		}
 	}
 	return m.Restore(outputs, l.opened)
+}
+
+// replaced says whether a file of the code lies where one of outputs/ that was saved comes to lie, or a folder of it.
+func replaced(name string, saved []snapshot.File) bool {
+	below, found := strings.CutPrefix(path.Clean(name), OutputsName+"/")
+	return found && slices.ContainsFunc(saved, func(f snapshot.File) bool {
+		return f.Path == below || strings.HasPrefix(f.Path, below+"/") || strings.HasPrefix(below, f.Path+"/")
+	})
 }
 
 // spawn starts the keeper in a session of its own, so that no signal of this process's reaches it.
@@ -282,9 +299,6 @@ const KeepCommand = "__keep"
 // startWithin bounds how long a keeper may take to answer.
 const startWithin = 30 * time.Second
 
-// ErrLost says that the keeper is gone and has not said how the job ended.
-var ErrLost = errors.New("the process that kept the job is gone")
-
 // ErrUnbegun says that the attempt has never begun: it may be started.
 var ErrUnbegun = errors.New("the job has not begun")
 
@@ -307,7 +321,7 @@ func (l *Local) Watch(ctx context.Context, job int64, attempt int, from uint64, 
 		}
 		if time.Since(begin) > startWithin { // it lives, and its socket is gone: somebody cleans up temporary files
 			err := l.leftover(dir, &from, take)
-			if !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnbegun) {
+			if !errors.Is(err, backend.ErrLost) && !errors.Is(err, ErrUnbegun) {
 				return err
 			}
 			pause = 200 * time.Millisecond
@@ -357,30 +371,30 @@ func unlocked(dir string, begin time.Time) (bool, error) {
 func (l *Local) leftover(dir string, from *uint64, take func([]Record) error) error {
 	var r *reader
 	err := l.User.as(func() (err error) {
-		r, err = openReader(dir)
+		r, err = openAfter(dir, *from)
 		return err
 	})
-	if errors.Is(err, os.ErrNotExist) {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return ErrUnbegun
-	}
-	if err != nil {
+	case err == errTorn:
+		return backend.ErrLost
+	case err != nil:
 		return err
 	}
-	defer r.f.Close()
-	begun := false
+	r.as = l.User
+	defer r.close()
 	var batch []Record
 	for {
 		rec, err := r.next()
-		if err != nil && err != io.EOF {
+		over := err == io.EOF || err == errTorn
+		if err != nil && !over {
 			return err
 		}
-		if err == nil {
-			begun = true
-			if rec.N > *from {
-				batch = append(batch, rec)
-			}
+		if err == nil && rec.N > *from {
+			batch = append(batch, rec)
 		}
-		if len(batch) > 0 && (err == io.EOF || len(batch) >= batchMost || rec.Exit != nil) {
+		if len(batch) > 0 && (over || len(batch) >= batchMost || rec.Exit != nil) {
 			if err := take(batch); err != nil {
 				return err
 			}
@@ -390,11 +404,11 @@ func (l *Local) leftover(dir string, from *uint64, take func([]Record) error) er
 			}
 			batch = nil
 		}
-		if err == io.EOF {
-			if !begun {
-				return ErrUnbegun
-			}
-			return ErrLost
+		switch {
+		case err == io.EOF && r.n == 0:
+			return ErrUnbegun
+		case over:
+			return backend.ErrLost
 		}
 	}
 }
@@ -484,8 +498,13 @@ func tell(dir string, o order) error {
 	return json.NewEncoder(c).Encode(o)
 }
 
+// Taken says that all records of an attempt up to one are on the server's disk.
+func (l *Local) Taken(job int64, attempt int, n uint64) error {
+	return l.tell(l.Folder(job, attempt), order{Taken: n})
+}
+
 // Quote has the output of an attempt that runs say what another node's part of it wrote.
-func (l *Local) Quote(job int64, attempt int, lines []Line) error {
+func (l *Local) Quote(job int64, attempt int, lines []backend.Line) error {
 	return l.tell(l.Folder(job, attempt), order{Quote: lines})
 }
 
@@ -541,18 +560,15 @@ func (l *Local) Output(job int64, attempt int, path string) (io.ReadCloser, erro
 	return f, nil
 }
 
-// Outputs lists the files of outputs/, with slashes.
+// Outputs lists the files of outputs/ that were not there when the attempt began, or have changed since, with slashes.
 func (l *Local) Outputs(job int64, attempt int) (all []string, err error) {
-	root := filepath.Join(l.Folder(job, attempt), WorkFolder, OutputsName)
+	dir := l.Folder(job, attempt)
 	err = l.User.as(func() error {
-		return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return nil
+		given := readGiven(dir)
+		return eachOutput(dir, func(below string, info fs.FileInfo) {
+			if was, known := given[below]; !known || !was.is(stampOf(info)) {
+				all = append(all, below)
 			}
-			if below, err := filepath.Rel(root, p); err == nil {
-				all = append(all, filepath.ToSlash(below))
-			}
-			return nil
 		})
 	})
 	return all, err

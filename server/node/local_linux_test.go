@@ -2,6 +2,8 @@ package node
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,7 +19,8 @@ import (
 // TestStartsOfOneAttemptTakeTurns: an elastic job is told of more slots while its folder is made. Both starts made it
 // anew, and one of them found the folder gone under its hands.
 func TestStartsOfOneAttemptTakeTurns(t *testing.T) {
-	content := strings.Repeat("0", 64)
+	sum := sha256.Sum256([]byte("pass"))
+	content := hex.EncodeToString(sum[:])
 	m := &snapshot.Manifest{Files: []snapshot.File{{Path: "train.py", Mode: 0o644, Hash: content}}}
 	list, hash, err := m.Encode()
 	if err != nil {

@@ -37,6 +37,20 @@ func GPUs(env []string) int {
 	return len(all)
 }
 
+// Machine tells this machine, since its start, from others; "" where it cannot. What has files of its own, as a
+// container has, is another one: its devices may be others under the same names.
+func Machine() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	files, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(boot)) + " " + files
+}
+
 // Inherited is what jobs get of an environment: all but what belongs to the program that offers the machine, and hora's
 // folder first in PATH, so that the interpreter beside it is python.
 func Inherited(environ []string, hora string) []string {

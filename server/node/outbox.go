@@ -1,20 +1,17 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"sort"
 	"sync"
 	"syscall"
 	"time"
+
+	"hora/server/backend"
 )
 
 // Record is one thing that happened to an attempt, in the order in which it did. The outbox in the attempt's folder
@@ -23,64 +20,19 @@ type Record struct {
 	N        uint64          `json:"n"` // from 1, without a gap
 	At       time.Time       `json:"at"`
 	Begun    *Begun          `json:"begun,omitempty"`
-	Ready    *Ready          `json:"ready,omitempty"`
-	Lines    []Line          `json:"lines,omitempty"`
+	Ready    *backend.Ready  `json:"ready,omitempty"`
+	Lines    []backend.Line  `json:"lines,omitempty"`
 	Event    json.RawMessage `json:"event,omitempty"` // as hora run --events writes it
-	Report   *Report         `json:"report,omitempty"`
+	Report   *backend.Report `json:"report,omitempty"`
 	Stands   *Stands         `json:"stands,omitempty"`
 	Artifact *Artifact       `json:"artifact,omitempty"`
-	Exit     *Exit           `json:"exit,omitempty"` // the last one
+	Gone     *backend.Gone   `json:"gone,omitempty"` // what stands for all up to this one
+	Exit     *backend.Exit   `json:"exit,omitempty"` // the last one
 }
 
 // Begun is the first record.
 type Begun struct {
 	Pid int `json:"pid"`
-}
-
-// Ready says that the job's environment is there, and what is in it.
-type Ready struct {
-	Text string   `json:"text"`
-	Lock []string `json:"lock"` // the releases that were taken, as requirements
-}
-
-// Line is a line of output.
-type Line struct {
-	N    uint64    `json:"n"` // of the attempt, from 1
-	At   time.Time `json:"at"`
-	Rank int       `json:"rank"` // -1 for hora's own
-	Err  bool      `json:"err,omitempty"`
-	Text string    `json:"text"`
-}
-
-// Report is what a rank said with hora.report, or of the job's tags.
-type Report struct {
-	Rank    int               `json:"rank"`
-	Step    int64             `json:"step"`
-	Metrics map[string]Value  `json:"metrics,omitempty"`
-	Tags    map[string]string `json:"tags,omitempty"`
-}
-
-// Value is a number that may be none: JSON has no word for those, so they are words.
-type Value float64
-
-// MarshalJSON writes NaN, +Inf and -Inf as words.
-func (v Value) MarshalJSON() ([]byte, error) {
-	f := float64(v)
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return strconv.AppendQuote(nil, strconv.FormatFloat(f, 'g', -1, 64)), nil
-	}
-	return json.Marshal(f)
-}
-
-// UnmarshalJSON reads numbers and those words.
-func (v *Value) UnmarshalJSON(b []byte) error {
-	text := strings.Trim(string(b), `"`)
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil && !math.IsInf(f, 0) {
-		return fmt.Errorf("read a metric: %q is no number", text)
-	}
-	*v = Value(f)
-	return nil
 }
 
 // Artifact says that a file of outputs/ has come or changed.
@@ -89,17 +41,10 @@ type Artifact struct {
 	Size int64  `json:"size"`
 }
 
-// Exit is how the attempt ended.
-type Exit struct {
-	Code    int    `json:"code"`
-	Outcome string `json:"outcome"`
-	Text    string `json:"text"`
-}
-
 // The files of an attempt's folder.
 const (
 	jobFile     = "job.json"
-	outboxFile  = "outbox"
+	outboxFile  = "outbox" // the first of its segments
 	lockFile    = "lock"
 	addressFile = "address" // where its socket is
 	keeperFile  = "keeper.log"
@@ -115,21 +60,42 @@ const (
 
 // outbox appends records and wakes those who follow.
 type outbox struct {
-	mu      sync.Mutex // guards all
-	f       *os.File
-	n       uint64
-	size    int64         // of whole records
-	changed chan struct{} // closed and renewed with each record
-	done    bool
-	err     error
+	mu       sync.Mutex // guards all
+	dir      string
+	f        *os.File // the last segment
+	n        uint64
+	segments []segment     // the oldest first
+	last     backend.Gone  // of all records so far
+	marks    []mark        // one each markBytes
+	changed  chan struct{} // closed and renewed with each record
+	done     bool
+	rolls    bool // somebody acknowledges records, and so knows of segments: earlier releases read one file
+	err      error
+	// longest and kept are segmentBytes and keptBytes, but in tests.
+	longest, kept int64
 }
 
+// mark is a place in an outbox, from which who has taken the records before it reads on: the beginning of a job that
+// writes for days is not read again for each server that comes.
+type mark struct {
+	n  uint64 // records before it
+	of uint64 // records before the segment that it is in
+	at int64  // where in that
+}
+
+// markBytes is how far apart marks are.
+const markBytes = 1 << 20
+
+// openOutbox begins the outbox of an attempt that has not begun: what a keeper may have left there that came no further
+// is no record.
 func openOutbox(dir string) (*outbox, error) {
-	f, err := os.OpenFile(filepath.Join(dir, outboxFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, outboxFile), os.O_CREATE|os.O_RDWR|os.O_APPEND|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return &outbox{f: f, changed: make(chan struct{})}, nil
+	return &outbox{
+		dir: dir, f: f, segments: []segment{{}}, changed: make(chan struct{}), longest: segmentBytes, kept: keptBytes,
+	}, nil
 }
 
 // put appends a record; the first and the last are on the disk when it returns. A full disk holds it, and with it the
@@ -164,6 +130,10 @@ func (o *outbox) try(r Record) error {
 	r.N, r.At = o.n, time.Now().UTC()
 	b, err := json.Marshal(r)
 	if err == nil {
+		err = o.roll()
+	}
+	now := &o.segments[len(o.segments)-1]
+	if err == nil {
 		_, err = o.f.Write(append(b, '\n'))
 	}
 	if err == nil && (r.Begun != nil || r.Exit != nil) {
@@ -171,13 +141,17 @@ func (o *outbox) try(r Record) error {
 	}
 	if roomless(err) {
 		o.n--
-		_ = o.f.Truncate(o.size) // what fitted of it
+		_ = o.f.Truncate(now.size) // what fitted of it
 		return err
 	}
 	if err != nil {
 		o.err = fmt.Errorf("write %s: %w", o.f.Name(), err)
 	}
-	o.size += int64(len(b)) + 1
+	if n := len(o.marks); n == 0 || o.marks[n-1].of != now.before || now.size-o.marks[n-1].at >= markBytes {
+		o.marks = append(o.marks, mark{o.n - 1, now.before, now.size})
+	}
+	now.size += int64(len(b)) + 1
+	note(&o.last, &r)
 	o.done = r.Exit != nil
 	close(o.changed)
 	o.changed = make(chan struct{})
@@ -191,65 +165,16 @@ func (o *outbox) news(n uint64) (<-chan struct{}, bool) {
 	return o.changed, o.n > n
 }
 
-// reader reads records of an outbox from the beginning. A last line that is not whole was being written: it is no
-// record.
-type reader struct {
-	f    *os.File
-	r    *bufio.Reader
-	part []byte
-}
-
-func openReader(dir string) (*reader, error) {
-	f, err := os.Open(filepath.Join(dir, outboxFile))
-	if err != nil {
-		return nil, err
+// before is the last mark before what comes after a record; where that is gone, the first one that there is.
+func (o *outbox) before(n uint64) mark {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := sort.Search(len(o.marks), func(i int) bool { return o.marks[i].n > n })
+	switch {
+	case i > 0:
+		return o.marks[i-1]
+	case len(o.marks) > 0:
+		return o.marks[0]
 	}
-	return &reader{f: f, r: bufio.NewReaderSize(f, 1<<16)}, nil
-}
-
-// next answers io.EOF where there is no more now.
-func (r *reader) next() (Record, error) {
-	var rec Record
-	line, err := r.line()
-	if err != nil {
-		return rec, err
-	}
-	if err := json.Unmarshal(line, &rec); err != nil {
-		return rec, fmt.Errorf("read %s: %w", r.f.Name(), err)
-	}
-	return rec, nil
-}
-
-func (r *reader) line() ([]byte, error) {
-	b, err := r.r.ReadBytes('\n')
-	r.part = append(r.part, b...)
-	if err != nil {
-		return nil, err
-	}
-	line := bytes.TrimSuffix(r.part, []byte("\n"))
-	r.part = nil
-	return line, nil
-}
-
-// lastRecords tells whether an outbox begins, and how it ended.
-func lastRecords(dir string) (begun bool, exit *Exit, err error) {
-	r, err := openReader(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil, nil
-	}
-	if err != nil {
-		return false, nil, err
-	}
-	defer r.f.Close()
-	for {
-		rec, err := r.next()
-		if err == io.EOF {
-			return begun, exit, nil
-		}
-		if err != nil {
-			return begun, exit, err
-		}
-		begun = begun || rec.Begun != nil
-		exit = rec.Exit
-	}
+	return mark{}
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hora/server/backend"
 )
 
 // What ranks find in their environment: where to say what hora.report says, and the folder whose files come back.
@@ -24,18 +26,22 @@ type sink struct {
 	err bool
 }
 
+// AnyBytes says that hora run is to change nothing of what ranks write.
+func (s *sink) AnyBytes() {}
+
 func (s *sink) Write(p []byte) (int, error) {
 	now := time.Now().UTC()
 	s.k.mu.Lock()
 	for text := range strings.SplitSeq(strings.TrimSuffix(string(p), "\n"), "\n") {
 		s.k.lines++
 		text = s.k.mask.line(text)
-		l := Line{N: s.k.lines, At: now, Rank: -1, Err: s.err, Text: text}
+		l := backend.Line{N: s.k.lines, At: now, Rank: -1, Err: s.err}
 		if rank, rest, ok := untag(text); ok {
-			l.Rank, l.Text = rank, rest
+			l.Rank, text = rank, rest
 		} else if own, ok := strings.CutPrefix(text, "hora: "); ok && s.err {
 			s.k.last = own
 		}
+		l.Say(text)
 		s.k.pending = append(s.k.pending, l)
 	}
 	full := len(s.k.pending) >= 1000
@@ -50,7 +56,7 @@ func (s *sink) Write(p []byte) (int, error) {
 }
 
 // quote takes what another node's part of the job wrote, whose own output nobody follows any more.
-func (k *keeper) quote(all []Line) {
+func (k *keeper) quote(all []backend.Line) {
 	now := time.Now().UTC()
 	k.mu.Lock()
 	for _, l := range all {
@@ -126,26 +132,12 @@ func (k *keeper) events() {
 
 // outputs tells of files that have come or changed. While the job runs a file must have been left alone for a second.
 func (k *keeper) outputs(last bool) {
-	root := filepath.Join(k.dir, WorkFolder, OutputsName)
-	_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil
+	_ = eachOutput(k.dir, func(below string, info fs.FileInfo) {
+		was, known := k.seen[below]
+		if known && was.is(stampOf(info)) || !last && time.Since(info.ModTime()) < time.Second {
+			return
 		}
-		info, err := d.Info()
-		if err != nil {
-			return nil
-		}
-		was := k.seen[p]
-		same := was != nil && was.Size() == info.Size() && was.ModTime().Equal(info.ModTime())
-		if same || !last && time.Since(info.ModTime()) < time.Second {
-			return nil
-		}
-		below, err := filepath.Rel(root, p)
-		if err != nil {
-			return nil
-		}
-		k.seen[p] = info
-		_ = k.box.put(Record{Artifact: &Artifact{filepath.ToSlash(below), info.Size()}})
-		return nil
+		k.seen[below] = stampOf(info)
+		_ = k.box.put(Record{Artifact: &Artifact{below, info.Size()}})
 	})
 }

@@ -15,9 +15,6 @@ import (
 	"hora/server/client"
 )
 
-// exitHost is what hora run exits with when a host is lost.
-const exitHost = 69
-
 // Listens is where a hub awaits agents, where an event says so.
 func Listens(event json.RawMessage) []string {
 	var e struct {
@@ -170,23 +167,23 @@ func keepOutputs(dir string) error {
 	}
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		if e.Name() != keptFile && e.Name() != lockFile {
+		if e.Name() != keptFile && e.Name() != givenFile && e.Name() != lockFile {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
 	return err
 }
 
-// takeKept gives it to the new part.
-func takeKept(dir string) error {
+// takeKept gives it to the new part, where there is an earlier one's.
+func takeKept(dir string) (bool, error) {
 	kept, outputs := filepath.Join(dir, keptFile), filepath.Join(dir, WorkFolder, OutputsName)
 	if _, err := os.Lstat(kept); errors.Is(err, os.ErrNotExist) {
-		return nil
+		return false, nil
 	}
 	if err := os.RemoveAll(outputs); err != nil {
-		return err
+		return false, err
 	}
-	return os.Rename(kept, outputs)
+	return true, os.Rename(kept, outputs)
 }
 
 // agentTries bounds how often the first node's agent is started again while the job goes on.

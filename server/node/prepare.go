@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"hora/server/backend"
 	"hora/server/client"
 	"hora/server/environment"
 )
@@ -58,6 +60,8 @@ func (k *keeper) prepare() int {
 		return ended
 	case err != nil:
 		fmt.Fprintln(out, "hora: make the environment:", err)
+		var never *environment.Unresolved
+		k.unresolved = errors.As(err, &never)
 		return 1
 	}
 	k.made = made
@@ -65,7 +69,7 @@ func (k *keeper) prepare() int {
 		fmt.Fprintln(out, "hora: enter the environment:", err)
 		return 71
 	}
-	if err := k.box.put(Record{Ready: &Ready{Text: made.String(), Lock: made.Lock}}); err != nil {
+	if err := k.box.put(Record{Ready: &backend.Ready{Text: made.String(), Lock: made.Lock}}); err != nil {
 		return 71
 	}
 	return 0

@@ -39,14 +39,18 @@ const Limit = 500 << 20
 
 // Take lists a folder. One that is larger than limit bytes is an error that names what is large.
 func Take(dir string, limit int64) (*Manifest, error) {
+	root, err := filepath.EvalSymlinks(dir) // of a link to a folder the walk would see the link alone
+	if err != nil {
+		return nil, fmt.Errorf("take the folder %s along: %w", dir, err)
+	}
 	m := &Manifest{}
 	var rules []rule
 	total := int64(0)
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		below, err := filepath.Rel(dir, p)
+		below, err := filepath.Rel(root, p)
 		if err != nil {
 			return err
 		}
@@ -214,9 +218,14 @@ func restore(root *os.Root, name string, f File, open func(string) (io.ReadClose
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(out, in); err != nil {
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(out, h), in); err != nil {
 		out.Close()
 		return err
+	}
+	if is := hex.EncodeToString(h.Sum(nil)); is != f.Hash {
+		out.Close()
+		return fmt.Errorf("its content has the hash %s and not %s: the copy that it came from is damaged; horad check DIR says what else is", is, f.Hash)
 	}
 	return out.Close()
 }

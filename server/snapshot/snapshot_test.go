@@ -1,7 +1,8 @@
 package snapshot
 
 import (
-	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ func TestAFolderGoesAlongWithoutWhatIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		".gitignore": "*.log\n!keep.log\n/top\nbuild/\n# a comment\nlogs/**/old\n", ".horaignore": "data/*.bin\n", "train.py": "x",
+		".amlignore": "/notes/\n", "notes/a": "", "sub/notes/b": "",
 		"a.log": "", "keep.log": "", "top": "", "sub/top": "", "build/x": "", "sub/build/y": "", "data/a.bin": "", "data/a.txt": "",
 		"logs/a/b/old": "", "logs/new": "", "sub/.gitignore": "only.txt\n", "sub/only.txt": "", "only.txt": "", ".git/config": "", "__pycache__/a.pyc": "",
 	} {
@@ -43,7 +45,7 @@ func TestAFolderGoesAlongWithoutWhatIsIgnored(t *testing.T) {
 	for _, f := range m.Files {
 		names = append(names, f.Path)
 	}
-	want := ".gitignore .horaignore data/a.txt keep.log link logs/new only.txt sub/.gitignore sub/top train.py"
+	want := ".amlignore .gitignore .horaignore data/a.txt keep.log link logs/new only.txt sub/.gitignore sub/notes/b sub/top train.py"
 	if got := strings.Join(names, " "); got != want {
 		t.Fatalf("%s\nwant %s", got, want)
 	}
@@ -55,13 +57,54 @@ func TestAFolderGoesAlongWithoutWhatIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := t.TempDir()
-	if err := m.Restore(to, func(string) (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader([]byte("x"))), nil
-	}); err != nil {
+	contents := map[string]string{}
+	for _, text := range []string{"", "x", "*.log\n!keep.log\n/top\nbuild/\n# a comment\nlogs/**/old\n", "data/*.bin\n", "/notes/\n", "only.txt\n"} {
+		sum := sha256.Sum256([]byte(text))
+		contents[hex.EncodeToString(sum[:])] = text
+	}
+	open := func(hash string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(contents[hash])), nil }
+	if err := m.Restore(to, open); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(to, "link")); string(b) != "x" || err != nil {
 		t.Fatalf("%q, %v", b, err)
+	}
+	for hash, text := range contents { // one copy is damaged
+		contents[hash] = text + " "
+		if err := m.Restore(t.TempDir(), open); err == nil || !strings.Contains(err.Error(), "and not "+hash+": the copy that it came from is damaged") {
+			t.Errorf("%q came back as another text: %v", text, err)
+		}
+		contents[hash] = text
+	}
+}
+
+// TestALinkedFolderGoesAlong as the folder that the link leads to, whether it says so from the root or from beside it.
+func TestALinkedFolderGoesAlong(t *testing.T) {
+	real := filepath.Join(t.TempDir(), "real")
+	write(t, real, "train.py", "x")
+	write(t, real, "data/a.txt", "y")
+	want, err := Take(real, Limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, wantHash, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range [][2]string{{"absolute", real}, {"relative", "real"}, {"twice", "relative"}} { // each from those before
+		name, to := l[0], l[1]
+		link := filepath.Join(filepath.Dir(real), name)
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+		m, err := Take(link, Limit)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if _, hash, err := m.Encode(); err != nil || hash != wantHash {
+			t.Errorf("%s: %+v goes along, %v; want %+v", name, m.Files, err, want.Files)
+		}
 	}
 }
 

@@ -38,6 +38,16 @@ func claiming(ctx context.Context, f func(*sql.Tx) error) (with func(*sql.Tx) er
 	return along(f, &c.written, func(tx *sql.Tx) error { return c.keep(tx, nil) })
 }
 
+// MadeBefore says whether the call of a context, which has a key, was made before: what it writes is on the disk then,
+// and the server ended before its answer was kept. tx is that of the call's first write.
+func MadeBefore(ctx context.Context, tx *sql.Tx) (before bool, err error) {
+	c, _ := ctx.Value(claimKey{}).(*Claim)
+	if c == nil {
+		return false, nil
+	}
+	return before, tx.QueryRow("SELECT EXISTS (SELECT 1 FROM answers WHERE id = ?)", c.ID).Scan(&before)
+}
+
 // What is known of keys: for so long, and of so many calls.
 const (
 	keysFor     = 7 * 24 * time.Hour

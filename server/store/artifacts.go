@@ -22,6 +22,14 @@ func SetArtifact(tx *sql.Tx, job int64, a client.Artifact) error {
 	return err
 }
 
+// SetArtifactOver is the same where no later one is there.
+func SetArtifactOver(tx *sql.Tx, job int64, a client.Artifact) error {
+	_, err := tx.Exec(`INSERT INTO artifacts (job, path, size, hash, at) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET size = excluded.size, hash = excluded.hash, at = excluded.at WHERE at <= excluded.at`,
+		job, a.Path, a.Size, a.Hash, a.At.UnixNano())
+	return err
+}
+
 // Artifacts lists what came back of outputs/.
 func (s *Store) Artifacts(ctx context.Context, job int64) (all []client.Artifact, err error) {
 	err = s.Read(ctx, func(tx *sql.Tx) error {

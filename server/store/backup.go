@@ -1,8 +1,6 @@
 package store
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -87,68 +85,4 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return errors.Join(out.Sync(), out.Close())
-}
-
-// Checked is what Check found.
-type Checked struct {
-	Jobs, Blobs int
-	Faults      []string
-}
-
-// Check reads all of a server's folder.
-func Check(dir string) (*Checked, error) {
-	name := filepath.Join(dir, DatabaseFile)
-	if _, err := os.Stat(name); err != nil {
-		return nil, fmt.Errorf("check %s: %w: name a server's folder", dir, err)
-	}
-	r := &Checked{}
-	db, err := connect(name, "&_pragma=query_only(1)", 1)
-	if err != nil {
-		r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
-		return r, nil
-	}
-	defer db.Close()
-	for _, pragma := range []string{"integrity_check", "foreign_key_check"} {
-		rows, err := db.Query("PRAGMA " + pragma)
-		if err != nil {
-			r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
-			return r, nil
-		}
-		for rows.Next() {
-			columns, _ := rows.Columns()
-			row := make([]any, len(columns))
-			for i := range row {
-				row[i] = new(any)
-			}
-			if err := rows.Scan(row...); err != nil {
-				break
-			}
-			if text := fmt.Sprint(*row[0].(*any)); text != "ok" {
-				r.Faults = append(r.Faults, fmt.Sprintf("%s: %s: %s", name, pragma, text))
-			}
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
-		}
-	}
-	if err := db.QueryRow("SELECT count(*) FROM jobs").Scan(&r.Jobs); err != nil {
-		r.Faults = append(r.Faults, fmt.Sprintf("%s: %v", name, err))
-	}
-	err = blobs(dir, func(hash, name string) error {
-		r.Blobs++
-		f, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		h := sha256.New()
-		if _, err := io.Copy(h, f); err != nil {
-			return err
-		}
-		if got := hex.EncodeToString(h.Sum(nil)); got != hash {
-			r.Faults = append(r.Faults, fmt.Sprintf("%s: its content is another one now", name))
-		}
-		return nil
-	})
-	return r, err
 }

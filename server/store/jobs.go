@@ -99,8 +99,33 @@ func Taken(tx *sql.Tx, job int64, attempt int, n uint64) error {
 	return err
 }
 
-// Forgotten notes that nothing of an attempt is left on its node.
+// Opened notes that all processes of an attempt had come.
+func Opened(tx *sql.Tx, job int64, attempt int) error {
+	_, err := tx.Exec("UPDATE attempts SET opened = 1 WHERE job = ? AND number = ?", job, attempt)
+	return err
+}
+
+// PartTaken reads how many records of a part's outbox are in the store: that of the process that began then.
+func PartTaken(tx *sql.Tx, job int64, attempt int, node string, begun time.Time) (n uint64, err error) {
+	query := "SELECT taken FROM parts WHERE job = ? AND attempt = ? AND node = ? AND begun = ?"
+	if err = tx.QueryRow(query, job, attempt, node, nanos(begun)).Scan(&n); errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return n, err
+}
+
+// SetPartTaken notes it.
+func SetPartTaken(tx *sql.Tx, job int64, attempt int, node string, begun time.Time, n uint64) error {
+	_, err := tx.Exec("INSERT OR REPLACE INTO parts (job, attempt, node, begun, taken) VALUES (?, ?, ?, ?, ?)",
+		job, attempt, node, nanos(begun), int64(n))
+	return err
+}
+
+// Forgotten notes that nothing of an attempt is left on its nodes.
 func Forgotten(tx *sql.Tx, job int64, attempt int) error {
+	if _, err := tx.Exec("DELETE FROM parts WHERE job = ? AND attempt = ?", job, attempt); err != nil {
+		return err
+	}
 	_, err := tx.Exec("UPDATE attempts SET forgotten = 1 WHERE job = ? AND number = ?", job, attempt)
 	return err
 }
@@ -243,6 +268,7 @@ type Live struct {
 	Attempt  *client.Attempt // the one that runs
 	Taken    uint64
 	Stop     client.Outcome
+	Opened   bool // all processes of the attempt had come
 	Numbers  int  // attempts so far
 	Alone    bool // it ran out of memory beside others
 }
@@ -275,8 +301,8 @@ func (s *Store) Lives(ctx context.Context) ([]*Live, error) {
 			var a client.Attempt
 			var started, taken int64
 			var shares string
-			if err := tx.QueryRow("SELECT number, started, shares, taken, stop FROM attempts WHERE job = ? ORDER BY number DESC LIMIT 1", all[i].Job.ID).
-				Scan(&a.Number, &started, &shares, &taken, &all[i].Stop); err != nil {
+			if err := tx.QueryRow("SELECT number, started, shares, taken, stop, opened FROM attempts WHERE job = ? ORDER BY number DESC LIMIT 1", all[i].Job.ID).
+				Scan(&a.Number, &started, &shares, &taken, &all[i].Stop, &all[i].Opened); err != nil {
 				return fmt.Errorf("read the attempt of job %d: %w", all[i].Job.ID, err)
 			}
 			a.Started = at(started)

@@ -140,6 +140,15 @@ func AddLast(tx *sql.Tx, job int64, attempt int, lines []client.Line) error {
 	return AddLines(tx, job, attempt, lines)
 }
 
+// LastLine is the number of the last line of an attempt; 0 where it has written none.
+func (s *Store) LastLine(ctx context.Context, job int64, attempt int) (n uint64, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		query := "SELECT coalesce(max(last), 0) FROM lines WHERE job = ? AND attempt = ?"
+		return tx.QueryRow(query, job, attempt).Scan(&n)
+	})
+	return n, err
+}
+
 // Cursor is a place in a job's output: after this line of this attempt.
 type Cursor struct {
 	Attempt int

@@ -17,17 +17,21 @@ const pointBytes = 24
 // blockPoints is how many points a block holds before the next one begins.
 const blockPoints = 256
 
-// AddPoints adds points of one metric of one rank, in the order in which they were reported.
+// AddPoints adds points of one metric of one rank, in the order in which they were reported. Their steps may go back:
+// a job that goes on from what it saved reports some again. A block's row has the least and the greatest of its steps.
 func AddPoints(tx *sql.Tx, job int64, name string, rank int, points []client.Point) error {
 	for len(points) > 0 {
 		var seq, count int64
 		var block []byte
 		var low, high float64
-		var first int64
-		err := tx.QueryRow("SELECT seq, count, block, low, high, first FROM metrics WHERE job = ? AND name = ? AND rank = ? ORDER BY seq DESC LIMIT 1", job, name, rank).Scan(&seq, &count, &block, &low, &high, &first)
+		var first, last int64
+		err := tx.QueryRow(`SELECT seq, count, block, low, high, first, last FROM metrics
+			WHERE job = ? AND name = ? AND rank = ? ORDER BY seq DESC LIMIT 1`, job, name, rank).
+			Scan(&seq, &count, &block, &low, &high, &first, &last)
 		switch {
 		case errors.Is(err, sql.ErrNoRows), err == nil && count >= blockPoints:
-			seq, count, block, low, high, first = seq+1, 0, nil, math.Inf(1), math.Inf(-1), points[0].Step
+			seq, count, block, low, high = seq+1, 0, nil, math.Inf(1), math.Inf(-1)
+			first, last = math.MaxInt64, math.MinInt64
 		case err != nil:
 			return err
 		}
@@ -36,17 +40,82 @@ func AddPoints(tx *sql.Tx, job int64, name string, rank int, points []client.Poi
 			block = binary.LittleEndian.AppendUint64(block, uint64(p.Step))
 			block = binary.LittleEndian.AppendUint64(block, uint64(p.At))
 			block = binary.LittleEndian.AppendUint64(block, math.Float64bits(p.Value))
+			first, last = min(first, p.Step), max(last, p.Step)
 			if !math.IsNaN(p.Value) && !math.IsInf(p.Value, 0) {
 				low, high = math.Min(low, p.Value), math.Max(high, p.Value)
 			}
 		}
-		last := points[n-1]
-		if _, err := tx.Exec("INSERT OR REPLACE INTO metrics (job, name, rank, seq, first, last, count, low, high, final, block) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			job, name, rank, seq, first, last.Step, count+int64(n), number(low), number(high), number(last.Value),
+		if _, err := tx.Exec(`INSERT OR REPLACE INTO metrics
+			(job, name, rank, seq, first, last, count, low, high, final, block) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			job, name, rank, seq, first, last, count+int64(n), number(low), number(high), number(points[n-1].Value),
 			block); err != nil {
 			return err
 		}
 		points = points[n:]
+	}
+	return nil
+}
+
+// LastStep answers the step of the last point of a metric of one rank, -1 where there is none. It is not the greatest
+// where steps go back.
+func LastStep(tx *sql.Tx, job int64, name string, rank int) (int64, error) {
+	query := "SELECT block FROM metrics WHERE job = ? AND name = ? AND rank = ? ORDER BY seq DESC LIMIT 1"
+	var block []byte
+	err := tx.QueryRow(query, job, name, rank).Scan(&block)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return -1, nil
+	case err != nil:
+		return 0, err
+	case len(block) < pointBytes:
+		return -1, nil
+	}
+	return int64(binary.LittleEndian.Uint64(block[len(block)-pointBytes:])), nil
+}
+
+// leastAndGreatest is a step that SQL has no words for: spanSteps takes it.
+const leastAndGreatest = `-- first and last of metrics are a block's least and greatest step`
+
+// spanSteps corrects the steps of blocks that an earlier release has written: those of their first and last point,
+// which are not the least and the greatest where steps go back.
+func spanSteps(tx *sql.Tx) error {
+	type span struct {
+		job         int64
+		name        string
+		rank        int
+		seq         int64
+		first, last int64
+	}
+	var wrong []span
+	rows, err := tx.Query("SELECT job, name, rank, seq, first, last, block FROM metrics")
+	if err != nil {
+		return err
+	}
+	for rows.Next() {
+		var s span
+		var first, last int64
+		var block sql.RawBytes
+		if err = rows.Scan(&s.job, &s.name, &s.rank, &s.seq, &first, &last, &block); err != nil {
+			break
+		}
+		s.first, s.last = math.MaxInt64, math.MinInt64
+		for b := []byte(block); len(b) >= pointBytes; b = b[pointBytes:] {
+			step := int64(binary.LittleEndian.Uint64(b))
+			s.first, s.last = min(s.first, step), max(s.last, step)
+		}
+		if s.first != first || s.last != last {
+			wrong = append(wrong, s)
+		}
+	}
+	if err = errors.Join(err, rows.Err(), rows.Close()); err != nil {
+		return err
+	}
+	for _, s := range wrong {
+		_, err := tx.Exec("UPDATE metrics SET first = ?, last = ? WHERE job = ? AND name = ? AND rank = ? AND seq = ?",
+			s.first, s.last, s.job, s.name, s.rank, s.seq)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

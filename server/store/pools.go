@@ -24,6 +24,7 @@ type Token struct {
 	Pool    string
 	Node    string
 	Expires time.Time // zero for one that does not
+	Made    time.Time // zero where that was not noted
 }
 
 func tokenHash(text string) string {
@@ -38,7 +39,8 @@ func AddToken(tx *sql.Tx, text string, t Token) error {
 			return err
 		}
 	}
-	_, err := tx.Exec("INSERT INTO tokens (hash, scope, pool, node, expires) VALUES (?, ?, ?, ?, ?)", tokenHash(text), t.Scope, t.Pool, t.Node, nanos(t.Expires))
+	_, err := tx.Exec("INSERT INTO tokens (hash, scope, pool, node, expires, made) VALUES (?, ?, ?, ?, ?, ?)",
+		tokenHash(text), t.Scope, t.Pool, t.Node, nanos(t.Expires), nanos(t.Made))
 	return err
 }
 
@@ -54,6 +56,43 @@ func (s *Store) Token(ctx context.Context, text string) (t Token, found bool, er
 		return err
 	})
 	return t, found, err
+}
+
+// HasToken says whether a token is there still.
+func HasToken(tx *sql.Tx, text string) (there bool, err error) {
+	err = tx.QueryRow("SELECT EXISTS (SELECT 1 FROM tokens WHERE hash = ?)", tokenHash(text)).Scan(&there)
+	return there, err
+}
+
+// NodeTokens lists the nodes that have a token of their own.
+func (s *Store) NodeTokens(ctx context.Context) (all []Token, err error) {
+	err = s.Read(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query("SELECT pool, node, made FROM tokens WHERE scope = ? ORDER BY node, pool", ScopeNode)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			t := Token{Scope: ScopeNode}
+			var made int64
+			if err := rows.Scan(&t.Pool, &t.Node, &made); err != nil {
+				return err
+			}
+			t.Made = at(made)
+			all = append(all, t)
+		}
+		return rows.Err()
+	})
+	return all, err
+}
+
+// DropNode forgets a node's tokens, and those with which its machine could join once more: that has been told of them.
+// False where it has none.
+func DropNode(tx *sql.Tx, name string) (bool, error) {
+	if _, err := tx.Exec("DELETE FROM tokens WHERE scope = ? AND (node = ? OR node = '' AND pool IN (SELECT pool FROM tokens WHERE scope = ? AND node = ?))", ScopeJoin, name, ScopeNode, name); err != nil {
+		return false, err
+	}
+	return changed(tx.Exec("DELETE FROM tokens WHERE scope = ? AND node = ?", ScopeNode, name))
 }
 
 // SetPool keeps a pool.

@@ -154,6 +154,25 @@ CREATE TABLE made ( -- nodes that the server has had made
 ) STRICT, WITHOUT ROWID;
 `, `
 CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL, since INTEGER NOT NULL) STRICT;
+`, `
+CREATE TABLE nodes (name TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT, WITHOUT ROWID; -- those that have joined by themselves
+`,
+	// From here on documents of pools may say for whose jobs they are, which releases before would let everybody into.
+	`
+ALTER TABLE tokens ADD COLUMN made INTEGER NOT NULL DEFAULT 0; -- nanoseconds since 1970; 0 where nobody knows
+`,
+	leastAndGreatest,
+	`
+CREATE TABLE parts ( -- what has been heard of the ranks on an attempt's other nodes, of each process that kept a part
+	job INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+	attempt INTEGER NOT NULL, node TEXT NOT NULL,
+	begun INTEGER NOT NULL,  -- nanoseconds since 1970
+	taken INTEGER NOT NULL,  -- records of its outbox that are in here
+	PRIMARY KEY (job, attempt, node, begun)
+) STRICT, WITHOUT ROWID;
+`,
+	`
+ALTER TABLE attempts ADD COLUMN opened INTEGER NOT NULL DEFAULT 0; -- all its processes had come
 `,
 }
 
@@ -179,7 +198,11 @@ func migrate(db *sql.DB, name string) error {
 	}
 	defer func() { _ = tx.Rollback() }()
 	for i := have; i < len(versions); i++ {
-		if _, err := tx.Exec(versions[i]); err != nil {
+		_, err := tx.Exec(versions[i])
+		if err == nil && versions[i] == leastAndGreatest {
+			err = spanSteps(tx)
+		}
+		if err != nil {
 			return fmt.Errorf("bring it to version %d: %w", i+1, err)
 		}
 	}

@@ -128,7 +128,7 @@ func TestANewerStoreIsRefusedAndADamagedOneFound(t *testing.T) {
 			t.Errorf("%s of the copy: %q, %v", name, b, err)
 		}
 	}
-	if r, err := Check(to); err != nil || len(r.Faults) != 0 || r.Jobs != 1 || r.Blobs != 1 {
+	if r, err := Check(to, listed); err != nil || len(r.Faults) != 0 || r.Jobs != 1 || r.Blobs != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	copied := open(t, to)
@@ -149,13 +149,13 @@ func TestANewerStoreIsRefusedAndADamagedOneFound(t *testing.T) {
 	if err := os.WriteFile(blob, []byte("consent"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Check(to); err != nil || len(r.Faults) != 1 {
+	if r, err := Check(to, listed); err != nil || len(r.Faults) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if err := os.WriteFile(filepath.Join(to, DatabaseFile), []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Check(to); err != nil || len(r.Faults) == 0 {
+	if r, err := Check(to, listed); err != nil || len(r.Faults) == 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if _, err := Open(to); err == nil {
@@ -307,35 +307,87 @@ func TestMetricsByRangeAndResolution(t *testing.T) {
 	}
 }
 
-// TestAnOlderStoreIsCopiedAndBroughtUpToDate opens what each earlier version has written.
-func TestAnOlderStoreIsCopiedAndBroughtUpToDate(t *testing.T) {
-	for version := 1; version < len(versions); version++ {
-		dir := t.TempDir()
-		name := filepath.Join(dir, DatabaseFile)
-		db, err := connect(name, "", 1)
-		if err != nil {
+// TestStepsThatGoBack: a job that goes on from what it saved reports some steps again, in the block that has them or in
+// the next; a range of steps has all its points.
+func TestStepsThatGoBack(t *testing.T) {
+	s := open(t, t.TempDir())
+	id, ctx := add(t, s), context.Background()
+	report := func(name string, from, to int64) {
+		t.Helper()
+		var points []client.Point
+		for step := from; step < to; step++ {
+			points = append(points, client.Point{Step: step, Value: float64(step)})
+		}
+		if err := s.Do(ctx, func(tx *sql.Tx) error { return AddPoints(tx, id, name, 0, points) }); err != nil {
 			t.Fatal(err)
 		}
-		for i := range version {
-			if _, err := db.Exec(versions[i]); err != nil {
-				t.Fatal(err)
+	}
+	report("one block", 0, 101)
+	report("one block", 50, 60)
+	report("two blocks", 0, 300) // the second begins with step 256,
+	report("two blocks", 100, 110)
+	report("two blocks", 20, 30)
+	for _, c := range []struct {
+		name        string
+		first, last int64
+		want        int
+	}{
+		{"one block", 60, 100, 41},
+		{"one block", 0, 49, 50},
+		{"one block", 50, 59, 20},
+		{"two blocks", 280, 299, 20},
+		{"two blocks", 20, 29, 20},
+		{"two blocks", 100, 109, 20},
+		{"two blocks", 0, 299, 320},
+	} {
+		all, err := s.Metrics(ctx, id, c.name, c.first, c.last, 1000)
+		if err != nil || len(all) != 1 || len(all[0].Points) != c.want {
+			t.Errorf("%s, steps %d to %d: %d points of %d, %v", c.name, c.first, c.last, len(all[0].Points), c.want, err)
+		}
+	}
+}
+
+// TestTheLastStep is that of the last point, wherever its block begins, and not the greatest.
+func TestTheLastStep(t *testing.T) {
+	s := open(t, t.TempDir())
+	id := add(t, s)
+	for _, c := range []struct{ from, to, want int64 }{{0, 0, -1}, {0, 301, 300}, {200, 231, 230}, {10, 11, 10}} {
+		var points []client.Point
+		for step := c.from; step < c.to; step++ {
+			points = append(points, client.Point{Step: step})
+		}
+		var last int64
+		if err := s.Do(context.Background(), func(tx *sql.Tx) (err error) {
+			if err = AddPoints(tx, id, "loss", 0, points); err == nil {
+				last, err = LastStep(tx, id, "loss", 0)
 			}
+			return err
+		}); err != nil || last != c.want {
+			t.Errorf("after steps %d to %d: %d, %v", c.from, c.to-1, last, err)
 		}
-		if _, err := db.Exec(fmt.Sprintf("PRAGMA user_version = %d; INSERT INTO jobs (state, project, pool, user, name, priority, queued, document) VALUES ('queued', 'a', 'b', 'c', '', 50, 1, '{\"spec\": {\"command\": [\"true\"]}, \"priority\": 50}')", version)); err != nil {
-			t.Fatal(err)
-		}
-		db.Close()
-		s := open(t, dir)
-		if all, err := s.Lives(context.Background()); err != nil || len(all) != 1 ||
-			all[0].Job.Document.Spec.Command[0] != "true" {
-			t.Errorf("version %d: %+v, %v", version, all, err)
-		}
-		if r, err := Check(dir); err != nil || len(r.Faults) != 0 {
-			t.Errorf("version %d: %+v, %v", version, r, err)
-		}
-		if _, err := os.Stat(fmt.Sprintf("%s.before-%d", name, len(versions))); err != nil {
-			t.Errorf("version %d was not copied before: %v", version, err)
-		}
+	}
+}
+
+// oldNode looks at a pool and a node of it that were kept before anybody noted for whose jobs it is, and since when.
+func oldNode(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	if pools, err := s.Pools(ctx); err != nil || len(pools) != 1 || pools[0].Name != "lab" || pools[0].Projects != nil {
+		t.Errorf("%+v, %v", pools, err)
+	}
+	token, found, err := s.Token(ctx, "text")
+	if err != nil || !found || token.Pool != "lab" || token.Node != "one" {
+		t.Errorf("%+v, %v, %v", token, found, err)
+	}
+	if all, err := s.NodeTokens(ctx); err != nil || len(all) != 1 || all[0].Node != "one" || !all[0].Made.IsZero() {
+		t.Errorf("%+v, %v", all, err)
+	}
+	is := client.Pool{Name: "lab", Provider: "static", Projects: []string{"vision"}}
+	if err := s.Do(ctx, func(tx *sql.Tx) error { return SetPool(tx, &is) }); err != nil {
+		t.Fatal(err)
+	}
+	if pools, err := s.Pools(ctx); err != nil || len(pools) != 1 || len(pools[0].Projects) != 1 {
+		t.Errorf("%+v, %v", pools, err)
 	}
 }
 

@@ -170,7 +170,7 @@ type pooled struct {
 
 // pools shows each pool: what it may have, its nodes, and who waits for it.
 func (p *pages) pools(w http.ResponseWriter, r *http.Request) error {
-	all, err := p.Pools()
+	all, err := p.Pools(r.Context())
 	if err != nil {
 		return err
 	}

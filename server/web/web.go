@@ -36,7 +36,7 @@ type Source interface {
 	Code(ctx context.Context, j *client.Job) (*Code, error)
 	CodeFile(ctx context.Context, id int64, path string) (f CodeFile, content []byte, cut bool, err error)
 	Nodes() ([]client.Node, error)
-	Pools() ([]client.Pool, error)
+	Pools(ctx context.Context) ([]client.Pool, error)
 	Projects(ctx context.Context) ([]client.Project, error)
 	Deeds(ctx context.Context, below int64, limit int) ([]client.Deed, error)
 	Chain(ctx context.Context, after int64, limit int) (client.Chain, error)

@@ -2,8 +2,8 @@
 
     PYTHONPATH=python python tools/matrix/check.py
 
-A line reads `yes FEATURE`, or `no FEATURE: why`. What must hold on every torch that hora supports ends the program with 1
-when it does not.
+A line reads `yes FEATURE`, or `no FEATURE: why`. What must hold on every torch that hora supports ends the program with
+1 when it does not.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def features(rank: int, size: int):
                 model(torch.ones(2, 4)).sum().backward()
 
     def accelerated():
-        agree(lambda m, o: (hora.torch.accelerate(nn.parallel.DistributedDataParallel(m, gradient_as_bucket_view=True)), o))
+        ddp = nn.parallel.DistributedDataParallel
+        agree(lambda m, o: (hora.torch.accelerate(ddp(m, gradient_as_bucket_view=True)), o))
 
     def optimizer():
         agree(lambda m, o: (m, hora.torch.DistributedOptimizer(o, m.named_parameters())))
@@ -137,9 +138,11 @@ def features(rank: int, size: int):
 
     return [
         ("all_reduce", all_reduce), ("broadcast", broadcast), ("gathers", gathers), ("reduce_scatter", reduce_scatter),
-        ("send and recv", send_recv), ("recv from any rank", from_any), ("sparse all_reduce", sparse), ("sub-groups", sub_groups),
+        ("send and recv", send_recv), ("recv from any rank", from_any), ("sparse all_reduce", sparse),
+        ("sub-groups", sub_groups),
         ("DDP", ddp), ("DDP.join", uneven), ("hora.torch", optimizer), ("accelerate", accelerated),
-        ("coalescing", coalescing), ("monitored_barrier", monitored), ("split_group", split), ("fully_shard", fully_sharded),
+        ("coalescing", coalescing), ("monitored_barrier", monitored), ("split_group", split),
+        ("fully_shard", fully_sharded),
     ]  # fmt: skip
 
 

@@ -51,7 +51,11 @@ def features(r: int, n: int):
 
         c, _ = jax.jit(lambda x: jax.lax.scan(body, x, None, length=4))(jnp.full(2, float(r)))
         assert np.allclose(c, (n - 1) / 2 + 4)
-        w = jax.jit(lambda x: jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, hj.allreduce(s[1], "average")), (0, x)))(jnp.float32(r))
+
+        def three(x):
+            return jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, hj.allreduce(s[1], "average")), (0, x))
+
+        w = jax.jit(three)(jnp.float32(r))
         assert np.allclose(w[1], (n - 1) / 2)
         assert float(jax.jit(lambda p, x: jax.lax.cond(p, hj.allreduce, lambda x: x, x))(True, jnp.float32(1))) == n
 
@@ -87,8 +91,10 @@ def features(r: int, n: int):
         jax.distributed.shutdown()
 
     return [
-        ("jax.distributed.initialize()", distributed), ("eager", eager), ("jit", compiled), ("independent calls keep their order", order), ("grad", grad),
-        ("vmap", vmap), ("scan, while_loop, cond", control), ("checkpoint", checkpoint), ("donated arguments", donation), ("optax", optax),
+        ("jax.distributed.initialize()", distributed), ("eager", eager), ("jit", compiled),
+        ("independent calls keep their order", order), ("grad", grad),
+        ("vmap", vmap), ("scan, while_loop, cond", control), ("checkpoint", checkpoint),
+        ("donated arguments", donation), ("optax", optax),
         ("an error and the next call", error),
     ]  # fmt: skip
 

@@ -93,9 +93,11 @@ def features(r: int, n: int):
 
         def train(optimizer, x, y, batch):
             keras.utils.set_random_seed(1)
-            m = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(1)])
+            hidden = keras.layers.Dense(4, activation="tanh")
+            m = keras.Sequential([keras.layers.Input((5,)), hidden, keras.layers.Dense(1)])
             m.compile(optimizer, loss="mse", jit_compile=False)
-            calls = [distributed.callbacks.BroadcastGlobalVariables(), distributed.callbacks.MetricAverage()] if batch < 16 else []
+            given = distributed.callbacks
+            calls = [given.BroadcastGlobalVariables(), given.MetricAverage()] if batch < 16 else []
             m.fit(x, y, batch_size=batch, epochs=3, shuffle=False, verbose=0, callbacks=calls)
             return np.concatenate([w.ravel() for w in m.get_weights()])
 
@@ -121,9 +123,12 @@ def features(r: int, n: int):
         state.sync() if hasattr(state, "sync") else state.commit()
 
     return [
-        ("eager", eager), ("tf.function", compiled), ("derivatives", derivatives), ("rows of differing number", rows), ("sparse gradients", sparse),
-        ("loops and branches", control), ("saved model", saved), ("DistributedGradientTape", tape), ("graphs of TensorFlow 1", session),
-        ("Keras fit", keras_fit), ("SyncBatchNormalization", normalization), ("elastic state", state), ("jit_compile=True", jit),
+        ("eager", eager), ("tf.function", compiled), ("derivatives", derivatives), ("rows of differing number", rows),
+        ("sparse gradients", sparse),
+        ("loops and branches", control), ("saved model", saved), ("DistributedGradientTape", tape),
+        ("graphs of TensorFlow 1", session),
+        ("Keras fit", keras_fit), ("SyncBatchNormalization", normalization), ("elastic state", state),
+        ("jit_compile=True", jit),
     ]  # fmt: skip
 
 

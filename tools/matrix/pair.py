@@ -12,7 +12,8 @@ import sys
 def run(script: str, folder: str, **more: str) -> int:
     """Start the script as two ranks, whose files lie in folder; the worse of their exit codes."""
     env = dict(os.environ) | {
-        "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_SERVE": "1", "HORA_ADDR": f"127.0.0.1:{free_port()}", "HORA_JOB": "matrix",
+        "HORA_SIZE": "2", "HORA_LOCAL_SIZE": "2", "HORA_SERVE": "1", "HORA_ADDR": f"127.0.0.1:{free_port()}",
+        "HORA_JOB": "matrix",
         "HORA_SECRET_FILE": os.path.join(folder, "secret"), "OMP_NUM_THREADS": "1", "HORA_START_TIMEOUT": "120",
     } | more  # fmt: skip
     with open(os.open(env["HORA_SECRET_FILE"], os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:

@@ -2,9 +2,9 @@
 
     python tools/matrix/run.py CACHE [FRAMEWORK…] [NAME…]
 
-Every tools/matrix/NAME.txt is the lock file of one environment, called after its framework; it is made once, under CACHE, and found
-again by the file's hash. A torch of the package index brings some GB of CUDA libraries: what is downloaded stays under
-CACHE/wheels. The releases that `make test` runs with are the first rows.
+Every tools/matrix/NAME.txt is the lock file of one environment, called after its framework; it is made once, under
+CACHE, and found again by the file's hash. A torch of the package index brings some GB of CUDA libraries: what is
+downloaded stays under CACHE/wheels. The releases that `make test` runs with are the first rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ HERE = Path(__file__).resolve().parent
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- make matrix writes {} from here -->", "<!-- to here -->"
-# Framework → the program that tries it, and the folder of tools/deps.sh that has this interpreter's, where it lies in one.
+# Framework → the program that tries it, and the folder of tools/deps.sh that has this interpreter's, where it lies in
+# one.
 FRAMEWORKS = {"torch": ("check.py", ""), "tensorflow": ("check_tensorflow.py", "tensorflow"), "jax": ("check_jax.py", "jax")}
 
 
@@ -57,7 +58,8 @@ def check(python: str, site: Path, framework: str, beside: str) -> tuple[str, di
     """The framework's version, what each feature's line said, and whether all that must hold does."""
     pip(python, "install", "--no-index", "--no-deps", "--upgrade", "--target", str(site), "--find-links", str(ROOT / "dist"), "hora")
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(filter(None, [str(site), beside]))}
-    done = subprocess.run([python, str(HERE / FRAMEWORKS[framework][0])], check=False, env=env, capture_output=True, text=True)
+    command = [python, str(HERE / FRAMEWORKS[framework][0])]
+    done = subprocess.run(command, check=False, env=env, capture_output=True, text=True)
     version, answers = "?", {}
     for line in done.stdout.splitlines():
         word, _, rest = line.partition(" ")

@@ -73,19 +73,23 @@ func (s *suite) sparkTests() error {
 	return s.lanes([]*lane{sparkLane("spark", s.spark)})
 }
 
-// sparksTests runs every test on Spark, the long ones too, on each pyspark.
+// sparksTests runs every test on Spark, the long ones too, on each pyspark, and by a client of Spark Connect
+// those that say nothing of what Connect has not.
 func (s *suite) sparksTests() error {
 	if err := s.installWheels(); err != nil {
 		return err
 	}
 	var row []*lane
-	for _, name := range []string{"spark-4", "spark-3.5"} {
-		env, err := environment(s.ctx, s.root, name)
+	for _, on := range []struct {
+		name, pyspark string
+		env           []string
+	}{{"spark-4", "spark-4", nil}, {"connect-4", "spark-4", []string{"HORA_SPARK_CONNECT=1"}}, {"spark-3.5", "spark-3.5", nil}} {
+		env, err := environment(s.ctx, s.root, on.pyspark)
 		if err != nil {
 			return err
 		}
-		l := sparkLane(name, env)
-		l.env = []string{"HORA_SPARK=all"}
+		l := sparkLane(on.name, env)
+		l.env = append(on.env, "HORA_SPARK=all")
 		row = append(row, l)
 	}
 	return s.lanes(row)

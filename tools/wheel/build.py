@@ -1,5 +1,5 @@
-"""Build the wheels in dist/: hora and hora-server for each platform, hora-compat, hora-petastorm, hora-azureml, and what says why no
-wheel fits elsewhere.
+"""Build the wheels in dist/: hora and hora-server for each platform, hora-compat, hora-petastorm, hora-azureml, and
+what says why no wheel fits elsewhere.
 
     python tools/wheel/build.py                     hora for x86_64 and aarch64 (zig) and hora-compat
     python tools/wheel/build.py --cc native         hora for this machine only, with its own C compiler
@@ -354,7 +354,8 @@ def main() -> None:
     work.mkdir(exist_ok=True)
     try:
         libs, bins = ({m: work / f"{what}-{m}" for m in machines} for what in ("libraries", "programs"))
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:  # linking keeps one core busy, compiling as many as there are
+        # Linking keeps one core busy, compiling as many as there are.
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
             built = [
                 *(pool.submit(libraries, m, args.cc, libs[m]) for m in machines),
                 *(pool.submit(programs, m, bins[m]) for m in machines),

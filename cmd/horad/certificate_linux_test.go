@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// vouched makes an authority and a certificate of localhost by it, with its key, as files.
+func vouched(t *testing.T, until time.Time) (authority, cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, kind string, content []byte) string {
+		t.Helper()
+		at := filepath.Join(dir, name)
+		if err := os.WriteFile(at, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	made := func() *ecdsa.PrivateKey {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	ca := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "the company"},
+		NotBefore: until.AddDate(0, -1, 0), NotAfter: until.AddDate(1, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "jobs"}, DNSNames: []string{"localhost"},
+		NotBefore: ca.NotBefore, NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	caKey, leafKey := made(), made()
+	caRaw, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leafRaw, err := x509.CreateCertificate(rand.Reader, leaf, ca, leafKey.Public(), caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyRaw, err := x509.MarshalPKCS8PrivateKey(leafKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write("authority.pem", "CERTIFICATE", caRaw), write("cert.pem", "CERTIFICATE", leafRaw), write("key.pem", "PRIVATE KEY", keyRaw)
+}
+
+// TestACertificateOfYourOwn: a server with it is reached by its name, without a fingerprint, by those who trust whoever
+// vouches for it: commands and nodes; by nobody else, and not with one that does not do.
+func TestACertificateOfYourOwn(t *testing.T) {
+	s := newSite(t, 1)
+	authority, cert, key := vouched(t, time.Now().AddDate(0, 1, 0))
+	s.kill()
+	s.more, s.extra = []string{"--tls-cert", cert, "--tls-key", key}, []string{"SSL_CERT_FILE=" + authority}
+	s.up()
+	if !regexp.MustCompile(`^https://localhost:\d+$`).MatchString(s.url) {
+		t.Errorf("it serves at %s", s.url)
+	}
+	if r := s.hora("submit", "--no-code", "--follow", "echo", "over TLS"); r.code != 0 || !strings.Contains(r.out, "over TLS") {
+		t.Errorf("%+v", r)
+	}
+	if r := s.hora("pool", "add", "lab"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	r := s.hora("pool", "token", "lab")
+	offer := regexp.MustCompile(`^HORA_TOKEN=(\S+) hora node --pool lab --server '(\S+)'\n$`).FindStringSubmatch(r.out)
+	if offer == nil || offer[2] != s.url {
+		t.Fatalf("%+v", r)
+	}
+	node := exec.Command(
+		filepath.Join(s.bin, "hora"), "node", "--pool", "lab", "--name", "one", "--slots", "1", "--server", offer[2],
+		"--dir", filepath.Join(t.TempDir(), "one"),
+	)
+	node.Env = append(s.env(), "HORA_TOKEN="+offer[1])
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = node.Process.Signal(syscall.SIGTERM)
+		_ = node.Wait()
+	})
+	if r := s.hora("submit", "--no-code", "--pool", "lab", "--follow", "echo", "on a node"); r.code != 0 || !strings.Contains(r.out, "on a node") {
+		t.Errorf("%+v", r)
+	}
+	s.extra = nil
+	if r := s.hora("jobs"); r.code == 0 || !strings.Contains(r.errs, "certificate signed by unknown authority") {
+		t.Errorf("who does not trust the authority: %+v", r)
+	}
+	s.extra = []string{"SSL_CERT_FILE=" + authority}
+	certificatesThatDoNotDo(t, s, cert, key)
+}
+
+func certificatesThatDoNotDo(t *testing.T, s *site, cert, key string) {
+	t.Helper()
+	_, old, oldKey := vouched(t, time.Now().AddDate(0, 0, -1))
+	for _, c := range []struct {
+		flags []string
+		says  string
+	}{
+		{[]string{"--tls-cert", cert}, "--tls-cert and --tls-key belong together"},
+		{[]string{"--tls-cert", cert, "--tls-key", oldKey}, "private key does not match public key"},
+		{[]string{"--tls-cert", key, "--tls-key", cert}, "give two files in PEM"},
+		{[]string{"--tls-cert", old, "--tls-key", oldKey}, "the certificate has expired on"},
+	} {
+		up := exec.Command(filepath.Join(s.bin, "hora"), append([]string{"up", "--dir", t.TempDir(), "--port", "0"}, c.flags...)...)
+		var said bytes.Buffer
+		up.Env, up.Stderr, up.Stdout = s.env(), &said, &said
+		late := time.AfterFunc(patience, func() { _ = up.Process.Kill() })
+		err := up.Run()
+		if text := said.String(); err == nil || !strings.Contains(text, c.says) || strings.Count(text, "\n") != 1 {
+			t.Errorf("%v: %v, %q and not one line with %q", c.flags, err, text, c.says)
+		}
+		late.Stop()
+	}
+}
